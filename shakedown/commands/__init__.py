@@ -1,0 +1,7 @@
+"""The commands, one file each. A module offers `register(app)` and imports what is slow only when it runs."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+COMMAND_MODULES: tuple[ModuleType, ...] = ()
