@@ -236,6 +236,51 @@ class Measurement(Record):
         return cell_id(self.stage, self.test, self.metric, self.nodes, self.rail, self.direction, self.params)
 
 
+class OutputRecord(Record):
+    """One tool's own output inside a job (a line of `raw/<job>/outputs.jsonl`, written while the job runs).
+
+    This is the only link between a file of raw text and the cell it measures, so it is written by
+    whoever started the tool, at the moment it ended, and never derived later from orders of lists.
+    """
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    tool: Literal[
+        "perftest", "nccl", "nccl-log", "nvbandwidth", "loadgen", "trainer", "mpi", "counters", "settings"
+    ]
+    test: Name
+    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,+=-]*$", max_length=200)]
+    nodes: tuple[Name, ...] = Field(min_length=1)
+    rail: Name | None = None
+    direction: Name | None = None
+    params: Params = {}
+    attempt: int = Field(default=1, ge=1)
+    exit_code: int | None  # None: never ended by itself
+    started: str  # RFC 3339, UTC
+    duration_s: float
+    problem: Problem | None = None
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class JobRecord(Record):
+    """What Slurm says of one job (`raw/<job>/job.json`, written by ReFrame's guard after the job ended)."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    run: Name
+    stage: Stage
+    test: Name
+    job: str | None
+    state: str  # Slurm's job state, COMPLETED or what else
+    exit_code: str | None = None  # "status:signal", as Slurm prints it
+    nodes: tuple[Name, ...] = ()  # as the job itself printed them ($SLURM_JOB_NODELIST)
+    attempt: int = Field(default=1, ge=1)
+    started: str | None = None
+    duration_s: float | None = None
+    problem: Problem | None = None
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
 class CounterReading(Record):
     """One counter of one NIC or switch port over a test (a line of `counters.jsonl`)."""
 
