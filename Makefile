@@ -1,0 +1,1 @@
+# lock: rewrite the locked dependencies from pyproject.toml

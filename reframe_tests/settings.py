@@ -1,0 +1,48 @@
+"""ReFrame's configuration, made from what the inventory says of the site.
+
+The playbooks write that as JSON (`SHAKEDOWN_SITE` names the file); nothing here is edited per site.
+"""
+
+import json
+import os
+import pathlib
+
+_site = json.loads(pathlib.Path(os.environ["SHAKEDOWN_SITE"]).read_text(encoding="utf-8"))
+
+site_configuration = {
+    "systems": [
+        {
+            "name": _site["system"],
+            "descr": "made from the Ansible inventory",
+            "hostnames": _site["hostnames"],
+            "modules_system": _site.get("modules_system", "nomod"),
+            "partitions": [
+                {
+                    "name": _site["partition"],
+                    "scheduler": _site["scheduler"],
+                    "launcher": _site["launcher"],
+                    "access": _site["access"],
+                    "environs": ["site"],
+                    "features": _site["features"],
+                    "max_jobs": _site["max_jobs"],
+                    "sched_options": {"job_submit_timeout": 60},
+                }
+            ],
+        }
+    ],
+    "environments": [{"name": "site"}],
+    "general": [{"check_search_recursive": True, "purge_environment": False, "pipeline_timeout": 5}],
+    "logging": [
+        {
+            # The default, debug to a file, costs five times the CPU of the tests themselves.
+            "level": "info",
+            "handlers": [
+                {"type": "stream", "name": "stdout", "level": "info", "format": "%(message)s"},
+                {
+                    "type": "file", "level": "info", "name": "reframe.log", "append": True,
+                    "format": "%(asctime)s %(levelname)s %(message)s", "timestamp": "%FT%TZ",
+                },
+            ],
+        }
+    ],
+}
