@@ -1,0 +1,253 @@
+"""The command ``python -m lab``: a thin layer of words over :mod:`lab.cluster`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lab import cluster, image, remote
+from lab.errors import LabError
+from lab.paths import lab_paths
+from lab.topology import DEFAULT_NODES, MAX_NODES
+
+_PLAIN = {"no_args_is_help": True, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+app = typer.Typer(
+    help="The virtual cluster: a head node, compute nodes and a leaf switch, as QEMU machines of this user.\n\n"
+    "Begin with 'up'; 'status' shows what runs, 'ssh n1' goes there, 'down' ends everything. "
+    "A lab's name is $SHAKEDOWN_LAB or comes from this checkout's path.",
+    add_completion=False,
+    **_PLAIN,  # type: ignore[arg-type]
+)
+fault_app = typer.Typer(
+    help="Plant a fault, see what notices it, and clear it.\n\n"
+    "loss, rate and delay sit on the leaf's port toward the node: they hit traffic INTO that node on that rail; "
+    "the other direction and the other rail stay clean.\n\n"
+    "loss: throughput drops, the leaf port counts drops, the receiver's out_of_seq_request and the sender's "
+    "rcvd_seq_err rise.\n\n"
+    "rate: throughput stays under the limit, the leaf port counts overlimits, no RDMA counter moves.\n\n"
+    "delay: latency rises by the delay, nothing is lost.\n\n"
+    "link-down: the node's NIC has no carrier, its RDMA port is down and link_downed counts one.\n\n"
+    "kill: the machine loses power; Slurm sees a node that does not answer.",
+    **_PLAIN,  # type: ignore[arg-type]
+)
+app.add_typer(fault_app, name="fault")
+
+Name = Annotated[str, typer.Option("--name", help="Which lab, when this user runs several.", show_default="this checkout's")]
+Node = Annotated[str, typer.Argument(help="Compute node: n1, n2, ...")]
+Rail = Annotated[str, typer.Argument(help="rail0 or rail1")]
+Host = Annotated[str, typer.Argument(help="head, n1, n2, ..., leaf0")]
+
+
+class _Progress:
+    """Lines with the elapsed time, on stderr."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        print(f"[{time.monotonic() - self._started:6.1f} s] {line}", file=sys.stderr, flush=True)
+
+
+@app.command("image")
+def image_command() -> None:
+    """Build the guests' disk image if the cache lacks it, and print where it is."""
+    print(image.ensure_image(_Progress()).folder)
+
+
+@app.command()
+def up(
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", help=f"Compute nodes, 1 to {MAX_NODES}.", show_default=str(DEFAULT_NODES)),
+    ] = None,
+    name: Name = "",
+) -> None:
+    """Build what is missing, start every machine and wait until each answers over SSH."""
+    progress = _Progress()
+    lab = cluster.Lab.up(nodes, name or None, progress=progress)
+    progress(f"lab {lab.name} is up: {', '.join(m.name for m in lab.topology.machines)}")
+
+
+@app.command()
+def down(name: Name = "") -> None:
+    """End every process of the lab and remove its disks; the image stays cached."""
+    progress = _Progress()
+    ended = cluster.stop(name or None, progress)
+    progress("the lab is down" if ended else "no lab was up")
+
+
+@app.command()
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False, name: Name = ""
+) -> None:
+    """Show the machines, their ports, memory and faults."""
+    found = cluster.status(name or None)
+    if as_json:
+        print(json.dumps(found.json(), indent=2))
+        return
+    if not found.machines:
+        print(f"lab {found.name} is down; python -m lab up starts it")
+        return
+    print(f"lab {found.name}: {'up' if found.up else 'not up'}, {found.accelerator}, disks in {found.disk_folder}")
+    print(f"snapshots: {', '.join(found.snapshots) or 'none'}")
+    table = Table("machine", "role", "state", "management", "ssh port", "memory MiB", "fault", box=None)
+    for m in found.machines:
+        state = "running" if m.running else "off"
+        table.add_row(m.name, m.role, state, m.mgmt_ip, str(m.ssh_port), str(m.memory_mib), m.fault)
+    Console().print(table)
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def ssh(
+    host: Host,
+    command: Annotated[list[str] | None, typer.Argument(help="A command and its words; none for a shell.")] = None,
+    name: Name = "",
+) -> None:
+    """Run a command on a machine as root, or open a shell there."""
+    argv = cluster.Lab.open(name or None).ssh_argv(host, command or [])
+    sys.stdout.flush()
+    os.execv(argv[0], argv)
+
+
+@app.command()
+def console(
+    host: Host,
+    lines: Annotated[int, typer.Option("--lines", help="How many of the last lines.")] = 40,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Attach to it; Ctrl-] leaves.")] = False,
+    name: Name = "",
+) -> None:
+    """Show the last lines of a machine's serial console, or attach to it."""
+    paths = lab_paths(name or cluster.default_name())
+    log = paths.console_log(Path(host).name)
+    if not log.exists():
+        raise LabError(f"no console of {host!r} in lab {paths.name}", fix="run python -m lab up; see status for names")
+    print(remote.tail(log, lines))
+    if follow:
+        _attach(paths.socket(f"{host}.console"))
+
+
+@app.command()
+def save(tag: Annotated[str, typer.Argument(help="A name for this moment.")], name: Name = "") -> None:
+    """Save memory and disk of every machine at this moment."""
+    progress = _Progress()
+    cluster.Lab.open(name or None, progress=progress).save(tag)
+    progress(f"saved {tag}")
+
+
+@app.command()
+def restore(tag: Annotated[str, typer.Argument(help="A name given to save.")], name: Name = "") -> None:
+    """Put every machine back to a saved moment; the clocks are set to now."""
+    progress = _Progress()
+    cluster.Lab.open(name or None, progress=progress).restore(tag)
+    progress(f"restored {tag}")
+
+
+@fault_app.command("loss")
+def fault_loss(
+    node: Node, rail: Rail, percent: Annotated[float, typer.Option("--percent", help="Share of packets dropped.")],
+    name: Name = "",
+) -> None:
+    """Drop packets at random on the leaf port toward NODE."""
+    print(cluster.Lab.open(name or None).fault_loss(node, rail, percent))
+
+
+@fault_app.command("rate")
+def fault_rate(
+    node: Node, rail: Rail, mbit: Annotated[float, typer.Option("--mbit", help="Limit in 10^6 bit/s.")],
+    name: Name = "",
+) -> None:
+    """Slow the leaf port toward NODE."""
+    print(cluster.Lab.open(name or None).fault_rate(node, rail, mbit))
+
+
+@fault_app.command("delay")
+def fault_delay(
+    node: Node, rail: Rail, ms: Annotated[float, typer.Option("--ms", help="Delay of each packet in ms.")],
+    name: Name = "",
+) -> None:
+    """Delay packets on the leaf port toward NODE."""
+    print(cluster.Lab.open(name or None).fault_delay(node, rail, ms))
+
+
+@fault_app.command("link-down")
+def fault_link_down(node: Node, rail: Rail, name: Name = "") -> None:
+    """Unplug NODE's cable on RAIL."""
+    print(cluster.Lab.open(name or None).fault_link_down(node, rail))
+
+
+@fault_app.command("kill")
+def fault_kill(host: Host, name: Name = "") -> None:
+    """Take a machine's power away at once."""
+    print(cluster.Lab.open(name or None).fault_kill(host))
+
+
+@fault_app.command("clear")
+def fault_clear(name: Name = "") -> None:
+    """Undo every fault; machines without power boot again."""
+    for line in cluster.Lab.open(name or None, progress=_Progress()).fault_clear() or ["no fault was planted"]:
+        print(line)
+
+
+def _attach(path: Path) -> None:
+    """Join terminal and console until Ctrl-]."""
+    with socket.socket(socket.AF_UNIX) as link, _raw_terminal():
+        try:
+            link.connect(str(path))
+        except OSError as error:
+            raise LabError(f"no console at {path}: {error}", fix="is the machine running? see status") from error
+        while True:
+            for ready in select.select([sys.stdin, link], [], [])[0]:
+                data = os.read(sys.stdin.fileno(), 1024) if ready is sys.stdin else link.recv(4096)
+                if not data or (ready is sys.stdin and b"\x1d" in data):
+                    return
+                if ready is sys.stdin:
+                    link.sendall(data)
+                else:
+                    os.write(sys.stdout.fileno(), data)
+
+
+@contextlib.contextmanager
+def _raw_terminal() -> Iterator[None]:
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    tty.setraw(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _terminated(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Run the command: one line on stderr and exit status 2 for anything the user can mend."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        app()
+    except LabError as error:
+        if error.detail:
+            print(error.detail, file=sys.stderr)
+        print(f"lab: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        print("lab: interrupted", file=sys.stderr)
+        sys.exit(130)
