@@ -1,0 +1,114 @@
+"""Volumes, step time and MFU against published worked examples."""
+
+import pytest
+
+from shakedown.core.physics import training as t
+from shakedown.core.physics.roce import payload_ceiling_gbps
+from shakedown.errors import BadInput
+
+LLAMA2_70B = t.LLAMA2["llama2-70b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("llama2-7b", 6_738_415_616), ("llama2-13b", 13_015_864_320), ("llama2-70b", 68_976_648_192)],
+)
+def test_parameters_follow_from_the_shape(name, parameters):
+    """Grouped key-value heads counted as full ones would overstate 70B by 10 %."""
+    assert t.LLAMA2[name].parameters == parameters
+
+
+def test_mlperf_lora_adapters():
+    """Rank 16 on q-k-v and output of Llama-2-70B: 44,564,480 weights, as in the MLPerf reference."""
+    assert LLAMA2_70B.lora_parameters(16) == 44_564_480
+
+
+def test_lora_counted_as_full_training_overstates_mfu_by_1_45():
+    """The commonest error in published LoRA figures: 6N for weights that have no gradient."""
+    lora = t.flop_per_token(LLAMA2_70B, sequence_tokens=8192, lora=True)
+    full = t.flop_per_token(LLAMA2_70B, sequence_tokens=8192, lora=False)
+    assert lora == 4 * LLAMA2_70B.parameters + 6 * 80 * 8192 * 8192
+    assert full / lora == pytest.approx(1.45, abs=0.005)
+
+
+@pytest.mark.parametrize(("tokens_per_s", "percent"), [(12250, 35), (15150, 44)])
+def test_measured_lora_rates_on_one_h200(tokens_per_s, percent):
+    """7B at 2048 tokens, measured: 12,250 tokens/s are 35 % and 15,150 are 44 %."""
+    flop = t.flop_per_token(t.LLAMA2["llama2-7b"], sequence_tokens=2048, lora=True)
+    share = t.mfu(tokens_per_s, flop_per_token=flop, gpus=1, peak_tflop_per_s=t.PEAK_BF16_TFLOP_PER_S["h200"])
+    assert 100 * share == pytest.approx(percent, abs=0.5)
+
+
+def test_lora_traffic_of_one_step_takes_0_4_ms():
+    """TP 8 x DP 8: each NIC all-reduces an eighth of the bf16 adapter gradients with 7 others."""
+    nic_gb_per_s = payload_ceiling_gbps(400, rdma_mtu_bytes=4096) / 8
+    share = LLAMA2_70B.lora_parameters(16) * 2 / 8
+    time_s = t.transfer_time_s(t.all_reduce_bytes(share, 8), nic_gb_per_s)
+    assert 1e3 * time_s == pytest.approx(0.4, abs=0.05)
+
+
+def test_full_shard_moves_272_gb_per_micro_batch():
+    """One gather instead of two (forward and backward) would expect half of the fabric's load."""
+    assert t.fsdp_all_gather_bytes(LLAMA2_70B.parameters, ranks=64) / 1e9 == pytest.approx(272, abs=0.5)
+
+
+def test_tolly_step_time_and_rate():
+    """1010 steps of 128 samples in 2 h 06 min: 7.49 s per step, 17.1 samples/s."""
+    step_s = (2 * 60 + 6) * 60 / 1010
+    assert step_s == pytest.approx(7.49, abs=0.006)
+    assert 128 / step_s == pytest.approx(17.1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("payload_bytes", "gb_per_s", "seconds"),
+    [
+        (80e9 * 4, 200 / 8, 12.8),
+        (80e9 * 4, 1600 / 8, 1.6),
+        (16e9, 300, 0.053),
+        (16e9, 450, 0.035),
+        (16e9, 25, 0.64),
+    ],
+)
+def test_time_to_move_parameters(payload_bytes, gb_per_s, seconds):
+    """The chapter's examples; bits taken for bytes would be out by 8."""
+    assert t.transfer_time_s(payload_bytes, gb_per_s) == pytest.approx(seconds, rel=0.02)
+
+
+@pytest.mark.parametrize(("ranks", "factor"), [(2, 1.0), (8, 1.75), (64, 1.96875)])
+def test_all_reduce_volume(ranks, factor):
+    """2(n-1)/n: taking 2 for every n overstates two ranks by a factor of two."""
+    assert t.all_reduce_bytes(1.0, ranks) == factor
+
+
+def test_step_compute_time():
+    """2B parameters, 16 x 2048 tokens on 8 x A100, recomputing: 65.536 TFLOP per GPU, 0.42 s at 50 %."""
+    tokens = 2048 * 16
+    assert t.step_flop(2e9, tokens=tokens, recompute=True) / 8 / 1e12 == pytest.approx(65.536)
+    seconds = t.step_compute_time_s(2e9, tokens=tokens, gpus=8, peak_tflop_per_s=312, mfu=0.5, recompute=True)
+    assert seconds == pytest.approx(0.42, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("communication_s", "bottleneck"), [(0.053, "compute"), (0.32, "compute"), (0.64, "communication")]
+)
+def test_communication_or_compute(communication_s, bottleneck):
+    """The chapter's table: inside a node and at 400 Gb/s compute decides, at 200 Gb/s communication."""
+    step = t.StepTime(compute_s=0.42, communication_s=communication_s)
+    assert step.bottleneck == bottleneck
+    assert step.step_s == max(0.42, communication_s)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: t.flop_per_token(LLAMA2_70B, sequence_tokens=0, lora=True),
+        lambda: t.mfu(1, flop_per_token=1, gpus=0, peak_tflop_per_s=1),
+        lambda: t.transfer_time_s(1, 0),
+        lambda: t.all_reduce_bytes(1, 0),
+        lambda: t.step_compute_time_s(1, tokens=1, gpus=1, peak_tflop_per_s=1, mfu=1.2, recompute=False),
+    ],
+)
+def test_nonsense_is_refused(call):
+    """Division by zero or an MFU above 1 would come out as a plausible number."""
+    with pytest.raises(BadInput):
+        call()
