@@ -17,6 +17,12 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def _root() -> None:
+    # A callback keeps this a group of commands, however few of them are registered.
+    return
+
+
 def _register() -> None:
     # Command modules import only typer at the top; what is slow is imported when a command runs.
     from shakedown.commands import COMMAND_MODULES

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-COMMAND_MODULES: tuple[ModuleType, ...] = ()
+from shakedown.commands import verdict
+
+COMMAND_MODULES: tuple[ModuleType, ...] = (verdict,)

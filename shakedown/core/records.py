@@ -385,5 +385,9 @@ class Verdict(Record):
     groups: tuple[GroupVerdict, ...]
     # Every cell that did not pass, worst first. Passed cells are in the groups.
     cells: tuple[CellVerdict, ...]
+    # Cells that were measured without being planned: reported, never counted.
+    unplanned: tuple[str, ...] = ()
+    # Flaws of the run itself: a file cut off in a line, a node that no cell measures.
+    problems: tuple[str, ...] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -1,0 +1,93 @@
+"""`shakedown verdict RUN`: recompute the verdict from the files of a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shakedown.errors import ExitStatus
+
+if TYPE_CHECKING:
+    from shakedown.core.records import Outcome, Verdict
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("verdict")(verdict)
+
+
+def verdict(
+    run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print verdict.json instead of a table.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write verdict.json into the run folder.")] = False,
+    worst: Annotated[int, typer.Option(min=0, help="How many cells to list, worst first.")] = 10,
+) -> int:
+    """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE or NOT-RUN."""
+    from shakedown.runs import judge_folder, to_json, write_verdict
+
+    result = judge_folder(run)
+    if write:
+        write_verdict(run, result)
+    if as_json:
+        sys.stdout.write(to_json(result).decode())
+    else:
+        show(result, worst)
+    return exit_status(result.outcome)
+
+
+def exit_status(outcome: Outcome) -> ExitStatus:
+    """Return the exit status of an outcome."""
+    return {"PASS": ExitStatus.PASS, "FAIL": ExitStatus.FAIL}.get(outcome.value, ExitStatus.INCOMPLETE)
+
+
+_COLOUR = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "NOT-RUN": "yellow"}
+
+
+def show(result: Verdict, worst: int) -> None:
+    """Print the reason first, then the worst cells, then every group with its coverage."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from shakedown.core.cells import printable
+
+    terminal = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if terminal else 240)
+
+    def say(text: str, label: str = "", style: str = "") -> None:
+        # Text, not markup: names and messages come from the cluster.
+        console.print(Text(label, style=style) + Text(printable(text)), soft_wrap=not terminal)
+
+    say(f"  {result.reason}", result.outcome.value, f"bold {_COLOUR[result.outcome.value]}")
+    counts = ", ".join(f"{n} {o.value}" for o, n in result.outcomes.items() if n)
+    covered = f"{result.coverage.measured} of {result.coverage.planned} required cells measured"
+    say(f"run {result.run}: {covered}; {counts or 'none'}")
+    for problem in result.problems:
+        say(f"problem: {problem}")
+    for cell in result.cells[:worst]:
+        say(f"{cell.rule:14}{cell.reason}", f"{cell.outcome.value:14}", _COLOUR[cell.outcome.value])
+    if len(result.cells) > worst:
+        say(f"... and {len(result.cells) - worst} more that did not pass (--json lists all)")
+    if result.unplanned:
+        say(f"{len(result.unplanned)} measured but not planned, first: {result.unplanned[0]}")
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("stage", "test", "metric"):
+        table.add_column(title, overflow="fold")
+    for title in ("measured", "pass", "fail", "inconcl.", "not run", "worst", "median"):
+        table.add_column(title, justify="right")
+    for group in result.groups:
+        params = " ".join(f"{k}={v}" for k, v in sorted(group.params.items()))
+        row = (
+            group.stage.value,
+            group.test,
+            f"{group.metric} {params}".strip(),
+            f"{group.measured}/{group.planned}",
+            *(str(n) for n in group.outcomes.values()),
+            *(f"{v:.6g} {group.unit}" if v is not None else "-" for v in (group.worst, group.median)),
+        )
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(table)

@@ -1,0 +1,150 @@
+"""Statistics that a verdict rests on. Plain Python: a class of 8,192 values sorts in milliseconds.
+
+Student's t comes from scipy, imported only when an outlier is suspected: the import costs more than
+judging a whole healthy run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+# Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993): 0.6745 makes the median absolute
+# deviation (MAD) of normal data comparable to a standard deviation; 3.5 is their cut-off.
+MAD_TO_SIGMA = 0.6745
+ROBUST_Z_CUTOFF = 3.5
+# The smallest class in which the median has a 95 % interval at all (see `median_interval`).
+SMALLEST_CLASS = 6
+# Asymptotic efficiency of the MAD against the standard deviation for normal data (Rousseeuw and Croux 1993):
+# a MAD of n values knows the spread as well as a standard deviation of 0.37 n values.
+MAD_EFFICIENCY = 0.37
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median. Raises ValueError if there are no values."""
+    if not values:
+        raise ValueError("no values")
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """Return (low, high, coverage) of the median: the narrowest order-statistic interval that holds.
+
+    Distribution-free: the k-th smallest and k-th largest of n values cover the median with probability
+    1 - 2 P(Binomial(n, 1/2) < k). Below six values no interval reaches 95 %; the whole range is returned
+    with what it does cover. Raises ValueError if there are no values.
+    """
+    if not values:
+        raise ValueError("no values")
+    ordered, n = sorted(values), len(values)
+    k, tail = 1, 0.5**n
+    while k < n / 2:
+        wider = tail + math.comb(n, k) * 0.5**n
+        if 1 - 2 * wider < confidence:
+            break
+        k, tail = k + 1, wider
+    return ordered[k - 1], ordered[n - k], max(0.0, 1 - 2 * tail)
+
+
+def resolution(values: Sequence[float]) -> float:
+    """Return the smallest step in which the values are printed: 0.01 for 97.52 and 97.5.
+
+    A tool that prints two decimals makes a quiet class look like a MAD of zero.
+    """
+    decimals = 0
+    for value in values:
+        text = repr(value)
+        if "e" in text:
+            return abs(value) * 1e-9 or 1e-12
+        _, _, fraction = text.partition(".")
+        if fraction != "0":
+            decimals = max(decimals, len(fraction))
+    return float(10.0**-decimals)
+
+
+def robust_z(values: Sequence[float], floor: float) -> list[float]:
+    """Return each value's signed distance from the median in robust standard deviations.
+
+    The MAD is floored at `floor`, the resolution of the tool, in the unit of the values.
+    """
+    centre = median(values)
+    spread = max(median([abs(v - centre) for v in values]), floor)
+    return [MAD_TO_SIGMA * (v - centre) / spread for v in values]
+
+
+def tail_probabilities(z: Sequence[float]) -> list[float]:
+    """Return P(Z > z) for robust z of a class of len(z), by Student's t with 0.37 (n - 1) degrees of freedom.
+
+    The normal tail would be wrong here: the MAD of few values is itself uncertain. Simulated on healthy
+    normal classes of 6 to 1,024 members, this with Benjamini-Hochberg at q = 0.01 accuses anybody in at
+    most about 1 % of classes; the normal tail does so in 8 %.
+    """
+    from scipy.special import stdtr
+
+    freedom = max(1.0, MAD_EFFICIENCY * (len(z) - 1))
+    return [float(stdtr(freedom, -x)) for x in z]
+
+
+def benjamini_hochberg(p: Sequence[float], q: float) -> list[bool]:
+    """Return which hypotheses are rejected with a false discovery rate of q (Benjamini and Hochberg 1995)."""
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    last = 0
+    for rank, i in enumerate(order, start=1):
+        if p[i] <= q * rank / len(p):
+            last = rank
+    rejected = [False] * len(p)
+    for i in order[:last]:
+        rejected[i] = True
+    return rejected
+
+
+def worse_outliers(
+    values: Sequence[float], *, higher: bool, min_effect: float, q: float = 0.01
+) -> list[bool]:
+    """Return which members are worse than their class, by robust z, minimum effect and false discovery rate.
+
+    `min_effect` is a fraction of the class median. A class of fewer than six members, or with a median of
+    zero, accuses nobody. An improvement is never an outlier.
+    """
+    nobody = [False] * len(values)
+    if len(values) < SMALLEST_CLASS:
+        return nobody
+    centre = median(values)
+    if centre == 0:
+        return nobody
+    sign = -1.0 if higher else 1.0
+    worse_by = [sign * (v - centre) / abs(centre) for v in values]
+    if max(worse_by) <= min_effect:
+        return nobody
+    z = [sign * x for x in robust_z(values, resolution(values))]
+    if max(z) <= ROBUST_Z_CUTOFF:
+        return nobody
+    rejected = benjamini_hochberg(tail_probabilities(z), q)
+    return [
+        r and x > ROBUST_Z_CUTOFF and effect > min_effect
+        for r, x, effect in zip(rejected, z, worse_by, strict=True)
+    ]
+
+
+def repeats_for_power(cv: float, effect: float, *, alpha: float = 1e-4, power: float = 0.95) -> int:
+    """Return the repeats per group that show a relative difference `effect` at a coefficient of variation.
+
+    One-sided comparison of two groups: n = 2 ((z_alpha + z_power) cv / effect)^2, rounded up.
+    Raises ValueError if effect is not positive or cv is negative.
+    """
+    from statistics import NormalDist
+
+    if effect <= 0 or cv < 0:
+        raise ValueError("effect must be positive and cv not negative")
+    z = NormalDist().inv_cdf(1 - alpha) + NormalDist().inv_cdf(power)
+    return max(1, math.ceil(2 * (z * cv / effect) ** 2))
+
+
+def smallest_p(n: int, m: int) -> float:
+    """Return the smallest two-sided p that any rank or permutation test of n against m samples can give.
+
+    2 / C(n + m, n): 0.1 for three against three, which is therefore never significant.
+    """
+    return min(1.0, 2 / math.comb(n + m, n))

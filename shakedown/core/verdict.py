@@ -1,0 +1,267 @@
+"""The verdict on a run: a pure function of plan, measurements and counters, independent of their order."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from shakedown.core.cells import (
+    SEVERITY,
+    Bound,
+    Rule,
+    combine,
+    counter_measurement,
+    judge_measurement,
+    printable,
+    where,
+)
+from shakedown.core.records import (
+    CellVerdict,
+    CounterReading,
+    Coverage,
+    GroupVerdict,
+    Measurement,
+    Outcome,
+    Plan,
+    PlanItem,
+    Stage,
+    Verdict,
+    cell_id,
+)
+from shakedown.core.statistics import median, worse_outliers
+
+_LADDER = {stage: height for height, stage in enumerate(Stage)}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedItem:
+    """All cells of one plan item, in the plan's order, passed ones included."""
+
+    item: PlanItem
+    cells: tuple[CellVerdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Every planned cell with its verdict, and what was measured without being planned."""
+
+    items: tuple[JudgedItem, ...]
+    unplanned: tuple[str, ...]
+
+    def by_cell(self) -> dict[str, CellVerdict]:
+        """Return every planned cell's verdict by cell id."""
+        return {v.cell: v for block in self.items for v in block.cells}
+
+
+def judge(
+    plan: Plan,
+    measurements: Iterable[Measurement],
+    counters: Iterable[CounterReading] = (),
+    problems: Sequence[str] = (),
+) -> Verdict:
+    """Judge a run. `problems` are flaws of the run itself, such as a results file cut off in a line."""
+    return summarise(plan, judge_cells(plan, measurements, counters), problems)
+
+
+def judge_cells(
+    plan: Plan, measurements: Iterable[Measurement], counters: Iterable[CounterReading] = ()
+) -> Judged:
+    """Judge every cell. Both iterables are read once and not kept."""
+    bounds = [Bound(item, plan.references[item.reference]) for item in plan.items]
+    planned = {cell: bound for bound in bounds for cell, *_ in bound.item.cells()}
+    found: dict[str, list[tuple[int, CellVerdict]]] = {}
+    unplanned: set[str] = set()
+
+    for m in measurements:
+        cell = m.cell
+        bound = planned.get(cell)
+        if bound is None or m.run != plan.run:
+            unplanned.add(cell)
+        else:
+            found.setdefault(cell, []).append((m.attempt, judge_measurement(cell, m, bound)))
+    for reading in counters:
+        cell = counter_cell(reading)
+        bound = planned.get(cell)
+        if bound is None or reading.run != plan.run:
+            unplanned.add(cell)
+        else:
+            verdict = judge_measurement(cell, counter_measurement(reading, bound), bound)
+            found.setdefault(cell, []).append((1, verdict))
+
+    items = []
+    for bound in bounds:
+        cells = []
+        for cell, nodes, rail, direction in bound.item.cells():
+            judged = found.pop(cell, None)
+            if judged is not None:
+                cells.append(combine(judged))
+            else:
+                cells.append(_absent(cell, nodes, rail, direction, bound))
+        items.append(JudgedItem(bound.item, tuple(_with_outliers(cells, bound))))
+    return Judged(tuple(items), tuple(sorted(unplanned)))
+
+
+def counter_cell(reading: CounterReading) -> str:
+    """The identity of the cell that a counter reading measures."""
+    return cell_id(
+        reading.stage,
+        reading.test,
+        f"counter.{reading.counter}",
+        (reading.device,),
+        reading.rail,
+        None,
+        {"port": reading.port},
+    )
+
+
+def _absent(
+    cell: str, nodes: tuple[str, ...], rail: str | None, direction: str | None, bound: Bound
+) -> CellVerdict:
+    item = bound.item
+    rule = Rule.EXCLUDED if item.not_run else Rule.NOT_MEASURED
+    name = where(nodes, rail, direction, item.test, item.metric, item.params)
+    return CellVerdict(
+        cell=cell,
+        outcome=Outcome.NOT_RUN,
+        rule=rule.value,
+        reason=printable(f"{name}: {item.not_run or 'planned, but no result was recorded'}"),
+        gate=bound.gate,
+        ceiling=bound.reference.ceiling,
+    )
+
+
+def _with_outliers(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
+    """Fail the passed cells that are odd within their plan item; the class is every cell that is decided."""
+    effect = bound.reference.fleet_min_effect
+    if effect is None:
+        return cells
+    members = [i for i, v in enumerate(cells) if v.value is not None and v.rule in (Rule.WITHIN, Rule.GATE)]
+    values = [v for i in members if (v := cells[i].value) is not None]
+    odd = worse_outliers(values, higher=bound.higher, min_effect=effect)
+    if not any(odd):
+        return cells
+    centre = median(values)
+    for i, is_odd in zip(members, odd, strict=True):
+        verdict = cells[i]
+        if is_odd and verdict.outcome is Outcome.PASS:
+            assert verdict.value is not None
+            share = abs(verdict.value - centre) / abs(centre)
+            cells[i] = verdict.model_copy(
+                update={
+                    "outcome": Outcome.FAIL,
+                    "rule": Rule.OUTLIER.value,
+                    "reason": f"{verdict.reason}, but {share:.1%} worse than the median {centre:.6g} "
+                    f"of its class of {len(values)}: an outlier",
+                }
+            )
+    return cells
+
+
+def summarise(plan: Plan, judged: Judged, problems: Sequence[str] = ()) -> Verdict:
+    """Sum up judged cells into the verdict on the run."""
+    outcomes: Counter[Outcome] = Counter()
+    planned: Counter[Stage] = Counter()
+    measured: Counter[Stage] = Counter()
+    groups: list[GroupVerdict] = []
+    listed: list[tuple[tuple[int, int, float, str], CellVerdict]] = []
+    worst: tuple[tuple[int, int, float, str], CellVerdict] | None = None
+
+    for block in judged.items:
+        item = block.item
+        group = _group(item, block.cells)
+        groups.append(group)
+        if item.required:
+            planned[item.stage] += group.planned
+            measured[item.stage] += group.measured
+            outcomes.update(group.outcomes)
+        for verdict in block.cells:
+            if verdict.outcome is Outcome.PASS:
+                continue
+            entry = (_rank(verdict, item), verdict)
+            listed.append(entry)
+            if item.required and (worst is None or entry[0] < worst[0]):
+                worst = entry
+
+    listed.sort(key=lambda e: e[0])
+    holes = _holes(plan)
+    coverage = Coverage(planned=planned.total(), measured=measured.total())
+    outcome, reason = _run(outcomes, coverage, worst[1] if worst else None, problems, holes)
+    return Verdict(
+        schema=1,
+        run=plan.run,
+        outcome=outcome,
+        reason=reason,
+        coverage=coverage,
+        stages={s: Coverage(planned=planned[s], measured=measured[s]) for s in Stage if planned[s]},
+        outcomes={o: outcomes[o] for o in Outcome},
+        groups=tuple(groups),
+        cells=tuple(v for _, v in listed),
+        unplanned=judged.unplanned,
+        problems=(*problems, *holes),
+    )
+
+
+def _group(item: PlanItem, cells: Sequence[CellVerdict]) -> GroupVerdict:
+    values = [v.value for v in cells if v.value is not None]
+    outcomes: dict[Outcome, int] = defaultdict(int)
+    for v in cells:
+        outcomes[v.outcome] += 1
+    low, high = (min(values), max(values)) if values else (None, None)
+    worst, best = (low, high) if item.better == "higher" else (high, low)
+    return GroupVerdict(
+        stage=item.stage,
+        test=item.test,
+        metric=item.metric,
+        unit=item.unit,
+        params=item.params,
+        reference=item.reference,
+        planned=len(cells),
+        measured=len(values),
+        outcomes={o: outcomes[o] for o in Outcome},
+        worst=worst,
+        median=median(values) if values else None,
+        best=best,
+    )
+
+
+def _rank(verdict: CellVerdict, item: PlanItem) -> tuple[int, int, float, str]:
+    """Sort key, worst first: outcome, then the lowest rung of the ladder, then distance from the gate."""
+    distance = 0.0
+    if verdict.value is not None and verdict.gate is not None:
+        distance = abs(verdict.value - verdict.gate) / (abs(verdict.gate) or 1.0)
+    return -SEVERITY[verdict.outcome], _LADDER[item.stage], -distance, verdict.cell
+
+
+def _holes(plan: Plan) -> tuple[str, ...]:
+    """Nodes and rails that the plan names and no required cell touches: an odd one out is never forgotten."""
+    nodes = {n for i in plan.items if i.required for group in i.nodes for n in group}
+    rails = {r for i in plan.items if i.required for r in i.rails}
+    return tuple(
+        f"{kind} {name} is in the plan, but no required cell measures it"
+        for kind, names, seen in (("node", plan.nodes, nodes), ("rail", plan.rails, rails))
+        for name in sorted(set(names) - seen)
+    )
+
+
+def _run(
+    outcomes: Counter[Outcome],
+    coverage: Coverage,
+    worst: CellVerdict | None,
+    problems: Sequence[str],
+    holes: Sequence[str],
+) -> tuple[Outcome, str]:
+    """Return the outcome of the run and its reason in one sentence."""
+    total = coverage.planned
+    for outcome, text in (
+        (Outcome.FAIL, "of {} cells failed; worst: "),
+        (Outcome.INCONCLUSIVE, "of {} cells are undecided; first: "),
+        (Outcome.NOT_RUN, "of {} cells were not run; first: "),
+    ):
+        if outcome is Outcome.NOT_RUN and problems:
+            return Outcome.INCONCLUSIVE, problems[0]
+        if outcomes[outcome] and worst is not None:
+            return outcome, f"{outcomes[outcome]} {text.format(total)}{worst.reason}"
+    if holes or not coverage.complete:
+        return Outcome.NOT_RUN, holes[0] if holes else "the plan requires nothing"
+    return Outcome.PASS, f"all {total} required cells were measured and lie within their references"

@@ -1,0 +1,272 @@
+"""A run as a folder (`reports/runs/<run-id>/`): the edge where its files are read and written.
+
+A run folder may come from anywhere, so nothing in it is trusted: links and special files are refused,
+paths must stay inside, every line is checked against its record, and what cannot be used is named by
+file and line. A folder left by a killed process is read as far as it goes and never passes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NoReturn, TypeVar
+
+from pydantic import ValidationError
+
+from shakedown.core.records import (
+    CounterReading,
+    Inventory,
+    Measurement,
+    Plan,
+    Problem,
+    Record,
+    Verdict,
+)
+from shakedown.errors import BadInput
+
+PLAN, RESULTS, COUNTERS = "plan.json", "results.jsonl", "counters.jsonl"
+INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
+# A collective over 4,096 named nodes is a line of about 60 kB; a plan of 4,096 nodes about 1 MB.
+LONGEST_LINE = 1 << 20
+LARGEST_DOCUMENT = 256 << 20
+
+R = TypeVar("R", bound=Record)
+L = TypeVar("L", Measurement, CounterReading)
+
+
+class Run:
+    """A run folder, opened for reading. `problems` fills while the files are read."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise BadInput("is not a run folder", fix="name a folder that holds plan.json", file=folder)
+        self.folder = folder
+        self.problems: list[str] = []
+        self.plan = read_record(folder / PLAN, Plan)
+        self._raw_seen: dict[str, str] = {}
+
+    def measurements(self) -> Iterator[Measurement]:
+        """Yield the lines of `results.jsonl`; a value whose raw output is missing gets a problem."""
+        for _, m in self._lines(RESULTS, Measurement):
+            if m.raw is not None and m.problem is None and (flaw := self._raw_seen[m.raw]):
+                yield m.model_copy(update={"problem": Problem(kind="other", message=flaw)})
+            else:
+                yield m
+
+    def counters(self) -> Iterator[CounterReading]:
+        """Yield the lines of `counters.jsonl`."""
+        for _, reading in self._lines(COUNTERS, CounterReading):
+            yield reading
+
+    def inventory(self) -> Inventory | None:
+        """Read `inventory.json`; None if the run has none."""
+        path = self.folder / INVENTORY
+        return read_record(path, Inventory) if os.path.lexists(path) else None
+
+    def _lines(self, name: str, kind: type[L]) -> Iterator[tuple[int, L]]:
+        path = self.folder / name
+        if not os.path.lexists(path):
+            return
+        validate = kind.__pydantic_validator__.validate_json
+        with _open(path) as file:
+            number = 0
+            while line := file.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(line) > LONGEST_LINE:
+                    raise BadInput(
+                        f"line is longer than {LONGEST_LINE} bytes", file=path, line=number, fix="split it"
+                    )
+                try:
+                    record: L = validate(line)
+                except ValidationError as error:
+                    if not line.endswith(b"\n"):
+                        self.problems.append(f"{name} breaks off inside line {number}: its writer was killed")
+                        return
+                    _refuse(error, path, number)
+                _check_keys(line, record, path, number)
+                if record.run != self.plan.run:
+                    raise BadInput(
+                        f"belongs to run {record.run!r}, not {self.plan.run!r}",
+                        fix="remove the line: results of another run prove nothing here",
+                        file=path,
+                        line=number,
+                    )
+                if record.raw is not None and record.raw not in self._raw_seen:
+                    self._raw_seen[record.raw] = self._check_raw(record.raw, path, number)
+                yield number, record
+
+    def _check_raw(self, raw: str, path: Path, line: int) -> str:
+        """Refuse a path that leaves `raw/`; return why the file cannot be evidence, or an empty string."""
+        parts = PurePosixPath(raw).parts
+        if len(parts) < 2 or parts[0] != RAW or ".." in parts or "\0" in raw:
+            raise BadInput(
+                f"raw path {raw[:200]!r} leaves the run folder", fix="use raw/FILE", file=path, line=line
+            )
+        place = self.folder
+        for part in parts:
+            place = place / part
+            try:
+                mode = place.lstat().st_mode
+            except OSError:
+                return f"its raw output {raw} is missing"
+            if stat.S_ISLNK(mode):
+                raise BadInput(
+                    f"raw path {raw[:200]!r} goes through a symbolic link",
+                    fix="copy the file into raw/",
+                    file=path,
+                    line=line,
+                )
+        return "" if stat.S_ISREG(mode) else f"its raw output {raw} is not a plain file"
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a plain file for reading; links, pipes and devices are refused."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise BadInput("does not exist", fix="name a complete run folder", file=path) from None
+    except OSError as error:
+        raise BadInput(
+            f"cannot be read: {error.strerror}", fix="a run holds plain files", file=path
+        ) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BadInput("is not a plain file", fix="a run holds plain files", file=path)
+    return os.fdopen(descriptor, "rb", buffering=1 << 18)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a plain file of at most 256 MiB. Raises BadInput."""
+    with _open(path) as file:
+        content = file.read(LARGEST_DOCUMENT + 1)
+    if len(content) > LARGEST_DOCUMENT:
+        raise BadInput(f"is larger than {LARGEST_DOCUMENT} bytes", fix="it is no record of a run", file=path)
+    return content
+
+
+def read_record(path: Path, kind: type[R]) -> R:
+    """Read a file that holds one record. Raises BadInput."""
+    content = read_bytes(path)
+    _strict_json(content, path, None)
+    try:
+        record = kind.model_validate_json(content)
+    except ValidationError as error:
+        _refuse(error, path, None)
+    _require_schema(record, path, None)
+    return record
+
+
+def _refuse(error: ValidationError, path: Path, line: int | None) -> NoReturn:
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(p)[:64] for p in first["loc"])
+    value = repr(first["input"])[:80] if first["loc"] else ""
+    what = f"{place}: {first['msg']}" + (f" (got {value})" if value else "")
+    raise BadInput(what[:500], fix="correct or remove it", file=path, line=line) from None
+
+
+def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, number: int) -> None:
+    """Refuse duplicate keys and NaN tokens, which the validator lets pass.
+
+    A key that is written once appears once as `":`. Only a line where the count differs, or where that
+    trick could be fooled by white space, is worth the slow parser.
+    """
+    _require_schema(record, path, number)
+    keys = len(record.model_fields_set)
+    if isinstance(record, Measurement):
+        keys += len(record.params) + (2 if record.problem else 0)
+    tidy = line.count(b'":') == keys and b'" ' not in line and b"\t" not in line and b"\r" not in line
+    if not tidy or b"NaN" in line or b"Infinity" in line:
+        _strict_json(line, path, number)
+
+
+def _require_schema(record: Record, path: Path, line: int | None) -> None:
+    if "schema_" not in record.model_fields_set:
+        raise BadInput("schema: missing", fix='add "schema": 1', file=path, line=line)
+
+
+def _strict_json(content: bytes, path: Path, line: int | None) -> None:
+    def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(items)
+        if len(found) < len(items):
+            names = [k for k, _ in items]
+            raise ValueError(f"duplicate key {next(k for k in names if names.count(k) > 1)!r}")
+        return found
+
+    def constant(token: str) -> NoReturn:
+        raise ValueError(f"{token} is no JSON number")
+
+    try:
+        json.loads(content, object_pairs_hook=pairs, parse_constant=constant)
+    except RecursionError:
+        raise BadInput("is nested too deeply", fix="it is no record", file=path, line=line) from None
+    except ValueError as error:
+        raise BadInput(str(error)[:300], fix="write strict JSON", file=path, line=line) from None
+
+
+@contextmanager
+def no_cycle_search() -> Iterator[None]:
+    """Pause the search for reference cycles: reading makes no cycle, and the search doubles its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+# ---- writing ----
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file so that it is either the old or the new one, never half of it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with aside.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def to_json(record: Record) -> bytes:
+    """Write a record as its file holds it, indented and to the byte the same for the same record."""
+    return (record.model_dump_json(by_alias=True, indent=1) + "\n").encode()
+
+
+def write_verdict(folder: Path, verdict: Verdict) -> None:
+    """Write `verdict.json` into a run folder."""
+    write_aside(folder / VERDICT, to_json(verdict))
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write `plan.json` into a run folder, made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_aside(folder / PLAN, to_json(plan))
+
+
+def write_inventory(folder: Path, inventory: Inventory) -> None:
+    """Write `inventory.json` into a run folder."""
+    write_aside(folder / INVENTORY, to_json(inventory))
+
+
+def write_lines(path: Path, records: Iterable[Measurement | CounterReading]) -> None:
+    """Write `results.jsonl` or `counters.jsonl` as a whole."""
+    write_aside(path, b"".join(r.model_dump_json(by_alias=True).encode() + b"\n" for r in records))
+
+
+def judge_folder(folder: Path) -> Verdict:
+    """Read a run folder and judge it. Raises BadInput."""
+    from shakedown.core.verdict import judge_cells, summarise
+
+    with no_cycle_search():
+        run = Run(folder)
+        judged = judge_cells(run.plan, run.measurements(), run.counters())
+        return summarise(run.plan, judged, run.problems)
