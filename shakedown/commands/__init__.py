@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from shakedown.commands import verdict
+from shakedown.commands import parse, verdict
 
-COMMAND_MODULES: tuple[ModuleType, ...] = (verdict,)
+COMMAND_MODULES: tuple[ModuleType, ...] = (parse, verdict)

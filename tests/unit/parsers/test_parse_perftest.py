@@ -1,0 +1,231 @@
+"""perftest: every test, version, unit and side is read with its unit; damaged output is refused."""
+
+from __future__ import annotations
+
+import perftest_output as out
+import pytest
+
+from shakedown.errors import BadInput
+from shakedown.parsers.perftest import parse_perftest
+
+
+def bw(op="write", unit="Gb", new=True, rows=None, cpu=False, **head):
+    """One bandwidth test, healthy unless rows are given."""
+    rows = [out.bw_row(65536, 5000, 97.61, 97.52, 0.186005)] if rows is None else rows
+    return out.document(out.header(op, "bw", new=new, **head), out.bw_heading(unit, cpu), rows)
+
+
+def lat(op="write", rows=None, heading=out.LAT_HEADING, new=True, **head):
+    """One latency test, healthy unless rows are given."""
+    rows = [out.lat_row(2, 1000, (1.55, 7.16, 1.60, 1.62, 0.07, 1.62, 3.49))] if rows is None else rows
+    return out.document(out.header(op, "lat", new=new, **head), heading, rows)
+
+
+@pytest.mark.parametrize("op", ["write", "read", "send"])
+@pytest.mark.parametrize("server", [False, True])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize(("unit", "new"), [("MB", False), ("MiB", True), ("Gb", False), ("Gb", True)])
+def test_reads_every_bandwidth_test_in_gbps(op, server, bidirectional, unit, new):
+    """Catches MiB/s taken for MB/s (4.6 % low) or for Gb/s, and a wrong operation, side or direction."""
+    rate = 0.186005
+    average = out.bandwidth_of(65536, rate, unit)
+    rows = [out.bw_row(65536, 5000, average + 0.5, average, rate)]
+    head = {"server": server, "bidirectional": bidirectional}
+    result = parse_perftest(bw(op, unit, new, rows, **head))
+    (row,) = result.bandwidth
+    assert row.bw_average_gbps == pytest.approx(97.52, abs=0.01)  # 0.186005 Mpps x 65536 B x 8
+    assert row.bw_peak_gbps == pytest.approx(97.52 + 0.5 * (1 if unit == "Gb" else 0.008388608), abs=0.01)
+    assert (row.size_bytes, row.iterations, row.message_rate_mpps) == (65536, 5000, rate)
+    assert (result.operation, result.kind, result.bidirectional) == (op, "bandwidth", bidirectional)
+    assert result.side == ("server" if server else "client")
+    assert result.reported_unit == ("Gb/s" if unit == "Gb" else "MiB/s")
+    assert result.latency == ()
+
+
+def test_reads_the_facts_of_the_header():
+    """Catches a fact read from the wrong line: MTU, GID index and device decide what was tested."""
+    result = parse_perftest(bw(rdma_cm=True))
+    assert (result.device, result.queue_pairs, result.transport, result.connection) == ("rxe0", 2, "IB", "RC")
+    assert (result.mtu_bytes, result.link_layer, result.gid_index) == (4096, "Ethernet", 1)
+    assert (result.rdma_cm, result.tos, result.dual_port) == (True, 106, False)
+    assert (result.gpu_buffer, result.gpu_dmabuf, result.warnings) == (False, False, ())
+    assert parse_perftest(bw()).tos is None
+
+
+def test_reads_gpu_memory_and_dmabuf():
+    """Catches a test of host memory taken for one of GPU memory."""
+    notes = ["initializing CUDA", "cuMemAlloc() of a 131072 bytes GPU buffer"]
+    text = bw().replace(out.DASHES, "\n".join([*notes, out.DASHES]), 1)
+    assert (parse_perftest(text).gpu_buffer, parse_perftest(text).gpu_dmabuf) == (True, False)
+    notes.append("using DMA-BUF for GPU buffer address at 0x7f0 aligned at 0x7f0 with aligned size 65536")
+    assert parse_perftest(bw().replace(out.DASHES, "\n".join([*notes, out.DASHES]), 1)).gpu_dmabuf is True
+
+
+@pytest.mark.parametrize("op", ["write", "read", "send"])
+@pytest.mark.parametrize("new", [False, True])
+def test_reads_every_latency_column(op, new):
+    """Catches swapped columns: perftest prints max before typical."""
+    (row,) = parse_perftest(lat(op, new=new)).latency
+    assert (row.t_min_us, row.t_max_us, row.t_typical_us, row.t_avg_us) == (1.55, 7.16, 1.60, 1.62)
+    assert (row.t_stdev_us, row.t_p99_us, row.t_p999_us, row.transactions_per_s) == (0.07, 1.62, 3.49, None)
+
+
+def test_reads_latency_in_duration_mode():
+    """Catches the average of -D read as the minimum of the other table."""
+    rows = [out.lat_duration_row(2, 1204512, 4.15, 240902.31)]
+    (row,) = parse_perftest(lat(rows=rows, heading=out.LAT_DURATION_HEADING)).latency
+    assert (row.t_avg_us, row.transactions_per_s, row.t_min_us) == (4.15, 240902.31, None)
+
+
+def test_a_peak_that_was_not_measured_is_none():
+    """Catches the 0.00 that duration mode prints for the peak taken for a measurement."""
+    result = parse_perftest(bw(rows=[out.bw_row(65536, 5000, 0.0, 97.52, 0.186005)]))
+    assert result.bandwidth[0].bw_peak_gbps is None
+
+
+def test_reads_a_sweep_and_the_cpu_column():
+    """Catches a sweep of which only the first or last row is read."""
+    result = parse_perftest(bw(unit="MiB", rows=out.sweep("MiB")))
+    assert [row.size_bytes for row in result.bandwidth] == [2**i for i in range(1, 24)]
+    row = out.bw_row(65536, 5000, 97.61, 97.52, 0.186005) + "\t    12.50"
+    assert parse_perftest(bw(rows=[row], cpu=True)).bandwidth[0].cpu_util_percent == 12.5
+
+
+def test_clock_warnings_between_rows_are_kept_apart():
+    """Catches a warning read as a row, and rows lost with it."""
+    rows = out.sweep("Gb")
+    result = parse_perftest(bw(rows=[out.CLOCK, rows[0], out.CLOCK, *rows[1:]]))
+    assert len(result.bandwidth) == 23
+    assert result.warnings == (out.CLOCK, out.CLOCK)
+
+
+def test_json_of_both_generations():
+    """Catches 4.5's file, which is not JSON, half-read, and the unit that no file states."""
+    info = {"test": "RDMA_Write_BW_Test", "Dual_port": "OFF", "Device": "rxe0", "Number_of_qps": 1}
+    info |= {"Transport_type": "IB", "Connection_type": "RC", "Using_SRQ": "OFF", "ibv_wr_API": "OFF"}
+    info |= {"TX_depth": 128, "CQ_Moderation": 1, "Mtu": 4096, "Link_type": "Ethernet", "GID_index": 1}
+    info |= {"Max_inline_data": 0, "rdma_cm_QPs": "OFF", "Data_ex_method": "Ethernet"}
+    results = {"MsgSize": 65536, "n_iterations": 5000, "BW_peak": "33.10", "BW_average": "32.95"}
+    results |= {"MsgRate": "0.000527"}
+    old, new = json_old(info, results), json_new(info, results)
+    for text in (old, new):
+        result = parse_perftest(text)
+        (row,) = result.bandwidth
+        assert result.reported_unit == "MiB/s"
+        assert row.bw_average_gbps == pytest.approx(32.95 * 0.008388608)
+        assert (result.operation, result.device, result.mtu_bytes, result.gid_index) == (
+            "write",
+            "rxe0",
+            4096,
+            1,
+        )
+        assert result.side is None
+        with pytest.raises(BadInput, match="contradict"):
+            parse_perftest(text, report_gbits=True)
+        results_gb = results | {"BW_peak": "97.61", "BW_average": "97.52", "MsgRate": "0.186005"}
+        assert parse_perftest(json_new(info, results_gb)).bandwidth[0].bw_average_gbps == 97.52
+
+
+def json_old(info, results):
+    """The file that perftest up to 23.x writes."""
+    lines = ["{", "test_info: {", *(f"{k}: {v}," for k, v in info.items()), "},"]
+    lines += ["results: {", *(f"{k}: {v}," for k, v in results.items()), "},", "}", ""]
+    return "\n".join(lines).replace("Device: rxe0", 'Device: "rxe0"').replace("TX_depth:", "TX_depth :")
+
+
+def json_new(info, results):
+    """The file that later perftest writes."""
+    first = ",\n".join(f'"{k}": "{v}"' if isinstance(v, str) else f'"{k}": {v}' for k, v in info.items())
+    second = ",\n".join(f'"{k}": {v}' for k, v in results.items())
+    return f'{{\n"test_info": {{\n{first}\n}},\n"results": {{\n{second}\n}}\n}}\n'
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda t: t.replace("97.52", "97,52"), "BW average should be a finite number"),
+        (lambda t: t.replace("97.52", "nan"), "BW average should be a finite number"),
+        (lambda t: t.replace("97.52", "inf"), "BW average should be a finite number"),
+        (lambda t: t.replace("97.52", "7.52"), "contradict each other"),
+        (lambda t: t.replace("97.52", ""), "a row of 4 columns"),
+        (lambda t: t.replace(" 65536", " 65x36"), "#bytes should be a whole number"),
+        (lambda t: t.replace("4096[B]", "none[B]"), "mtu_bytes should be a whole number"),
+        (lambda t: t.replace(" Link type       : Ethernet\n", ""), "does not state link_layer"),
+        (lambda t: t.rstrip()[:-20], "output ends before the dashes"),
+        (lambda t: t[: t.index(" #bytes")], "output ends before the table"),
+        (lambda t: t[: t.index(" Number of qps")], "output ends before the table"),
+        (lambda t: t + t, "more than one test"),
+        (lambda t: t.replace("Gb/sec]   MsgRate", "Kb/sec]   MsgRate"), "unknown table heading"),
+        (lambda t: t.replace("RDMA_Write BW", "Raw_Ethernet BW"), "unknown test"),
+        (lambda t: t.replace("OFF\t\tDevice", "OF\t\tDevice"), "should be ON or OFF"),
+    ],
+)
+def test_damaged_text_is_refused(damage, message):
+    """Catches a parser that skips what it cannot read."""
+    good = bw()
+    assert damage(good) != good
+    with pytest.raises(BadInput, match=message) as refused:
+        parse_perftest(damage(good), file="raw/n1.txt")
+    assert str(refused.value).startswith("raw/n1.txt:")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Couldn't connect to 10.0.0.1:18515",
+        " Unable to init the socket connection",
+        " Completion with error at client",
+        " Failed status 12: wr_id 0 syndrom 0x81",
+        "ethernet_read_keys: Couldn't read remote address",
+        " Failed to complete run_iter_bw function successfully",
+        "IB device mlx5_9 not found",
+    ],
+)
+def test_the_tools_own_errors_refuse_the_output(line):
+    """Catches a failed test whose error is skipped, before, in or after its table."""
+    text = bw()
+    rows_end = text.rindex(out.DASHES)
+    for at in (0, rows_end, len(text)):
+        with pytest.raises(BadInput, match="reported an error"):
+            parse_perftest(text[:at] + line + "\n" + text[at:])
+    with pytest.raises(BadInput, match="reported an error"):
+        parse_perftest(text[:rows_end] + line + "\n")
+    with pytest.raises(BadInput, match="reported an error"):
+        parse_perftest(line + "\n")
+
+
+@pytest.mark.parametrize("lost", [0, 10, 22])
+def test_a_sweep_with_a_lost_row_is_refused(lost):
+    """Catches the largest size, the one that is gated, lost in the middle of mixed output."""
+    rows = out.sweep("Gb")
+    del rows[lost]
+    with pytest.raises(BadInput, match=r"row is missing|rows are missing"):
+        parse_perftest(bw(rows=rows))
+
+
+def test_a_warning_that_swallowed_a_row_is_refused():
+    """Catches a row lost on a line that begins with the clock warning."""
+    rows = out.sweep("Gb")
+    rows[22] = out.CLOCK + rows[22]
+    with pytest.raises(BadInput):
+        parse_perftest(bw(rows=rows))
+
+
+def test_the_server_of_a_read_latency_test_has_no_result():
+    """Catches an empty output of the wrong side taken for a truncated test."""
+    text = "\n".join(out.header("read", "lat", new=True, server=True))
+    with pytest.raises(BadInput, match="server of this test prints no results"):
+        parse_perftest(text)
+
+
+def test_latencies_out_of_order_are_refused():
+    """Catches a digit lost from one latency column."""
+    row = out.lat_row(2, 1000, (1.55, 7.16, 1.60, 1.62, 0.07, 1.62, 9.49))
+    with pytest.raises(BadInput, match="contradict each other"):
+        parse_perftest(lat(rows=[row]))
+
+
+def test_a_stated_unit_is_checked():
+    """Catches a plan that asked for --report_gbits and a job that did not pass it."""
+    with pytest.raises(BadInput, match="contradicts --report-gbits"):
+        parse_perftest(bw(), report_gbits=False)
