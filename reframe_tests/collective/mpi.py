@@ -1,0 +1,60 @@
+"""MPI over the fabric: ping-pong between neighbours, and a checked all-reduce over all nodes."""
+
+import shlex
+import sys
+
+import reframe as rfm
+from reframe.core.builtins import parameter, run_before
+from reframe.core.launchers import LauncherWrapper
+
+from reframe_tests.guard import Guard, planned_jobs
+
+
+class MpiCheck(rfm.RunOnlyRegressionTest, Guard):
+    """An MPI program under Slurm's PMIx, with the transport that roles/openmpi allows and no other."""
+
+    def run_mpi(self, test: str, *arguments: str) -> None:
+        """Build `shakedown.jobs.output ... -- srun ... python ARGUMENTS`."""
+        assert self.spec is not None
+        self.prerun_cmds = [*self.prerun_cmds, ". /etc/shakedown/mpi.env"]
+        keep = ["-m", "shakedown.jobs.output", str(self.out), "mpi", test, ",".join(self.spec.nodes), "--"]
+        self.job.launcher = LauncherWrapper(self.job.launcher, sys.executable, [shlex.quote(w) for w in keep])
+        self.executable = shlex.quote(sys.executable)
+        self.executable_opts = [shlex.quote(word) for word in arguments]
+
+
+@rfm.simple_test
+class Allreduce(MpiCheck):
+    """All-reduce over all nodes, every element checked.
+
+    Catches: MPI that cannot use the fabric, a wrong sum, a collective slower than its reference.
+    """
+
+    planned = parameter(planned_jobs("mpi_allreduce"), fmt=str, loggable=True)
+
+    @run_before("run")
+    def command(self) -> None:
+        sizes = self.spec.settings
+        self.run_mpi(
+            "mpi_allreduce", "-m", "shakedown.jobs.mpi_allreduce",
+            f"--min={int(sizes['min_bytes'])}", f"--max={int(sizes['max_bytes'])}",
+            f"--factor={int(sizes['factor'])}", f"--iterations={int(sizes['iterations'])}",
+        )  # fmt: skip
+
+
+@rfm.simple_test
+class Pingpong(MpiCheck):
+    """Ping-pong between two nodes with mpi4py's own benchmark.
+
+    Catches: point-to-point MPI that cannot use the fabric or is slower than its reference.
+    """
+
+    planned = parameter(planned_jobs("mpi_pingpong"), fmt=str, loggable=True)
+
+    @run_before("run")
+    def command(self) -> None:
+        sizes = self.spec.settings
+        self.run_mpi(
+            "mpi_pingpong", "-m", "mpi4py.bench", "pingpong", "--no-stats",
+            f"--min-size={int(sizes['min_bytes'])}", f"--max-size={int(sizes['max_bytes'])}",
+        )  # fmt: skip

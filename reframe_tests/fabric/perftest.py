@@ -1,0 +1,23 @@
+"""perftest between all pairs of nodes: every rail, both directions, rails one by one and all at once."""
+
+import sys
+
+import reframe as rfm
+from reframe.core.builtins import parameter, run_before
+
+from reframe_tests.guard import Guard, planned_jobs
+
+
+@rfm.simple_test
+class Perftest(rfm.RunOnlyRegressionTest, Guard):
+    """One job per operation measures all pairs, so that no pair is left to chance and Slurm sees few jobs.
+
+    Catches: a lossy, slow or misconfigured path between any two nodes, named by pair, rail and direction.
+    """
+
+    planned = parameter(planned_jobs("mesh"), fmt=str, loggable=True)
+
+    @run_before("run")
+    def command(self) -> None:
+        self.executable = sys.executable
+        self.executable_opts = ["-m", "shakedown.mesh.driver", str(self.out / "spec.json"), str(self.out)]

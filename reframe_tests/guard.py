@@ -1,0 +1,193 @@
+"""The guard that every check carries: a job that did not complete, or a value that is missing, is not OK.
+
+ReFrame by itself calls a test OK whose job was cancelled, timed out or lost its node after printing a number,
+and only warns about a metric that it cannot read. The guard closes both holes, writes what Slurm said of the
+job beside the job's outputs, and takes every metric and reference from the run's plan, so that ReFrame's
+verdict and Shakedown's come from the same numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shlex
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import reframe as rfm
+import reframe.core.runtime as rt
+import reframe.utility.sanity as sn
+from reframe.core.builtins import run_after, run_before, sanity_function, variable
+from reframe.core.exceptions import PerformanceError, SanityError
+
+from shakedown.collect import job_measurements
+from shakedown.core.jobs import Jobs, JobSpec
+from shakedown.core.records import Better, JobRecord, Plan, Problem
+from shakedown.errors import BadInput
+from shakedown.slurm import JobState, show_job
+
+UNPLANNED = "unplanned"  # lets `reframe --list` show the checks where there is no run yet
+
+
+def run_folder() -> Path | None:
+    """Return the folder of the run that is being made, from SHAKEDOWN_RUN."""
+    folder = os.environ.get("SHAKEDOWN_RUN")
+    return Path(folder) if folder else None
+
+
+def planned_jobs(*kinds: str) -> list[str]:
+    """Return the names of the run's jobs of some kinds, in the plan's order."""
+    folder = run_folder()
+    if folder is None:
+        return [UNPLANNED]
+    jobs = Jobs.model_validate_json((folder / "jobs.json").read_bytes())
+    return [job.name for job in jobs.jobs if job.kind in kinds]
+
+
+class Guard(rfm.RegressionTestPlugin):
+    """Base of all checks. A check declares `planned = parameter(planned_jobs(KIND))` and builds its command.
+
+    Catches: a job that was cancelled, timed out, failed, was preempted, requeued or lost a node; a metric
+    that is missing or not finite; a job that ran on other nodes than planned.
+    """
+
+    # Seconds that Slurm gets to say how a job ended.
+    state_timeout_s = variable(int, value=30)
+
+    @run_after("init")
+    def take_job_spec(self) -> None:
+        self.valid_systems = ["*"]
+        self.valid_prog_environs = ["site"]
+        self.require_reference = True
+        self.spec: JobSpec | None = None
+        folder = run_folder()
+        if folder is None or self.planned == UNPLANNED:
+            return
+        jobs = Jobs.model_validate_json((folder / "jobs.json").read_bytes())
+        self.spec = next(job for job in jobs.jobs if job.name == self.planned)
+        self.descr = f"{self.spec.stage}: {', '.join(self.spec.tests)} on {len(self.spec.nodes)} nodes"
+        self.tags = {str(self.spec.stage)}
+        self.num_tasks = len(self.spec.nodes)
+        self.num_tasks_per_node = 1
+        self.time_limit = f"{self.spec.time_limit_s}s"
+
+    @run_before("run")
+    def prepare(self) -> None:
+        if self.spec is None:
+            raise BadInput("no run: set SHAKEDOWN_RUN to a folder made by `shakedown plan`")
+        folder = run_folder()
+        assert folder is not None
+        self.attempt = 1 + max(0, rt.runtime().current_run)
+        self.out = folder / "raw" / f"{self.spec.name}.a{self.attempt}"
+        self.out.mkdir(parents=True, exist_ok=True)
+        (self.out / "spec.json").write_text(json.dumps(self.spec.settings, indent=1) + "\n", encoding="utf-8")
+        self.record(JobRecord(state="NOT-SUBMITTED", job=None, **self.about()))
+        self.job.options += [f"--nodelist={','.join(self.spec.nodes)}", f"--nodes={len(self.spec.nodes)}"]
+        # No step may read our input, wait for ever for one lost task, or see half the node's cores.
+        self.job.launcher.options += ["--mpi=pmix", "--wait=8", "--cpu-bind=none", "--input=none"]
+        out, step = shlex.quote(str(self.out)), "srun --ntasks-per-node=1 --input=none --mpi=none"
+        python = shlex.quote(sys.executable)
+        self.prerun_cmds = [
+            f'scontrol show hostnames "$SLURM_JOB_NODELIST" > {out}/nodes.txt',
+            *self.prerun_cmds,
+            f"{step} {python} -m shakedown.jobs.counters before {out}",
+        ]
+        # The script's status is its last command's; it must be the benchmark's.
+        self.postrun_cmds = [
+            "status=$?",
+            *self.postrun_cmds,
+            f"{step} {python} -m shakedown.jobs.counters after {out}",
+            "exit $status",
+        ]
+
+    @run_after("run")
+    def ask_slurm(self) -> None:
+        """Record how the job ended, and refuse everything but a clean end on the planned nodes."""
+        state = self._final_state()
+        with contextlib.suppress(OSError):
+            for name in (self.job.stdout, self.job.stderr, self.job.script_filename):
+                shutil.copy(Path(self.stagedir) / name, self.out / name)
+        nodes: tuple[str, ...] = ()
+        with contextlib.suppress(OSError):
+            nodes = tuple((self.out / "nodes.txt").read_text(encoding="ascii").split())
+        problem = None
+        if set(nodes) != set(self.spec.nodes):
+            message = (
+                f"the job ran on {','.join(nodes) or 'no node'}, planned was {','.join(self.spec.nodes)}"
+            )
+            problem = Problem(kind="environment", message=message)
+        elif not state.good:
+            message = f"Slurm says {state.state}, exit code {state.exit_code}, {state.restarts} restarts"
+            problem = Problem(kind="killed" if state.state != "FAILED" else "other", message=message)
+        self.record(
+            JobRecord(
+                state=state.state, job=state.job, exit_code=state.exit_code, nodes=nodes,
+                started=state.started, duration_s=state.duration_s, problem=problem, **self.about(),
+            )
+        )  # fmt: skip
+        if problem:
+            raise SanityError(f"{problem.message}; outputs: {self.out}")
+
+    def about(self) -> dict[str, object]:
+        """Return the fields that a job record has from the plan alone."""
+        plan_run = self.plan().run
+        return {"run": plan_run, "stage": self.spec.stage, "test": self.spec.name, "attempt": self.attempt}
+
+    def plan(self) -> Plan:
+        """Return the run's plan."""
+        folder = run_folder()
+        assert folder is not None
+        return Plan.model_validate_json((folder / "plan.json").read_bytes())
+
+    def record(self, record: JobRecord) -> None:
+        """Write job.json whole or not at all."""
+        aside = self.out / "job.json.partial"
+        aside.write_text(record.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
+        aside.replace(self.out / "job.json")
+
+    def _final_state(self) -> JobState:
+        # squeue forgets a job before slurmctld has noted its last state; scontrol has both.
+        deadline = time.monotonic() + self.state_timeout_s
+        while True:
+            state = show_job(str(self.job.jobid))
+            if state.finished or time.monotonic() > deadline:
+                return state
+            time.sleep(0.5)
+
+    @sanity_function
+    def outputs_are_there(self) -> object:
+        return sn.assert_true((self.out / "outputs.jsonl").is_file(), msg=f"no outputs in {self.out}")
+
+    @run_before("performance")
+    def declare_metrics(self) -> None:
+        """Declare every planned cell of this job with the plan's reference, and note those not measured."""
+        plan = self.plan()
+        measured = {m.cell: m.value for m in job_measurements(plan, self.out)}
+        self.missing: list[str] = []
+        references = {}
+        for item in plan.items:
+            if item.stage != self.spec.stage or item.test not in self.spec.tests or "counter." in item.metric:
+                continue
+            reference = plan.references[item.reference]
+            for cell, *_ in item.cells():
+                value = measured.get(cell)
+                if value is None or not math.isfinite(value):
+                    self.missing.append(cell)
+                    continue
+                tag = cell.split("/", 1)[1].replace("/", ".").replace("=", "-").replace(",", "+")
+                self.perf_variables[tag] = sn.make_performance_function(sn.defer(value), reference.unit)
+                base = abs(reference.value) or 1.0
+                edge = (reference.gate - reference.value) / base
+                bounds = (edge, None) if reference.better is Better.HIGHER else (None, edge)
+                references[tag] = (reference.value, *bounds, reference.unit)
+        self.reference = {f"{self.current_system.name}:{self.current_partition.name}": references}
+
+    @run_after("performance", always_last=True)
+    def every_metric_is_there(self) -> None:
+        if self.missing or not self.perf_variables:
+            some = ", ".join(self.missing[:3]) or "no metric at all"
+            raise PerformanceError(f"{len(self.missing)} planned values are missing: {some}")

@@ -1,0 +1,52 @@
+"""What the planner asks of Slurm: one `JobSpec` per job, kept beside the plan in `jobs.json`.
+
+The plan says which cells must exist; a job spec says which job measures them and with what settings.
+ReFrame's tests turn job specs into jobs and add nothing of their own, so that the plan stays the one
+place that decides what is measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from shakedown.core.records import Name, Record, Stage
+
+
+class NicSpec(Record):
+    """One fabric NIC as the inventory describes it."""
+
+    rail: Name
+    rdma_device: Name
+    netdev: Name
+    ipv4: str
+    leaf: Name | None = None
+    leaf_port: Name | None = None
+
+
+class JobSpec(Record):
+    """One Slurm job.
+
+    `tests` are the names of the plan's tests that it measures. `settings` belongs to the kind: the mesh
+    driver's spec for `mesh`, the benchmark's options for the others.
+    """
+
+    name: Name
+    kind: Literal["mesh", "mpi_pingpong", "mpi_allreduce"]
+    stage: Stage
+    tests: tuple[Name, ...] = Field(min_length=1)
+    nodes: tuple[Name, ...] = Field(min_length=1)
+    time_limit_s: int = Field(gt=0)
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class Jobs(Record):
+    """All jobs of a run, in the order of the ladder (`jobs.json`)."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    run: Name
+    jobs: tuple[JobSpec, ...]
+    nics: dict[Name, tuple[NicSpec, ...]]  # by node
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -1,0 +1,58 @@
+"""Run one command, keep what it prints, and note which cell it measures.
+
+    python -m shakedown.jobs.output FOLDER TOOL TEST NODE,NODE... -- COMMAND...
+
+Standard output goes to FOLDER/TEST.txt, standard error to FOLDER/TEST.err, and one line to
+FOLDER/outputs.jsonl. The exit status is the command's. Runs on the first node of the job, around `srun`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def main(argv: list[str]) -> int:
+    """Run the command in `argv` and record it."""
+    if len(argv) < 6 or argv[4] != "--":
+        print("usage: python -m shakedown.jobs.output FOLDER TOOL TEST NODES -- COMMAND...", file=sys.stderr)
+        return 2
+    folder, tool, test, nodes, command = Path(argv[0]), argv[1], argv[2], argv[3].split(","), argv[5:]
+    started, begin = datetime.now(UTC), time.monotonic()
+    with (folder / f"{test}.txt").open("wb") as out, (folder / f"{test}.err").open("wb") as err:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        # Slurm ends a job with SIGTERM to this process: pass it on, and still write the record.
+        signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+        code = child.wait()
+    record: dict[str, object] = {
+        "schema": 1,
+        "tool": tool,
+        "test": test,
+        "file": f"{test}.txt",
+        "nodes": nodes,
+        "exit_code": code if code >= 0 else None,
+        "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "duration_s": round(time.monotonic() - begin, 3),
+    }
+    if code != 0:
+        how = f"exit status {code}" if code > 0 else f"signal {-code}"
+        tail = (folder / f"{test}.err").read_text(encoding="utf-8", errors="replace").strip()[-500:]
+        record["problem"] = {
+            "kind": "killed" if code < 0 else "other",
+            "message": f"{command[0]}: {how}: {tail}",
+        }
+    with (folder / "outputs.jsonl").open("a", encoding="utf-8") as journal:
+        journal.write(json.dumps(record) + "\n")
+        journal.flush()
+        os.fsync(journal.fileno())
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

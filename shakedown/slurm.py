@@ -1,0 +1,94 @@
+"""What Slurm says of a job, read from `scontrol`, which knows finished jobs until MinJobAge has passed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from shakedown.errors import BadInput
+
+# States in which a job will still change (squeue(1), JOB STATE CODES).
+UNFINISHED = frozenset(
+    {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING",
+     "STAGE_OUT", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+)  # fmt: skip
+
+_FIELD = re.compile(r"(?:^|\s)(JobId|JobState|ExitCode|StartTime|EndTime|Requeue|Restarts|Reason)=(\S*)")
+_TIME = "%Y-%m-%dT%H:%M:%S"
+
+
+@dataclass(frozen=True)
+class JobState:
+    """State of one job as Slurm reports it."""
+
+    job: str
+    state: str
+    exit_code: str  # "status:signal"
+    reason: str
+    restarts: int
+    started: str | None  # RFC 3339, UTC
+    duration_s: float | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the state is final."""
+        return self.state not in UNFINISHED
+
+    @property
+    def good(self) -> bool:
+        """Whether the job ended by itself with status 0, and never ran twice."""
+        return self.state == "COMPLETED" and self.exit_code == "0:0" and self.restarts == 0
+
+
+def parse_show_job(text: str) -> JobState:
+    """Read the output of `scontrol --oneliner show job ID`.
+
+    Raises:
+        BadInput: a field is missing, or the output describes no job or several.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) != 1 or not lines[0].startswith("JobId="):
+        raise BadInput(f"scontrol describes {len(lines)} jobs, not one", fix="is MinJobAge long enough?")
+    # Only the first occurrence counts: Command= and Comment= come later and hold whatever a user wrote.
+    fields: dict[str, str] = {}
+    for name, value in _FIELD.findall(lines[0]):
+        fields.setdefault(name, value)
+    for needed in ("JobId", "JobState", "ExitCode"):
+        if not fields.get(needed):
+            raise BadInput(f"scontrol's job has no {needed}: {lines[0][:80]!r}", fix="unknown Slurm release?")
+    begin, end = _moment(fields.get("StartTime")), _moment(fields.get("EndTime"))
+    return JobState(
+        job=fields["JobId"],
+        state=fields["JobState"],
+        exit_code=fields["ExitCode"],
+        reason=fields.get("Reason", ""),
+        restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
+        started=begin.astimezone(UTC).strftime(_TIME + "Z") if begin else None,
+        duration_s=(end - begin).total_seconds() if begin and end else None,
+    )
+
+
+def show_job(job: str) -> JobState:
+    """Ask Slurm for one job.
+
+    Raises:
+        BadInput: `scontrol` failed or its answer is not understood.
+    """
+    if not re.fullmatch(r"[0-9]+", job):
+        raise BadInput(f"not a Slurm job id: {job!r}")
+    answer = subprocess.run(
+        ["scontrol", "--oneliner", "show", "job", job],
+        capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if answer.returncode != 0:
+        raise BadInput(f"scontrol show job {job}: {answer.stderr.strip()}", fix="is slurmctld up?")
+    return parse_show_job(answer.stdout)
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return datetime.strptime(text or "", _TIME).astimezone()  # Slurm prints local time
+    except ValueError:
+        return None  # "Unknown", "None"
