@@ -118,8 +118,14 @@ def ssh(
     command: Annotated[list[str] | None, typer.Argument(help="A command and its words; none for a shell.")] = None,
     name: Name = "",
 ) -> None:
-    """Run a command on a machine as root, or open a shell there."""
-    argv = cluster.Lab.open(name or None).ssh_argv(host, command or [])
+    """Run a command on a machine as root, or open a shell there.
+
+    Several words reach the machine as they are; a single one is a line for its shell.
+    """
+    words = [word for i, word in enumerate(command or []) if (i, word) != (0, "--")]
+    if len(words) == 1:
+        words = ["sh", "-c", words[0]]
+    argv = cluster.Lab.open(name or None).ssh_argv(host, words)
     sys.stdout.flush()
     os.execv(argv[0], argv)
 

@@ -45,20 +45,20 @@ class Qmp:
         self._reader.close()
         self._socket.close()
 
-    def command(self, name: str, **arguments: object) -> Any:
+    def command(self, execute: str, /, **arguments: object) -> Any:
         """Run one command and return what it returns."""
-        message = {"execute": name, **({"arguments": arguments} if arguments else {})}
+        message = {"execute": execute, **({"arguments": arguments} if arguments else {})}
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
             while True:
                 answer = self._receive()
                 if "error" in answer:
-                    raise LabError(f"QEMU refused {name}: {answer['error'].get('desc', answer['error'])}")
+                    raise LabError(f"QEMU refused {execute}: {answer['error'].get('desc', answer['error'])}")
                 if "return" in answer:
                     return answer["return"]
                 # otherwise an asynchronous event
         except OSError as error:
-            raise LabError(f"QEMU on {self._path} did not finish {name}: {error}") from error
+            raise LabError(f"QEMU on {self._path} did not finish {execute}: {error}") from error
 
     def human(self, line: str) -> str:
         """Run a monitor command that has no QMP form; its output is an error message or empty."""
