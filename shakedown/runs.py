@@ -176,7 +176,7 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
     trick could be fooled by white space, is worth the slow parser.
     """
     _require_schema(record, path, number)
-    keys = len(record.model_fields_set)
+    keys = len(record.__pydantic_fields_set__)
     if isinstance(record, Measurement):
         keys += len(record.params) + (2 if record.problem else 0)
     tidy = line.count(b'":') == keys and b'" ' not in line and b"\t" not in line and b"\r" not in line

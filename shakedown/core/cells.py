@@ -14,7 +14,6 @@ from shakedown.core.records import (
     CounterReading,
     Measurement,
     Outcome,
-    Params,
     PlanItem,
     Problem,
     Reference,
@@ -65,11 +64,14 @@ class Bound:
     gate: float = field(init=False)
     higher: bool = field(init=False)
     unusable: str = field(init=False)
+    passed: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.gate = self.reference.gate
         self.higher = self.reference.better is Better.HIGHER
         self.unusable = _unusable(self.reference)
+        side = "at least" if self.higher else "at most"
+        self.passed = printable(f"{side} {number(self.gate)} {self.reference.unit}")
 
     def outside(self, value: float) -> bool:
         """Whether a value is worse than the gate."""
@@ -109,56 +111,37 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
-def where(
-    nodes: Sequence[str],
-    rail: str | None,
-    direction: str | None,
-    test: str,
-    metric: str,
-    params: Params,
-) -> str:
+def where(cell: str) -> str:
     """Name a cell for a person: `n1 -> n2 rail3 ib_write_bw bandwidth size_bytes=65536`."""
-    if len(nodes) == 2 and direction in ("forward", "reverse"):
-        names = " -> ".join(nodes if direction == "forward" else reversed(nodes))
-        direction = None
-    elif len(nodes) > 3:
-        names = f"{nodes[0]}..{nodes[-1]} ({len(nodes)} nodes)"
+    _, test, metric, nodes, rail, direction, tail = cell.split("/", 6)
+    names = nodes.split(",")
+    if len(names) == 2 and direction in ("forward", "reverse"):
+        who = " -> ".join(names if direction == "forward" else reversed(names))
+        direction = "-"
+    elif len(names) > 3:
+        who = f"{names[0]}..{names[-1]} ({len(names)} nodes)"
     else:
-        names = ",".join(nodes)
-    port = params.get("port")
-    parts = [
-        names,
-        str(port) if port is not None else None,
-        rail,
-        direction,
-        test,
-        metric,
-        *(f"{k}={params[k]}" for k in sorted(params) if k != "port"),
-    ]
-    return " ".join(p for p in parts if p)
+        who = nodes
+    parts = (who, rail, direction, test, metric, tail.replace(",", " "))
+    return printable(" ".join(p for p in parts if p != "-"))
 
 
 def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
     """Judge one measurement of a planned cell. The rules are asked in the order of `Rule`."""
-    value = m.value
-    ceiling = bound.reference.ceiling
-    finite = value is not None and math.isfinite(value)
     rule, text = _rule(m, bound)
     if rule is Rule.WITHIN:
-        outcome = Outcome.PASS
-    elif rule in (Rule.GATE, Rule.IMPOSSIBLE):
-        outcome = Outcome.FAIL
+        outcome, reason = Outcome.PASS, text
     else:
-        outcome = Outcome.INCONCLUSIVE
-    reason = f"{where(m.nodes, m.rail, m.direction, m.test, m.metric, m.params)}: {text}"
+        outcome = Outcome.FAIL if rule in (Rule.GATE, Rule.IMPOSSIBLE) else Outcome.INCONCLUSIVE
+        reason = f"{where(cell)}: {printable(text)}"
     return CellVerdict(
         cell=cell,
         outcome=outcome,
         rule=rule.value,
-        reason=printable(reason),
-        value=value if finite else None,
+        reason=reason,
+        value=m.value if m.value is not None and math.isfinite(m.value) else None,
         gate=bound.gate,
-        ceiling=ceiling,
+        ceiling=bound.reference.ceiling,
         raw=m.raw,
     )
 
@@ -185,9 +168,9 @@ def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (
             f"value {number(value)} lies outside its own samples "
             f"{number(min(m.samples))} to {number(max(m.samples))} {m.unit}"
         )
-    beyond = [v for v in (value, *m.samples) if bound.impossible(v)]
-    if beyond:
-        extreme = max(beyond) if bound.higher else min(beyond)
+    best = max if bound.higher else min
+    extreme = best(m.samples) if m.samples else value  # the value lies among its samples
+    if bound.impossible(extreme):
         return Rule.IMPOSSIBLE, _impossible(extreme, reference)
     if len(m.samples or (value,)) < reference.min_samples:
         return Rule.FEW_SAMPLES, (
@@ -199,7 +182,7 @@ def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (
             return Rule.NOISE, noise
     if bound.outside(value):
         return Rule.GATE, _outside(m, bound)
-    return Rule.WITHIN, f"{number(value)} {m.unit}, gate {number(bound.gate)}"
+    return Rule.WITHIN, bound.passed
 
 
 def _among(value: float, samples: Sequence[float]) -> bool:
@@ -212,6 +195,8 @@ def _noise(value: float, samples: Sequence[float], bound: Bound) -> str:
 
     The interval is the 95 % interval of the median from six samples on, below that the whole range.
     """
+    if bound.outside(min(samples)) == bound.outside(max(samples)) == bound.outside(value):
+        return ""  # every interval lies within the range
     low, high, coverage = median_interval(samples)
     if bound.outside(low) == bound.outside(high) == bound.outside(value):
         return ""
@@ -271,9 +256,10 @@ def combine(judged: Sequence[tuple[int, CellVerdict]]) -> CellVerdict:
     worst = ordered[0][1]
     outcomes = {v.outcome for _, v in ordered}
     attempts = [a for a, _ in ordered]
-    tally = ", ".join(f"{v.outcome.value} at attempt {a}" for a, v in sorted(ordered, key=lambda j: j[0]))
+    tally = ", ".join(f"{_short(v)} at attempt {a}" for a, v in sorted(ordered, key=lambda j: j[0]))
     if Outcome.FAIL in outcomes and Outcome.PASS not in outcomes:
-        return worst if len(judged) == 1 else _because(worst, Outcome.FAIL, Rule(worst.rule), tally)
+        again = "" if len(judged) == 1 else f" ({tally})"
+        return worst.model_copy(update={"reason": worst.reason + again})
     if len(set(attempts)) < len(attempts):
         return _because(
             worst, Outcome.INCONCLUSIVE, Rule.DUPLICATE, f"measured twice ({tally}); whose is it?"
@@ -283,9 +269,13 @@ def combine(judged: Sequence[tuple[int, CellVerdict]]) -> CellVerdict:
     return worst
 
 
+def _short(verdict: CellVerdict) -> str:
+    return verdict.outcome.value + (f" with {number(verdict.value)}" if verdict.value is not None else "")
+
+
 def _because(verdict: CellVerdict, outcome: Outcome, rule: Rule, text: str) -> CellVerdict:
     return verdict.model_copy(
-        update={"outcome": outcome, "rule": rule.value, "reason": f"{verdict.reason} [{text}]"}
+        update={"outcome": outcome, "rule": rule.value, "reason": f"{where(verdict.cell)}: {text}"}
     )
 
 

@@ -13,6 +13,7 @@ from shakedown.core.cells import (
     combine,
     counter_measurement,
     judge_measurement,
+    number,
     printable,
     where,
 )
@@ -89,16 +90,11 @@ def judge_cells(
             verdict = judge_measurement(cell, counter_measurement(reading, bound), bound)
             found.setdefault(cell, []).append((1, verdict))
 
-    items = []
-    for bound in bounds:
-        cells = []
-        for cell, nodes, rail, direction in bound.item.cells():
-            judged = found.pop(cell, None)
-            if judged is not None:
-                cells.append(combine(judged))
-            else:
-                cells.append(_absent(cell, nodes, rail, direction, bound))
-        items.append(JudgedItem(bound.item, tuple(_with_outliers(cells, bound))))
+    cells: dict[int, list[CellVerdict]] = {id(bound): [] for bound in bounds}
+    for cell, bound in planned.items():
+        judged = found.pop(cell, None)
+        cells[id(bound)].append(combine(judged) if judged else _absent(cell, bound))
+    items = [JudgedItem(b.item, tuple(_with_outliers(cells[id(b)], b))) for b in bounds]
     return Judged(tuple(items), tuple(sorted(unplanned)))
 
 
@@ -115,17 +111,13 @@ def counter_cell(reading: CounterReading) -> str:
     )
 
 
-def _absent(
-    cell: str, nodes: tuple[str, ...], rail: str | None, direction: str | None, bound: Bound
-) -> CellVerdict:
-    item = bound.item
-    rule = Rule.EXCLUDED if item.not_run else Rule.NOT_MEASURED
-    name = where(nodes, rail, direction, item.test, item.metric, item.params)
+def _absent(cell: str, bound: Bound) -> CellVerdict:
+    why = bound.item.not_run
     return CellVerdict(
         cell=cell,
         outcome=Outcome.NOT_RUN,
-        rule=rule.value,
-        reason=printable(f"{name}: {item.not_run or 'planned, but no result was recorded'}"),
+        rule=(Rule.EXCLUDED if why else Rule.NOT_MEASURED).value,
+        reason=f"{where(cell)}: {printable(why or 'planned, but no result was recorded')}",
         gate=bound.gate,
         ceiling=bound.reference.ceiling,
     )
@@ -151,8 +143,8 @@ def _with_outliers(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
                 update={
                     "outcome": Outcome.FAIL,
                     "rule": Rule.OUTLIER.value,
-                    "reason": f"{verdict.reason}, but {share:.1%} worse than the median {centre:.6g} "
-                    f"of its class of {len(values)}: an outlier",
+                    "reason": f"{where(verdict.cell)}: {number(verdict.value)} {bound.item.unit} is "
+                    f"{share:.1%} worse than the median {number(centre)} of its class of {len(values)}",
                 }
             )
     return cells
