@@ -13,6 +13,7 @@ app = typer.Typer(
     name="shakedown",
     help="Acceptance tests for RoCE GPU clusters. Exit status: 0 pass, 1 fail, 2 bad input, 3 inconclusive.",
     add_completion=False,
+    rich_markup_mode=None,  # plain help: rich would cost 0.2 s at every start
     pretty_exceptions_enable=False,
 )
 
@@ -40,7 +41,8 @@ def main() -> None:
         print(f"shakedown: {refused}", file=sys.stderr)
         sys.exit(ExitStatus.BAD_INPUT)
     except TyperException as usage:
-        print(f"shakedown: {usage.format_message()} -- see shakedown --help", file=sys.stderr)
+        if message := usage.format_message():  # empty when the help itself was printed
+            print(f"shakedown: {message} -- see shakedown --help", file=sys.stderr)
         sys.exit(ExitStatus.BAD_INPUT)
     except (typer.Abort, KeyboardInterrupt):
         print("shakedown: interrupted", file=sys.stderr)

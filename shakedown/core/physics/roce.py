@@ -7,7 +7,7 @@ Sources: IBTA Architecture Specification vol. 1, annexes A16/A17 (RoCE, RoCE v2:
 from __future__ import annotations
 
 from enum import StrEnum
-from math import ceil
+from math import ceil, inf
 
 from shakedown.errors import BadInput
 
@@ -147,7 +147,7 @@ def payload_ceiling_gbps(
     Raises:
         BadInput: a speed that is not positive, or as `message_wire_bytes`.
     """
-    if not speed_gbps > 0:
+    if not 0 < speed_gbps < inf:
         raise BadInput(f"a link of {speed_gbps:g} Gb/s carries nothing", fix="give the link speed in Gb/s")
     return speed_gbps * payload_efficiency(
         rdma_mtu_bytes=rdma_mtu_bytes,

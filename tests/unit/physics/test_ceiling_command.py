@@ -1,0 +1,94 @@
+"""`shakedown ceiling` through the real entry point."""
+
+import json
+import sys
+
+import pytest
+
+from shakedown import cli
+
+
+@pytest.fixture
+def shakedown(monkeypatch, capsys):
+    """Run the command; return exit status, standard output and error."""
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["shakedown", *args])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        out, err = capsys.readouterr()
+        return stop.value.code, out, err
+
+    return run
+
+
+def test_roce_says_the_share_of_the_ceiling(shakedown):
+    """The figure that a person quotes: 99.69 % of the READ ceiling."""
+    status, out, _ = shakedown(
+        "ceiling", "roce", "--operation", "read", "--message-bytes", "65536", "--measured", "390.89"
+    )
+    assert status == 0
+    assert "392.10 Gb/s" in out and "99.69 %" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "status"),
+    [
+        (("roce", "--measured", "392.2"), 1),  # impossible
+        (("pcie", "--generation", "4", "--measured", "29.3"), 1),
+        (("mfu", "--tokens-per-s", "1e6"), 1),
+        (("roce", "--measured", "nan"), 2),
+        (("roce", "--mtu", "9000"), 2),
+        (("roce", "--speed-gbps", "inf"), 2),
+        (("pcie", "--width", "12"), 2),
+        (("busbw", "all_reduce", "--nodes", "1", "--gpus-per-node", "1"), 2),
+        (("mfu", "--tokens-per-s", "1", "--model", "gpt"), 2),
+        (("volume", "--payload-gb", "1", "--gb-per-s", "0"), 2),
+        (("step", "--parameters", "2e9", "--tokens", "1", "--mfu", "2"), 2),
+        (("roce", "--nonsense"), 2),
+    ],
+)
+def test_impossible_results_fail_and_nonsense_is_one_line(shakedown, args, status):
+    """Exit 0 for a result above physics, or a traceback for a typing error, would mislead scripts."""
+    got, _, err = shakedown("ceiling", *args)
+    assert got == status
+    if status == 2:
+        assert err.count("\n") == 1 and err.startswith("shakedown: ")
+
+
+@pytest.mark.parametrize(
+    ("args", "path", "value"),
+    [
+        (("roce", "--json"), ("ceiling",), 392.15),
+        (("pcie", "--json"), ("ceiling",), 58.45),
+        (("busbw", "all_reduce", "--json"), ("rows", 1, "busbw_gb_per_s"), 196.07),
+        (("busbw", "all_reduce", "--nodes", "1", "--json"), ("rows", 1, "busbw_gb_per_s"), 700.0),
+        (("busbw", "alltoall", "--nodes", "4", "--json"), ("rows", 0, "busbw_gb_per_s"), 63.32),
+        (("volume", "--payload-gb", "137.953", "--json"), ("rows", 3, "gb_per_rank"), 271.59),
+        (("step", "--parameters", "2e9", "--tokens", "32768", "--json"), ("compute_s",), 0.0994),
+        (("mfu", "--tokens-per-s", "17647.6", "--json"), ("mfu",), 0.687),
+    ],
+)
+def test_json(shakedown, args, path, value):
+    """Every calculator prints JSON with the same numbers."""
+    status, out, _ = shakedown("ceiling", *args)
+    result = json.loads(out)
+    for key in path:
+        result = result[key]
+    assert status == 0
+    assert result == pytest.approx(value, rel=1e-3)
+
+
+@pytest.mark.parametrize("calculator", ["roce", "pcie", "busbw", "volume", "step", "mfu"])
+def test_every_example_in_the_help_runs(shakedown, calculator):
+    """An example that does not run teaches the wrong thing."""
+    from shakedown.commands import ceiling
+
+    doc = getattr(ceiling, calculator).__doc__
+    lines = [line.split("(")[0].split() for line in doc.splitlines()]
+    examples = [words[1:] for words in lines if words[:1] == ["shakedown"]]
+    assert examples
+    for example in examples:
+        status, out, err = shakedown(*example)
+        assert status == 0, err
+        assert out
