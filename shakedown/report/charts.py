@@ -1,0 +1,135 @@
+"""Line charts as inline SVG, drawn offline by Matplotlib and recoloured by the page's own style sheet.
+
+Every colour is drawn as a sentinel and replaced by a CSS variable, so that one figure serves light,
+dark and print. Text stays text: it is found by search and read by screen readers.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from shakedown.report import text
+from shakedown.report.sweeps import Chart, Curve
+
+# Sentinels: colours that nothing else in the file has.
+_VARIABLES = {
+    "#010203": "--ink",
+    "#010204": "--muted",
+    "#010205": "--line",
+    "#010206": "--series-1",
+    "#010207": "--series-2",
+    "#010208": "--series-3",
+    "#010209": "--series-4",
+    "#01020a": "--fail",
+    "#01020b": "--reference",
+    "#01020c": "--gate",
+    "#01020d": "--ceiling",
+    "#01020e": "--band",
+}
+_INK, _MUTED, _LINE, *_ = _VARIABLES
+_SERIES = ("#010206", "#010207", "#010208", "#010209")
+_MARKERS = ("o", "s", "^", "D")
+_SETTINGS: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a `$` in a name is a dollar
+    "font.size": 9,
+    "axes.linewidth": 0.8,
+}
+
+
+def _style(curve: Curve, number: int) -> dict[str, Any]:
+    if curve.role == "reference":
+        return {"color": "#01020b", "linestyle": (0, (5, 2)), "linewidth": 1.3, "zorder": 2}
+    if curve.role == "gate":
+        return {"color": "#01020c", "linestyle": (0, (1.5, 1.5)), "linewidth": 1.3, "zorder": 2}
+    if curve.role == "ceiling":
+        return {"color": "#01020d", "linestyle": (0, (7, 2, 1.5, 2)), "linewidth": 1.2, "zorder": 1.8}
+    few = len(curve.x) <= 64
+    if curve.role == "worst":
+        return {
+            "color": "#01020a",
+            "marker": "X" if few else "",
+            "markersize": 4.5,
+            "linewidth": 1.4,
+            "zorder": 4,
+        }
+    return {
+        "color": _SERIES[number % len(_SERIES)],
+        "marker": _MARKERS[number % len(_MARKERS)] if few else "",
+        "markersize": 3.6,
+        "linewidth": 1.7,
+        "zorder": 3,
+    }
+
+
+def draw(chart: Chart) -> Markup:
+    """Return a chart as SVG markup, safe to put into the page: all text in it is escaped."""
+    with mpl.rc_context({**_SETTINGS, "svg.hashsalt": chart.id}):
+        figure = Figure(figsize=(6.2, 3.5), layout="constrained")
+        figure.patch.set_alpha(0)
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot()
+        axes.patch.set_alpha(0)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        for side in ("left", "bottom"):
+            axes.spines[side].set_color(_MUTED)
+        if chart.band:
+            x, low, high = zip(*chart.band, strict=True)
+            label = "least to most"
+            axes.fill_between(x, low, high, color="#01020e", linewidth=0, label=label, zorder=1)
+        for number, curve in enumerate(chart.curves):
+            axes.plot(curve.x, curve.y, label=text.inert(curve.label), **_style(curve, number))
+        if chart.sizes:
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            sizes = sorted({x for curve in chart.curves for x in curve.x})
+            step = max(1, -(-len(sizes) // 9))
+            axes.xaxis.set_major_locator(FixedLocator(sizes[::step]))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: text.size(x)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+            axes.yaxis.set_minor_formatter(FuncFormatter(lambda y, _: f"{y:g}" if _few_decades(axes) else ""))
+        axes.grid(visible=True, which="major", color=_LINE, linewidth=0.6)
+        axes.tick_params(which="both", colors=_MUTED, labelcolor=_INK, labelsize=8)
+        axes.set_xlabel(chart.x_label, color=_INK)
+        axes.set_ylabel(text.inert(chart.y_label), color=_INK)
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1.0),
+            ncols=3,
+            frameon=False,
+            fontsize=8,
+            labelcolor=_INK,
+            borderaxespad=0.2,
+        )
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return Markup(_inline(out.getvalue(), chart))  # noqa: S704  (Matplotlib escapes text; attributes are ours)
+
+
+def _few_decades(axes: object) -> bool:
+    low, high = axes.get_ylim()  # type: ignore[attr-defined]
+    return bool(low > 0 and high / low < 8)
+
+
+def _inline(svg: str, chart: Chart) -> str:
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'^(<svg[^>]*?) (?:width="[^"]*")', r"\1", svg)
+    svg = re.sub(r'^(<svg[^>]*?) (?:height="[^"]*")', r"\1", svg)
+    # Several figures share the page: ids must differ, and xlink needs no namespace of its own.
+    svg = re.sub(r'\bid="', f'id="{chart.id}-', svg)
+    svg = svg.replace('xlink:href="#', f'href="#{chart.id}-').replace("url(#", f"url(#{chart.id}-")
+    svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
+    for sentinel, variable in _VARIABLES.items():
+        svg = svg.replace(sentinel, f"var({variable})")
+    return svg.replace("<svg ", f'<svg class="chart" role="img" aria-labelledby="{chart.id}-title" ', 1)

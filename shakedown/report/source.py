@@ -1,0 +1,102 @@
+"""What a report is made from: the records of one judged run, indexed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shakedown.core.records import (
+    Better,
+    CellVerdict,
+    CounterReading,
+    Inventory,
+    Measurement,
+    Plan,
+    PlanItem,
+    Reference,
+    Verdict,
+)
+from shakedown.core.verdict import Judged
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve that a tool wrote itself, such as the training loss by step."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a cell lies in the plan."""
+
+    item: PlanItem
+    item_index: int
+    nodes: tuple[str, ...]
+    rail: str | None
+    direction: str | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """One judged run.
+
+    `judged` holds the verdict on every planned cell, `verdict` the run's. `losses` are
+    training curves read from raw trainer output.
+    """
+
+    plan: Plan
+    measurements: Sequence[Measurement]
+    counters: Sequence[CounterReading]
+    inventory: Inventory | None
+    judged: Judged
+    verdict: Verdict
+    losses: Sequence[Series] = field(default_factory=tuple)
+
+    @cached_property
+    def places(self) -> dict[str, Place]:
+        """The place of every planned cell, by cell id."""
+        return {
+            cell: Place(item, index, nodes, rail, direction)
+            for index, item in enumerate(self.plan.items)
+            for cell, nodes, rail, direction in item.cells()
+        }
+
+    @cached_property
+    def measured(self) -> dict[str, list[Measurement]]:
+        """All measurements of every cell, by cell id, oldest attempt first."""
+        by_cell: dict[str, list[Measurement]] = {}
+        for measurement in self.measurements:
+            by_cell.setdefault(measurement.cell, []).append(measurement)
+        for attempts in by_cell.values():
+            attempts.sort(key=lambda m: m.attempt)
+        return by_cell
+
+    @property
+    def by_item(self) -> list[tuple[CellVerdict, ...]]:
+        """The judged cells of every plan item, in the plan's order."""
+        return [block.cells for block in self.judged.items]
+
+    @cached_property
+    def cells(self) -> list[CellVerdict]:
+        """Every planned cell, in the plan's order."""
+        return [cell for block in self.judged.items for cell in block.cells]
+
+    def reference(self, item: PlanItem) -> Reference:
+        """The reference that an item is judged against (the plan guarantees that it exists)."""
+        return self.plan.references[item.reference]
+
+
+def margin(value: float, gate: float, better: Better) -> float:
+    """Return how a value stands to its gate: 1 at the gate, below 1 worse, above 1 better.
+
+    A gate of zero (an error counter) knows only met (1) or not met (0).
+    """
+    if better is Better.LOWER:
+        value, gate = gate, value
+    if gate == 0:
+        return 1.0 if value >= 0 else 0.0
+    return max(0.0, value / gate)

@@ -1,0 +1,185 @@
+"""Curves: a metric over message size with its reference, gate and ceiling, and the training loss over steps."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shakedown.core.records import Better, Stage
+from shakedown.report import text
+from shakedown.report.findings import site
+from shakedown.report.source import Place, Source, margin
+
+SIZE = "size_bytes"
+FEWEST_SIZES = 3
+MOST_CURVES = 4  # more series than this are drawn as a band around their median
+MOST_CHARTS = 24
+MOST_POINTS = 600  # per loss curve
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a chart. Roles: measured, worst, reference, gate, ceiling."""
+
+    label: str
+    role: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart and the table that says the same in words."""
+
+    id: str
+    title: str
+    x_label: str
+    y_label: str
+    curves: tuple[Curve, ...]
+    band: tuple[tuple[float, float, float], ...] = ()  # (x, least, most)
+    sizes: bool = True  # x is a message size, both axes are logarithmic
+    better: Better = Better.HIGHER
+    caption: str = ""
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+def _points(pairs: Sequence[tuple[float, float | None]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    kept = [(x, y) for x, y in pairs if y is not None and y > 0]
+    return tuple(x for x, _ in kept), tuple(y for _, y in kept)
+
+
+def _chart(source: Source, key: tuple[Stage, str, str], indices: list[int], number: int) -> Chart:
+    stage, test, metric = key
+    items = source.plan.items
+    indices = sorted(indices, key=lambda i: float(items[i].params[SIZE]))
+    item = items[indices[0]]
+    limits: dict[str, list[tuple[float, float | None]]] = {"reference": [], "gate": [], "ceiling": []}
+    series: dict[tuple[tuple[str, ...], str | None, str | None], list[tuple[float, float]]] = {}
+    place_of: dict[tuple[tuple[str, ...], str | None, str | None], Place] = {}
+    worst_margin: dict[tuple[tuple[str, ...], str | None, str | None], float] = {}
+    rows, band, medians = [], [], []
+    for index in indices:
+        size = float(items[index].params[SIZE])
+        reference = source.reference(items[index])
+        values = []
+        for cell in source.by_item[index]:
+            place = source.places[cell.cell]
+            line = (place.nodes, place.rail, place.direction)
+            place_of.setdefault(line, place)
+            if cell.value is None:
+                continue
+            values.append(cell.value)
+            series.setdefault(line, []).append((size, cell.value))
+            standing = margin(cell.value, reference.gate, item.better)
+            worst_margin[line] = min(worst_margin.get(line, standing), standing)
+        limits["reference"].append((size, reference.value))
+        limits["gate"].append((size, reference.gate))
+        limits["ceiling"].append((size, reference.ceiling))
+        if values:
+            band.append((size, min(values), max(values)))
+            medians.append((size, statistics.median(values)))
+        low, high = (min(values), max(values)) if values else (None, None)
+        rows.append(
+            (
+                text.size(size),
+                text.number(low if item.better is Better.HIGHER else high),
+                text.number(statistics.median(values) if values else None),
+                text.number(reference.gate),
+                text.number(reference.value),
+                text.number(reference.ceiling),
+            )
+        )
+    curves = []
+    if len(series) <= MOST_CURVES:
+        for line in series:
+            curves.append(Curve(site(place_of[line]), "measured", *_points(series[line])))
+        band = []
+    else:
+        curves.append(Curve(f"median of {len(series):,}", "measured", *_points(medians)))
+        worst = min(worst_margin, key=lambda line: worst_margin[line])
+        curves.append(Curve(f"worst: {site(place_of[worst])}", "worst", *_points(series[worst])))
+    for role, pairs in limits.items():
+        points = _points(pairs)
+        if points[0]:
+            curves.append(Curve(role, role, *points))
+    others = text.params({k: v for k, v in item.params.items() if k != SIZE})
+    return Chart(
+        id=f"sweep-{number}",
+        title=f"{test} {metric}" + (f" ({others})" if others else ""),
+        x_label="message size",
+        y_label=f"{metric}, {item.unit}",
+        curves=tuple(curves),
+        band=tuple(band),
+        better=item.better,
+        caption=f"{'higher' if item.better is Better.HIGHER else 'lower'} is better",
+        header=("size", "worst", "median", "gate", "reference", "ceiling"),
+        rows=tuple(rows),
+    )
+
+
+def size_sweeps(source: Source) -> tuple[tuple[Chart, ...], int]:
+    """Return a chart for every test and metric measured at three sizes or more, and how many were left out.
+
+    Those with a cell that did not pass come first, so that a cut never hides a failure.
+    """
+    grouped: dict[tuple[Stage, str, str, str], list[int]] = {}
+    for index, item in enumerate(source.plan.items):
+        size = item.params.get(SIZE)
+        if (
+            isinstance(size, int | float)
+            and not isinstance(size, bool)
+            and not item.metric.startswith("counter.")
+        ):
+            others = text.params({k: v for k, v in item.params.items() if k != SIZE})
+            grouped.setdefault((item.stage, item.test, item.metric, others), []).append(index)
+    eligible = [
+        (key, indices)
+        for key, indices in grouped.items()
+        if len({source.plan.items[i].params[SIZE] for i in indices}) >= FEWEST_SIZES
+        and any(cell.value is not None for i in indices for cell in source.by_item[i])
+    ]
+    failing = {source.places[c.cell].item_index for c in source.verdict.cells if c.cell in source.places}
+    eligible.sort(key=lambda entry: not failing.intersection(entry[1]))
+    kept = eligible[:MOST_CHARTS]
+    charts = tuple(_chart(source, key[:3], indices, n) for n, (key, indices) in enumerate(kept, 1))
+    return charts, len(eligible) - len(kept)
+
+
+def loss_charts(source: Source) -> tuple[Chart, ...]:
+    """Return the training loss over steps, thinned to what a page can show; last step always kept."""
+    charts = []
+    for number, series in enumerate(source.losses[:MOST_CURVES], 1):
+        step = max(1, -(-len(series.x) // MOST_POINTS))
+        picked = sorted({*range(0, len(series.x), step), len(series.x) - 1})
+        if not series.x:
+            continue
+        charts.append(
+            Chart(
+                id=f"loss-{number}",
+                title=series.label,
+                x_label="step",
+                y_label="training loss",
+                curves=(
+                    Curve(
+                        "loss",
+                        "measured",
+                        tuple(series.x[i] for i in picked),
+                        tuple(series.y[i] for i in picked),
+                    ),
+                ),
+                sizes=False,
+                better=Better.LOWER,
+                caption=f"from {text.number(series.y[0])} at step {text.number(series.x[0])} "
+                f"to {text.number(series.y[-1])} at step {text.number(series.x[-1])}",
+                header=("step", "loss"),
+                rows=tuple(
+                    (text.number(series.x[i]), text.number(series.y[i]))
+                    for i in sorted(
+                        {*range(0, len(series.x), max(1, len(series.x) // 20)), len(series.x) - 1}
+                    )
+                ),
+            )
+        )
+    return tuple(charts)

@@ -1,0 +1,331 @@
+"""The tables of the report: tests, cells, references, counters, inventory."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from shakedown.core.cells import SEVERITY
+from shakedown.core.records import (
+    Better,
+    CellVerdict,
+    Component,
+    CounterReading,
+    Measurement,
+    Outcome,
+    ReferenceKind,
+    Stage,
+)
+from shakedown.core.verdict import counter_cell
+from shakedown.report import text
+from shakedown.report.findings import because, where
+from shakedown.report.source import Source
+
+# Up to this many planned cells every one is a row; above it passed cells are summed up per test.
+ALL_CELLS = 1500
+MOST_CELLS = 1000
+MOST_COUNTERS = 400
+MOST_COMPONENTS = 600
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """All cells of one plan item, against their reference."""
+
+    outcome: Outcome  # the worst outcome among its required cells
+    stage: Stage
+    test: str
+    metric: str
+    params: str
+    unit: str
+    better: Better
+    planned: int
+    measured: int
+    outcomes: dict[Outcome, int]
+    worst_value: float | None
+    median_value: float | None
+    best_value: float | None
+    gate_value: float
+    worst: str
+    median: str
+    best: str
+    gate: str
+    reference: str
+    reference_id: str
+    kind: ReferenceKind
+    source: str
+    set_by: str
+    percent_of_reference: str  # of the worst value
+    percent_of_ceiling: str  # of the value nearest the ceiling
+    required: bool
+    not_run: str | None
+
+
+@dataclass(frozen=True)
+class CellRow:
+    """One cell against its reference."""
+
+    outcome: Outcome
+    stage: Stage
+    test: str
+    metric: str
+    where: str
+    unit: str
+    value: str
+    sort_value: float | None
+    gate: str
+    reference: str
+    reference_id: str
+    kind: ReferenceKind
+    source: str
+    percent_of_reference: str
+    percent_of_ceiling: str
+    samples: int
+    spread: str
+    rule: str
+    reason: str
+    raw: str | None
+
+
+@dataclass(frozen=True)
+class ReferenceRow:
+    """A threshold and who set it."""
+
+    id: str
+    value: str
+    gate: str
+    rule: str
+    unit: str
+    better: Better
+    ceiling: str
+    ceiling_source: str
+    kind: ReferenceKind
+    source: str
+    set_by: str
+    note: str
+    min_samples: int
+    cells: int
+
+
+@dataclass(frozen=True)
+class CounterRow:
+    """One counter of one port."""
+
+    outcome: Outcome | None  # None: no rule in the plan
+    device: str
+    port: str
+    kind: str
+    rail: str
+    peer: str
+    test: str
+    counter: str
+    before: str
+    after: str
+    delta: str
+    rule: str
+
+
+def group_rows(source: Source) -> tuple[GroupRow, ...]:
+    """Return one row per plan item, in the plan's order."""
+    rows = []
+    for group, item, cells in zip(source.verdict.groups, source.plan.items, source.by_item, strict=True):
+        reference = source.reference(item)
+        present = [o for o, count in group.outcomes.items() if count] or [Outcome.NOT_RUN]
+        values = [c.value for c in cells if c.value is not None]
+        rows.append(
+            GroupRow(
+                outcome=max(present, key=SEVERITY.__getitem__),
+                stage=item.stage,
+                test=item.test,
+                metric=item.metric,
+                params=text.params(item.params),
+                unit=item.unit,
+                better=item.better,
+                planned=group.planned,
+                measured=group.measured,
+                outcomes=group.outcomes,
+                worst_value=group.worst,
+                median_value=group.median,
+                best_value=group.best,
+                gate_value=reference.gate,
+                worst=text.number(group.worst),
+                median=text.number(group.median),
+                best=text.number(group.best),
+                gate=text.number(reference.gate),
+                reference=text.number(reference.value),
+                reference_id=reference.id,
+                kind=reference.kind,
+                source=reference.source,
+                set_by=reference.set_by or "",
+                percent_of_reference=text.percent(group.worst, reference.value),
+                percent_of_ceiling=text.percent(max(values, default=None), reference.ceiling),
+                required=item.required,
+                not_run=item.not_run,
+            )
+        )
+    return tuple(rows)
+
+
+def spread(samples: tuple[float, ...]) -> str:
+    """Return the spread of repeats as the coefficient of variation in percent (from two samples on)."""
+    if len(samples) < 2:
+        return "–"
+    mean = statistics.fmean(samples)
+    return f"±{100 * statistics.stdev(samples) / abs(mean):.2g} %" if mean else "–"
+
+
+def _judged(cell: CellVerdict, attempts: list[Measurement]) -> Measurement | None:
+    """The attempt whose value the verdict used; the latest with that value."""
+    for attempt in reversed(attempts):
+        if attempt.value == cell.value:
+            return attempt
+    return None
+
+
+def cell_row(source: Source, cell: CellVerdict) -> CellRow:
+    """Return the row of one cell."""
+    place = source.places[cell.cell]
+    item, reference = place.item, source.reference(place.item)
+    measurement = _judged(cell, source.measured.get(cell.cell, []))
+    samples = measurement.samples if measurement else ()
+    return CellRow(
+        outcome=cell.outcome,
+        stage=item.stage,
+        test=item.test,
+        metric=item.metric,
+        where=where(place),
+        unit=item.unit,
+        value=text.number(cell.value),
+        sort_value=cell.value,
+        gate=text.number(cell.gate if cell.gate is not None else reference.gate),
+        reference=text.number(reference.value),
+        reference_id=reference.id,
+        kind=reference.kind,
+        source=reference.source,
+        percent_of_reference=text.percent(cell.value, reference.value),
+        percent_of_ceiling=text.percent(cell.value, cell.ceiling),
+        samples=len(samples) or (1 if cell.value is not None else 0),
+        spread=spread(samples),
+        rule=cell.rule,
+        reason=because(cell),
+        raw=cell.raw,
+    )
+
+
+def cell_rows(source: Source) -> tuple[tuple[CellRow, ...], int, bool]:
+    """Return rows, how many non-passed cells were left out, and whether passed cells are among the rows."""
+    bad = [c for c in source.verdict.cells if c.cell in source.places]
+    every = len(source.cells) <= ALL_CELLS
+    shown = bad if every else bad[:MOST_CELLS]
+    rows = [cell_row(source, c) for c in shown]
+    if every:
+        rows += [cell_row(source, c) for c in source.cells if c.outcome is Outcome.PASS]
+    return tuple(rows), len(bad) - len(shown), every
+
+
+def reference_rows(source: Source) -> tuple[ReferenceRow, ...]:
+    """Return every reference of the plan with the number of cells that it gates."""
+    cells: dict[str, int] = {}
+    for item in source.plan.items:
+        cells[item.reference] = cells.get(item.reference, 0) + len(item)
+    rows = []
+    for reference in source.plan.references.values():
+        comparison = "at least" if reference.better is Better.HIGHER else "at most"
+        how = f"{comparison} {text.number(reference.gate)}"
+        if reference.tolerance is not None:
+            sign = "−" if reference.better is Better.HIGHER else "+"
+            how += f" (value {sign} {100 * reference.tolerance:g} %)"
+        rows.append(
+            ReferenceRow(
+                id=reference.id,
+                value=text.number(reference.value),
+                gate=text.number(reference.gate),
+                rule=how,
+                unit=reference.unit,
+                better=reference.better,
+                ceiling=text.number(reference.ceiling),
+                ceiling_source=reference.ceiling_source or "",
+                kind=reference.kind,
+                source=reference.source,
+                set_by=reference.set_by or "",
+                note=reference.note or "",
+                min_samples=reference.min_samples,
+                cells=cells.get(reference.id, 0),
+            )
+        )
+    return tuple(rows)
+
+
+def _integer(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def counter_rows(source: Source) -> tuple[tuple[CounterRow, ...], int, int]:
+    """Return counters that a rule judges or that moved, how many such rows were left out, and how many were still.
+
+    Broken rules come first, then counters that could not be read, then the largest movements.
+    """
+    ruled = {
+        cell.cell: cell
+        for block in source.judged.items
+        if block.item.metric.startswith("counter.")
+        for cell in block.cells
+    }
+    kept: list[tuple[tuple[int, int, int], CounterReading, CellVerdict | None]] = []
+    still = 0
+    for reading in source.counters:
+        cell = ruled.get(counter_cell(reading))
+        outcome = cell.outcome if cell is not None else Outcome.PASS
+        if reading.delta == 0 and outcome is Outcome.PASS:
+            still += 1
+            continue
+        order = (-SEVERITY[outcome], 0 if reading.delta is None else 1, -(reading.delta or 0))
+        kept.append((order, reading, cell))
+    kept.sort(key=lambda entry: (entry[0], entry[1].device, entry[1].port, entry[1].counter))
+    rows = tuple(
+        CounterRow(
+            outcome=cell.outcome if cell is not None else None,
+            device=reading.device,
+            port=reading.port,
+            kind="NIC" if reading.kind == "nic" else "switch port",
+            rail=reading.rail or "",
+            peer=reading.peer or "",
+            test=reading.test,
+            counter=reading.counter,
+            before=_integer(reading.before),
+            after=_integer(reading.after),
+            delta=_integer(reading.delta),
+            rule=f"at most {text.number(cell.gate)}" if cell is not None and cell.gate is not None else "",
+        )
+        for _, reading, cell in kept[:MOST_COUNTERS]
+    )
+    return rows, max(0, len(kept) - MOST_COUNTERS), still
+
+
+@dataclass(frozen=True)
+class InventoryRow:
+    """Components that are alike in everything but their host."""
+
+    kind: str
+    name: str
+    attributes: str
+    hosts: str
+    count: int
+
+
+def inventory_rows(source: Source) -> tuple[tuple[InventoryRow, ...], int]:
+    """Return the inventory with like components of many hosts on one line, and how many lines were left out."""
+    if source.inventory is None:
+        return (), 0
+    alike: dict[tuple[str, str, str], list[Component]] = {}
+    for component in source.inventory.components:
+        attributes = ", ".join(f"{k} {v}" for k, v in sorted(component.attributes.items()))
+        alike.setdefault((component.kind, component.name, attributes), []).append(component)
+    order = ("node", "nic", "gpu", "cable", "switch", "software")
+    # Within a kind and name the odd ones out come first: they are what a reader looks for.
+    ordered = sorted(alike.items(), key=lambda e: (order.index(e[0][0]), e[0][1], len(e[1]), e[0][2]))
+    rows = tuple(
+        InventoryRow(kind, name, attributes, text.node_list(tuple(c.host for c in like), 6), len(like))
+        for (kind, name, attributes), like in ordered[:MOST_COMPONENTS]
+    )
+    return rows, max(0, len(ordered) - MOST_COMPONENTS)

@@ -1,0 +1,98 @@
+"""Numbers, sizes and outside text as a reader wants them. Everything shown passes through `inert`."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+
+from shakedown.core.records import Params
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+# Format characters (Cf) reorder or hide text: a name must not read otherwise than it is.
+_REVEALED = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
+
+
+def inert(text: str) -> str:
+    """Return text whose every character is visible: terminal escapes go, control and bidi marks are spelled.
+
+    Line feeds and tabs stay. Escaping for HTML, XML or Markdown is the renderer's task.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(
+        f"\\u{ord(c):04x}" if c not in "\n\t" and unicodedata.category(c) in _REVEALED else c for c in text
+    )
+
+
+def number(value: float | None) -> str:
+    """Return a number at the four significant digits that a measurement supports; an en dash for none."""
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if abs(value) >= 10_000:
+        return f"{value:,.0f}"
+    if abs(value) < 1e-4:
+        return f"{value:.3e}"
+    digits = max(0, 3 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{digits}f}"
+
+
+def percent(part: float | None, whole: float | None) -> str:
+    """Return part of whole in percent, never rounded up to 100 when it is less."""
+    if part is None or not whole or not math.isfinite(part):
+        return "–"
+    ratio = 100 * part / whole
+    shown = f"{ratio:.1f}"
+    if shown == "100.0" and ratio < 100:
+        shown = "99.9"
+    elif ratio >= 1000:
+        shown = f"{ratio:,.0f}"
+    return f"{shown} %"
+
+
+def size(size_bytes: float) -> str:
+    """Return a message size in binary units where it is a whole number of them (65536 -> 64 KiB)."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size_bytes >= 2**power and size_bytes % 2 ** max(0, power - 10) == 0:
+            return f"{size_bytes / 2**power:g} {unit}"
+    return f"{size_bytes:,.0f} B"
+
+
+def params(values: Params) -> str:
+    """Return parameters as `qps=4, size 64 KiB`, sorted by name."""
+    parts = []
+    for name in sorted(values):
+        value = values[name]
+        if name.endswith("size_bytes") and isinstance(value, int | float) and not isinstance(value, bool):
+            parts.append(f"{name.removesuffix('_bytes').replace('_', ' ')} {size(value)}")
+        else:
+            parts.append(f"{name}={value}")
+    return ", ".join(parts)
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration as `2 h 06 min`, `4 min 05 s` or `12.3 s`."""
+    if seconds is None:
+        return "–"
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+    if seconds >= 60:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return f"{seconds:.1f} s"
+
+
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """Return `1 cell`, `2,000 cells`."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def node_list(nodes: tuple[str, ...], most: int = 4) -> str:
+    """Return the nodes of a cell; a long list is cut and says how many are left out."""
+    if len(nodes) <= most:
+        return ", ".join(nodes)
+    return f"{', '.join(nodes[:2])} … {nodes[-1]} ({len(nodes):,} nodes)"

@@ -1,0 +1,183 @@
+"""The view model: everything the report says, computed from records alone, before any markup exists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from shakedown.core.cells import SEVERITY
+from shakedown.core.records import Coverage, Measurement, Outcome, Stage
+from shakedown.report import tables, text
+from shakedown.report.findings import Finding, Suspect, find, suspects
+from shakedown.report.matrix import HeatMap, heat_maps
+from shakedown.report.sweeps import Chart, loss_charts, size_sweeps
+from shakedown.report.source import Source
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One rung of the ladder."""
+
+    stage: Stage
+    outcome: Outcome | None  # None: nothing planned
+    coverage: Coverage
+    outcomes: dict[Outcome, int]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the measuring cost. Times in seconds; `busy_s` is the union of all measurements' intervals."""
+
+    started: str
+    ended: str
+    wall_s: float
+    busy_s: float
+
+    @property
+    def overhead_s(self) -> float:
+        """Wall time in which nothing was measured."""
+        return max(0.0, self.wall_s - self.busy_s)
+
+
+@dataclass(frozen=True)
+class ReportView:
+    """What every renderer draws."""
+
+    run: str
+    system: str
+    profile: str
+    created: str
+    nodes: tuple[str, ...]
+    rails: tuple[str, ...]
+    outcome: Outcome
+    reason: str
+    coverage: Coverage
+    coverage_percent: str
+    outcomes: dict[Outcome, int]
+    stages: tuple[StageRow, ...]
+    caveats: tuple[str, ...]
+    problems: tuple[str, ...]
+    unplanned: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    findings_left_out: int
+    suspects: tuple[Suspect, ...]
+    groups: tuple[tables.GroupRow, ...]
+    cells: tuple[tables.CellRow, ...]
+    cells_left_out: int
+    every_cell: bool
+    sweeps: tuple[Chart, ...]
+    sweeps_left_out: int
+    losses: tuple[Chart, ...]
+    maps: tuple[HeatMap, ...]
+    maps_left_out: int
+    counters: tuple[tables.CounterRow, ...]
+    counters_left_out: int
+    counters_still: int
+    references: tuple[tables.ReferenceRow, ...]
+    inventory: tuple[tables.InventoryRow, ...]
+    inventory_left_out: int
+    inventory_taken: str
+    timing: Timing | None
+    checksum: str | None
+
+    @property
+    def raw_paths(self) -> tuple[str, ...]:
+        """Paths of the raw outputs that the findings need, worst first, each once."""
+        return tuple(dict.fromkeys(f.raw for f in self.findings if f.raw))
+
+
+def _stages(source: Source) -> tuple[StageRow, ...]:
+    counts: dict[Stage, dict[Outcome, int]] = {}
+    for group in source.verdict.groups:
+        total = counts.setdefault(group.stage, dict.fromkeys(Outcome, 0))
+        for outcome, count in group.outcomes.items():
+            total[outcome] += count
+    rows = []
+    for stage in Stage:
+        outcomes = counts.get(stage, dict.fromkeys(Outcome, 0))
+        present = [o for o, count in outcomes.items() if count]
+        coverage = source.verdict.stages.get(stage, Coverage(planned=0, measured=0))
+        rows.append(StageRow(stage, max(present, key=SEVERITY.__getitem__, default=None), coverage, outcomes))
+    return tuple(rows)
+
+
+def _interval(measurement: Measurement) -> tuple[datetime, datetime] | None:
+    if measurement.started is None or measurement.duration_s is None or measurement.duration_s < 0:
+        return None
+    try:
+        start = datetime.fromisoformat(measurement.started)
+        if start.tzinfo is None:
+            return None
+        return start, start + timedelta(seconds=measurement.duration_s)
+    except (ValueError, OverflowError):
+        return None
+
+
+def timing(measurements: list[Measurement] | tuple[Measurement, ...]) -> Timing | None:
+    """Return when the run measured and for how much of that time; None where no time was recorded."""
+    intervals = sorted({i for m in measurements if (i := _interval(m)) is not None})
+    if not intervals:
+        return None
+    busy = timedelta()
+    start, end = intervals[0]
+    for next_start, next_end in intervals[1:]:
+        if next_start > end:
+            busy += end - start
+            start, end = next_start, next_end
+        else:
+            end = max(end, next_end)
+    busy += end - start
+    first, last = intervals[0][0], max(e for _, e in intervals)
+    shown = "%Y-%m-%d %H:%M:%S %Z"
+    return Timing(
+        first.strftime(shown), last.strftime(shown), (last - first).total_seconds(), busy.total_seconds()
+    )
+
+
+def build(source: Source, checksum: str | None = None) -> ReportView:
+    """Return the view of a judged run. Pure: the same records give the same view."""
+    verdict, plan = source.verdict, source.plan
+    found, found_left_out = find(source)
+    cells, cells_left_out, every_cell = tables.cell_rows(source)
+    charts, charts_left_out = size_sweeps(source)
+    maps, maps_left_out = heat_maps(source)
+    counters, counters_left_out, still = tables.counter_rows(source)
+    inventory, inventory_left_out = tables.inventory_rows(source)
+    return ReportView(
+        run=verdict.run,
+        system=plan.system,
+        profile=plan.profile or "",
+        created=plan.created,
+        nodes=plan.nodes,
+        rails=plan.rails,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        coverage=verdict.coverage,
+        coverage_percent=text.percent(verdict.coverage.measured, verdict.coverage.planned),
+        outcomes={o: verdict.outcomes.get(o, 0) for o in Outcome},
+        stages=_stages(source),
+        caveats=plan.caveats,
+        problems=verdict.problems,
+        unplanned=verdict.unplanned,
+        findings=found,
+        findings_left_out=found_left_out,
+        suspects=suspects(source),
+        groups=tables.group_rows(source),
+        cells=cells,
+        cells_left_out=cells_left_out,
+        every_cell=every_cell,
+        sweeps=charts,
+        sweeps_left_out=charts_left_out,
+        losses=loss_charts(source),
+        maps=maps,
+        maps_left_out=maps_left_out,
+        counters=counters,
+        counters_left_out=counters_left_out,
+        counters_still=still,
+        references=tables.reference_rows(source),
+        inventory=inventory,
+        inventory_left_out=inventory_left_out,
+        inventory_taken=source.inventory.taken if source.inventory else "",
+        timing=timing(tuple(source.measurements)),
+        checksum=checksum,
+    )

@@ -1,0 +1,97 @@
+"""The edge of the report: reads a run folder, judges it again and writes the four files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from shakedown import runs
+from shakedown.core.records import Outcome
+from shakedown.core.verdict import judge_cells, summarise
+from shakedown.errors import BadInput
+from shakedown.report import html, junit, markdown, prometheus, raw, view
+from shakedown.report.source import Source
+
+HTML, JUNIT, PROMETHEUS, MARKDOWN = "report.html", "junit.xml", "metrics.prom", "report.md"
+# What the verdict is computed from, and the verdict; the order of the command in the signature block.
+EVIDENCE = (runs.PLAN, runs.RESULTS, runs.COUNTERS, runs.INVENTORY, runs.VERDICT)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a report says and where it lies."""
+
+    outcome: Outcome
+    reason: str
+    files: tuple[Path, ...]
+
+
+def checksum(folder: Path) -> str:
+    """Return the SHA-256 over the evidence, as `sha256sum FILE... | sha256sum` prints it."""
+    lines = []
+    for name in EVIDENCE:
+        path = folder / name
+        if not os.path.lexists(path):
+            continue
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+        lines.append(f"{digest.hexdigest()}  {name}\n")
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def read(folder: Path) -> Source:
+    """Read and judge a run. Raises BadInput, also if the stored verdict is not what the files say."""
+    with runs.no_cycle_search():
+        run = runs.Run(folder)
+        measurements, counters = list(run.measurements()), list(run.counters())
+        judged = judge_cells(run.plan, measurements, counters)
+        verdict = summarise(run.plan, judged, run.problems)
+    stored = folder / runs.VERDICT
+    if os.path.lexists(stored):
+        if runs.read_bytes(stored) != runs.to_json(verdict):
+            raise BadInput(
+                "is not the verdict that the files of this run give",
+                fix=f"see what differs with `shakedown verify {folder}`, then `shakedown verdict --write`",
+                file=stored,
+            )
+    return Source(
+        plan=run.plan,
+        measurements=measurements,
+        counters=counters,
+        inventory=run.inventory(),
+        judged=judged,
+        verdict=verdict,
+    )
+
+
+def report(folder: Path, output: Path | None = None) -> Written:
+    """Write the report of a run.
+
+    Args:
+        folder: the run folder.
+        output: write only the HTML page, to this file, and leave the run folder as it is.
+    """
+    source = read(folder)
+    if output is None and not os.path.lexists(folder / runs.VERDICT):
+        runs.write_verdict(folder, source.verdict)
+    # The checksum covers a verdict that is on disk: without one there is nothing to recompute it from.
+    total = checksum(folder) if os.path.lexists(folder / runs.VERDICT) else None
+    model = view.build(source, total)
+    excerpts = raw.excerpts(folder, model.raw_paths)
+    if output is not None:
+        base = os.path.relpath(folder.resolve(), output.resolve().parent)
+        runs.write_aside(output, html.render(model, excerpts, base).encode())
+        return Written(model.outcome, model.reason, (output,))
+    contents = {
+        HTML: html.render(model, excerpts),
+        JUNIT: junit.render(model),
+        PROMETHEUS: prometheus.render(model),
+        MARKDOWN: markdown.render(model),
+    }
+    for name, content in contents.items():
+        runs.write_aside(folder / name, content.encode())
+    return Written(model.outcome, model.reason, tuple(folder / name for name in contents))
