@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""A stand-in for perftest: the same options, handshake over TCP and table, and faults on request.
+
+$FAKE_FAULTS names a JSON file: a list of {"node", "side", "device", "test", "fault"}, each optional but the
+fault, which is one of hang, crash, deaf (a server that never listens), slow.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+
+def main():
+    test = os.path.basename(sys.argv[0])
+    if "--version" in sys.argv:
+        print(f"Version: {os.environ.get('FAKE_VERSION', '6.22')}")
+        return 0
+    options = dict(word.partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
+    host = next((word for word in sys.argv[1:] if not word.startswith("--")), None)
+    seen = {
+        "node": os.environ["SLURMD_NODENAME"],
+        "side": "client" if host else "server",
+        "device": options["--ib-dev"],
+        "test": test,
+    }
+    with open(os.environ["FAKE_FAULTS"]) as file:
+        faults = [f["fault"] for f in json.load(file) if all(seen[k] == f[k] for k in f if k != "fault")]
+    if "crash" in faults:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if "deaf" in faults:
+        time.sleep(60)
+    port = int(options["--port"])
+    if host:
+        try:
+            sock = socket.create_connection((host, port), timeout=5)
+        except OSError:
+            print(f"Couldn't connect to {host}:{port}", file=sys.stderr)
+            return 1
+    else:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            # Every node of the test has the same ports, so each binds the address of its own NIC.
+            listener.bind((f"127.77.{int(seen['device'][3:]) + 1}.{seen['node'][1:]}", port))
+        except OSError:
+            print(f"Couldn't listen to port {port}", file=sys.stderr)
+            return 1
+        listener.listen(1)
+        sock, _ = listener.accept()
+    if "hang" in faults:
+        time.sleep(60)
+    sock.sendall(b"x")
+    if not sock.recv(1):
+        return 1
+    if "slow" in faults:
+        time.sleep(1.0)
+    if host:
+        print(" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]")
+        print(f" {options['--size']}      1000             97.31              97.25   \t\t     0.185490")
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,247 @@
+"""The driver with a fake perftest: what it must record when things go wrong, and that it loses nothing."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from shakedown.core.mesh import latest_records
+from shakedown.core.records import PlanItem
+
+
+def by_cell(records):
+    return {(r.test, r.nodes, r.rail, r.direction, r.params["rails_at_once"]): r for r in records}
+
+
+def plan_cells(mesh):
+    """The cells that the planner would plan from the same specification."""
+    from shakedown.core.mesh import blocks_of, pairs_of
+
+    spec = mesh.spec
+    return {
+        cell
+        for block in blocks_of(spec)
+        for cell, *_ in PlanItem(
+            stage="fabric",
+            test=block.test,
+            metric="bandwidth",
+            unit="Gb/s",
+            better="higher",
+            nodes=tuple(pairs_of(spec)),
+            rails=block.rails,
+            directions=block.directions,
+            params=block.params,
+            reference="r",
+        ).cells()
+    }
+
+
+def test_odd_mesh_measures_every_planned_cell_once(mesh):
+    """Catches: an odd node out never tested; a cell measured under another identity than the plan's."""
+    from shakedown.core.records import cell_id
+
+    local = mesh(
+        3,
+        rails=2,
+        rails_at_once=["one", "all"],
+        operations=[
+            {"test": "ib_write_bw", "size_bytes": 65536, "duration_s": 1},
+            {"test": "ib_send_lat", "size_bytes": 2, "iterations": 100},
+        ],
+    )
+    assert set(local.run().values()) == {0}
+    records = local.records()
+    cells = [cell_id("fabric", r.test, "bandwidth", r.nodes, r.rail, r.direction, r.params) for r in records]
+    assert sorted(cells) == sorted(plan_cells(local))
+    assert len(cells) == 3 * 2 * 2 * 2 * 2
+    assert all(r.exit_code == 0 and r.problem is None and (local.out / r.file).exists() for r in records)
+
+
+def test_the_client_is_where_the_direction_says(mesh):
+    """Catches: a read measured the wrong way round, which blames the wrong end of a one-way fault."""
+    local = mesh(
+        2,
+        operations=[
+            {"test": "ib_write_bw", "size_bytes": 65536, "duration_s": 1},
+            {"test": "ib_read_bw", "size_bytes": 65536, "duration_s": 1},
+        ],
+    )
+    assert set(local.run().values()) == {0}
+    written_by = {}
+    for node in ("n1", "n2"):
+        for line in (local.out / f"outputs.{node}.jsonl").read_text().splitlines():
+            import json
+
+            record = json.loads(line)
+            written_by[record["test"], record["direction"]] = node
+    assert written_by == {
+        ("ib_write_bw", "forward"): "n1",
+        ("ib_write_bw", "reverse"): "n2",
+        ("ib_read_bw", "forward"): "n2",
+        ("ib_read_bw", "reverse"): "n1",
+    }
+
+
+def test_a_hanging_client_is_killed_and_recorded(mesh):
+    """Catches: one hung perftest blocking the mesh, or its cell passing for measured."""
+    local = mesh(2, rails=2)
+    local.faults = [{"node": "n2", "side": "client", "device": "rxe1", "fault": "hang"}]
+    assert local.run() == {"n1": 0, "n2": 3}
+    cells = by_cell(local.records())
+    hung = cells["ib_write_bw", ("n1", "n2"), "rail1", "reverse", "one"]
+    assert (hung.exit_code, hung.problem.kind) == (None, "killed")
+    assert sum(r.exit_code == 0 for r in cells.values()) == 3
+
+
+def test_a_crash_and_a_deaf_server_are_recorded_with_their_words(mesh):
+    """Catches: a crash read as success; a server that never listens waited for without end."""
+    local = mesh(2, rails=2)
+    local.faults = [
+        {"node": "n1", "side": "client", "device": "rxe0", "fault": "crash"},
+        {"node": "n1", "side": "server", "device": "rxe1", "fault": "deaf"},
+    ]
+    assert local.run() == {"n1": 3, "n2": 3}
+    cells = by_cell(local.records())
+    crashed = cells["ib_write_bw", ("n1", "n2"), "rail0", "forward", "one"]
+    assert crashed.exit_code == -11 and "exit status -11" in crashed.problem.message
+    deaf = cells["ib_write_bw", ("n1", "n2"), "rail1", "reverse", "one"]
+    assert deaf.exit_code is None and "n1 does not listen" in deaf.problem.message
+    assert cells["ib_write_bw", ("n1", "n2"), "rail0", "reverse", "one"].exit_code == 0
+
+
+def test_a_port_in_use_is_reported_and_not_dodged(mesh):
+    """Catches: measuring against a stranger who listens on our port."""
+    local = mesh(2)
+    with socket.socket() as squatter:
+        squatter.bind(("127.77.1.2", local.data["base_port"]))
+        squatter.listen()
+        assert local.run() == {"n1": 3, "n2": 0}
+    cells = by_cell(local.records())
+    spoiled = cells["ib_write_bw", ("n1", "n2"), "rail0", "forward", "one"]
+    assert f"port {local.data['base_port']} of n2 is in use" in spoiled.problem.message
+    assert cells["ib_write_bw", ("n1", "n2"), "rail0", "reverse", "one"].exit_code == 0
+
+
+def test_a_second_start_measures_only_what_is_missing(mesh):
+    """Catches: a resumed run that repeats good cells (best of two), or passes a retry for a first try."""
+    local = mesh(3)
+    local.faults = [{"node": "n2", "side": "client", "fault": "crash"}]
+    local.run()
+    failed = [r for r in local.records() if r.exit_code != 0]
+    assert len(failed) == 2  # n2 is the client towards n1 and towards n3
+    local.faults = []
+    assert set(local.run().values()) == {0}
+    records = local.records()
+    assert len(records) == 6 + 2
+    assert sorted(r.attempt for r in records) == [1] * 6 + [2] * 2
+    latest = latest_records(r.model_dump(by_alias=True) for r in records)
+    assert len(latest) == 6 and all(r["exit_code"] == 0 for r in latest.values())
+    assert all((local.out / r.file).read_text() for r in records if r.exit_code == 0)
+    assert [e["skipped"] for e in local.journal("n1", "end")] == [0, 4 - 1]
+
+
+def test_a_node_that_never_comes_is_named_and_costs_only_its_own_pairs(mesh):
+    """Catches: one missing node stopping the mesh, or its cells vanishing without a reason."""
+    local = mesh(4)
+    assert local.run("n1", "n2", "n4") == {"n1": 3, "n2": 3, "n4": 3}
+    cells = by_cell(local.records())
+    assert len(cells) == 12
+    for (_, nodes, *_), record in cells.items():
+        if "n3" in nodes:
+            assert record.exit_code is None and "n3 lost" in record.problem.message
+        else:
+            assert record.exit_code == 0
+    assert {e["dropped"] for n in ("n1", "n2", "n4") for e in local.journal(n, "dropped")} == {"n3"}
+    # What was never started is no retry when it is measured at last.
+    assert set(local.run().values()) == {0}
+    latest = latest_records(r.model_dump(by_alias=True) for r in local.records())
+    assert all(r["exit_code"] == 0 and r["attempt"] == 1 for r in latest.values())
+
+
+def test_a_node_that_dies_mid_measurement_is_dropped_by_all(mesh):
+    """Catches: survivors waiting for ever, or blaming each other, when a driver dies without a word."""
+    local = mesh(4)
+    local.faults = [{"node": "n3", "side": "client", "fault": "hang"}]
+    local.data["timeout_s"] = 30
+    running = local.start()
+    deadline = time.monotonic() + 20
+    while not list(local.out.glob("ib_write_bw.n2,n3.rail0.reverse*one.txt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    running["n3"].kill()
+    survivors = {node: process for node, process in running.items() if node != "n3"}
+    assert set(local.wait(survivors).values()) == {3}
+    running["n3"].communicate()
+    for record in local.records():
+        assert (record.exit_code == 0) or "n3" in record.nodes, record
+    others = [r for r in local.records() if "n3" not in r.nodes]
+    assert len(others) == 6 and all(r.exit_code == 0 for r in others)
+    assert {e["dropped"] for n in survivors for e in local.journal(n, "dropped")} == {"n3"}
+
+
+def test_a_missing_rail_a_dead_port_and_a_second_version_are_refused_by_name(mesh):
+    """Catches: a rail silently left out; results of two perftest versions compared as one."""
+    local = mesh(3, rails=2)
+    del local.data["nodes"]["n2"]["rails"]["rail1"]
+    state = local.sysfs("n3") / "class/infiniband/rxe1/ports/1/state"
+    state.write_text("1: DOWN\n")
+    local.versions = {"n3": "6.06"}
+    assert set(local.run().values()) == {3}
+    said = {(r.nodes, r.rail): r.problem and r.problem.message for r in local.records()}
+    assert said[("n1", "n2"), "rail0"] is None
+    assert said[("n1", "n2"), "rail1"] == "n2 has no rail1"
+    assert said[("n1", "n3"), "rail1"] == "n3 rail1: rxe1 port 1 is 1: DOWN"
+    assert "two versions" in said[("n1", "n3"), "rail0"]
+
+
+def test_a_missing_perftest_is_recorded_and_not_an_empty_result(mesh):
+    """Catches: a missing program that leaves no trace."""
+    local = mesh(2)
+    (local.bin / "ib_write_bw").unlink()
+    # The machine's own perftest must not step in.
+    import os
+
+    path = os.environ["PATH"]
+    os.environ["PATH"] = "/nonexistent"
+    try:
+        assert local.run() == {"n1": 3, "n2": 3}
+    finally:
+        os.environ["PATH"] = path
+    assert {r.problem.kind for r in local.records()} == {"missing-tool"}
+
+
+def test_a_stranger_on_the_control_port_does_not_disturb(mesh):
+    """Catches: rubbish, or another job's driver, taken for a partner."""
+    local = mesh(2)
+    running = local.start("n1")
+    deadline = time.monotonic() + 10
+    address = ("127.77.0.1", local.data["control_port"])
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection(address, timeout=1) as sock:
+                sock.sendall(b'{"type":"hello","session":"other","round":0,"node":"n2"}\n')
+                assert b"pong" in sock.recv(1000)
+                break
+        except OSError:
+            time.sleep(0.1)
+    for rubbish in (b"\n", b"[1]\n", b"\xff" * 100 + b"\n", b'{"type":"hello","session":null,"round":"0"}\n'):
+        with socket.create_connection(address, timeout=1) as sock:
+            sock.sendall(rubbish)
+    silent = socket.create_connection(address, timeout=1)
+    assert local.wait({**running, **local.start("n2")}) == {"n1": 0, "n2": 0}
+    silent.close()
+    assert all(r.exit_code == 0 for r in local.records())
+
+
+def test_gid_index_is_the_rocev2_one_of_the_rails_address(mesh):
+    """Catches: a fixed GID index, which is RoCE v1 or another address on the next host."""
+    local = mesh(2)
+    local.run()
+    assert local.journal("n1", "start")[0]["gid_index"] == {"rail0": 3}
+
+
+def test_a_node_outside_the_mesh_is_refused_in_one_line(mesh):
+    """Catches: a driver on a wrong node that waits, or dies with a traceback."""
+    local = mesh(2)
+    assert local.run("n9") == {"n9": 2}
+    assert local.errors.count("\n") == 1 and "SLURMD_NODENAME='n9'" in local.errors
