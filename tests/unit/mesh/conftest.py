@@ -1,4 +1,4 @@
-"""Several drivers on this machine: a node is a process, its address a loopback address, its perftest a fake."""
+"""Several drivers on one machine: a node is a process on a loopback address of its own, perftest a fake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from shakedown.core.records import OutputRecord
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
-RUNNER = "import sys, pathlib, shakedown.mesh.driver as d; sys.exit(d.main(sys.argv[2:], sysfs=pathlib.Path(sys.argv[1])))"
+RUNNER = """
+import pathlib, sys
+from shakedown.mesh.driver import main
+sys.exit(main(sys.argv[2:], sysfs=pathlib.Path(sys.argv[1])))
+"""
 
 
 def spec_data(nodes: int, rails: int = 1, **changes: object) -> dict:
@@ -50,7 +54,7 @@ def spec_data(nodes: int, rails: int = 1, **changes: object) -> dict:
 
 
 def plant_sysfs(root: Path, data: dict, node: str) -> None:
-    """Write the sysfs that the node's RDMA devices would show: RoCE v1 at 0, v2 of IPv6 at 1, v2 of IPv4 at 3."""
+    """Write the sysfs of the node's RDMA devices: GID 0 is RoCE v1, 1 is v2 of IPv6, 3 is v2 of the IPv4."""
     for nic in data["nodes"][node]["rails"].values():
         port = root / "class/infiniband" / nic["rdma_device"] / "ports/1"
         a, b, c, d = (int(x) for x in nic["ipv4"].split("."))
@@ -99,9 +103,11 @@ class LocalMesh:
 
     @property
     def spec(self) -> Spec:
+        """The specification as the driver reads it."""
         return parse_spec(self.data)
 
     def sysfs(self, node: str) -> Path:
+        """Return the root of a node's sysfs."""
         return self.folder / "sysfs" / node
 
     def start(self, *nodes: str) -> dict[str, subprocess.Popen]:
@@ -128,6 +134,7 @@ class LocalMesh:
         return self.wait(self.start(*nodes), timeout)
 
     def wait(self, running: dict[str, subprocess.Popen], timeout: float = 60) -> dict[str, int]:
+        """Wait for drivers and return their exit statuses; the last one's errors are kept."""
         statuses = {}
         for node, process in running.items():
             try:
@@ -145,6 +152,7 @@ class LocalMesh:
         return [OutputRecord.model_validate_json(line) for line in lines]
 
     def journal(self, node: str, event: str) -> list[dict]:
+        """Return a node's journal entries of one kind."""
         lines = (self.out / f"journal.{node}.jsonl").read_text().splitlines()
         return [entry for entry in map(json.loads, lines) if entry["event"] == event]
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import time
 
-from shakedown.core.mesh import latest_records
-from shakedown.core.records import PlanItem
+from shakedown.core.mesh import blocks_of, latest_records, pairs_of
+from shakedown.core.records import PlanItem, cell_id
 
 
 def by_cell(records):
+    """Index records by their cell."""
     return {(r.test, r.nodes, r.rail, r.direction, r.params["rails_at_once"]): r for r in records}
 
 
 def plan_cells(mesh):
     """The cells that the planner would plan from the same specification."""
-    from shakedown.core.mesh import blocks_of, pairs_of
-
     spec = mesh.spec
     return {
         cell
@@ -38,8 +39,6 @@ def plan_cells(mesh):
 
 def test_odd_mesh_measures_every_planned_cell_once(mesh):
     """Catches: an odd node out never tested; a cell measured under another identity than the plan's."""
-    from shakedown.core.records import cell_id
-
     local = mesh(
         3,
         rails=2,
@@ -70,8 +69,6 @@ def test_the_client_is_where_the_direction_says(mesh):
     written_by = {}
     for node in ("n1", "n2"):
         for line in (local.out / f"outputs.{node}.jsonl").read_text().splitlines():
-            import json
-
             record = json.loads(line)
             written_by[record["test"], record["direction"]] = node
     assert written_by == {
@@ -199,8 +196,6 @@ def test_a_missing_perftest_is_recorded_and_not_an_empty_result(mesh):
     local = mesh(2)
     (local.bin / "ib_write_bw").unlink()
     # The machine's own perftest must not step in.
-    import os
-
     path = os.environ["PATH"]
     os.environ["PATH"] = "/nonexistent"
     try:
