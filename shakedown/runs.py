@@ -13,8 +13,9 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader, FileIO
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from pydantic import ValidationError
 
@@ -73,7 +74,7 @@ class Run:
         if not os.path.lexists(path):
             return
         validate = kind.__pydantic_validator__.validate_json
-        with _open(path) as file:
+        with open_plain(path) as file:
             number = 0
             while line := file.readline(LONGEST_LINE + 1):
                 number += 1
@@ -124,7 +125,7 @@ class Run:
         return "" if stat.S_ISREG(mode) else f"its raw output {raw} is not a plain file"
 
 
-def _open(path: Path) -> BinaryIO:
+def open_plain(path: Path) -> BufferedReader:
     """Open a plain file for reading; links, pipes and devices are refused."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -137,12 +138,12 @@ def _open(path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise BadInput("is not a plain file", fix="a run holds plain files", file=path)
-    return os.fdopen(descriptor, "rb", buffering=1 << 18)
+    return BufferedReader(FileIO(descriptor), 1 << 18)
 
 
 def read_bytes(path: Path) -> bytes:
     """Read a plain file of at most 256 MiB. Raises BadInput."""
-    with _open(path) as file:
+    with open_plain(path) as file:
         content = file.read(LARGEST_DOCUMENT + 1)
     if len(content) > LARGEST_DOCUMENT:
         raise BadInput(f"is larger than {LARGEST_DOCUMENT} bytes", fix="it is no record of a run", file=path)

@@ -1,0 +1,205 @@
+"""A bundle: a run folder that is sealed (checksums, signature) and verifies on any machine.
+
+`SHA256SUMS` is what `sha256sum` writes and checks; `SHA256SUMS.sig` is an SSH signature over it
+(`ssh-keygen -Y sign`, namespace `shakedown`), made with keys that sites already have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from shakedown.core.cells import printable
+from shakedown.core.records import Outcome, Verdict
+from shakedown.errors import BadInput
+from shakedown.runs import VERDICT, judge_folder, open_plain, read_bytes, to_json, write_aside
+
+SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
+NAMESPACE = "shakedown"
+_SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_TIMEOUT_S = 60  # ssh-keygen answers at once unless a hardware key waits for a touch
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found. `differs` names the first file that is not what was sealed."""
+
+    differs: str | None
+    reason: str
+    signer: str | None
+    outcome: Outcome | None
+
+    @property
+    def authentic(self) -> bool:
+        """Whether every byte is as a known signer sealed it."""
+        return self.differs is None and self.signer is not None
+
+
+def seal(folder: Path, key: Path) -> None:
+    """Write `SHA256SUMS` and its signature. Raises BadInput if `verdict.json` is not the recomputed one."""
+    recorded = read_bytes(folder / VERDICT)
+    difference = _verdict_difference(recorded, judge_folder(folder))
+    if difference:
+        raise BadInput(
+            f"is not what the raw results give: {difference}",
+            fix=f"run shakedown verdict --write {folder}",
+            file=folder / VERDICT,
+        )
+    sums = "".join(f"{_sha256(folder / name)}  {name}\n" for name in _files(folder)).encode()
+    signature = _ssh_keygen(["sign", "-q", "-f", str(key), "-n", NAMESPACE], sums)
+    if signature.returncode != 0:
+        raise BadInput(f"ssh-keygen: {_last_line(signature)}", fix="give an SSH private key", file=key)
+    # The old signature goes first, so that no moment shows one that does not belong.
+    (folder / SIGNATURE).unlink(missing_ok=True)
+    write_aside(folder / SUMS, sums)
+    write_aside(folder / SIGNATURE, signature.stdout)
+
+
+def verify(folder: Path, signers: Path | None) -> Verification:
+    """Recompute checksums, signature and verdict of a bundle. Raises BadInput for what is no bundle at all.
+
+    Without `signers` (ssh's allowed_signers format) the signature is checked to be intact, but nobody
+    vouches for whose it is.
+    """
+    sums = read_bytes(folder / SUMS)
+    recorded = _parse_sums(sums, folder / SUMS)
+    changed = _changed(folder, recorded)
+    if changed:
+        return _differs(*changed)
+    signer, flaw = _signer(folder, sums, signers)
+    if flaw:
+        return _differs(SIGNATURE, flaw)
+    verdict = judge_folder(folder)
+    if VERDICT not in recorded:
+        return _differs(VERDICT, f"{VERDICT} is missing")
+    difference = _verdict_difference(read_bytes(folder / VERDICT), verdict)
+    if difference:
+        return _differs(VERDICT, f"{VERDICT} is not what the raw results give: {difference}")
+    reason = f"{len(recorded)} files as sealed, verdict {verdict.outcome.value} recomputed to the byte"
+    if signer is None:
+        reason += "; signature intact, but whose it is was not checked: give --signers"
+    else:
+        reason += f", signed by {signer}"
+    return Verification(None, reason, signer, verdict.outcome)
+
+
+def _changed(folder: Path, recorded: dict[str, str]) -> tuple[str, str] | None:
+    """Return the first file, by name, that is not as sealed, and why."""
+    present = set(_files(folder))
+    for name in sorted(present | recorded.keys()):
+        if name not in recorded:
+            return name, f"{name} is not in {SUMS}: it was added after sealing"
+        if name not in present:
+            return name, f"{name} is in {SUMS}, but missing"
+        if _sha256(folder / name) != recorded[name]:
+            return name, f"{name} was changed after sealing: its SHA-256 differs"
+    return None
+
+
+def _differs(name: str, reason: str) -> Verification:
+    return Verification(printable(name), printable(reason), None, None)
+
+
+def _verdict_difference(recorded: bytes, verdict: Verdict) -> str:
+    """Name the first line in which a recorded verdict differs from the recomputed one."""
+    expected = to_json(verdict)
+    if recorded == expected:
+        return ""
+    old, new = recorded.splitlines(), expected.splitlines()
+    for number, (a, b) in enumerate(zip(old, new, strict=False), start=1):
+        if a != b:
+            was, now = (x.strip().decode(errors="replace")[:120] for x in (a, b))
+            return f"line {number} says {was}, recomputed {now}"
+    return f"{len(old)} lines, recomputed {len(new)}"
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Yield every file of a bundle, sorted. Raises BadInput for links, special files and odd names."""
+    found = []
+    for root, directories, names in os.walk(folder):
+        directories.sort()
+        for name in (*directories, *names):
+            path = Path(root) / name
+            relative = path.relative_to(folder).as_posix()
+            mode = path.lstat().st_mode
+            if not relative.isprintable() or "\\" in relative:
+                raise BadInput(f"file name {relative!r} cannot be sealed", fix="rename it", file=folder)
+            if stat.S_ISREG(mode):
+                found.append(relative)
+            elif not stat.S_ISDIR(mode):
+                raise BadInput("is a link or special file", fix="copy it or remove it", file=path)
+    yield from sorted(set(found) - {SUMS, SIGNATURE})
+
+
+def _sha256(path: Path) -> str:
+    with open_plain(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _parse_sums(content: bytes, path: Path) -> dict[str, str]:
+    fix = "seal the run again from a trusted copy"
+    try:
+        lines = content.decode().split("\n")
+    except UnicodeDecodeError:
+        raise BadInput("is not UTF-8 text", fix=fix, file=path) from None
+    if lines.pop() != "" or not lines:
+        raise BadInput("does not end in a complete line", fix=fix, file=path, line=len(lines) + 1)
+    recorded: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        match = _SUM_LINE.fullmatch(line)
+        name = match[2] if match else ""
+        if not match or name.startswith("/") or ".." in PurePosixPath(name).parts or name in recorded:
+            raise BadInput(
+                f"not a checksum of a file in here: {line[:120]!r}", fix=fix, file=path, line=number
+            )
+        recorded[name] = match[1]
+    return recorded
+
+
+def _signer(folder: Path, sums: bytes, signers: Path | None) -> tuple[str | None, str]:
+    """Return (who signed, why the signature does not hold)."""
+    read_bytes(folder / SIGNATURE)  # refuses a missing file, a link and a pipe
+    signature = str((folder / SIGNATURE).absolute())
+    if signers is None:
+        checked = _ssh_keygen(["check-novalidate", "-n", NAMESPACE, "-s", signature], sums)
+        return None, "" if checked.returncode == 0 else f"signature does not hold: {_last_line(checked)}"
+    allowed = str(signers.absolute())
+    read_bytes(signers)
+    found = _ssh_keygen(["find-principals", "-s", signature, "-f", allowed], b"")
+    if found.returncode != 0:
+        return None, f"signed by nobody in {signers}: {_last_line(found)}"
+    flaw = "no principal"
+    for principal in found.stdout.decode(errors="replace").splitlines():
+        checked = _ssh_keygen(
+            ["verify", "-f", allowed, "-I", principal, "-n", NAMESPACE, "-s", signature], sums
+        )
+        if checked.returncode == 0:
+            return printable(principal), ""
+        flaw = _last_line(checked)
+    return None, f"signature does not hold: {flaw}"
+
+
+def _ssh_keygen(arguments: list[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            ["ssh-keygen", "-Y", *arguments],
+            input=content,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise BadInput("ssh-keygen is not installed", fix="install openssh-client 8.2 or newer") from None
+    except subprocess.TimeoutExpired:
+        raise BadInput("ssh-keygen does not answer", fix="use a key without passphrase prompt") from None
+
+
+def _last_line(process: subprocess.CompletedProcess[bytes]) -> str:
+    text = (process.stderr or process.stdout).decode(errors="replace").strip()
+    return text.splitlines()[-1][:200] if text else f"status {process.returncode}"
