@@ -11,7 +11,7 @@ from lab import host
 from lab.errors import LabError
 from lab.image import PROBE_MARKER, Image
 from lab.paths import cache_root
-from lab.qemu import KVM, MACHINE_ARGV, TCG, Accelerator
+from lab.qemu import KVM, MACHINE_ARGV, TCG, Accelerator, accelerator
 
 # A guest needs about 0.3 s with hardware virtualisation and 2.5 s without; one that hangs needs for ever.
 _PATIENCE_S = 10.0
@@ -27,16 +27,16 @@ def choose(image: Image) -> Accelerator:
     if wanted:
         if wanted not in (KVM.name, TCG.name):
             raise LabError(f"SHAKEDOWN_ACCEL is {wanted!r}", fix="set it to kvm or tcg, or unset it")
-        return KVM if wanted == KVM.name else TCG
+        return accelerator(wanted)
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return TCG
     store = cache_root() / "accelerator.json"
-    version = host.run(["qemu-system-x86_64", "--version"], "asking QEMU for its version").stdout.splitlines()[0]
+    version = host.run(["qemu-system-x86_64", "--version"], "qemu --version").stdout.partition("\n")[0]
     key = f"{platform.release()} | {version} | {image.folder.name}"
     try:
         known = json.loads(store.read_text())
         if known["host"] == key:
-            return KVM if known["accelerator"] == KVM.name else TCG
+            return accelerator(known["accelerator"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # never probed here, or not readable: probe
     found = KVM if boots(image, KVM) else TCG
@@ -46,12 +46,12 @@ def choose(image: Image) -> Accelerator:
     return found
 
 
-def boots(image: Image, accelerator: Accelerator) -> bool:
+def boots(image: Image, candidate: Accelerator) -> bool:
     """Whether the lab's kernel prints the marker and powers off with the lab's own machine and CPU."""
     argv = [
         host.program("qemu-system-x86_64"),
         *MACHINE_ARGV,
-        *accelerator.argv,
+        *candidate.argv,
         *("-m", "256M", "-no-reboot", "-serial", "stdio"),
         *("-kernel", str(image.kernel), "-initrd", str(image.probe_initrd)),
         *("-append", "console=ttyS0 quiet panic=-1"),

@@ -19,7 +19,7 @@ from lab.errors import LabError
 
 # What the initrd needs to find the root disk; network drivers too, so that every interface is there before
 # the identity unit looks for it.  ext4 asks for crc32c by a name that modules.dep does not know.
-INITRD_MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "crc32c_generic", "ext4")
+INITRD_MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "crc32c_generic", "ext4")
 
 # The compressed payload of a bzImage, by magic number (Documentation/arch/x86/boot.rst, payload_offset;
 # scripts/extract-vmlinux in the kernel tree searches the same way).
@@ -50,6 +50,9 @@ _PROBE_INIT = """#!/bin/busybox sh
 echo {marker} > /dev/ttyS0
 /bin/busybox poweroff -f
 """
+
+# What of this module decides about the image's contents.
+RECIPE = "\n".join((_INIT, _PROBE_INIT, *INITRD_MODULES))
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from rich.table import Table
 
 from lab import cluster, image, remote
 from lab.errors import LabError
-from lab.paths import lab_paths
+from lab.paths import default_name, lab_paths
 from lab.topology import DEFAULT_NODES, MAX_NODES
 
 _PLAIN = {"no_args_is_help": True, "rich_markup_mode": None, "pretty_exceptions_enable": False}
 app = typer.Typer(
-    help="The virtual cluster: a head node, compute nodes and a leaf switch, as QEMU machines of this user.\n\n"
+    help="The virtual cluster: a head node, compute nodes and a leaf switch as QEMU machines.\n\n"
     "Begin with 'up'; 'status' shows what runs, 'ssh n1' goes there, 'down' ends everything. "
     "A lab's name is $SHAKEDOWN_LAB or comes from this checkout's path.",
     add_completion=False,
@@ -35,8 +35,8 @@ app = typer.Typer(
 )
 fault_app = typer.Typer(
     help="Plant a fault, see what notices it, and clear it.\n\n"
-    "loss, rate and delay sit on the leaf's port toward the node: they hit traffic INTO that node on that rail; "
-    "the other direction and the other rail stay clean.\n\n"
+    "loss, rate and delay sit on the leaf's port toward the node: they hit traffic INTO that node on that "
+    "rail; the other direction and the other rail stay clean.\n\n"
     "loss: throughput drops, the leaf port counts drops, the receiver's out_of_seq_request and the sender's "
     "rcvd_seq_err rise.\n\n"
     "rate: throughput stays under the limit, the leaf port counts overlimits, no RDMA counter moves.\n\n"
@@ -47,7 +47,10 @@ fault_app = typer.Typer(
 )
 app.add_typer(fault_app, name="fault")
 
-Name = Annotated[str, typer.Option("--name", help="Which lab, when this user runs several.", show_default="this checkout's")]
+Name = Annotated[
+    str,
+    typer.Option("--name", help="Which lab, when this user runs several.", show_default="this checkout's"),
+]
 Node = Annotated[str, typer.Argument(help="Compute node: n1, n2, ...")]
 Rail = Annotated[str, typer.Argument(help="rail0 or rail1")]
 Host = Annotated[str, typer.Argument(help="head, n1, n2, ..., leaf0")]
@@ -103,7 +106,8 @@ def status(
     if not found.machines:
         print(f"lab {found.name} is down; python -m lab up starts it")
         return
-    print(f"lab {found.name}: {'up' if found.up else 'not up'}, {found.accelerator}, disks in {found.disk_folder}")
+    is_up = "up" if found.up else "not up"
+    print(f"lab {found.name}: {is_up}, {found.accelerator}, disks in {found.disk_folder}")
     print(f"snapshots: {', '.join(found.snapshots) or 'none'}")
     table = Table("machine", "role", "state", "management", "ssh port", "memory MiB", "fault", box=None)
     for m in found.machines:
@@ -115,7 +119,7 @@ def status(
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def ssh(
     host: Host,
-    command: Annotated[list[str] | None, typer.Argument(help="A command and its words; none for a shell.")] = None,
+    command: Annotated[list[str] | None, typer.Argument(help="A command; none for a shell.")] = None,
     name: Name = "",
 ) -> None:
     """Run a command on a machine as root, or open a shell there.
@@ -127,7 +131,7 @@ def ssh(
         words = ["sh", "-c", words[0]]
     argv = cluster.Lab.open(name or None).ssh_argv(host, words)
     sys.stdout.flush()
-    os.execv(argv[0], argv)
+    os.execv(argv[0], argv)  # noqa: S606  # ssh takes over the terminal
 
 
 @app.command()
@@ -138,10 +142,10 @@ def console(
     name: Name = "",
 ) -> None:
     """Show the last lines of a machine's serial console, or attach to it."""
-    paths = lab_paths(name or cluster.default_name())
+    paths = lab_paths(name or default_name())
     log = paths.console_log(Path(host).name)
     if not log.exists():
-        raise LabError(f"no console of {host!r} in lab {paths.name}", fix="run python -m lab up; see status for names")
+        raise LabError(f"no console of {host!r} in lab {paths.name}", fix="see python -m lab status")
     print(remote.tail(log, lines))
     if follow:
         _attach(paths.socket(f"{host}.console"))
@@ -165,7 +169,9 @@ def restore(tag: Annotated[str, typer.Argument(help="A name given to save.")], n
 
 @fault_app.command("loss")
 def fault_loss(
-    node: Node, rail: Rail, percent: Annotated[float, typer.Option("--percent", help="Share of packets dropped.")],
+    node: Node,
+    rail: Rail,
+    percent: Annotated[float, typer.Option("--percent", help="Share of packets dropped.")],
     name: Name = "",
 ) -> None:
     """Drop packets at random on the leaf port toward NODE."""
@@ -174,7 +180,9 @@ def fault_loss(
 
 @fault_app.command("rate")
 def fault_rate(
-    node: Node, rail: Rail, mbit: Annotated[float, typer.Option("--mbit", help="Limit in 10^6 bit/s.")],
+    node: Node,
+    rail: Rail,
+    mbit: Annotated[float, typer.Option("--mbit", help="Limit in 10^6 bit/s.")],
     name: Name = "",
 ) -> None:
     """Slow the leaf port toward NODE."""
@@ -183,7 +191,9 @@ def fault_rate(
 
 @fault_app.command("delay")
 def fault_delay(
-    node: Node, rail: Rail, ms: Annotated[float, typer.Option("--ms", help="Delay of each packet in ms.")],
+    node: Node,
+    rail: Rail,
+    ms: Annotated[float, typer.Option("--ms", help="Delay of each packet in ms.")],
     name: Name = "",
 ) -> None:
     """Delay packets on the leaf port toward NODE."""
@@ -205,8 +215,8 @@ def fault_kill(host: Host, name: Name = "") -> None:
 @fault_app.command("clear")
 def fault_clear(name: Name = "") -> None:
     """Undo every fault; machines without power boot again."""
-    for line in cluster.Lab.open(name or None, progress=_Progress()).fault_clear() or ["no fault was planted"]:
-        print(line)
+    done = cluster.Lab.open(name or None, progress=_Progress()).fault_clear()
+    print("\n".join(done or ["no fault was planted"]))
 
 
 def _attach(path: Path) -> None:
@@ -215,7 +225,7 @@ def _attach(path: Path) -> None:
         try:
             link.connect(str(path))
         except OSError as error:
-            raise LabError(f"no console at {path}: {error}", fix="is the machine running? see status") from error
+            raise LabError(f"no console at {path}: {error}", fix="see python -m lab status") from error
         while True:
             for ready in select.select([sys.stdin, link], [], [])[0]:
                 data = os.read(sys.stdin.fileno(), 1024) if ready is sys.stdin else link.recv(4096)

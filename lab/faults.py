@@ -32,7 +32,8 @@ def loss(percent: float) -> PortFault:
 def delay(milliseconds: float) -> PortFault:
     """Hold every packet this long (tc-netem(8)); the limit keeps the delay from becoming loss."""
     _within("--ms", milliseconds, 0, 10_000)
-    return PortFault(("netem", "delay", f"{milliseconds:g}ms", "limit", "100000"), f"delay {milliseconds:g} ms")
+    qdisc = ("netem", "delay", f"{milliseconds:g}ms", "limit", "100000")
+    return PortFault(qdisc, f"delay {milliseconds:g} ms")
 
 
 def rate(mbit_per_s: float) -> PortFault:
@@ -42,14 +43,15 @@ def rate(mbit_per_s: float) -> PortFault:
     flight, so that the port is slow rather than lossy.
     """
     _within("--mbit", mbit_per_s, 0, 100_000)
-    return PortFault(
-        ("tbf", "rate", f"{mbit_per_s * 1e6:.0f}bit", "burst", "64kb", "limit", "16mb"), f"rate {mbit_per_s:g} Mbit/s"
-    )
+    qdisc = ("tbf", "rate", f"{mbit_per_s * 1e6:.0f}bit", "burst", "64kb", "limit", "16mb")
+    return PortFault(qdisc, f"rate {mbit_per_s:g} Mbit/s")
 
 
 def _within(option: str, value: float, low: float, high: float) -> None:
     if not math.isfinite(value) or not low < value <= high:
-        raise LabError(f"{option} {value:g} is out of range", fix=f"give more than {low:g} and at most {high:g}")
+        raise LabError(
+            f"{option} {value:g} is out of range", fix=f"give more than {low:g} and at most {high:g}"
+        )
 
 
 def plant_argv(port: str, fault: PortFault) -> list[str]:

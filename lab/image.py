@@ -1,4 +1,4 @@
-"""The guests' shared disk image: built from Debian packages, cached by the hash of everything that goes in."""
+"""The guests' shared disk image, built from Debian packages and cached by the hash of all that goes in."""
 
 from __future__ import annotations
 
@@ -71,14 +71,17 @@ class Image:
 
     @property
     def disk(self) -> Path:
+        """The raw ext4 file system under every machine's overlay."""
         return self.folder / "base.raw"
 
     @property
     def kernel(self) -> Path:
+        """An ELF kernel for direct boot."""
         return self.folder / "vmlinux"
 
     @property
     def initrd(self) -> Path:
+        """Loads the disk's driver and hands over."""
         return self.folder / "initrd"
 
     @property
@@ -88,6 +91,7 @@ class Image:
 
     @property
     def key(self) -> Path:
+        """The private SSH key that root accepts."""
         return self.folder / "id_ed25519"
 
     def host_key(self) -> str:
@@ -110,7 +114,7 @@ def read_recipe(guest: Path = _GUEST) -> Recipe:
         if path.is_file()
     )
     hooks = tuple((path.name, path.read_text()) for path in sorted((guest / "hooks").glob("*.sh")))
-    return Recipe(SUITE, packages, files, hooks, boot=Path(bootfiles.__file__).read_text())
+    return Recipe(SUITE, packages, files, hooks, boot=bootfiles.RECIPE)
 
 
 def ensure_image(progress: Progress = lambda _line: None) -> Image:
@@ -123,7 +127,9 @@ def ensure_image(progress: Progress = lambda _line: None) -> Image:
     image = Image(store / recipe.digest())
     if image.folder.is_dir():
         return image
-    host.require(host.BUILD_PROGRAMS if os.geteuid() == 0 else (*host.BUILD_PROGRAMS, *host.ROOTLESS_PROGRAMS))
+    host.require(
+        host.BUILD_PROGRAMS if os.geteuid() == 0 else (*host.BUILD_PROGRAMS, *host.ROOTLESS_PROGRAMS)
+    )
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _exclusive(store / f".lock-{image.folder.name}", progress):
         if image.folder.is_dir():  # another build finished it meanwhile
@@ -143,7 +149,10 @@ def ensure_image(progress: Progress = lambda _line: None) -> Image:
 def _build(recipe: Recipe, part: Path, progress: Progress) -> None:
     started = time.monotonic()
     for name, comment in (("id_ed25519", "shakedown-lab"), ("host_key", "shakedown-lab-guest")):
-        host.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(part / name)], "ssh-keygen")
+        host.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(part / name)],
+            "ssh-keygen",
+        )
     progress(f"installing {len(recipe.packages)} packages of Debian {recipe.suite} and what they need")
     (part / "overlay.tar").write_bytes(
         _overlay(
@@ -260,7 +269,8 @@ def _make_disk(rootfs: Path, part: Path) -> None:
     tree, disk = part / "tree", part / "base.raw"
     script = (
         'set -eu; mkdir "$1"; tar -x -f "$2" -C "$1" --numeric-owner --exclude="./dev/*"; '
-        'mke2fs -q -t ext4 -L shakedown -m 0 -E lazy_itable_init=0,root_owner=0:0 -d "$1" "$3" "$4"; rm -rf "$1"'
+        'mke2fs -q -t ext4 -L shakedown -m 0 -E lazy_itable_init=0,root_owner=0:0 -d "$1" "$3" "$4"; '
+        'rm -rf "$1"'
     )
     inner = [host.program("busybox"), "env", f"PATH={os.environ.get('PATH', '')}:/usr/sbin:/sbin"]
     inner += ["/bin/sh", "-c", script, "sh", str(tree), str(rootfs), str(disk), DISK_SIZE]
@@ -294,7 +304,9 @@ def _remove_tree(folder: Path) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists() and os.geteuid() != 0:
-        host.run(["unshare", "--user", "--map-root-user", "--map-auto", "rm", "-rf", str(folder)], "cleaning up")
+        host.run(
+            ["unshare", "--user", "--map-root-user", "--map-auto", "rm", "-rf", str(folder)], "cleaning up"
+        )
 
 
 def about(image: Image) -> dict[str, object]:

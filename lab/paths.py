@@ -45,10 +45,12 @@ def default_name(checkout: Path = CHECKOUT) -> str:
 
 def runtime_root() -> Path:
     """The folder that holds the run folders of this user's labs."""
-    return Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp") / f"shakedown-{os.getuid()}"
+    base = os.environ.get("XDG_RUNTIME_DIR") or "/tmp"  # noqa: S108  # LabPaths.create() checks the owner
+    return Path(base) / f"shakedown-{os.getuid()}"
 
 
 def cache_root() -> Path:
+    """The folder of images and of what was found out about this machine."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shakedown"
 
 
@@ -66,26 +68,33 @@ class LabPaths:
 
     @property
     def state(self) -> Path:
+        """What runs: state.py."""
         return self.run / "state.json"
 
     @property
     def lock(self) -> Path:
+        """Held by the command that changes the lab."""
         return self.run / "lock"
 
     @property
     def known_hosts(self) -> Path:
+        """The guests' host key on their forwarded ports."""
         return self.run / "known_hosts"
 
     def socket(self, stem: str) -> Path:
+        """A unix socket in the run folder."""
         return self.run / stem
 
     def overlay(self, machine: str) -> Path:
+        """What the machine writes, and its snapshots."""
         return self.disks / f"{machine}.qcow2"
 
     def console_log(self, machine: str) -> Path:
+        """What the machine printed on its console."""
         return self.disks / f"{machine}.console.log"
 
     def qemu_log(self, machine: str) -> Path:
+        """What its QEMU had to say."""
         return self.disks / f"{machine}.qemu.log"
 
     def create(self) -> None:

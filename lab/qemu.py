@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import LabError
 from lab.image import Image
 from lab.paths import LabPaths
-from lab.topology import HEAD, LEAF, Machine, Topology
+from lab.topology import LEAF, Machine, Topology
 
 # COMMAND_LINE_SIZE on x86, arch/x86/include/asm/setup.h, less room for what QEMU adds.
 _CMDLINE_MAX = 2000
@@ -42,6 +41,7 @@ class Accelerator:
 
     @property
     def argv(self) -> list[str]:
+        """Accelerator and CPU model."""
         if self.name == "kvm":
             return ["-accel", "kvm", "-cpu", "host"]
         # Nehalem boots and moves RDMA traffic faster under emulation than a CPU with wider vectors.
@@ -50,6 +50,12 @@ class Accelerator:
 
 KVM = Accelerator("kvm")
 TCG = Accelerator("tcg")
+
+
+def accelerator(name: str) -> Accelerator:
+    """The accelerator of that name, as a lab's state records it."""
+    return KVM if name == KVM.name else TCG
+
 
 # The parts that decide whether a guest runs under an accelerator, shared by the probe and the lab.
 MACHINE_ARGV = ("-machine", "q35", "-nodefaults", "-no-user-config", "-display", "none")
@@ -70,14 +76,19 @@ def kernel_words(lab: str, topology: Topology, machine: Machine) -> str:
         "shakedown.hosts=" + ",".join(f"{name}/{ip}" for name, ip in topology.hosts.items()),
     ]
     words += [
-        "shakedown.nic=" + f"{n.name},{n.mac},{n.mtu},{n.address},{n.gateway}".rstrip(",") for n in machine.nics
+        "shakedown.nic=" + f"{n.name},{n.mac},{n.mtu},{n.address},{n.gateway}".rstrip(",")
+        for n in machine.nics
     ]
     if machine.name == LEAF:
         mtu = machine.nics[-1].mtu
-        words += [f"shakedown.bridge={name},{mtu},{'+'.join(ports)}" for name, ports in topology.bridges.items()]
+        words += [
+            f"shakedown.bridge={name},{mtu},{'+'.join(ports)}" for name, ports in topology.bridges.items()
+        ]
     line = " ".join(words)
     if len(line) > _CMDLINE_MAX:
-        raise LabError(f"{machine.name}'s kernel command line would be {len(line)} bytes", fix="use fewer --nodes")
+        raise LabError(
+            f"{machine.name}'s kernel command line would be {len(line)} bytes", fix="use fewer --nodes"
+        )
     return line
 
 
@@ -117,7 +128,14 @@ def guest_argv(
     accelerator: Accelerator,
     load: str = "",
 ) -> list[str]:
-    """QEMU's arguments for one machine; ``load`` names a snapshot to start from instead of booting, paused."""
+    """QEMU's arguments for one machine; ``load`` names a snapshot to start from to start from, paused."""
+    overlay = _escaped(paths.overlay(machine.name))
+    console_log = _escaped(paths.console_log(machine.name))
+
+    def server(use: str) -> str:
+        path = _escaped(paths.socket(f"{machine.name}.{use}"))
+        return f"socket,id={use},path={path},server=on,wait=off"
+
     argv = [
         "qemu-system-x86_64",
         *("-name", f"shakedown-{paths.name}-{machine.name}"),
@@ -126,28 +144,27 @@ def guest_argv(
         *("-smp", "1", "-m", f"{_MEMORY_MIB[machine.role]}M"),
         *("-kernel", str(image.kernel), "-initrd", str(image.initrd)),
         *("-append", kernel_words(paths.name, topology, machine)),
-        *("-drive", f"file={_escaped(paths.overlay(machine.name))},if=none,id=disk,format=qcow2,cache=unsafe"),
+        *("-drive", f"file={overlay},if=none,id=disk,format=qcow2,cache=unsafe"),
         *("-device", "virtio-blk-pci,drive=disk"),
         *("-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng"),
         *("-rtc", "base=utc,clock=host"),
-        "-chardev",
-        f"socket,id=console,path={_escaped(paths.socket(f'{machine.name}.console'))},server=on,wait=off,"
-        f"logfile={_escaped(paths.console_log(machine.name))},logappend=on",
+        *("-chardev", f"{server('console')},logfile={console_log},logappend=on"),
         *("-serial", "chardev:console"),
-        "-chardev",
-        f"socket,id=qmp,path={_escaped(paths.socket(f'{machine.name}.qmp'))},server=on,wait=off",
+        *("-chardev", server("clock"), "-serial", "chardev:clock"),
+        *("-chardev", server("qmp")),
         *("-mon", "chardev=qmp,mode=control"),
     ]
     for nic in machine.nics:
         if nic.name == "adm0":
             network = nic.gateway.rpartition(".")[0]
             backend = (
-                f"user,id=adm0,net={network}.0/24,host={network}.2,dns={network}.3,dhcpstart={network}.15,"
+                f"user,id=adm0,ipv6=off,net={network}.0/24,host={network}.2,dns={network}.3,dhcpstart={network}.15,"
                 f"hostfwd=tcp:127.0.0.1:{ssh_port}-{nic.ip}:22"
             )
         else:
             backend = _dgram(paths, nic.name, *_peer(topology, machine, nic.name))
-        device = f"virtio-net-pci,netdev={nic.name},id=nic-{nic.name},mac={nic.mac},host_mtu={nic.mtu},romfile="
+        device = f"virtio-net-pci,netdev={nic.name},id=nic-{nic.name},mac={nic.mac},romfile="
+        device += f",host_mtu={nic.mtu}"
         argv += ["-netdev", backend, "-device", device]
     if load:
         argv += ["-S", "-loadvm", load]
@@ -169,17 +186,6 @@ def sockets(topology: Topology) -> list[str]:
     """Names of every socket file that QEMU makes; stale ones must go before a start."""
     names = [f"{HUB}.{machine.name}" for machine in topology.machines]
     for machine in topology.machines:
-        names += [f"{machine.name}.console", f"{machine.name}.qmp"]
+        names += [f"{machine.name}.{use}" for use in ("console", "clock", "qmp")]
         names += [f"{machine.name}.{nic.name}" for nic in machine.nics if nic.name != "adm0"]
     return names
-
-
-def describe(topology: Topology) -> Mapping[str, int]:
-    """Memory given to each machine in MiB."""
-    return {machine.name: _MEMORY_MIB[machine.role] for machine in topology.machines}
-
-
-__all__ = [
-    "HEAD", "HUB", "KVM", "TCG", "Accelerator", "describe", "guest_argv", "hub_argv", "kernel_words",
-    "machine_id", "sockets",
-]  # fmt: skip

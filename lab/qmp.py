@@ -31,10 +31,15 @@ class Qmp:
             self.command("qmp_capabilities")
         except OSError as error:
             self._socket.close()
-            raise LabError(f"no answer from QEMU on {path}: {error}", fix="see python -m lab status") from error
+            raise LabError(f"no answer from QEMU on {path}: {error}", fix="see lab status") from error
         except BaseException:
             self._socket.close()
             raise
+
+    def close(self) -> None:
+        """End the connection; QEMU goes on."""
+        self._reader.close()
+        self._socket.close()
 
     def __enter__(self) -> Qmp:
         return self
@@ -42,10 +47,9 @@ class Qmp:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._reader.close()
-        self._socket.close()
+        self.close()
 
-    def command(self, execute: str, /, **arguments: object) -> Any:
+    def command(self, execute: str, /, **arguments: object) -> object:
         """Run one command and return what it returns."""
         message = {"execute": execute, **({"arguments": arguments} if arguments else {})}
         try:

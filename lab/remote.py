@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
+import socket
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,6 +13,9 @@ from pathlib import Path
 from lab import host
 from lab.image import Image
 from lab.paths import LabPaths
+
+# Escape sequences (CSI and OSC) and control characters other than newline and tab.
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def common_options(paths: LabPaths, *, share: bool = True) -> list[str]:
@@ -46,6 +51,7 @@ def ssh_argv(
 
 
 def write_known_hosts(paths: LabPaths, image: Image, ports: Iterable[int]) -> None:
+    """Let SSH know the guests' key on every forwarded port."""
     key = image.host_key()
     aside = paths.known_hosts.with_suffix(".new")
     aside.write_text("".join(f"[127.0.0.1]:{port} {key}\n" for port in ports))
@@ -83,8 +89,6 @@ def close_connections(paths: LabPaths) -> None:
 
 def ports_free(count: int) -> list[int]:
     """``count`` different free TCP ports on 127.0.0.1."""
-    import socket
-
     held = []
     try:
         for _ in range(count):
@@ -103,7 +107,5 @@ def tail(path: Path, lines: int = 20) -> str:
         data = path.read_bytes()[-64_000:]
     except FileNotFoundError:
         return ""
-    import re
-
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]", "", data.decode(errors="replace"))
+    text = _CONTROL.sub("", data.decode(errors="replace"))
     return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])

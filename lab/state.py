@@ -39,6 +39,7 @@ class State:
     ready: bool = False
 
     def processes(self) -> list[Process]:
+        """Every QEMU of the lab, the management LAN's too."""
         return [guest.process for guest in self.guests.values()] + ([self.hub] if self.hub else [])
 
     def save(self, path: Path) -> None:

@@ -19,7 +19,7 @@ RAILS = ("rail0", "rail1")
 HEAD = "head"
 LEAF = "leaf0"
 DEFAULT_NODES = 2
-# Memory bounds the size: a guest holds about 0.6 GB of the host's, and the leaf has a PCI slot for every port.
+# Memory bounds the size (a guest holds about 0.6 GB), and the leaf needs a PCI slot for every port.
 MAX_NODES = 8
 # Standard for Ethernet; the fabric's is what host and switch agree on (virtio's host_mtu must be as large).
 MGMT_MTU = 1500
@@ -40,6 +40,7 @@ class Nic:
 
     @property
     def ip(self) -> str:
+        """The address alone."""
         return self.address.partition("/")[0]
 
 
@@ -66,6 +67,7 @@ class Machine:
     nics: tuple[Nic, ...]
 
     def nic(self, name: str) -> Nic:
+        """The interface of that name, or :class:`LabError`."""
         for nic in self.nics:
             if nic.name == name:
                 return nic
@@ -75,6 +77,7 @@ class Machine:
 
     @property
     def mgmt_ip(self) -> str:
+        """Its address on the management LAN."""
         return self.nic("mgmt0").ip
 
 
@@ -85,11 +88,14 @@ class Topology:
     nodes: int = DEFAULT_NODES
 
     def __post_init__(self) -> None:
-        if isinstance(self.nodes, bool) or not isinstance(self.nodes, int) or not 1 <= self.nodes <= MAX_NODES:
-            raise LabError(f"a lab has 1 to {MAX_NODES} compute nodes, not {self.nodes!r}", fix="change --nodes")
+        if not 1 <= self.nodes <= MAX_NODES:
+            raise LabError(
+                f"a lab has 1 to {MAX_NODES} compute nodes, not {self.nodes}", fix="change --nodes"
+            )
 
     @cached_property
     def compute_names(self) -> tuple[str, ...]:
+        """n1 to nN."""
         return tuple(f"n{i}" for i in range(1, self.nodes + 1))
 
     @cached_property
@@ -111,11 +117,10 @@ class Topology:
 
     @cached_property
     def machines(self) -> tuple[Machine, ...]:
+        """Head, compute nodes, leaf."""
         head = Machine(HEAD, _ROLE_HEAD, 1, (_adm(1), _mgmt(1, 10)))
         computes = tuple(self._compute(i, name) for i, name in enumerate(self.compute_names, start=1))
-        ports = tuple(
-            Nic(link.port, _mac(2, 3, n), FABRIC_MTU) for n, link in enumerate(self.links, start=1)
-        )
+        ports = tuple(Nic(link.port, _mac(2, 3, n), FABRIC_MTU) for n, link in enumerate(self.links, start=1))
         leaf = Machine(LEAF, _ROLE_LEAF, 2, (_adm(2), _mgmt(2, 200), *ports))
         return (head, *computes, leaf)
 
@@ -129,6 +134,7 @@ class Topology:
         return Machine(name, _ROLE_COMPUTE, index, (_adm(index), _mgmt(index, 10 + i), *fabric))
 
     def machine(self, name: str) -> Machine:
+        """The machine of that name, or :class:`LabError`."""
         for machine in self.machines:
             if machine.name == name:
                 return machine
@@ -137,6 +143,7 @@ class Topology:
         )
 
     def link(self, node: str, rail: str) -> Link:
+        """The cable of ``node`` on ``rail``, or :class:`LabError`."""
         if rail not in RAILS:
             raise LabError(f"the lab has no rail {rail!r}", fix=f"use one of {', '.join(RAILS)}")
         for link in self.links:
@@ -149,9 +156,7 @@ class Topology:
     @cached_property
     def bridges(self) -> dict[str, tuple[str, ...]]:
         """The leaf's Linux bridges: one per rail, with its ports."""
-        return {
-            f"br-{rail}": tuple(link.port for link in self.links if link.rail == rail) for rail in RAILS
-        }
+        return {f"br-{rail}": tuple(link.port for link in self.links if link.rail == rail) for rail in RAILS}
 
     @cached_property
     def hosts(self) -> dict[str, str]:

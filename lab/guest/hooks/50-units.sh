@@ -6,32 +6,46 @@ for unit in \
     apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
     systemd-tmpfiles-clean.timer e2scrub_reap.service getty@tty1.service systemd-pstore.service \
     systemd-hwdb-update.service systemd-journal-catalog-update.service systemd-update-done.service \
-    systemd-timesyncd.service systemd-networkd.service systemd-networkd-wait-online.service \
-    systemd-networkd.socket systemd-binfmt.service systemd-rfkill.socket systemd-update-utmp.service \
-    systemd-tpm2-setup.service systemd-tpm2-setup-early.service systemd-pcrphase.service \
-    systemd-pcrmachine.service systemd-boot-update.service systemd-firstboot.service \
-    systemd-udev-settle.service systemd-growfs-root.service systemd-homed.service \
-    sys-kernel-debug.mount sys-kernel-tracing.mount dev-mqueue.mount dev-hugepages.mount \
-    nfs-blkmap.service sshd-keygen.service modprobe@drm.service keyboard-setup.service console-setup.service; do
+    systemd-networkd.service systemd-networkd.socket systemd-networkd-wait-online.service \
+    systemd-binfmt.service systemd-rfkill.socket systemd-tpm2-setup.service systemd-tpm2-setup-early.service \
+    systemd-pcrphase.service systemd-pcrmachine.service systemd-boot-update.service systemd-firstboot.service \
+    systemd-growfs-root.service systemd-logind.service systemd-random-seed.service \
+    systemd-journal-flush.service systemd-sysusers.service systemd-udev-load-credentials.service \
+    systemd-tmpfiles-setup-dev.service systemd-tmpfiles-setup-dev-early.service kmod-static-nodes.service \
+    systemd-ask-password-console.path systemd-ask-password-wall.path systemd-creds.socket \
+    systemd-sysext.socket systemd-initctl.socket systemd-bootctl.socket sshd-unix-local.socket \
+    sshd-vsock.socket ldconfig.service modprobe@fuse.service modprobe@drm.service \
+    sys-fs-fuse-connections.mount sys-kernel-debug.mount sys-kernel-tracing.mount dev-mqueue.mount \
+    dev-hugepages.mount proc-sys-fs-binfmt_misc.automount nfs-blkmap.service sshd-keygen.service; do
     ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
+# Without this systemd makes an SSH server for each way into a virtual machine.
+mkdir -p "$root/etc/systemd/system-generators"
+ln -sf /dev/null "$root/etc/systemd/system-generators/systemd-ssh-generator"
 
 # Installed but not enabled: the Ansible roles configure and enable these.
-for unit in slurmctld slurmd munge chrony nfs-server; do
-    rm -f "$root/etc/systemd/system/multi-user.target.wants/$unit.service"
+wants=$root/etc/systemd/system
+for unit in multi-user.target.wants/slurmctld.service multi-user.target.wants/slurmd.service \
+    multi-user.target.wants/munge.service multi-user.target.wants/chrony.service \
+    multi-user.target.wants/nfs-server.service multi-user.target.wants/rpcbind.service \
+    sockets.target.wants/rpcbind.socket multi-user.target.wants/nfs-client.target \
+    remote-fs.target.wants/nfs-client.target; do
+    rm -f "$wants/$unit"
 done
-rm -f "$root/etc/systemd/system/multi-user.target.wants/rpcbind.service" \
-    "$root/etc/systemd/system/multi-user.target.wants/nfs-client.target" \
-    "$root/etc/systemd/system/remote-fs.target.wants/nfs-client.target" \
-    "$root/etc/systemd/system/sockets.target.wants/rpcbind.socket"
 # Every guest would come up with the same munge key, baked into the image; the role makes one per cluster.
 rm -f "$root/etc/munge/munge.key"
 
-mkdir -p "$root/etc/systemd/system/sysinit.target.wants"
-ln -sf /etc/systemd/system/shakedown-identity.service \
-    "$root/etc/systemd/system/sysinit.target.wants/shakedown-identity.service"
-ln -sf /usr/lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
+mkdir -p "$wants/sysinit.target.wants"
+ln -sf ../shakedown-identity.service "$wants/sysinit.target.wants/shakedown-identity.service"
+ln -sf ../shakedown-clock.service "$wants/multi-user.target.wants/shakedown-clock.service"
+ln -sf /usr/lib/systemd/system/multi-user.target "$wants/default.target"
 
 # One host key, handed in by the build; the others would be the same for every copy of the image.
 rm -f "$root"/etc/ssh/ssh_host_rsa_key* "$root"/etc/ssh/ssh_host_ecdsa_key*
+mkdir -p "$root/run/sshd"
+chroot "$root" /usr/sbin/sshd -t
+rmdir "$root/run/sshd"
+
 rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/log/*.log "$root"/var/log/apt
+# /etc and /var are up to date with /usr: nothing to rebuild at the first boot.
+touch "$root/etc/.updated" "$root/var/.updated"

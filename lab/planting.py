@@ -1,0 +1,72 @@
+"""Planting faults in a running lab, and clearing them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab import faults, processes
+from lab.errors import LabError
+from lab.machines import Machines
+from lab.topology import LEAF
+
+LINK_DOWN = "link down"
+NO_POWER = "no power"
+
+
+def port_fault(lab: Machines, node: str, rail: str, fault: faults.PortFault) -> str:
+    """Put loss, rate or delay on the leaf port toward ``node``; says what was planted where."""
+    link = lab.topology.link(node, rail)
+    _on_leaf(lab, faults.plant_argv(link.port, fault), f"planting {fault.description}")
+    lab.state.faults[f"{node} {rail}"] = fault.description
+    lab.save_state()
+    return f"{fault.description} on {LEAF} {link.port}, into {node} {link.netdev}"
+
+
+def link_down(lab: Machines, node: str, rail: str) -> str:
+    """Unplug the cable at the node: no carrier, RDMA port down."""
+    link = lab.topology.link(node, rail)
+    _set_link(lab, link.node, link.netdev, up=False)
+    lab.state.faults[f"{node} {rail}"] = LINK_DOWN
+    lab.save_state()
+    return f"{node} {link.netdev} ({rail}) has no carrier"
+
+
+def kill(lab: Machines, name: str) -> str:
+    """Take a machine's power away at once."""
+    guest = lab.guest(name)
+    if not guest.process.alive():
+        raise LabError(f"{name} is off already", fix="python -m lab fault clear boots it")
+    if processes.end([guest.process], at_once=True):
+        raise LabError(f"{name}'s QEMU (process {guest.process.pid}) does not end", fix="see what holds it")
+    lab.state.faults[name] = NO_POWER
+    lab.save_state()
+    return f"{name} has no power"
+
+
+def clear(lab: Machines) -> list[str]:
+    """Undo every fault: boot what has no power, free the leaf's ports, plug the cables; says what it did."""
+    done = [f"{name} booted" for name in lab.boot_what_is_off()]
+    present = _on_leaf(lab, ["tc", "qdisc", "show"], "reading the leaf's queueing disciplines")
+    for link in lab.topology.links:
+        if f" {faults.HANDLE} dev {link.port} root" in present:
+            _on_leaf(lab, faults.clear_argv(link.port), "clearing a fault")
+            done.append(f"{LEAF} {link.port} freed (into {link.node} {link.rail})")
+        if lab.state.faults.get(f"{link.node} {link.rail}") == LINK_DOWN:
+            done.append(f"{link.node} {link.rail} plugged in")
+        _set_link(lab, link.node, link.netdev, up=True)
+    lab.state.faults.clear()
+    lab.save_state()
+    return done
+
+
+def _set_link(lab: Machines, node: str, netdev: str, *, up: bool) -> None:
+    with lab.monitor(node) as monitor:
+        monitor.command("set_link", name=f"nic-{netdev}", up=up)
+
+
+def _on_leaf(lab: Machines, command: Sequence[str], what: str) -> str:
+    done = lab.ssh(LEAF, command, timeout_s=120)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise LabError(f"{what} on {LEAF} failed: {last}")
+    return done.stdout
