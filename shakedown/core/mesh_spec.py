@@ -18,6 +18,8 @@ Standard library only: the driver reads it on compute nodes, where every import 
 ``tclass``          the traffic class byte, DSCP x 4 + ECN (RFC 2474, RFC 3168): 106 is DSCP 26 with ECT(0)
 ``mtu``             RDMA path MTU in bytes: 256, 512, 1024, 2048 or 4096
 ``gid_index``       the GID of every device, or null: the RoCE v2 GID of the rail's IPv4 address, from sysfs
+``qp_timeout``      exponent of the queue pairs' retry timer, 4.096 us x 2^n (InfiniBand
+                    Architecture, 9.7.6.1.3); null is perftest's 14, 67 ms, too short for emulated hosts
 ``timeout_s``       a measurement that takes longer is killed
 ``start_timeout_s`` a perftest server that does not listen by then is killed
 ``join_timeout_s``  a node whose driver has not come up by then is dropped
@@ -109,6 +111,7 @@ class Spec:
     tclass: int
     mtu: int
     gid_index: int | None
+    qp_timeout: int | None
     timeout_s: float
     start_timeout_s: float
     join_timeout_s: float
@@ -145,6 +148,7 @@ def parse_spec(data: object, file: str | None = None) -> Spec:
             "pairs": None,
             "rails_at_once": ["one"],
             "gid_index": None,
+            "qp_timeout": None,
             "timeout_s": 60,
             "start_timeout_s": 30,
             "join_timeout_s": 120,
@@ -167,6 +171,9 @@ def parse_spec(data: object, file: str | None = None) -> Spec:
         tclass=read.integer(top["tclass"], "tclass", 0, 255),
         mtu=read.integer(top["mtu"], "mtu", 256, 4096),
         gid_index=None if top["gid_index"] is None else read.integer(top["gid_index"], "gid_index", 0, 255),
+        qp_timeout=None
+        if top["qp_timeout"] is None
+        else read.integer(top["qp_timeout"], "qp_timeout", 1, 31),
         timeout_s=read.seconds(top["timeout_s"], "timeout_s"),
         start_timeout_s=read.seconds(top["start_timeout_s"], "start_timeout_s"),
         join_timeout_s=read.seconds(top["join_timeout_s"], "join_timeout_s"),

@@ -36,6 +36,8 @@ def argv(spec: Spec, operation: Operation, device: Device, port: int, server: st
         f"--size={operation.size_bytes}",
         "--CPU-freq",
     ]
+    if spec.qp_timeout is not None:
+        words.append(f"--qp-timeout={spec.qp_timeout}")
     if operation.duration_s is not None:
         words.append(f"--duration={operation.duration_s}")
     else:
@@ -115,13 +117,16 @@ class Run:
         wait_until_ended([self], _KILL_WAIT_S)
 
     def last_words(self) -> str:
-        """Return the end of its output as one printable line."""
+        """Return what it complained about, else the end of its output, as one printable line."""
         try:
-            text = self.output.read_bytes()[-4096:].decode(errors="replace")
+            text = self.output.read_bytes()[:65536].decode(errors="replace")
         except OSError:
             return ""
-        lines = [line.strip() for line in text.splitlines() if line.strip(" -\t")]
-        return "".join(c if c.isprintable() else " " for c in " / ".join(lines[-3:]))[:300]
+        # stdout goes to a file and is written at the end, so stderr is what stands before the first ruler.
+        lines = [line.strip() for line in text.partition("\n----")[0].splitlines()]
+        complaints = [line for line in lines if line and line[0] not in "*-" and "WARNING" not in line]
+        ending = [line.strip() for line in text.splitlines() if line.strip(" *-\t")][-3:]
+        return "".join(c if c.isprintable() else " " for c in " / ".join(complaints[:3] or ending))[:300]
 
 
 def wait_until_ended(runs: Iterable[Run], timeout_s: float) -> None:
