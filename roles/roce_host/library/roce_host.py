@@ -23,6 +23,7 @@ options:
   program_folder: {type: str, default: /usr/local/libexec/shakedown, description: Where the program lives.}
   desired: {type: dict, required: true, description: Desired states by target, written as JSON.}
   files: {type: dict, default: {}, description: Further text files by path.}
+  settle_s: {type: int, default: 0, description: How long a check waits for everything to be as wanted.}
   root: {type: str, default: /, description: Prefix of all paths.}
 author: [Shakedown]
 """
@@ -104,8 +105,9 @@ def wrong_settings(target: Target) -> list[str]:
 def run(module: AnsibleModule, folder: Path, desired: Path, action: str) -> list[Target]:
     """Run the program for all targets: its reports. Fails the module if the program refuses."""
     given = module.params
-    argv = [module.get_bin_path("python3", required=True), "-IB", str(folder / "roce-host"), action, "--json"]
-    argv += ["--root", given["root"], "--desired", str(desired), *given["desired"]]
+    argv = [module.get_bin_path("python3", required=True), "-I", str(folder / "roce-host"), action, "--json"]
+    argv += ["--root", given["root"], "--desired", str(desired), "--settle", str(given["settle_s"])]
+    argv += given["desired"]
     status, out, err = module.run_command(argv)
     if status not in (0, 1):
         module.fail_json(msg=err.strip() or f"roce-host ended with status {status}", rc=status)
@@ -122,9 +124,11 @@ def main() -> None:
             "program_folder": {"default": "/usr/local/libexec/shakedown"},
             "desired": {"type": "dict", "required": True},
             "files": {"type": "dict", "default": {}},
+            "settle_s": {"type": "int", "default": 0},
             "root": {"default": "/"},
         },
         supports_check_mode=True,
+        no_log=True,  # keeps the program's text out of the host's log; nothing here is secret
     )
     given = module.params
     if given["root"] == "/" and os.geteuid() != 0:
@@ -137,16 +141,17 @@ def main() -> None:
         **desired_files(given["desired"], _DESIRED_FOLDER),
         **given["files"],
     }
-    present = differing(files, root) if given["action"] == "apply" else {}
+    differs = differing(files, root)
+    folder, desired = root / program_folder.lstrip("/"), root / _DESIRED_FOLDER.lstrip("/")
     if action == "apply":
-        for path in present:
+        for path in differs:
             write(root / path.lstrip("/"), files[path])
-        folder, desired = root / program_folder.lstrip("/"), root / _DESIRED_FOLDER.lstrip("/")
-    else:
-        # Nothing may be written, or this host's own copy may be of another release.
+    elif differs:
+        # Nothing may be written there: the same program runs from elsewhere.
         folder = desired = Path(module.tmpdir)
         for name, text in {**given["program"], **desired_files(given["desired"], ".")}.items():
             write(folder / name, text)
+    present = differs if given["action"] == "apply" else {}
     targets = run(module, folder, desired, action)
     changed = bool(present) or any(target["changes"] for target in targets)
     result = {

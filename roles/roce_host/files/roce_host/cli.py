@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,18 +33,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (BadDesired, ToolError) as refused:
         print(f"roce-host: {_one_line(str(refused))}", file=sys.stderr)
         return 2
-    reports = []
-    for target in targets:
-        try:
-            reports.append(_ACTIONS[options.action](system, target))
-        except (ToolError, OSError, ValueError) as error:
-            reports.append(engine.failure(target, str(error)))
+    reports = [_run(system, target, options.action) for target in targets]
+    deadline = time.monotonic() + options.settle
+    while options.action == "check" and not all(r["ok"] for r in reports) and time.monotonic() < deadline:
+        time.sleep(0.5)
+        reports = [_run(system, target, options.action) for target in targets]
     if options.json:
         print(json.dumps({"schema": 1, "action": options.action, "targets": reports}))
     else:
         for report in reports:
             _print(report, options.action)
     return 0 if options.action == "show" or all(report["ok"] for report in reports) else 1
+
+
+def _run(system: System, target: engine.Target, action: str) -> dict[str, Any]:
+    try:
+        return _ACTIONS[action](system, target)
+    except (ToolError, OSError, ValueError) as error:
+        return engine.failure(target, str(error))
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -53,6 +60,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "targets", nargs="+", metavar="TARGET", help="a netdev, or @host for environment files"
     )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
+    parser.add_argument("--settle", type=int, default=0, metavar="S", help="wait up to S seconds in check")
     parser.add_argument("--root", default="/", help="prefix of all paths, for recorded trees")
     parser.add_argument("--desired", help=f"folder of the desired states (default {engine.DESIRED_FOLDER})")
     return parser.parse_args(argv)

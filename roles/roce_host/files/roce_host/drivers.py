@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from types import ModuleType
 
-from roce_host import rxe
+from roce_host import bnxt, mlx5, rxe
 from roce_host.desired import BadDesired
 from roce_host.system import System
 
 _DRIVERS: dict[str, ModuleType] = {
+    "mlx5_core": mlx5,
+    "bnxt_en": bnxt,
     # Virtual NICs have no RDMA of their own: Soft-RoCE.
     **dict.fromkeys(("virtio_net", "e1000", "e1000e", "vmxnet3"), rxe),
 }

@@ -76,10 +76,13 @@ def _before_file(name: str) -> str:
     return f"{BEFORE_FOLDER}/{name.lstrip('@')}.before.json"
 
 
-def _record(system: System, name: str, changes: list[Change]) -> None:
-    """Add what is about to be changed for the first time."""
+def _record(system: System, name: str, items: list[Item]) -> None:
+    """Keep the first value ever seen of every setting, before anything is changed.
+
+    All of them, not only those about to change: a value that is as wanted now may drift and be set later.
+    """
     values = _recorded(system, name)
-    new = {change.key: change.found for change in changes if change.key not in values}
+    new = {s.key: s.found for s in settings_of(items) if s.actions is not None and s.key not in values}
     if new:
         text = json.dumps({"schema": _SCHEMA, "values": {**values, **new}}, indent=1) + "\n"
         system.write_file(WriteFile(_before_file(name), text), mode=0o600)
@@ -97,7 +100,7 @@ def _carry_out(system: System, changes: list[Change]) -> tuple[list[dict[str, An
             try:
                 system.do(action)
             except ToolError as error:
-                return done, f"{change.key}: {error}"
+                return done, f"{change.key}: {error}" + (f" -- {change.hint}" if change.hint else "")
             entry["did"].append(str(action))
     return done, None
 
@@ -154,10 +157,11 @@ def apply(system: System, target: Target) -> dict[str, Any]:
     Consequences (link state, addresses, GIDs) may follow later, at boot for instance, so they are reported
     but do not decide here; `check` is the read-back that decides.
     """
-    changes = changes_to_apply(target.read())
-    _record(system, target.name, changes)
-    done, error = _carry_out(system, changes)
     items = target.read()
+    changes = changes_to_apply(items)
+    _record(system, target.name, items)
+    done, error = _carry_out(system, changes)
+    items = target.read() if changes else items
     report = _report(target, items, done, error)
     report["ok"] = error is None and all(s.ok for s in settings_of(items) if s.actions is not None)
     return report

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from roce_host.desired import Nic
-from roce_host.model import Action, Item, NotApplicable, Run, Setting, Value, Write
+from roce_host.model import Action, Item, NotApplicable, Run, Setting, Value, attribute_writer
 from roce_host.system import System, ToolError
 
 _UNSUPPORTED = "Operation not supported"
@@ -83,12 +83,8 @@ def settings(found: dict[str, Any], nic: Nic) -> list[Item]:
     items += _ring_settings(found["rings"], nic)
     # Several NICs in one subnet would otherwise answer for each other.
     for key, wanted in (("arp_ignore", nic.policy.arp_ignore), ("arp_announce", nic.policy.arp_announce)):
-        items.append(Setting(f"arp.{key}", found[key], wanted, _writer(f"{conf}/{key}")))
+        items.append(Setting(f"arp.{key}", found[key], wanted, attribute_writer(f"{conf}/{key}")))
     return items
-
-
-def _writer(path: str) -> Callable[[Value], tuple[Action, ...]]:
-    return lambda value: (Write(path, str(value)),)
 
 
 def _pause_settings(pause: dict[str, str] | None, dev: str) -> list[Item]:

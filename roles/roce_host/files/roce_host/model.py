@@ -32,14 +32,13 @@ class Write:
 
 @dataclass(frozen=True)
 class ConfigfsWrite:
-    """Write an attribute of a configfs item that exists only while somebody holds its folder."""
+    """Write attributes of a configfs item that exists only while somebody holds its folder."""
 
     folder: str
-    attribute: str
-    text: str
+    attributes: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        return f"write {self.folder}/{self.attribute} {self.text}"
+        return f"write {self.folder} " + " ".join(f"{name}={text!r}" for name, text in self.attributes)
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,8 @@ class Setting:
     """One value with its place in the read-back.
 
     `actions` gives the actions that bring it to a value. It is None for a consequence of other settings or
-    of the machine, which is compared but cannot be set here. `interrupts` says what traffic a change stops.
+    of the machine, which is compared but cannot be set here. `interrupts` says what a change stops for a
+    while, `hint` why a change may be refused.
     """
 
     key: str
@@ -69,11 +69,17 @@ class Setting:
     wanted: Value
     actions: Callable[[Value], tuple[Action, ...]] | None = None
     interrupts: str = ""
+    hint: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether found and wanted are the same."""
         return bool(self.found == self.wanted)
+
+
+def attribute_writer(path: str) -> Callable[[Value], tuple[Action, ...]]:
+    """The `actions` of a setting that is one attribute file; None (it was not there) writes nothing."""
+    return lambda value: () if value is None else (Write(path, str(value)),)
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,8 @@ class Change:
     found: Value
     wanted: Value
     actions: tuple[Action, ...]
-    interrupts: str = ""
+    interrupts: str
+    hint: str
 
 
 Item = Union[Setting, NotApplicable]
@@ -106,7 +113,7 @@ def settings_of(items: Iterable[Item]) -> list[Setting]:
 def changes_to_apply(items: Iterable[Item]) -> list[Change]:
     """The changes from found to wanted, in the order of the items."""
     return [
-        Change(s.key, s.found, s.wanted, s.actions(s.wanted), s.interrupts)
+        Change(s.key, s.found, s.wanted, s.actions(s.wanted), s.interrupts, s.hint)
         for s in settings_of(items)
         if s.actions is not None and not s.ok
     ]
@@ -115,7 +122,7 @@ def changes_to_apply(items: Iterable[Item]) -> list[Change]:
 def changes_to_restore(items: Iterable[Item], before: Mapping[str, Value]) -> list[Change]:
     """The changes from found to what was recorded before, in reverse order."""
     return [
-        Change(s.key, s.found, before[s.key], s.actions(before[s.key]), s.interrupts)
+        Change(s.key, s.found, before[s.key], s.actions(before[s.key]), s.interrupts, s.hint)
         for s in reversed(settings_of(items))
         if s.actions is not None and s.key in before and s.found != before[s.key]
     ]

@@ -63,7 +63,7 @@ def cm_settings(found: dict[str, Any], nic: Nic) -> list[Item]:
     def write(attribute: str, value: Value) -> tuple[Action, ...]:
         if value is None:  # there was no device to hold a value
             return ()
-        return (*load, ConfigfsWrite(folder, f"ports/{_PORT}/{attribute}", str(value)))
+        return (*load, ConfigfsWrite(folder, ((f"ports/{_PORT}/{attribute}", str(value)),)))
 
     tos = found["cm"].get("default_roce_tos")
     return [

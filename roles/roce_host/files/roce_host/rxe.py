@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roce_host import link, rdma
+from roce_host import dcb, link, rdma
 from roce_host.desired import Nic
 from roce_host.model import Item, NotApplicable, Run, Setting, Value
 from roce_host.system import System
@@ -12,7 +12,12 @@ from roce_host.system import System
 
 def read(system: System, nic: Nic) -> dict[str, Any]:
     """What is set now."""
-    return {"link": link.read(system, nic.netdev), "rdma": rdma.read(system, nic)}
+    dev = nic.netdev
+    return {
+        "link": link.read(system, dev),
+        "rdma": rdma.read(system, nic),
+        "dcb": dcb.read(system, dev) if dcb.supported(system, dev) else None,
+    }
 
 
 def items(found: dict[str, Any], nic: Nic) -> list[Item]:
@@ -28,10 +33,23 @@ def items(found: dict[str, Any], nic: Nic) -> list[Item]:
 
     return [
         *link.settings(found["link"], nic),
+        *_dcb_items(found["dcb"], nic),
         Setting("rdma.device", device, nic.rdma_device, name_device),
         *rdma.cm_settings(found["rdma"], nic),
         NotApplicable("dcqcn", "Soft-RoCE has no congestion control and ignores ECN marks"),
         NotApplicable("link.speed_gbps", "a virtual NIC has no rate"),
         *link.observations(found["link"], nic),
         *rdma.observations(found["rdma"], nic),
+    ]
+
+
+def _dcb_items(state: dict[str, Any] | None, nic: Nic) -> list[Item]:
+    if state is None:
+        return [NotApplicable("dcb", "the driver has no DCB: nothing is lossless here")]
+    dev, roce = nic.netdev, nic.roce
+    return [
+        dcb.dcbx_setting(state, dev),
+        dcb.dscp_map_setting(state, nic, dcb.delete_then_add(dev, "dscp-prio")),
+        dcb.ets_setting(state, dev, dcb.classes_of_intent(nic)),
+        dcb.pfc_setting(state, dev, [roce.priority] if roce.pfc else [], ""),
     ]

@@ -146,7 +146,8 @@ class System:
                 self._write_attribute(action.path, action.text)
             elif isinstance(action, ConfigfsWrite):
                 with self.configfs_item(action.folder):
-                    self._write_attribute(f"{action.folder}/{action.attribute}", action.text)
+                    for name, text in action.attributes:
+                        self._write_attribute(f"{action.folder}/{name}", text)
             else:
                 self.write_file(action)
         except OSError as error:
