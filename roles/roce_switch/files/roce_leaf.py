@@ -21,6 +21,7 @@ configuration is back), 2 refused before the first change, or failed and not res
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -34,6 +35,23 @@ from typing import Any
 State = dict[str, Any]  # one port: {"mtu", "queues", "classes"}
 
 SAVED = Path(os.environ.get("ROCE_LEAF_STATE", "/var/lib/roce-leaf/intent.json"))
+PROGRAM = Path(os.environ.get("ROCE_LEAF_PROGRAM", "/usr/local/sbin/roce-leaf"))
+UNITS = Path(os.environ.get("ROCE_LEAF_UNITS", "/etc/systemd/system"))
+UNIT = f"""[Unit]
+Description=DSCP classes, queues and ECN on the fabric ports
+After=network-pre.target
+Wants=network-pre.target
+
+[Service]
+Type=oneshot
+ExecStart={PROGRAM} apply --saved
+RemainAfterExit=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+UNIT_FILE = UNITS / "roce-leaf.service"
+UNIT_LINK = UNITS / "multi-user.target.wants" / "roce-leaf.service"
 PORT = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]{0,14}$")  # IFNAMSIZ is 16, with the terminating zero
 ROCE_UDP_PORT = 4791  # RoCEv2, IBTA Annex A17
 AVERAGE_PACKET_BYTES = 1000  # tc-red(8)
@@ -279,6 +297,26 @@ def differences(found: dict[str, State], want: dict[str, State]) -> list[str]:
     ]
 
 
+def boot_differences(intent: dict[str, Any]) -> list[str]:
+    """One line for each thing that the next boot would do otherwise: program, unit and saved intent."""
+    lines = []
+    if _digest(PROGRAM) != intent["program_sha256"]:
+        lines.append(f"{PROGRAM}: not this program")
+    if not UNIT_FILE.is_file() or UNIT_FILE.read_text() != UNIT or not UNIT_LINK.is_symlink():
+        lines.append(f"{UNIT_FILE}: not enabled")
+    if not SAVED.is_file() or SAVED.read_text() != _text(intent):
+        lines.append(f"{SAVED}: not this intent")
+    return lines
+
+
+def _digest(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _text(intent: dict[str, Any]) -> str:
+    return json.dumps(intent, indent=1, sort_keys=True) + "\n"
+
+
 def foreign(found: dict[str, State]) -> list[str]:
     """Parts that this program did not make and could not restore."""
     odd = []
@@ -296,7 +334,7 @@ def check(intent: dict[str, Any]) -> State:
     want = wanted(intent)
     found = read(want)
     return {
-        "differences": differences(found, want),
+        "differences": differences(found, want) + boot_differences(intent),
         "foreign": foreign(found),
         "found": found,
         "wanted": want,
@@ -338,14 +376,22 @@ def restore(before: dict[str, State], bandwidth_gbps: float) -> None:
 
 
 def save(intent: dict[str, Any]) -> None:
-    """Keep the intent for the next boot; written aside and renamed, so that it is whole or old."""
+    """Keep the confirmed intent for the next boot; each file is written aside and renamed: whole or old."""
+    if _digest(PROGRAM) != intent["program_sha256"]:
+        raise Failed(f"{PROGRAM} is not this program; the ports are configured, the next boot is not")
     SAVED.parent.mkdir(parents=True, exist_ok=True)
-    aside = SAVED.with_suffix(".new")
-    with aside.open("w") as file:
-        json.dump(intent, file, indent=1, sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(SAVED)
+    for path, text in ((SAVED, _text(intent)), (UNIT_FILE, UNIT)):
+        if path.is_file() and path.read_text() == text:
+            continue
+        aside = path.with_suffix(".new")
+        with aside.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    if not UNIT_LINK.is_symlink():
+        UNIT_LINK.parent.mkdir(exist_ok=True)
+        UNIT_LINK.symlink_to(UNIT_FILE)
 
 
 def reseat(intent: dict[str, Any], ports: list[str]) -> State:
@@ -367,16 +413,20 @@ def reseat(intent: dict[str, Any], ports: list[str]) -> State:
     return {"found": read(ports)}
 
 
-def counters(ports: list[str]) -> dict[str, str]:
-    """The raw output of every command that shows counters or neighbours, keyed by the command."""
-    commands = [["ip", "-s", "-s", "-j", "link", "show"], ["tc", "-s", "-j", "qdisc", "show"]]
+def counters(ports: list[str]) -> State:
+    """The raw output of every command that shows counters or neighbours, by label."""
+    commands = {
+        "links": ["ip", "-s", "-s", "-j", "link", "show"],
+        "qdiscs": ["tc", "-s", "-j", "qdisc", "show"],
+    }
     for port in ports:
         if not PORT.match(port):
             raise Refused(f"{port!r} is no port name")
-        commands.append(["tc", "-s", "-j", "filter", "show", "dev", port, "ingress"])
-    outputs = {" ".join(argv): run(*argv) for argv in commands}
+        commands[f"filters {port}"] = ["tc", "-s", "-j", "filter", "show", "dev", port, "ingress"]
+    outputs = {label: {"command": " ".join(argv), "stdout": run(*argv)} for label, argv in commands.items()}
     with contextlib.suppress(Failed):  # without an LLDP daemon the reading says nothing of neighbours
-        outputs["lldpcli -f json0 show neighbors"] = run("lldpcli", "-f", "json0", "show", "neighbors")
+        argv = ["lldpcli", "-f", "json0", "show", "neighbors"]
+        outputs["neighbours"] = {"command": " ".join(argv), "stdout": run(*argv)}
     return outputs
 
 

@@ -1,4 +1,4 @@
-"""Jinja2 filters of the role: why a switch cannot hold the intent. Pure, so it is decided before any change."""
+"""Jinja2 filters of the role: why a switch cannot hold the intent. Pure: decided before any change."""
 
 from __future__ import annotations
 

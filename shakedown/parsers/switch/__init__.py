@@ -1,0 +1,101 @@
+"""Counters of a switch: one parser per operating system, one list of names for all of them.
+
+A parser takes the raw outputs of the counter commands, keyed by the label under which the role
+`switch_counters` saved them, and returns `{port: {counter: value}}`. A counter that the switch does not
+report is left out, never read as 0. Values run on from some point in the past; only differences count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from shakedown.core.records import Record
+from shakedown.errors import BadInput
+
+PortCounters = dict[str, dict[str, int]]
+Outputs = Mapping[str, str]
+Eight = Annotated[int, Field(ge=0, le=7)]
+
+
+class Classes(Record):
+    """Which numbers of the switch carry RoCE and CNPs, from the fabric intent."""
+
+    priority: Eight
+    traffic_class: Eight
+    queue: Eight
+    cnp_queue: Eight
+
+
+class System(NamedTuple):
+    """How the counters of one operating system are read."""
+
+    parse: Callable[[Outputs, Classes, str | Path | None], PortCounters]
+    # What a configured port always reports. One that lacks any of these was not read, which is not zero.
+    reported: Callable[[Classes], tuple[str, ...]]
+
+
+class Due(StrEnum):
+    """What a healthy test makes of a counter's difference."""
+
+    ZERO = "zero"  # anything else is a fault
+    BOUNDED = "bounded"  # congestion control at work: some is right, much is not
+    TRAFFIC = "traffic"  # follows the load
+    GAUGE = "gauge"  # a high-water mark: not a sum, so its difference means nothing
+
+
+# The canonical names. "roce" is the intent's RoCE class, "cnp" the class of its congestion notifications.
+COUNTERS: dict[str, Due] = {
+    "rx_packets": Due.TRAFFIC,
+    "rx_bytes": Due.TRAFFIC,
+    "tx_packets": Due.TRAFFIC,
+    "tx_bytes": Due.TRAFFIC,
+    "rx_drops": Due.ZERO,
+    "tx_drops": Due.ZERO,
+    "rx_errors": Due.ZERO,
+    "tx_errors": Due.ZERO,
+    "link_flaps": Due.ZERO,
+    "roce_rx_packets": Due.TRAFFIC,
+    "roce_rx_bytes": Due.TRAFFIC,
+    "roce_tx_packets": Due.TRAFFIC,
+    "roce_tx_bytes": Due.TRAFFIC,
+    "roce_queue_drops": Due.ZERO,  # egress queue
+    "roce_ingress_drops": Due.ZERO,  # ingress priority group: the headroom was too small
+    "roce_queue_watermark_bytes": Due.GAUGE,
+    "roce_headroom_watermark_bytes": Due.GAUGE,
+    # RoCE (UDP port 4791) that arrived with a DSCP of no class: the host's marking is wrong.
+    "roce_misclassified_rx_packets": Due.ZERO,
+    "cnp_rx_packets": Due.BOUNDED,
+    "cnp_tx_packets": Due.BOUNDED,
+    "cnp_queue_drops": Due.ZERO,
+    "ecn_marked": Due.BOUNDED,
+    # On the lossless priority bounded; on any other, pause frames mean that the two ends disagree.
+    **{f"pfc_{way}_prio{priority}": Due.BOUNDED for way in ("rx", "tx") for priority in range(8)},
+    "watchdog_events": Due.ZERO,
+    "watchdog_drops": Due.ZERO,
+}
+
+
+def system(nos: str, file: str | Path | None = None) -> System:
+    """Return how to read `nos`. Raises BadInput for a system that nobody taught us to read."""
+    from shakedown.parsers.switch import linux
+
+    systems = {"linux": System(linux.parse, linux.reported)}
+    if nos not in systems:
+        raise BadInput(
+            f"no counters are read from switch system {nos!r}",
+            fix=f"it is one of {', '.join(systems)}",
+            file=file,
+        )
+    return systems[nos]
+
+
+def output(outputs: Outputs, label: str, file: str | Path | None = None) -> str:
+    """Return one raw output. Raises BadInput where the reading lacks it."""
+    if label not in outputs:
+        raise BadInput(f"the reading has no output {label!r}", fix="read the switch again", file=file)
+    return outputs[label]

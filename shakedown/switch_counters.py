@@ -1,0 +1,131 @@
+"""From the raw readings of a switch, before and after a test, to the lines of `counters.jsonl`. Pure.
+
+The role `switch_counters` saves each reading as `SWITCH.before.json` and `SWITCH.after.json`; every port is
+keyed to the host NIC at the other end by the cabling that the reading carries.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from shakedown.core.records import CounterReading, Name, Record, Stage
+from shakedown.errors import BadInput
+from shakedown.parsers.switch import COUNTERS, Classes, system
+
+PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
+
+
+class Cable(Record):
+    """One cable of the inventory: a port of the switch and the host NIC at the other end."""
+
+    port: PortName
+    host: Name
+    netdev: Name
+    rail: Name
+
+
+class Output(Record):
+    """What one command printed."""
+
+    command: str
+    stdout: str
+
+
+class SwitchReading(Record):
+    """One reading of one switch (`SWITCH.before.json`, `SWITCH.after.json`)."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    switch: Name
+    nos: Name
+    when: Literal["before", "after"]
+    taken: str  # RFC 3339, UTC
+    classes: Classes
+    cabling: tuple[Cable, ...] = Field(min_length=1)
+    outputs: dict[str, Output]
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _one_cable_a_port(self) -> SwitchReading:
+        ports = [cable.port for cable in self.cabling]
+        if len(set(ports)) != len(ports):
+            raise ValueError("a port is cabled twice")
+        return self
+
+
+def load_reading(path: Path) -> SwitchReading:
+    """Read one raw file. Raises BadInput if it is not a whole reading."""
+    try:
+        return SwitchReading.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=path) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{where}: {first['msg']}", fix="read the switch again", file=path) from None
+    except ValueError as error:
+        raise BadInput(f"not JSON: {error}", fix="read the switch again", file=path) from None
+
+
+def readings(
+    before: SwitchReading,
+    after: SwitchReading,
+    *,
+    run: str,
+    stage: Stage,
+    test: str,
+    job: str | None = None,
+    raw: str | None = None,
+) -> list[CounterReading]:
+    """Return one line for every counter of every cabled port, in the order of the cabling.
+
+    A counter that the system reports but one reading lacks has None there: it was not read, so it cannot
+    pass. `raw` is the path of the later file, relative to the run.
+
+    Raises:
+        BadInput: the two are not before and after of the same switch and cabling, or a raw output is bad.
+    """
+    if (before.when, after.when) != ("before", "after") or after.taken < before.taken:
+        raise BadInput(f"{before.switch}: the readings are not one before and one after it", file=raw)
+    for what in ("switch", "nos", "classes", "cabling"):
+        if getattr(before, what) != getattr(after, what):
+            raise BadInput(f"{before.switch}: {what} changed between the readings", file=raw)
+    reader = system(after.nos, raw)
+    found = [
+        reader.parse({label: o.stdout for label, o in one.outputs.items()}, one.classes, raw)
+        for one in (before, after)
+    ]
+    lines = []
+    for cable in after.cabling:
+        first, last = (ports.get(cable.port, {}) for ports in found)
+        always = reader.reported(after.classes)
+        extra = [name for name in COUNTERS if (name in first or name in last) and name not in always]
+        for name in (*always, *extra):
+            lines.append(
+                CounterReading(
+                    schema=1,
+                    run=run,
+                    stage=stage,
+                    test=test,
+                    kind="switch_port",
+                    device=after.switch,
+                    port=port_name(cable.port),
+                    rail=cable.rail,
+                    peer=f"{cable.host}/{cable.netdev}",
+                    counter=name,
+                    before=first.get(name),
+                    after=last.get(name),
+                    job=job,
+                    raw=raw,
+                )
+            )
+    return lines
+
+
+def port_name(port: str) -> str:
+    """Return a port's name as records carry it: `Ethernet1/1` is `Ethernet1:1`, a space is dropped."""
+    return port.replace("/", ":").replace(" ", "")
