@@ -28,6 +28,8 @@ def _register() -> None:
     # Command modules import only typer at the top; what is slow is imported when a command runs.
     from shakedown.commands import COMMAND_MODULES
 
+    if app.registered_commands:
+        return  # main was called before, in this process
     for module in COMMAND_MODULES:
         module.register(app)
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from shakedown.commands import ceiling, parse, report, verdict, verify
+from shakedown.commands import ceiling, parse, references, report, verdict, verify
 
-COMMAND_MODULES: tuple[ModuleType, ...] = (ceiling, parse, report, verdict, verify)
+COMMAND_MODULES: tuple[ModuleType, ...] = (ceiling, parse, references, report, verdict, verify)

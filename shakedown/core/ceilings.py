@@ -38,7 +38,8 @@ class _Formula(BaseModel):
         """Return the formula as it stands in the file, in order: `roce_payload speed_gbps=400 ...`."""
         given = self.model_dump(mode="json", exclude_unset=True)
         name = given.pop("formula")
-        return " ".join([name, *(f"{k}={v}" for k, v in given.items())])
+        texts = (f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in given.items())
+        return " ".join([name, *texts])
 
 
 class _Links(_Formula):

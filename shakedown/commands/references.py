@@ -1,0 +1,146 @@
+"""`shakedown references lint|show`: the figures that results are held to, and whether they can hold."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shakedown.errors import ExitStatus
+
+if TYPE_CHECKING:
+    from shakedown.core.references import Entry, Profile
+
+Profiles = Annotated[list[str] | None, typer.Argument(help="Names or files; none: all shipped ones.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    group = typer.Typer(no_args_is_help=True, help="References: what a metric must reach, and who says so.")
+    group.command("lint")(lint)
+    group.command("show")(show)
+    app.add_typer(group, name="references")
+
+
+def lint(
+    profiles: Profiles = None,
+    plan: Annotated[Path | None, typer.Option(help="Also find references that this plan never uses.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Find references that nothing can reach or that everything passes. Exit status 1 if there are any.
+
+    A gate or value above its ceiling; a gate that half the rate, or one link at half rate, would pass; the
+    same name or scope twice; a missing or unknown field; a unit that does not fit; with --plan, an entry that
+    gates nothing.
+
+    \b
+    Examples:
+      shakedown references lint
+      shakedown references lint tolly_xe9680_z9664f --plan reports/runs/RUN/plan.json
+    """
+    from shakedown import references_io
+    from shakedown.core import reference_lint
+    from shakedown.core.records import Plan
+    from shakedown.runs import read_record
+
+    findings, good = [], []
+    for name in profiles or references_io.profile_names():
+        path = references_io.profile_path(name)
+        profile, wrong = references_io.read_profile(path)
+        findings += wrong
+        if profile is not None:
+            good.append((str(path), profile))
+    findings += reference_lint.lint(good, None if plan is None else read_record(plan, Plan))
+    if as_json:
+        fields = ("file", "line", "rule", "message")
+        print(json.dumps([{name: getattr(f, name) for name in fields} for f in sorted(findings)], indent=2))
+    else:
+        for finding in sorted(findings):
+            print(finding)
+        entries = sum(len(profile.entries) for _, profile in good)
+        print(f"{len(good)} profiles, {entries} references, {len(findings)} findings", file=sys.stderr)
+    return ExitStatus.FAIL if findings else ExitStatus.PASS
+
+
+def show(
+    profiles: Profiles = None,
+    as_json: Json = False,
+    reframe: Annotated[
+        bool, typer.Option("--reframe", help="Print ReFrame's external reference file (YAML) instead.")
+    ] = False,
+) -> int:
+    """Print profiles: every reference with its gate, ceiling, kind and source.
+
+    \b
+    Examples:
+      shakedown references show tolly_xe9680_z9664f
+      shakedown references show primergy_cdi --json
+      shakedown references show tolly_xe9680_z9664f --reframe > references.yaml
+    """
+    from shakedown import references_io
+
+    loaded = [references_io.load_profile(name) for name in profiles or references_io.profile_names()]
+    if reframe:
+        import yaml
+
+        from shakedown.core.reference_export import reframe_references
+        from shakedown.core.references import Catalogue
+
+        tree = reframe_references(Catalogue(loaded).entries.values())
+        yaml.safe_dump(tree, sys.stdout, sort_keys=False, default_flow_style=None, width=120)
+    elif as_json:
+        print(json.dumps([_resolved(profile) for profile in loaded], indent=2))
+    else:
+        for profile in loaded:
+            _print(profile)
+    return ExitStatus.PASS
+
+
+def _resolved(profile: Profile) -> dict[str, object]:
+    """A profile as data, every formula beside its number."""
+    entries = []
+    for entry in profile.entries:
+        reference = entry.reference()
+        entries.append(
+            entry.model_dump(mode="json", exclude={"line"}, exclude_none=True)
+            | {"value": reference.value, "gate": reference.gate, "ceiling": reference.ceiling}
+            | {"ceiling_source": reference.ceiling_source}
+        )
+    return profile.model_dump(mode="json", exclude={"entries"}, exclude_none=True) | {"references": entries}
+
+
+def _print(profile: Profile) -> None:
+    from itertools import groupby
+    from textwrap import fill
+
+    print(f"{profile.profile}: {profile.title}")
+    print(f"published: {profile.published}")
+    print(fill(f"audit: {profile.audit}", 110, subsequent_indent="  "))
+    for (test, kind, source), entries in groupby(profile.entries, lambda e: (e.test, e.kind, e.source)):
+        print(f"\n{test} ({kind.value}: {source})")
+        rows = [_row(entry) for entry in entries]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            print("  " + "  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip())
+    print()
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    from shakedown.core.records import Better
+    from shakedown.core.reference_export import scope_key
+
+    reference = entry.reference()
+    side = ">=" if entry.better is Better.HIGHER else "<="
+    ceiling = reference.ceiling
+    return (
+        entry.id,
+        entry.metric,
+        f"{reference.value:.6g} {entry.unit}",
+        f"gate {side} {reference.gate:.6g}" if entry.gates else "does not gate",
+        "" if ceiling is None else f"{100 * reference.value / ceiling:.1f} % of {ceiling:.5g}",
+        scope_key(entry.scope),
+    )
