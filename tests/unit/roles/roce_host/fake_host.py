@@ -256,6 +256,9 @@ def make(root: Path, description: Path) -> Fake:
     import yaml  # not needed when this is a tool, which should start fast
 
     data = yaml.safe_load(description.read_text())
+    app = (data["state"]["dcb"] or {}).get("app", {})
+    if app.get("dscp_prio") == "dscp >> 3":  # the firmware's map, spelled out
+        app["dscp_prio"] = {str(dscp): dscp >> 3 for dscp in range(64)}
     fake = Fake(data["state"])
     fake.root = root
     root.mkdir(parents=True, exist_ok=True)
