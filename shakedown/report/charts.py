@@ -7,11 +7,13 @@ dark and print. Text stays text: it is found by search and read by screen reader
 from __future__ import annotations
 
 import io
+import math
 import re
 from typing import Any
 
 import matplotlib as mpl
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -37,7 +39,7 @@ _VARIABLES = {
 _INK, _MUTED, _LINE, *_ = _VARIABLES
 _SERIES = ("#010206", "#010207", "#010208", "#010209")
 _MARKERS = ("o", "s", "^", "D")
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a `$` in a name is a dollar
     "font.size": 9,
@@ -52,6 +54,8 @@ def _style(curve: Curve, number: int) -> dict[str, Any]:
         return {"color": "#01020c", "linestyle": (0, (1.5, 1.5)), "linewidth": 1.3, "zorder": 2}
     if curve.role == "ceiling":
         return {"color": "#01020d", "linestyle": (0, (7, 2, 1.5, 2)), "linewidth": 1.2, "zorder": 1.8}
+    if curve.role == "missed":
+        return {"color": "#01020a", "linestyle": "", "marker": "X", "markersize": 7, "zorder": 5}
     few = len(curve.x) <= 64
     if curve.role == "worst":
         return {
@@ -73,51 +77,91 @@ def _style(curve: Curve, number: int) -> dict[str, Any]:
 def draw(chart: Chart) -> Markup:
     """Return a chart as SVG markup, safe to put into the page: all text in it is escaped."""
     with mpl.rc_context({**_SETTINGS, "svg.hashsalt": chart.id}):
-        figure = Figure(figsize=(6.2, 3.5), layout="constrained")
+        figure = Figure(figsize=(6.4, 4.3 if chart.sizes else 3.2), layout="constrained")
         figure.patch.set_alpha(0)
         FigureCanvasSVG(figure)
-        axes = figure.add_subplot()
-        axes.patch.set_alpha(0)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        for side in ("left", "bottom"):
-            axes.spines[side].set_color(_MUTED)
-        if chart.band:
-            x, low, high = zip(*chart.band, strict=True)
-            label = "least to most"
-            axes.fill_between(x, low, high, color="#01020e", linewidth=0, label=label, zorder=1)
-        for number, curve in enumerate(chart.curves):
-            axes.plot(curve.x, curve.y, label=text.inert(curve.label), **_style(curve, number))
         if chart.sizes:
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            sizes = sorted({x for curve in chart.curves for x in curve.x})
-            step = max(1, -(-len(sizes) // 9))
-            axes.xaxis.set_major_locator(FixedLocator(sizes[::step]))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: text.size(x)))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-            axes.yaxis.set_minor_formatter(FuncFormatter(lambda y, _: f"{y:g}" if _few_decades(axes) else ""))
-        axes.grid(visible=True, which="major", color=_LINE, linewidth=0.6)
-        axes.tick_params(which="both", colors=_MUTED, labelcolor=_INK, labelsize=8)
-        axes.set_xlabel(chart.x_label, color=_INK)
-        axes.set_ylabel(text.inert(chart.y_label), color=_INK)
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(0, 1.0),
-            ncols=3,
-            frameon=False,
-            fontsize=8,
-            labelcolor=_INK,
-            borderaxespad=0.2,
-        )
+            upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.25))
+            _curves(upper, chart)
+            _log_axes(upper, chart)
+            _against_reference(lower, chart)
+            lower.set_xlabel(chart.x_label, color=_INK)
+        else:
+            upper = figure.add_subplot()
+            _curves(upper, chart)
+            upper.set_xlabel(chart.x_label, color=_INK)
+        upper.set_ylabel(text.inert(chart.y_label), color=_INK)
+        handles, labels = upper.get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside upper left", ncols=5, frameon=False, fontsize=8, labelcolor=_INK,
+            columnspacing=1.4, handlelength=2.6, borderpad=0.1,
+        )  # fmt: skip
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return Markup(_inline(out.getvalue(), chart))  # noqa: S704  (Matplotlib escapes text; attributes are ours)
 
 
-def _few_decades(axes: object) -> bool:
-    low, high = axes.get_ylim()  # type: ignore[attr-defined]
+def _frame(axes: Axes) -> None:
+    axes.patch.set_alpha(0)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(_MUTED)
+    axes.grid(visible=True, which="major", color=_LINE, linewidth=0.6)
+    axes.tick_params(which="both", colors=_MUTED, labelcolor=_INK, labelsize=8)
+
+
+def _curves(axes: Axes, chart: Chart) -> None:
+    _frame(axes)
+    if chart.band:
+        x, low, high = zip(*chart.band, strict=True)
+        axes.fill_between(x, low, high, color="#01020e", linewidth=0, label="least to most", zorder=1)
+    for number, curve in enumerate(chart.curves):
+        axes.plot(curve.x, curve.y, label=text.inert(curve.label), **_style(curve, number))
+
+
+def _log_axes(axes: Axes, chart: Chart) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    sizes = sorted({x for curve in chart.curves for x in curve.x})
+    axes.xaxis.set_major_locator(FixedLocator(sizes[:: max(1, -(-len(sizes) // 9))]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: text.size(x)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    axes.yaxis.set_minor_formatter(FuncFormatter(lambda y, _: f"{y:g}" if _few_decades(axes) else ""))
+
+
+def _against_reference(axes: Axes, chart: Chart) -> None:
+    """Draw everything once more in % of the reference: over decades a miss of 10 % is not to be seen."""
+    _frame(axes)
+    reference = {x: y for c in chart.curves if c.role == "reference" for x, y in zip(c.x, c.y, strict=True)}
+    measured: list[float] = []
+    for number, curve in enumerate(chart.curves):
+        points = [
+            (x, 100 * y / reference[x]) for x, y in zip(curve.x, curve.y, strict=True) if x in reference
+        ]
+        if points and curve.role != "ceiling":
+            x, y = zip(*points, strict=True)
+            axes.plot(x, y, **_style(curve, number))
+            measured += [share for share in y if math.isfinite(share)]
+    if chart.band:
+        inside = [(x, low, high) for x, low, high in chart.band if x in reference]
+        axes.fill_between(
+            [x for x, _, _ in inside],
+            [100 * low / reference[x] for x, low, _ in inside],
+            [100 * high / reference[x] for x, _, high in inside],
+            color="#01020e",
+            linewidth=0,
+        )
+    if measured:
+        low, high = min(measured), max(measured)
+        room = max(4.0, 0.15 * (high - low))
+        axes.set_ylim(max(0.0, low - room), min(high + room, 400.0))
+    axes.set_ylabel("% of ref.", color=_INK)
+
+
+def _few_decades(axes: Axes) -> bool:
+    low, high = axes.get_ylim()
     return bool(low > 0 and high / low < 8)
 
 

@@ -1,11 +1,11 @@
-"""What did not pass, as a person would tell it: one finding per cause seen, worst first, and where they meet."""
+"""What did not pass, as a person would tell it: a finding per test and rule, worst first; where they meet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shakedown.core import cells
+from shakedown.core import wording
 from shakedown.core.records import Better, CellVerdict, Outcome, Stage
 from shakedown.report import text
 from shakedown.report.source import Place, Source
@@ -28,7 +28,7 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Finding:
-    """Cells of one test and metric that missed for the same rule; `where` and `reason` are the worst one's."""
+    """Cells of one test and metric that one rule stopped; `where` and `reason` are of the worst."""
 
     outcome: Outcome
     stage: Stage
@@ -53,7 +53,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A node or a node's rail, with how many of the cells that touch it failed."""
+    """A node, a rail, or a node's rail, with how many of the cells that touch it failed."""
 
     name: str
     bad: int
@@ -83,7 +83,7 @@ def where(place: Place) -> str:
 
 def because(cell: CellVerdict) -> str:
     """Return the reason without the name of the cell, which the report prints beside it."""
-    return cell.reason.removeprefix(f"{cells.where(cell.cell)}: ")
+    return cell.reason.removeprefix(f"{wording.where(cell.cell)}: ")
 
 
 def _gauge(cell: CellVerdict, reference: float, better: Better, unit: str) -> Gauge | None:
@@ -114,23 +114,30 @@ def _gauge(cell: CellVerdict, reference: float, better: Better, unit: str) -> Ga
 
 def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[Finding, ...], int]:
     """Return the findings in the verdict's order (worst first), and how many were left out."""
-    grouped: dict[tuple[int, str, Outcome], list[CellVerdict]] = {}
+    grouped: dict[tuple[str, ...], list[CellVerdict]] = {}
+    planned: dict[tuple[str, ...], int] = {}
+    for item in source.plan.items:
+        test: tuple[str, ...] = (item.stage, item.test, item.metric)
+        planned[test] = planned.get(test, 0) + len(item)
     for cell in source.verdict.cells:
         place = source.places.get(cell.cell)
         if place is not None:
-            grouped.setdefault((place.item_index, cell.rule, cell.outcome), []).append(cell)
+            item = place.item
+            cause = (item.stage, item.test, item.metric, cell.rule, cell.outcome)
+            grouped.setdefault(cause, []).append(cell)
     found = []
-    for (index, rule, outcome), alike in list(grouped.items())[:most]:
-        item, worst = source.plan.items[index], alike[0]
+    for key, alike in list(grouped.items())[:most]:
+        worst = alike[0]
+        item = source.places[worst.cell].item
         reference = source.reference(item)
         rest = alike[1 : 1 + MOST_PLACES]
         found.append(
             Finding(
-                outcome=outcome,
+                outcome=worst.outcome,
                 stage=item.stage,
                 test=item.test,
                 metric=item.metric,
-                rule=rule,
+                rule=worst.rule,
                 where=where(source.places[worst.cell]),
                 reason=because(worst),
                 unit=item.unit,
@@ -142,7 +149,7 @@ def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[Finding, ...]
                 gauge=_gauge(worst, reference.value, item.better, item.unit),
                 raw=worst.raw,
                 count=len(alike),
-                planned=len(item),
+                planned=planned[key[:3]],
                 others=tuple((where(source.places[c.cell]), because(c)) for c in rest),
                 others_left_out=len(alike) - 1 - len(rest),
             )
@@ -150,33 +157,41 @@ def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[Finding, ...]
     return tuple(found), max(0, len(grouped) - most)
 
 
-def _touched(place: Place) -> Iterable[str]:
+def _touched(place: Place) -> Iterator[str]:
     # A collective touches everybody and so accuses nobody.
     if len(place.nodes) <= 2:
         for node in place.nodes:
             yield node
             if place.rail is not None:
                 yield f"{node} · {place.rail}"
+        if place.rail is not None:
+            yield f"{place.rail}, all nodes"
 
 
 def suspects(source: Source, most: int = MOST_SUSPECTS) -> tuple[Suspect, ...]:
-    """Return nodes and node rails that the failed cells have in common, largest share of failures first.
+    """Return the fewest nodes, node rails and rails that account for the failed cells, strongest first.
 
-    These are counts, not a diagnosis: a bad cable shows at both its ends. Only cells judged PASS or FAIL
-    count, so that a busy node is not accused, and only cells of one or two nodes, for the same reason.
+    One after the other, the place with the most failures for its number of cells is named and its cells
+    are set aside, so that the partners of a bad NIC are not accused with it. Places that account for the
+    same cells equally well are named together. These are counts, not a diagnosis. Only cells judged PASS
+    or FAIL count, so that a busy node is not accused, and only cells of one or two nodes.
     """
-    bad: dict[str, int] = {}
     judged: dict[str, int] = {}
+    bad: dict[str, set[str]] = {}
     for cell in source.cells:
-        place = source.places.get(cell.cell)
-        if place is None or cell.outcome not in {Outcome.PASS, Outcome.FAIL}:
+        if cell.outcome not in {Outcome.PASS, Outcome.FAIL}:
             continue
-        for name in _touched(place):
+        for name in _touched(source.places[cell.cell]):
             judged[name] = judged.get(name, 0) + 1
             if cell.outcome is Outcome.FAIL:
-                bad[name] = bad.get(name, 0) + 1
-    ranked = sorted(
-        (Suspect(name, count, judged[name]) for name, count in bad.items()),
-        key=lambda s: (-s.share, -s.bad, s.name),
-    )
-    return tuple(ranked[:most])
+                bad.setdefault(name, set()).add(cell.cell)
+    total = {name: len(failed) for name, failed in bad.items()}
+    found: list[Suspect] = []
+    while bad and len(found) < most:
+        weight = {name: len(failed) ** 2 / judged[name] for name, failed in bad.items()}
+        strongest = max(bad, key=lambda name: (weight[name], name))
+        equals = [n for n in bad if weight[n] == weight[strongest] and bad[n] == bad[strongest]]
+        accounted = bad[strongest]
+        found.append(Suspect(" or ".join(sorted(equals)), total[strongest], judged[strongest]))
+        bad = {name: rest for name, failed in bad.items() if (rest := failed - accounted)}
+    return tuple(found)

@@ -6,15 +6,17 @@ maximum: a block of cells looks like its worst member, and no failure is average
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shakedown.core.records import CellVerdict, Outcome
+from shakedown.core.cells import Rule
+from shakedown.core.records import CellVerdict, Outcome, Reference
 from shakedown.report import text
-from shakedown.report.findings import because, where
-from shakedown.report.source import Place, Source, margin
+from shakedown.report.source import Source, margin
 
 # Levels: 0 not planned; 1..STEPS passed, best to at the gate; then not run, inconclusive, then failed,
 # from just below the gate to nothing at all; last, above the ceiling.
@@ -60,20 +62,32 @@ class HeatMap:
     marks_left_out: int
     outcomes: dict[Outcome, int]
 
+    @property
+    def wide(self) -> bool:
+        """Whether the map needs the width of the page."""
+        return self.row_axis != "from" and len(self.columns) > WITH_TEXT
 
-def level(cell: CellVerdict, place: Place, gate: float, best: float) -> int:
-    """Return a cell's level; `best` is the margin drawn as the best (ceiling or reference over gate)."""
-    if cell.outcome is Outcome.NOT_RUN:
-        return NOT_RUN
-    if cell.outcome is Outcome.INCONCLUSIVE or cell.value is None:
-        return INCONCLUSIVE
-    standing = margin(cell.value, gate, place.item.better)
-    if cell.outcome is Outcome.PASS:
-        above = (standing - 1) / (best - 1) if best > 1 else 1.0
-        return 1 + int(round((STEPS - 1) * (1 - min(1.0, max(0.0, above)))))
-    if standing >= 1:
-        return IMPOSSIBLE if cell.rule == "impossible" else FAILED
-    return FAILED + int(round((STEPS - 1) * (1 - standing)))
+
+def levels_of(cells: Sequence[CellVerdict], reference: Reference) -> NDArray[np.uint8]:
+    """Return the levels of an item's cells. The best colour is the ceiling, or else the reference."""
+    gate, better = reference.gate, reference.better
+    best = max(
+        margin(limit, gate, better) for limit in (reference.value, reference.ceiling) if limit is not None
+    )
+    standing = np.array(
+        [0.0 if c.value is None else margin(c.value, gate, better) for c in cells], dtype=np.float64
+    )
+    above = (standing - 1) / (best - 1) if best > 1 else np.ones_like(standing)
+    passed = 1 + np.rint((STEPS - 1) * (1 - np.clip(above, 0, 1)))
+    failed = FAILED + np.rint((STEPS - 1) * (1 - np.clip(standing, 0, 1)))
+    found = np.array([_FIXED.get(c.outcome, 0) for c in cells], dtype=np.float64)
+    found = np.where([c.outcome is Outcome.PASS for c in cells], passed, found)
+    found = np.where([c.outcome is Outcome.FAIL for c in cells], failed, found)
+    found[[i for i, c in enumerate(cells) if c.rule == Rule.IMPOSSIBLE]] = IMPOSSIBLE
+    return found.astype(np.uint8)
+
+
+_FIXED = {Outcome.NOT_RUN: NOT_RUN, Outcome.INCONCLUSIVE: INCONCLUSIVE}
 
 
 def shrink(levels: NDArray[np.uint8]) -> tuple[tuple[int, int], NDArray[np.uint8]]:
@@ -87,127 +101,159 @@ def shrink(levels: NDArray[np.uint8]) -> tuple[tuple[int, int], NDArray[np.uint8
 
 
 class _Builder:
-    """Collects the cells of one map."""
+    """Collects the cells of one map, a vector of them at a time."""
 
     def __init__(self, title: str, unit: str, axes: tuple[str, str]) -> None:
         self.title, self.unit, self.axes = title, unit, axes
-        self.entries: list[tuple[str, str, int, CellVerdict, Place, str]] = []
-        self.rows: dict[str, None] = {}
-        self.columns: dict[str, None] = {}
+        self.rows: dict[str, int] = {}
+        self.parts: list[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.uint8]]] = []
+        self.cells: list[tuple[Sequence[CellVerdict], Reference]] = []
+        self.failed = False
 
-    def add(self, row: str, column: str, lvl: int, cell: CellVerdict, place: Place, shown: str) -> None:
-        self.rows.setdefault(row)
-        self.columns.setdefault(column)
-        self.entries.append((row, column, lvl, cell, place, shown))
+    def row(self, name: str) -> int:
+        return self.rows.setdefault(name, len(self.rows))
 
-    def build(self, number: int, node_order: dict[str, int]) -> HeatMap:
-        columns = sorted(self.columns, key=lambda c: node_order.get(c, len(node_order)))
-        rows = (
-            sorted(self.rows, key=lambda r: node_order.get(r, len(node_order)))
-            if self.axes[0] == "from"
-            else list(self.rows)
-        )
-        row_at, column_at = {r: i for i, r in enumerate(rows)}, {c: i for i, c in enumerate(columns)}
-        levels = np.zeros((len(rows), len(columns)), dtype=np.uint8)
-        texts: dict[tuple[int, int], str] = {}
-        outcomes = dict.fromkeys(Outcome, 0)
-        for outcome in {cell.cell: cell.outcome for _, _, _, cell, _, _ in self.entries}.values():
-            outcomes[outcome] += 1
-        bad = []
-        small = len(columns) <= WITH_TEXT and len(rows) <= 2 * WITH_TEXT
-        for row, column, lvl, cell, place, shown in self.entries:
-            at = (row_at[row], column_at[column])
-            levels[at] = max(levels[at], lvl)
-            if small:
-                texts[at] = shown
-            if cell.outcome is not Outcome.PASS:
-                bad.append((-lvl, at, cell, place))
-        bad.sort(key=lambda entry: entry[:2])
-        marks = tuple(
-            Mark(*at, cell.outcome, f"{where(place)}: {because(cell)}")
-            for _, at, cell, place in bad[:MOST_MARKS]
-        )
-        block, shown_levels = shrink(levels)
+    def add(
+        self,
+        rows: NDArray[np.intp],
+        columns: NDArray[np.intp],
+        levels: NDArray[np.uint8],
+        cells: Sequence[CellVerdict],
+        reference: Reference,
+    ) -> None:
+        self.parts.append((rows, columns, levels))
+        self.cells.append((cells, reference))
+        self.failed = self.failed or bool((levels > STEPS).any())
+
+    def build(self, number: int, devices: tuple[str, ...]) -> HeatMap:
+        """Return the map with its axes cut down to the devices that have cells, in the plan's order."""
+        pairs = self.axes[0] == "from"
+        columns_used = np.unique(np.concatenate([c for _, c, _ in self.parts]))
+        used = columns_used
+        if pairs:
+            used = np.union1d(used, np.concatenate([r for r, _, _ in self.parts]))
+        position = np.zeros(len(devices), dtype=np.intp)
+        position[used] = np.arange(len(used))
+        labels = tuple(devices[i] for i in used.tolist())
+        row_labels = labels if pairs else tuple(self.rows)
+        levels = np.zeros((len(row_labels), len(labels)), dtype=np.uint8)
+        placed = []
+        for (rows, columns, found), (cells, reference) in zip(self.parts, self.cells, strict=True):
+            at = (position[rows] if pairs else rows, position[columns])
+            np.maximum.at(levels, at, found)
+            placed.append((at, found, cells, reference))
+        block, shown = shrink(levels)
+        marks, unmarked = _marks(placed)
+        small = len(labels) <= WITH_TEXT and len(row_labels) <= 2 * WITH_TEXT
+        # A pair measured without a direction lies in both halves of the map, but is one cell.
+        outcomes = Counter({c.cell: c.outcome for cells, _ in self.cells for c in cells}.values())
         return HeatMap(
             id=f"map-{number}",
             title=self.title,
             unit=self.unit,
             row_axis=self.axes[0],
             column_axis=self.axes[1],
-            rows=tuple(rows),
-            columns=tuple(columns),
+            rows=row_labels,
+            columns=labels,
             levels=levels,
             block=block,
-            shown=shown_levels,
-            texts=texts,
+            shown=shown,
+            texts=_texts(placed, levels) if small else {},
             marks=marks,
-            marks_left_out=len(bad) - len(marks),
-            outcomes=outcomes,
+            marks_left_out=unmarked,
+            outcomes={o: outcomes[o] for o in Outcome},
         )
 
 
-def _pair_ends(place: Place) -> tuple[tuple[str, str], ...]:
-    first, second = place.nodes
-    if place.direction == "reverse":
-        return ((second, first),)
-    if place.direction == "forward":
-        return ((first, second),)
-    return ((first, second), (second, first))
+_Placed = list[
+    tuple[tuple[NDArray[np.intp], NDArray[np.intp]], NDArray[np.uint8], Sequence[CellVerdict], Reference]
+]
 
 
-def heat_maps(source: Source) -> tuple[tuple[HeatMap, ...], int]:
-    """Return maps, those with failures first, and how many were left out.
+def _marks(placed: _Placed) -> tuple[tuple[Mark, ...], int]:
+    """Return the worst cells that did not pass, and how many more there are."""
+    bad: list[tuple[int, int, int, CellVerdict]] = []
+    for (rows, columns), found, cells, _ in placed:
+        bad += [
+            (-int(found[i]), int(rows[i]), int(columns[i]), cells[i])
+            for i in np.flatnonzero(found > STEPS).tolist()
+        ]
+    bad.sort(key=lambda entry: entry[:3])
+    marks = tuple(Mark(row, column, cell.outcome, cell.reason) for _, row, column, cell in bad[:MOST_MARKS])
+    return marks, len(bad) - len(marks)
 
-    Pair tests give one map per item and rail: data flows from the row's node to the column's. Single-node
-    tests give one map per test: a row per metric, rail and direction, a column per node.
-    """
-    builders: dict[tuple[object, ...], _Builder] = {}
-    for index, item in enumerate(source.plan.items):
-        widths = {len(nodes) for nodes in item.nodes}
-        if widths - {1, 2} or len(widths) != 1 or len({n for nodes in item.nodes for n in nodes}) < 2:
-            continue
-        reference = source.reference(item)
-        best = max(
-            margin(reference.value, reference.gate, item.better),
-            margin(reference.ceiling, reference.gate, item.better) if reference.ceiling is not None else 0.0,
-        )
-        parameters = text.params(item.params)
-        for cell in source.by_item[index]:
-            place = source.places[cell.cell]
-            lvl = level(cell, place, reference.gate, best)
-            shown = _shown(cell, reference.value)
-            if widths == {2}:
-                key: tuple[object, ...] = ("pairs", index, place.rail)
-                name = f"{item.test} {item.metric}" + (f" · {place.rail}" if place.rail else "")
-                builder = builders.setdefault(
-                    key,
-                    _Builder(name + (f" · {parameters}" if parameters else ""), item.unit, ("from", "to")),
-                )
-                for row, column in _pair_ends(place):
-                    builder.add(row, column, lvl, cell, place, shown)
-            else:
-                counter = item.metric.startswith("counter.")
-                key = ("counters", item.stage) if counter else ("nodes", item.stage, item.test)
-                title = f"counters of stage {item.stage}" if counter else item.test
-                builder = builders.setdefault(key, _Builder(f"{title}, every node", "", ("metric", "node")))
-                # All ports of a device share a row of counters, which shows the worst of them.
-                parts = (
-                    (item.metric.removeprefix("counter."),)
-                    if counter
-                    else (item.metric, place.rail, place.direction, parameters)
-                )
-                builder.add(" ".join(p for p in parts if p), place.nodes[0], lvl, cell, place, shown)
-    node_order = {node: i for i, node in enumerate(source.plan.nodes)}
-    ordered = sorted(
-        builders.values(), key=lambda b: all(entry[3].outcome is Outcome.PASS for entry in b.entries)
-    )
-    kept = ordered[:MOST_MAPS]
-    return tuple(b.build(n, node_order) for n, b in enumerate(kept, 1)), len(ordered) - len(kept)
+
+def _texts(placed: _Placed, levels: NDArray[np.uint8]) -> dict[tuple[int, int], str]:
+    """Return what a small map prints into each cell; of several cells in one place, the worst one's."""
+    texts = {}
+    for (rows, columns), found, cells, reference in placed:
+        for row, column, lvl, cell in zip(
+            rows.tolist(), columns.tolist(), found.tolist(), cells, strict=True
+        ):
+            if lvl == levels[row, column]:
+                texts[row, column] = _shown(cell, reference.value)
+    return texts
 
 
 def _shown(cell: CellVerdict, reference: float) -> str:
     if cell.value is None:
         return "–" if cell.outcome is Outcome.NOT_RUN else "?"
     if not reference:
-        return text.number(cell.value)
+        return text.number(cell.value) if cell.value < 1000 else f"{cell.value / 1000:.3g}k"
     return f"{int(100 * cell.value / reference)}"
+
+
+def heat_maps(source: Source) -> tuple[tuple[HeatMap, ...], int]:
+    """Return maps, those with failures first, and how many were left out.
+
+    Pair tests give one map per item and rail: data flows from the row's node to the column's. Single-node
+    tests give one map per test: a row per metric, rail and direction, a column per node. All ports of a
+    device share a row of counters, which shows the worst of them.
+    """
+    devices = tuple(
+        dict.fromkeys(
+            (*source.plan.nodes, *(n for i in source.plan.items for group in i.nodes for n in group))
+        )
+    )
+    number_of = {name: number for number, name in enumerate(devices)}
+    builders: dict[tuple[object, ...], _Builder] = {}
+    for index, item in enumerate(source.plan.items):
+        widths = {len(nodes) for nodes in item.nodes}
+        if widths not in ({1}, {2}) or len({n for nodes in item.nodes for n in nodes}) < 2:
+            continue
+        nodes = np.array([[number_of[n] for n in group] for group in item.nodes], dtype=np.intp)
+        reference, cells = source.reference(item), source.by_item[index]
+        shape = (len(item.nodes), len(item.rails), len(item.directions))
+        levels = levels_of(cells, reference).reshape(shape)
+        parameters = text.params(item.params)
+        for r, rail in enumerate(item.rails):
+            for d, direction in enumerate(item.directions):
+                # The plan's order: nodes, then rails, then directions.
+                some = cells[r * shape[2] + d :: shape[1] * shape[2]]
+                found = levels[:, r, d]
+                if widths == {2}:
+                    name = " · ".join(p for p in (f"{item.test} {item.metric}", rail, parameters) if p)
+                    builder = builders.setdefault(
+                        ("pairs", index, rail), _Builder(name, item.unit, ("from", "to"))
+                    )
+                    if direction != "reverse":
+                        builder.add(nodes[:, 0], nodes[:, 1], found, some, reference)
+                    if direction != "forward":
+                        builder.add(nodes[:, 1], nodes[:, 0], found, some, reference)
+                else:
+                    counter = item.metric.startswith("counter.")
+                    title = f"counters of stage {item.stage}" if counter else item.test
+                    builder = builders.setdefault(
+                        ("counters", item.stage) if counter else ("nodes", item.stage, item.test),
+                        _Builder(f"{title}, every node", "", ("metric", "node")),
+                    )
+                    parts = (
+                        (item.metric.removeprefix("counter."),)
+                        if counter
+                        else (item.metric, rail, direction, parameters)
+                    )
+                    row = np.full(len(nodes), builder.row(" ".join(p for p in parts if p)), dtype=np.intp)
+                    builder.add(row, nodes[:, 0], found, some, reference)
+    ordered = sorted(builders.values(), key=lambda b: not b.failed)
+    kept = ordered[:MOST_MAPS]
+    return tuple(b.build(n, devices) for n, b in enumerate(kept, 1)), len(ordered) - len(kept)

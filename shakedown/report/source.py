@@ -65,15 +65,18 @@ class Source:
             for cell, nodes, rail, direction in item.cells()
         }
 
-    @cached_property
-    def measured(self) -> dict[str, list[Measurement]]:
-        """All measurements of every cell, by cell id, oldest attempt first."""
-        by_cell: dict[str, list[Measurement]] = {}
+    def attempts(self, cells: Sequence[CellVerdict]) -> dict[str, list[Measurement]]:
+        """Return all measurements of the given cells, by cell id, oldest attempt first."""
+        wanted = {c.cell for c in cells}
+        # Naming the cell of every measurement costs more than all else here; most are of other nodes.
+        groups = {(p.item.test, p.nodes) for c in wanted if (p := self.places.get(c)) is not None}
+        found: dict[str, list[Measurement]] = {}
         for measurement in self.measurements:
-            by_cell.setdefault(measurement.cell, []).append(measurement)
-        for attempts in by_cell.values():
+            if (measurement.test, measurement.nodes) in groups and (cell := measurement.cell) in wanted:
+                found.setdefault(cell, []).append(measurement)
+        for attempts in found.values():
             attempts.sort(key=lambda m: m.attempt)
-        return by_cell
+        return found
 
     @property
     def by_item(self) -> list[tuple[CellVerdict, ...]]:

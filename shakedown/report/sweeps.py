@@ -1,12 +1,13 @@
-"""Curves: a metric over message size with its reference, gate and ceiling, and the training loss over steps."""
+"""Curves: a metric over message size against reference, gate and ceiling; the training loss over steps."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shakedown.core.records import Better, Stage
+from shakedown.core.records import Better, Outcome, Stage
 from shakedown.report import text
 from shakedown.report.findings import site
 from shakedown.report.source import Place, Source, margin
@@ -20,7 +21,7 @@ MOST_POINTS = 600  # per loss curve
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a chart. Roles: measured, worst, reference, gate, ceiling."""
+    """One line of a chart. Roles: measured, worst, missed, reference, gate, ceiling."""
 
     label: str
     role: str
@@ -46,17 +47,18 @@ class Chart:
 
 
 def _points(pairs: Sequence[tuple[float, float | None]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    kept = [(x, y) for x, y in pairs if y is not None and y > 0]
-    return tuple(x for x, _ in kept), tuple(y for _, y in kept)
+    """Split pairs for logarithmic axes; a missing value stays as a gap, never bridged by a line."""
+    return tuple(x for x, _ in pairs), tuple(math.nan if y is None or y <= 0 else y for _, y in pairs)
 
 
 def _chart(source: Source, key: tuple[Stage, str, str], indices: list[int], number: int) -> Chart:
-    stage, test, metric = key
+    _, test, metric = key
     items = source.plan.items
     indices = sorted(indices, key=lambda i: float(items[i].params[SIZE]))
     item = items[indices[0]]
     limits: dict[str, list[tuple[float, float | None]]] = {"reference": [], "gate": [], "ceiling": []}
-    series: dict[tuple[tuple[str, ...], str | None, str | None], list[tuple[float, float]]] = {}
+    series: dict[tuple[tuple[str, ...], str | None, str | None], list[tuple[float, float | None]]] = {}
+    missed: list[tuple[float, float | None]] = []
     place_of: dict[tuple[tuple[str, ...], str | None, str | None], Place] = {}
     worst_margin: dict[tuple[tuple[str, ...], str | None, str | None], float] = {}
     rows, band, medians = [], [], []
@@ -68,10 +70,12 @@ def _chart(source: Source, key: tuple[Stage, str, str], indices: list[int], numb
             place = source.places[cell.cell]
             line = (place.nodes, place.rail, place.direction)
             place_of.setdefault(line, place)
+            series.setdefault(line, []).append((size, cell.value))
+            if cell.outcome is not Outcome.PASS:
+                missed.append((size, cell.value))
             if cell.value is None:
                 continue
             values.append(cell.value)
-            series.setdefault(line, []).append((size, cell.value))
             standing = margin(cell.value, reference.gate, item.better)
             worst_margin[line] = min(worst_margin.get(line, standing), standing)
         limits["reference"].append((size, reference.value))
@@ -91,19 +95,19 @@ def _chart(source: Source, key: tuple[Stage, str, str], indices: list[int], numb
                 text.number(reference.ceiling),
             )
         )
-    curves = []
+    curves: list[Curve] = []
     if len(series) <= MOST_CURVES:
-        for line in series:
-            curves.append(Curve(site(place_of[line]), "measured", *_points(series[line])))
+        curves += [Curve(site(place_of[line]), "measured", *_points(found)) for line, found in series.items()]
         band = []
     else:
         curves.append(Curve(f"median of {len(series):,}", "measured", *_points(medians)))
-        worst = min(worst_margin, key=lambda line: worst_margin[line])
+        worst, _ = min(worst_margin.items(), key=lambda entry: entry[1])
         curves.append(Curve(f"worst: {site(place_of[worst])}", "worst", *_points(series[worst])))
+    if missed:
+        curves.append(Curve("did not pass", "missed", *_points(missed)))
     for role, pairs in limits.items():
-        points = _points(pairs)
-        if points[0]:
-            curves.append(Curve(role, role, *points))
+        if any(limit is not None for _, limit in pairs):
+            curves.append(Curve(role, role, *_points(pairs)))
     others = text.params({k: v for k, v in item.params.items() if k != SIZE})
     return Chart(
         id=f"sweep-{number}",

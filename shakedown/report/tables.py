@@ -1,4 +1,4 @@
-"""The tables of the report: tests, cells, references, counters, inventory."""
+"""The tables of results: every test against its reference, and every cell."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ from shakedown.core.cells import SEVERITY
 from shakedown.core.records import (
     Better,
     CellVerdict,
-    Component,
-    CounterReading,
     Measurement,
     Outcome,
     ReferenceKind,
     Stage,
 )
-from shakedown.core.verdict import counter_cell
 from shakedown.report import text
 from shakedown.report.findings import because, where
-from shakedown.report.source import Source
+from shakedown.report.source import Source, margin
 
 # Up to this many planned cells every one is a row; above it passed cells are summed up per test.
 ALL_CELLS = 1500
 MOST_CELLS = 1000
-MOST_COUNTERS = 400
-MOST_COMPONENTS = 600
 
 
 @dataclass(frozen=True)
@@ -59,6 +54,7 @@ class GroupRow:
     percent_of_ceiling: str  # of the value nearest the ceiling
     required: bool
     not_run: str | None
+    standing: float  # of the worst value to its gate: 1 is at the gate, below 1 outside it
 
 
 @dataclass(frozen=True)
@@ -88,41 +84,15 @@ class CellRow:
 
 
 @dataclass(frozen=True)
-class ReferenceRow:
-    """A threshold and who set it."""
+class FamilyRow:
+    """One metric of one test over all its sizes and ports, shown by the item that stands worst."""
 
-    id: str
-    value: str
-    gate: str
-    rule: str
-    unit: str
-    better: Better
-    ceiling: str
-    ceiling_source: str
-    kind: ReferenceKind
-    source: str
-    set_by: str
-    note: str
-    min_samples: int
-    cells: int
-
-
-@dataclass(frozen=True)
-class CounterRow:
-    """One counter of one port."""
-
-    outcome: Outcome | None  # None: no rule in the plan
-    device: str
-    port: str
-    kind: str
-    rail: str
-    peer: str
-    test: str
-    counter: str
-    before: str
-    after: str
-    delta: str
-    rule: str
+    outcome: Outcome
+    items: int
+    planned: int
+    measured: int
+    outcomes: dict[Outcome, int]
+    tightest: GroupRow
 
 
 def group_rows(source: Source) -> tuple[GroupRow, ...]:
@@ -161,6 +131,34 @@ def group_rows(source: Source) -> tuple[GroupRow, ...]:
                 percent_of_ceiling=text.percent(max(values, default=None), reference.ceiling),
                 required=item.required,
                 not_run=item.not_run,
+                standing=margin(group.worst, reference.gate, item.better) if group.worst is not None else 0.0,
+            )
+        )
+    return tuple(rows)
+
+
+# Parameters that vary within one metric of one test without making it another test.
+_VARYING = {"size_bytes", "port"}
+
+
+def family_rows(source: Source, groups: tuple[GroupRow, ...]) -> tuple[FamilyRow, ...]:
+    """Return one row for all items that differ in message size or port alone, in the plan's order."""
+    families: dict[tuple[str, ...], list[GroupRow]] = {}
+    for item, group in zip(source.plan.items, groups, strict=True):
+        fixed = text.params({k: v for k, v in item.params.items() if k not in _VARYING})
+        families.setdefault((item.stage, item.test, item.metric, item.unit, fixed), []).append(group)
+    rows = []
+    for members in families.values():
+        total = {o: sum(m.outcomes.get(o, 0) for m in members) for o in Outcome}
+        tightest = min(members, key=lambda m: (-SEVERITY[m.outcome], m.standing))
+        rows.append(
+            FamilyRow(
+                outcome=tightest.outcome,
+                items=len(members),
+                planned=sum(m.planned for m in members),
+                measured=sum(m.measured for m in members),
+                outcomes=total,
+                tightest=tightest,
             )
         )
     return tuple(rows)
@@ -182,11 +180,11 @@ def _judged(cell: CellVerdict, attempts: list[Measurement]) -> Measurement | Non
     return None
 
 
-def cell_row(source: Source, cell: CellVerdict) -> CellRow:
+def cell_row(source: Source, cell: CellVerdict, attempts: list[Measurement]) -> CellRow:
     """Return the row of one cell."""
     place = source.places[cell.cell]
     item, reference = place.item, source.reference(place.item)
-    measurement = _judged(cell, source.measured.get(cell.cell, []))
+    measurement = _judged(cell, attempts)
     samples = measurement.samples if measurement else ()
     return CellRow(
         outcome=cell.outcome,
@@ -217,115 +215,9 @@ def cell_rows(source: Source) -> tuple[tuple[CellRow, ...], int, bool]:
     bad = [c for c in source.verdict.cells if c.cell in source.places]
     every = len(source.cells) <= ALL_CELLS
     shown = bad if every else bad[:MOST_CELLS]
-    rows = [cell_row(source, c) for c in shown]
+    left_out = len(bad) - len(shown)
     if every:
-        rows += [cell_row(source, c) for c in source.cells if c.outcome is Outcome.PASS]
-    return tuple(rows), len(bad) - len(shown), every
-
-
-def reference_rows(source: Source) -> tuple[ReferenceRow, ...]:
-    """Return every reference of the plan with the number of cells that it gates."""
-    cells: dict[str, int] = {}
-    for item in source.plan.items:
-        cells[item.reference] = cells.get(item.reference, 0) + len(item)
-    rows = []
-    for reference in source.plan.references.values():
-        comparison = "at least" if reference.better is Better.HIGHER else "at most"
-        how = f"{comparison} {text.number(reference.gate)}"
-        if reference.tolerance is not None:
-            sign = "−" if reference.better is Better.HIGHER else "+"
-            how += f" (value {sign} {100 * reference.tolerance:g} %)"
-        rows.append(
-            ReferenceRow(
-                id=reference.id,
-                value=text.number(reference.value),
-                gate=text.number(reference.gate),
-                rule=how,
-                unit=reference.unit,
-                better=reference.better,
-                ceiling=text.number(reference.ceiling),
-                ceiling_source=reference.ceiling_source or "",
-                kind=reference.kind,
-                source=reference.source,
-                set_by=reference.set_by or "",
-                note=reference.note or "",
-                min_samples=reference.min_samples,
-                cells=cells.get(reference.id, 0),
-            )
-        )
-    return tuple(rows)
-
-
-def _integer(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
-
-
-def counter_rows(source: Source) -> tuple[tuple[CounterRow, ...], int, int]:
-    """Return counters that a rule judges or that moved, how many such rows were left out, and how many were still.
-
-    Broken rules come first, then counters that could not be read, then the largest movements.
-    """
-    ruled = {
-        cell.cell: cell
-        for block in source.judged.items
-        if block.item.metric.startswith("counter.")
-        for cell in block.cells
-    }
-    kept: list[tuple[tuple[int, int, int], CounterReading, CellVerdict | None]] = []
-    still = 0
-    for reading in source.counters:
-        cell = ruled.get(counter_cell(reading))
-        outcome = cell.outcome if cell is not None else Outcome.PASS
-        if reading.delta == 0 and outcome is Outcome.PASS:
-            still += 1
-            continue
-        order = (-SEVERITY[outcome], 0 if reading.delta is None else 1, -(reading.delta or 0))
-        kept.append((order, reading, cell))
-    kept.sort(key=lambda entry: (entry[0], entry[1].device, entry[1].port, entry[1].counter))
-    rows = tuple(
-        CounterRow(
-            outcome=cell.outcome if cell is not None else None,
-            device=reading.device,
-            port=reading.port,
-            kind="NIC" if reading.kind == "nic" else "switch port",
-            rail=reading.rail or "",
-            peer=reading.peer or "",
-            test=reading.test,
-            counter=reading.counter,
-            before=_integer(reading.before),
-            after=_integer(reading.after),
-            delta=_integer(reading.delta),
-            rule=f"at most {text.number(cell.gate)}" if cell is not None and cell.gate is not None else "",
-        )
-        for _, reading, cell in kept[:MOST_COUNTERS]
-    )
-    return rows, max(0, len(kept) - MOST_COUNTERS), still
-
-
-@dataclass(frozen=True)
-class InventoryRow:
-    """Components that are alike in everything but their host."""
-
-    kind: str
-    name: str
-    attributes: str
-    hosts: str
-    count: int
-
-
-def inventory_rows(source: Source) -> tuple[tuple[InventoryRow, ...], int]:
-    """Return the inventory with like components of many hosts on one line, and how many lines were left out."""
-    if source.inventory is None:
-        return (), 0
-    alike: dict[tuple[str, str, str], list[Component]] = {}
-    for component in source.inventory.components:
-        attributes = ", ".join(f"{k} {v}" for k, v in sorted(component.attributes.items()))
-        alike.setdefault((component.kind, component.name, attributes), []).append(component)
-    order = ("node", "nic", "gpu", "cable", "switch", "software")
-    # Within a kind and name the odd ones out come first: they are what a reader looks for.
-    ordered = sorted(alike.items(), key=lambda e: (order.index(e[0][0]), e[0][1], len(e[1]), e[0][2]))
-    rows = tuple(
-        InventoryRow(kind, name, attributes, text.node_list(tuple(c.host for c in like), 6), len(like))
-        for (kind, name, attributes), like in ordered[:MOST_COMPONENTS]
-    )
-    return rows, max(0, len(ordered) - MOST_COMPONENTS)
+        shown = [*shown, *(c for c in source.cells if c.outcome is Outcome.PASS)]
+    attempts = source.attempts(shown)
+    rows = tuple(cell_row(source, c, attempts.get(c.cell, [])) for c in shown)
+    return rows, left_out, every

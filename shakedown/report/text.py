@@ -36,8 +36,8 @@ def number(value: float | None) -> str:
         return f"{int(value):,}"
     if abs(value) >= 10_000:
         return f"{value:,.0f}"
-    if abs(value) < 1e-4:
-        return f"{value:.3e}"
+    if abs(value) < 0.01:
+        return f"{value:.4g}"
     digits = max(0, 3 - math.floor(math.log10(abs(value))))
     return f"{value:,.{digits}f}"
 
@@ -96,3 +96,10 @@ def node_list(nodes: tuple[str, ...], most: int = 4) -> str:
     if len(nodes) <= most:
         return ", ".join(nodes)
     return f"{', '.join(nodes[:2])} … {nodes[-1]} ({len(nodes):,} nodes)"
+
+
+def some(names: tuple[str, ...], most: int) -> str:
+    """Return names, or of many the first and the last and their count."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{names[0]} … {names[-1]} ({len(names):,})"

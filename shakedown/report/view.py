@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shakedown.core.cells import SEVERITY
 from shakedown.core.records import Coverage, Measurement, Outcome, Stage
-from shakedown.report import tables, text
+from shakedown.report import evidence, tables, text
 from shakedown.report.findings import Finding, Suspect, find, suspects
 from shakedown.report.matrix import HeatMap, heat_maps
-from shakedown.report.sweeps import Chart, loss_charts, size_sweeps
 from shakedown.report.source import Source
+from shakedown.report.sweeps import Chart, loss_charts, size_sweeps
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class ReportView:
     findings_left_out: int
     suspects: tuple[Suspect, ...]
     groups: tuple[tables.GroupRow, ...]
+    families: tuple[tables.FamilyRow, ...]
     cells: tuple[tables.CellRow, ...]
     cells_left_out: int
     every_cell: bool
@@ -70,11 +72,12 @@ class ReportView:
     losses: tuple[Chart, ...]
     maps: tuple[HeatMap, ...]
     maps_left_out: int
-    counters: tuple[tables.CounterRow, ...]
+    counters: tuple[evidence.CounterRow, ...]
     counters_left_out: int
     counters_still: int
-    references: tuple[tables.ReferenceRow, ...]
-    inventory: tuple[tables.InventoryRow, ...]
+    references: tuple[evidence.ReferenceRow, ...]
+    inventory: tuple[evidence.InventoryRow, ...]
+    inventory_aside: tuple[str, ...]
     inventory_left_out: int
     inventory_taken: str
     timing: Timing | None
@@ -101,21 +104,23 @@ def _stages(source: Source) -> tuple[StageRow, ...]:
     return tuple(rows)
 
 
-def _interval(measurement: Measurement) -> tuple[datetime, datetime] | None:
-    if measurement.started is None or measurement.duration_s is None or measurement.duration_s < 0:
+def _interval(started: str | None, duration_s: float | None) -> tuple[datetime, datetime] | None:
+    if started is None or duration_s is None or duration_s < 0:
         return None
     try:
-        start = datetime.fromisoformat(measurement.started)
+        start = datetime.fromisoformat(started)
         if start.tzinfo is None:
             return None
-        return start, start + timedelta(seconds=measurement.duration_s)
+        return start, start + timedelta(seconds=duration_s)
     except (ValueError, OverflowError):
         return None
 
 
-def timing(measurements: list[Measurement] | tuple[Measurement, ...]) -> Timing | None:
+def timing(measurements: Iterable[Measurement]) -> Timing | None:
     """Return when the run measured and for how much of that time; None where no time was recorded."""
-    intervals = sorted({i for m in measurements if (i := _interval(m)) is not None})
+    # Many measurements come out of one start of a tool.
+    starts = {(m.started, m.duration_s) for m in measurements}
+    intervals = sorted(i for start in starts if (i := _interval(*start)) is not None)
     if not intervals:
         return None
     busy = timedelta()
@@ -137,12 +142,13 @@ def timing(measurements: list[Measurement] | tuple[Measurement, ...]) -> Timing 
 def build(source: Source, checksum: str | None = None) -> ReportView:
     """Return the view of a judged run. Pure: the same records give the same view."""
     verdict, plan = source.verdict, source.plan
+    groups = tables.group_rows(source)
     found, found_left_out = find(source)
     cells, cells_left_out, every_cell = tables.cell_rows(source)
     charts, charts_left_out = size_sweeps(source)
     maps, maps_left_out = heat_maps(source)
-    counters, counters_left_out, still = tables.counter_rows(source)
-    inventory, inventory_left_out = tables.inventory_rows(source)
+    counters, counters_left_out, still = evidence.counter_rows(source)
+    inventory, inventory_aside, inventory_left_out = evidence.inventory_rows(source)
     return ReportView(
         run=verdict.run,
         system=plan.system,
@@ -162,7 +168,8 @@ def build(source: Source, checksum: str | None = None) -> ReportView:
         findings=found,
         findings_left_out=found_left_out,
         suspects=suspects(source),
-        groups=tables.group_rows(source),
+        groups=groups,
+        families=tables.family_rows(source, groups),
         cells=cells,
         cells_left_out=cells_left_out,
         every_cell=every_cell,
@@ -174,10 +181,11 @@ def build(source: Source, checksum: str | None = None) -> ReportView:
         counters=counters,
         counters_left_out=counters_left_out,
         counters_still=still,
-        references=tables.reference_rows(source),
+        references=evidence.reference_rows(source),
         inventory=inventory,
+        inventory_aside=inventory_aside,
         inventory_left_out=inventory_left_out,
         inventory_taken=source.inventory.taken if source.inventory else "",
-        timing=timing(tuple(source.measurements)),
+        timing=timing(source.measurements),
         checksum=checksum,
     )

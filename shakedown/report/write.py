@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shakedown import runs
+from shakedown.bundle import SUMS
 from shakedown.core.records import Outcome
 from shakedown.core.verdict import judge_cells, summarise
 from shakedown.errors import BadInput
@@ -32,32 +33,25 @@ def checksum(folder: Path) -> str:
     """Return the SHA-256 over the evidence, as `sha256sum FILE... | sha256sum` prints it."""
     lines = []
     for name in EVIDENCE:
-        path = folder / name
-        if not os.path.lexists(path):
-            continue
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        lines.append(f"{digest.hexdigest()}  {name}\n")
+        if os.path.lexists(folder / name):
+            with runs.open_plain(folder / name) as file:
+                lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n")
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def read(folder: Path) -> Source:
     """Read and judge a run. Raises BadInput, also if the stored verdict is not what the files say."""
-    with runs.no_cycle_search():
-        run = runs.Run(folder)
-        measurements, counters = list(run.measurements()), list(run.counters())
-        judged = judge_cells(run.plan, measurements, counters)
-        verdict = summarise(run.plan, judged, run.problems)
+    run = runs.Run(folder)
+    measurements, counters = list(run.measurements()), list(run.counters())
+    judged = judge_cells(run.plan, measurements, counters)
+    verdict = summarise(run.plan, judged, run.problems)
     stored = folder / runs.VERDICT
-    if os.path.lexists(stored):
-        if runs.read_bytes(stored) != runs.to_json(verdict):
-            raise BadInput(
-                "is not the verdict that the files of this run give",
-                fix=f"see what differs with `shakedown verify {folder}`, then `shakedown verdict --write`",
-                file=stored,
-            )
+    if os.path.lexists(stored) and runs.read_bytes(stored) != runs.to_json(verdict):
+        raise BadInput(
+            "is not the verdict that the files of this run give",
+            fix=f"run shakedown verdict --write {folder}",
+            file=stored,
+        )
     return Source(
         plan=run.plan,
         measurements=measurements,
@@ -75,6 +69,11 @@ def report(folder: Path, output: Path | None = None) -> Written:
         folder: the run folder.
         output: write only the HTML page, to this file, and leave the run folder as it is.
     """
+    with runs.no_cycle_search():
+        return _report(folder, output)
+
+
+def _report(folder: Path, output: Path | None) -> Written:
     source = read(folder)
     if output is None and not os.path.lexists(folder / runs.VERDICT):
         runs.write_verdict(folder, source.verdict)
@@ -92,6 +91,20 @@ def report(folder: Path, output: Path | None = None) -> Written:
         PROMETHEUS: prometheus.render(model),
         MARKDOWN: markdown.render(model),
     }
+    if os.path.lexists(folder / SUMS):
+        _refuse_change(folder, contents)
     for name, content in contents.items():
         runs.write_aside(folder / name, content.encode())
     return Written(model.outcome, model.reason, tuple(folder / name for name in contents))
+
+
+def _refuse_change(folder: Path, contents: dict[str, str]) -> None:
+    """Refuse to break a seal: in a sealed run the report may be written again only to the byte."""
+    for name, content in contents.items():
+        path = folder / name
+        if not os.path.lexists(path) or runs.read_bytes(path) != content.encode():
+            raise BadInput(
+                "is part of a sealed run and would change",
+                fix="write the page elsewhere with --output FILE",
+                file=path,
+            )
