@@ -1,0 +1,97 @@
+"""The inventories of the reference systems against their profiles: one system, described in two places."""
+
+import ipaddress
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shakedown import references_io
+
+INVENTORIES = Path(references_io.__file__).parents[1] / "inventories"
+WITH_FABRIC = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering")
+
+
+def read(name, path):
+    """One YAML file of an inventory."""
+    return yaml.safe_load((INVENTORIES / name / path).read_text())
+
+
+@pytest.mark.parametrize("name", WITH_FABRIC)
+def test_intent_agrees_with_the_profile(name):
+    """A speed or MTU that differs gives ceilings that the hardware never had."""
+    intent = read(name, "group_vars/all/fabric.yml")["fabric"]
+    profile = references_io.load_profile(intent["profile"])
+    assert intent["system"] == intent["profile"] == name
+    assert intent["mtu_bytes"]["rdma"] == 4096
+    facts = profile.fabric
+    if facts is None:  # a study of single nodes; its fabric is an example
+        return
+    assert facts.link_speed_gbps == intent["link_speed_gbps"]
+    assert facts.rdma_mtu_bytes == intent["mtu_bytes"]["rdma"]
+    assert facts.ip_version == intent["ip_version"]
+    assert facts.rails == len(intent["rails"])
+    assert facts.leaves == len(intent["switches"]["leaves"])
+    assert facts.spines == len(intent["switches"]["spines"])
+    assert facts.uplinks_per_leaf_per_spine == intent["switches"]["uplinks_per_leaf_per_spine"]
+    hosts = read(name, "hosts.yml")["compute"]["hosts"]
+    assert profile.hardware.nodes == len(hosts)
+    for host in hosts.values():
+        assert len(host["fabric_nics"]) == profile.hardware.nics_per_node
+        assert [gpu["model"] for gpu in host["gpus"]] == [
+            profile.hardware.gpu
+        ] * profile.hardware.gpus_per_node
+
+
+@pytest.mark.parametrize("name", WITH_FABRIC)
+def test_cabling(name):
+    """Two NICs in one port, an address outside its rail, a GPU near a NIC that is not there."""
+    intent = read(name, "group_vars/all/fabric.yml")["fabric"]
+    groups = read(name, "hosts.yml")
+    subnets = {rail["name"]: ipaddress.ip_network(rail["subnet"]) for rail in intent["rails"]}
+    ports, addresses = Counter(), Counter()
+    for host in groups["compute"]["hosts"].values():
+        assert [nic["rail"] for nic in host["fabric_nics"]] == list(subnets)
+        for nic in host["fabric_nics"]:
+            interface = ipaddress.ip_interface(nic["ipv4"])
+            assert interface.network == subnets[nic["rail"]]
+            assert nic["leaf"] in intent["switches"]["leaves"]
+            ports[nic["leaf"], nic["leaf_port"]] += 1
+            addresses[interface.ip] += 1
+        devices = {nic["rdma_device"] for nic in host["fabric_nics"]}
+        assert {gpu["nearest_nic"] for gpu in host["gpus"]} <= devices
+        assert [gpu["index"] for gpu in host["gpus"]] == list(range(len(host["gpus"])))
+    assert max(ports.values()) == max(addresses.values()) == 1
+    assert sorted(groups["leaf"]["hosts"]) == sorted(intent["switches"]["leaves"])
+    assert sorted(groups.get("spine", {}).get("hosts", {})) == sorted(intent["switches"]["spines"])
+
+
+def test_tolly_is_rail_optimised():
+    """NIC i of every node on leaf i: a host on the wrong leaf would send same-rail traffic over the spine."""
+    for host in read("tolly_xe9680_z9664f", "hosts.yml")["compute"]["hosts"].values():
+        for nic in host["fabric_nics"]:
+            assert nic["leaf"].removeprefix("leaf") == nic["rail"].removeprefix("rail")
+
+
+def test_primergy_paths_have_references():
+    """A host whose path no reference knows would have nothing to be held to."""
+    profile = references_io.load_profile("primergy_cdi")
+    known = {
+        (e.scope["gpu"], e.scope["pcie_generation"], e.scope["path"], e.scope["gpus"])
+        for e in profile.entries
+        if e.metric == "data_rate" and e.gates
+    }
+    for host in read("primergy_cdi", "hosts.yml")["compute"]["hosts"].values():
+        gpus = host["gpus"]
+        first = gpus[0]
+        assert all(gpu | {"index": 0} == first for gpu in gpus)
+        assert (first["model"], first["pcie_generation"], first["path"], len(gpus)) in known
+
+
+def test_every_address_is_a_documentation_address_or_private():
+    """An example that names somebody's real machine would be configured by whoever copies it."""
+    for name in (*WITH_FABRIC, "primergy_cdi"):
+        for group in read(name, "hosts.yml").values():
+            for host in (group.get("hosts") or {}).values():
+                assert ipaddress.ip_address(host["ansible_host"]) in ipaddress.ip_network("192.0.2.0/24")

@@ -1,0 +1,145 @@
+"""The shipped profiles against each other and against physics: a mistyped figure breaks one of these."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from shakedown import references_io
+from shakedown.core.physics import pcie
+from shakedown.core.reference_export import scope_key
+from shakedown.core.references import Catalogue
+
+IMAGE_BYTES = 150_528
+FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "primergy_cdi", "ml_engineering")
+
+
+@pytest.fixture(scope="module")
+def profiles():
+    """All shipped profiles by name."""
+    return {name: references_io.load_profile(name) for name in references_io.profile_names()}
+
+
+def values(profile, test, metric):
+    """The values of one metric by scope."""
+    return {
+        scope_key(e.scope): e.reference().value
+        for e in profile.entries
+        if (e.test, e.metric) == (test, metric)
+    }
+
+
+def test_every_shipped_profile_loads_into_one_catalogue(profiles):
+    """Names that clash between profiles would refuse a site that uses two of them."""
+    assert set(FOUR) <= set(profiles)
+    assert len(Catalogue(profiles.values()).entries) == sum(len(p.entries) for p in profiles.values())
+
+
+def test_tolly(profiles):
+    """Share of the ceilings, and the rates that follow from the time and the steps."""
+    entries = {e.id: e.reference() for e in profiles["tolly_xe9680_z9664f"].entries}
+    read, ring = entries["tolly-ib-read-bw"], entries["tolly-all-reduce-16g"]
+    assert 100 * read.value / read.ceiling == pytest.approx(99.69, abs=0.005)
+    assert 100 * ring.value / ring.ceiling == pytest.approx(99.4, abs=0.05)
+    assert ring.gate / ring.ceiling == pytest.approx(0.95, abs=0.002)
+    # The gate of perftest must fail an RDMA MTU of 2048, which carries 384.60 Gb/s.
+    assert read.gate > 384.60
+    step_s = entries["tolly-lora-duration"].value * 60 / 1010
+    assert entries["tolly-lora-step-time"].value == pytest.approx(step_s, abs=0.006)
+    assert entries["tolly-lora-samples"].value == pytest.approx(128 / step_s, abs=0.05)
+
+
+def test_pt_reductions_follow_from_the_times(profiles):
+    """100 (1 - A/B), printed truncated: a swapped A and B, or operation, shows here."""
+    for test in ("nccl_all_reduce", "nccl_reduce_scatter", "nccl_sendrecv"):
+        times = values(profiles["pt_r7615_bcm57508"], test, "time")
+        reductions = values(profiles["pt_r7615_bcm57508"], test, "time_reduction")
+        a, b = (next(v for k, v in times.items() if f"configuration={c}," in k) for c in "AB")
+        small = next(v for k, v in reductions.items() if not k.endswith("=268435456"))
+        assert 100 * (1 - a / b) == pytest.approx(small, abs=0.1)
+        assert len(values(profiles["pt_r7615_bcm57508"], test, "server_power")) == 6
+        assert len(reductions) == 2
+
+
+def test_primergy_rates_are_queries_times_image_bytes(profiles):
+    """GB/s and queries/s are the same measurement: 3 and 4 H100 NVL, and L40S x 4 on path 3."""
+    profile = profiles["primergy_cdi"]
+    rates = values(profile, "resnet50_server", "data_rate")
+    queries = values(profile, "resnet50_server", "rate")
+    both = rates.keys() & queries.keys()
+    assert len(both) == 3
+    for key in both:
+        assert queries[key] * IMAGE_BYTES / 1e9 == pytest.approx(rates[key], abs=0.0051)
+    # 5 paths x 4 GPU counts of L40S, 3 x 4 of H100 NVL, less none.
+    assert sum("gpu=L40S" in key for key in rates) == 20
+    assert sum("gpu=H100-NVL" in key for key in rates) == 12
+
+
+def test_primergy_extrapolated_cells_do_not_gate_and_noise_is_below_every_tolerance(profiles):
+    """The baseline varies by 3 %: a tighter gate blames noise, and a gate on a guess blames nobody."""
+    for entry in profiles["primergy_cdi"].entries:
+        if entry.metric in ("data_rate", "rate") and entry.gates:
+            assert entry.tolerance is not None and entry.tolerance > 0.03
+    silent = {e.id for e in profiles["primergy_cdi"].entries if not e.gates and e.test == "resnet50_server"}
+    assert silent == {
+        "primergy-h100nvl-none-5gpu",
+        "primergy-h100nvl-none-6gpu",
+        "primergy-h100nvl-rate-8gpu",
+    }
+
+
+def test_ml_engineering_sweep_is_complete(profiles):
+    """32 KiB to 16 GiB by doubling, 20 sizes; a size left out could never be looked up."""
+    sweep = values(profiles["ml_engineering"], "nccl_all_reduce", "busbw")
+    sizes = sorted(int(re.search(r"size_bytes=(\d+)", key)[1]) for key in sweep)
+    assert sizes == [2**n for n in range(15, 35)]
+
+
+def test_ml_engineering_peaks_are_unidirectional(profiles):
+    """The source prints PCIe 4 and 5 duplex in one table: the shipped figures must be the one-way rate."""
+    peaks = values(profiles["ml_engineering"], "advertised_intra_node", "unidirectional_peak")
+    for generation in (3, 4, 5, 6):
+        printed = peaks[f"interconnect=PCIe{generation}"]
+        assert printed == pytest.approx(pcie.raw_gb_per_s(generation, 16), rel=1e-3)
+
+
+def test_every_gating_entry_says_who_set_its_gate_or_takes_it_from_its_source(profiles):
+    """A tolerance without an author cannot be argued with."""
+    for profile in profiles.values():
+        for entry in profile.entries:
+            if entry.gates and entry.tolerance and entry.kind.value in ("measured", "vendor"):
+                assert entry.set_by, entry.id
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_show_prints_every_reference_with_its_source(name, shakedown, profiles):
+    """What is not shown cannot be questioned."""
+    status, out, _ = shakedown("references", "show", name)
+    assert status == 0
+    for entry in profiles[name].entries:
+        assert entry.id in out and entry.source in out
+    status, out, _ = shakedown("references", "show", name, "--json")
+    shown = json.loads(out)[0]["references"]
+    assert [r["id"] for r in shown] == [e.id for e in profiles[name].entries]
+    assert all(r["source"] and r["gate"] is not None for r in shown)
+
+
+def test_reframe_file(shakedown):
+    """ReFrame looks up class, scope and metric; a bound of the wrong sign fails an improvement."""
+    status, out, _ = shakedown("references", "show", "tolly_xe9680_z9664f", "pt_r7615_bcm57508", "--reframe")
+    assert status == 0
+    tree = yaml.safe_load(out)
+    key = "nic_speed_gbps=400,nics=8,size_bytes=65536"
+    value, lower, upper, unit = tree["IbReadBw"][re.escape(key)]["bandwidth"]
+    assert tree["IbReadBw"]["$index"] == ["scope_key"]
+    assert (value, unit) == (390.89, "Gb/s")
+    assert lower == pytest.approx(-0.01) and 0 < upper < 0.01  # gate below, ceiling above
+    lora = tree["Lora"][re.escape("global_batch=128,gpus=64,model=llama2-70b,nodes=8")]
+    assert lora["counter.drops"] == [0.0, None, 0.0, "packets"]  # bounds of a zero reference are absolute
+    assert lora["final_loss"] == [1.0, None, 0.0, "loss"]
+    assert "link_utilisation" not in tree["IbReadBw"][re.escape(key)]  # it does not gate
+    # ReFrame matches a missing key as an anchored regular expression: only the very same scope may match.
+    pattern = next(k for k in tree["NcclAllReduce"] if "268435456" in k)
+    scope = "configuration=A-against-B,dtype=half,gpus=6,nodes=2,size_bytes=268435456"
+    assert re.match(f"^{pattern}$", scope) and not re.match(f"^{pattern}$", scope + "0")
