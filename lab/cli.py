@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from lab import cluster, image, remote
 from lab.errors import LabError
@@ -109,11 +107,12 @@ def status(
     is_up = "up" if found.up else "not up"
     print(f"lab {found.name}: {is_up}, {found.accelerator}, disks in {found.disk_folder}")
     print(f"snapshots: {', '.join(found.snapshots) or 'none'}")
-    table = Table("machine", "role", "state", "management", "ssh port", "memory MiB", "fault", box=None)
+    line = "{:8} {:8} {:8} {:12} {:>8} {:>10}  {}"
+    print(line.format("machine", "role", "state", "management", "ssh port", "memory MiB", "fault").rstrip())
     for m in found.machines:
         state = "running" if m.running else "off"
-        table.add_row(m.name, m.role, state, m.mgmt_ip, str(m.ssh_port), str(m.memory_mib), m.fault)
-    Console().print(table)
+        shown = line.format(m.name, m.role, state, m.mgmt_ip, m.ssh_port, m.memory_mib, m.fault)
+        print(shown.rstrip())
 
 
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})

@@ -14,6 +14,9 @@ from lab.errors import LabError
 # The handle marks a qdisc as ours, so that clearing never removes what the switch's configuration put there.
 HANDLE = "fa17:"
 
+LINK_DOWN = "link down"
+NO_POWER = "no power"
+
 
 @dataclass(frozen=True)
 class PortFault:

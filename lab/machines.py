@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from lab import processes, qemu, remote, state
+from lab import faults, processes, qemu, remote, state
 from lab.errors import LabError
 from lab.image import Image, Progress
 from lab.paths import LabPaths
@@ -76,6 +76,7 @@ class Machines:
             accelerator=qemu.accelerator(self.state.accelerator),
             load=load,
         )
+        self.paths.qemu_log(machine.name).unlink(missing_ok=True)
         started = processes.start(argv, self.paths.qemu_log(machine.name))
         self.state.guests[machine.name] = state.Guest(started, port)
         self.save_state()
@@ -90,11 +91,19 @@ class Machines:
         for machine in missing:
             self.progress(f"{machine.name} is off; booting it")
             self.start(machine, self.guest(machine.name).ssh_port)
-            self.state.faults.pop(machine.name, None)
+            self._forget_faults_of_hardware(machine)
         if missing:
             self.wait_for_ssh(missing)
             self.save_state()
         return [machine.name for machine in missing]
+
+    def _forget_faults_of_hardware(self, machine: Machine) -> None:
+        """A QEMU started anew has power and every cable plugged in."""
+        self.state.faults = {
+            key: fault
+            for key, fault in self.state.faults.items()
+            if key.split()[0] != machine.name or fault not in {faults.NO_POWER, faults.LINK_DOWN}
+        }
 
     def wait_for_ssh(self, machines: Sequence[Machine]) -> None:
         """Wait until every machine answers; :class:`LabError` with its console for one that does not."""

@@ -9,13 +9,13 @@ from lab.errors import LabError
 from lab.machines import Machines
 from lab.topology import LEAF
 
-LINK_DOWN = "link down"
-NO_POWER = "no power"
-
 
 def port_fault(lab: Machines, node: str, rail: str, fault: faults.PortFault) -> str:
     """Put loss, rate or delay on the leaf port toward ``node``; says what was planted where."""
     link = lab.topology.link(node, rail)
+    # tc does not replace a qdisc by one of another kind under the same handle.
+    if _planted(_qdiscs(lab), link.port):
+        _on_leaf(lab, faults.clear_argv(link.port), "clearing the fault before")
     _on_leaf(lab, faults.plant_argv(link.port, fault), f"planting {fault.description}")
     lab.state.faults[f"{node} {rail}"] = fault.description
     lab.save_state()
@@ -26,7 +26,7 @@ def link_down(lab: Machines, node: str, rail: str) -> str:
     """Unplug the cable at the node: no carrier, RDMA port down."""
     link = lab.topology.link(node, rail)
     _set_link(lab, link.node, link.netdev, up=False)
-    lab.state.faults[f"{node} {rail}"] = LINK_DOWN
+    lab.state.faults[f"{node} {rail}"] = faults.LINK_DOWN
     lab.save_state()
     return f"{node} {link.netdev} ({rail}) has no carrier"
 
@@ -38,7 +38,7 @@ def kill(lab: Machines, name: str) -> str:
         raise LabError(f"{name} is off already", fix="python -m lab fault clear boots it")
     if processes.end([guest.process], at_once=True):
         raise LabError(f"{name}'s QEMU (process {guest.process.pid}) does not end", fix="see what holds it")
-    lab.state.faults[name] = NO_POWER
+    lab.state.faults[name] = faults.NO_POWER
     lab.save_state()
     return f"{name} has no power"
 
@@ -46,17 +46,26 @@ def kill(lab: Machines, name: str) -> str:
 def clear(lab: Machines) -> list[str]:
     """Undo every fault: boot what has no power, free the leaf's ports, plug the cables; says what it did."""
     done = [f"{name} booted" for name in lab.boot_what_is_off()]
-    present = _on_leaf(lab, ["tc", "qdisc", "show"], "reading the leaf's queueing disciplines")
+    present = _qdiscs(lab)
     for link in lab.topology.links:
-        if f" {faults.HANDLE} dev {link.port} root" in present:
+        if _planted(present, link.port):
             _on_leaf(lab, faults.clear_argv(link.port), "clearing a fault")
             done.append(f"{LEAF} {link.port} freed (into {link.node} {link.rail})")
-        if lab.state.faults.get(f"{link.node} {link.rail}") == LINK_DOWN:
+        if lab.state.faults.get(f"{link.node} {link.rail}") == faults.LINK_DOWN:
             done.append(f"{link.node} {link.rail} plugged in")
         _set_link(lab, link.node, link.netdev, up=True)
     lab.state.faults.clear()
     lab.save_state()
     return done
+
+
+def _qdiscs(lab: Machines) -> str:
+    return _on_leaf(lab, ["tc", "qdisc", "show"], "reading the leaf's queueing disciplines")
+
+
+def _planted(qdiscs: str, port: str) -> bool:
+    """Whether ``tc qdisc show`` lists a fault of ours on a port."""
+    return f" {faults.HANDLE} dev {port} root " in qdiscs
 
 
 def _set_link(lab: Machines, node: str, netdev: str, *, up: bool) -> None:

@@ -9,14 +9,15 @@ import threading
 import time
 from collections.abc import Iterator
 
-from lab import processes, remote
+from lab import faults, processes, remote
 from lab.errors import LabError
 from lab.machines import Machines, parallel
-from lab.planting import LINK_DOWN
 from lab.qmp import Qmp
 from lab.topology import Machine
 
 _RESTORE_PATIENCE_S = 60.0
+_CLOCK_ROUND_TRIP_S = 0.2
+_CLOCK_TRIES = 3
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 
@@ -64,7 +65,7 @@ def restore(lab: Machines, tag: str) -> None:
     with _paused(lab) as monitors:
         for link in lab.topology.links:
             # A cable's state belongs to QEMU, not to the guest's memory; all else is in the snapshot.
-            if lab.state.faults.get(f"{link.node} {link.rail}") == LINK_DOWN:
+            if lab.state.faults.get(f"{link.node} {link.rail}") == faults.LINK_DOWN:
                 monitors[link.node].command("set_link", name=f"nic-{link.netdev}", up=False)
 
     def set_clock(machine: Machine, stop: threading.Event) -> None:
@@ -80,12 +81,23 @@ def restore(lab: Machines, tag: str) -> None:
 
 
 def _set_clock(lab: Machines, machine: Machine) -> bool:
-    """Tell a guest the time over its second serial line; its own clock stands at the snapshot's."""
+    """Tell a guest the time over its second serial line; its own clock stands at the snapshot's.
+
+    The clock is late by at most the round trip, so a slow answer (a first one has to load the program) is
+    worth asking again.
+    """
     with socket.socket(socket.AF_UNIX) as line, contextlib.suppress(OSError):
         line.settimeout(10)
         line.connect(str(lab.paths.socket(f"{machine.name}.clock")))
-        line.sendall(f"{time.time():.3f}\n".encode())
-        return line.makefile("rb").readline().strip() == b"set"
+        answers = line.makefile("rb")
+        for _ in range(_CLOCK_TRIES):
+            asked = time.time()
+            line.sendall(f"{asked:.3f}\n".encode())
+            if answers.readline().strip() != b"set":
+                return False
+            if time.time() - asked < _CLOCK_ROUND_TRIP_S:
+                break
+        return True
     return False
 
 
