@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.core.records import CounterReading, Name, Record, Stage
 from shakedown.errors import BadInput
-from shakedown.parsers.switch import COUNTERS, Classes, system
+from shakedown.parsers.switch import COUNTERS, Classes, PortCounters, system
 
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
 
@@ -99,31 +99,50 @@ def readings(
         reader.parse({label: o.stdout for label, o in one.outputs.items()}, one.classes, raw)
         for one in (before, after)
     ]
+    common = {"run": run, "stage": stage, "test": test, "device": after.switch, "job": job, "raw": raw}
     lines = []
     for cable in after.cabling:
         first, last = (ports.get(cable.port, {}) for ports in found)
         always = reader.reported(after.classes)
         extra = [name for name in COUNTERS if (name in first or name in last) and name not in always]
         for name in (*always, *extra):
-            lines.append(
-                CounterReading(
-                    schema=1,
-                    run=run,
-                    stage=stage,
-                    test=test,
-                    kind="switch_port",
-                    device=after.switch,
-                    port=port_name(cable.port),
-                    rail=cable.rail,
-                    peer=f"{cable.host}/{cable.netdev}",
-                    counter=name,
-                    before=first.get(name),
-                    after=last.get(name),
-                    job=job,
-                    raw=raw,
-                )
-            )
+            line = {
+                "port": port_name(cable.port),
+                "rail": cable.rail,
+                "peer": f"{cable.host}/{cable.netdev}",
+                "counter": name,
+                "before": first.get(name),
+                "after": last.get(name),
+            }
+            lines.append(CounterReading.model_validate({**common, **line, "kind": "switch_port"}))
+    if reader.forwarded:
+        for rail in sorted({cable.rail for cable in after.cabling}):
+            ports = [cable.port for cable in after.cabling if cable.rail == rail]
+            lost = _lost(*found, ports, *reader.forwarded)
+            line = {
+                "port": rail,
+                "rail": rail,
+                "counter": "roce_lost_packets",
+                "before": None if lost is None else 0,
+                "after": lost,
+            }
+            lines.append(CounterReading.model_validate({**common, **line, "kind": "switch_port"}))
     return lines
+
+
+def _lost(first: PortCounters, last: PortCounters, ports: list[str], entered: str, left: str) -> int | None:
+    """Return how many packets entered by these ports and left by none of them; None if unknown.
+
+    More may leave than enter: a switch floods what it has not learnt. That never counts as a loss.
+    """
+    total = 0
+    for port in ports:
+        for name, sign in ((entered, 1), (left, -1)):
+            was, now = first.get(port, {}).get(name), last.get(port, {}).get(name)
+            if was is None or now is None or now < was:
+                return None
+            total += sign * (now - was)
+    return max(total, 0)
 
 
 def port_name(port: str) -> str:

@@ -37,6 +37,8 @@ class System(NamedTuple):
     parse: Callable[[Outputs, Classes, str | Path | None], PortCounters]
     # What a configured port always reports. One that lacks any of these was not read, which is not zero.
     reported: Callable[[Classes], tuple[str, ...]]
+    # Counters of what enters and what leaves whose sums over a rail's ports must agree, if there are such.
+    forwarded: tuple[str, str] | None = None
 
 
 class Due(StrEnum):
@@ -69,6 +71,8 @@ COUNTERS: dict[str, Due] = {
     "roce_headroom_watermark_bytes": Due.GAUGE,
     # RoCE (UDP port 4791) that arrived with a DSCP of no class: the host's marking is wrong.
     "roce_misclassified_rx_packets": Due.ZERO,
+    # Of a rail, not of a port: what entered the switch in the RoCE class and never left it.
+    "roce_lost_packets": Due.ZERO,
     "cnp_rx_packets": Due.BOUNDED,
     "cnp_tx_packets": Due.BOUNDED,
     "cnp_queue_drops": Due.ZERO,
@@ -84,7 +88,7 @@ def system(nos: str, file: str | Path | None = None) -> System:
     """Return how to read `nos`. Raises BadInput for a system that nobody taught us to read."""
     from shakedown.parsers.switch import linux
 
-    systems = {"linux": System(linux.parse, linux.reported)}
+    systems = {"linux": System(linux.parse, linux.reported, linux.FORWARDED)}
     if nos not in systems:
         raise BadInput(
             f"no counters are read from switch system {nos!r}",
