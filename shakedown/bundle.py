@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from shakedown.core.cells import printable
 from shakedown.core.records import Outcome, Verdict
+from shakedown.core.wording import printable
 from shakedown.errors import BadInput
 from shakedown.runs import VERDICT, judge_folder, open_plain, read_bytes, to_json, write_aside
 

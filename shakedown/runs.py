@@ -166,7 +166,8 @@ def _refuse(error: ValidationError, path: Path, line: int | None) -> NoReturn:
     first = error.errors(include_url=False, include_context=False)[0]
     place = ".".join(str(p)[:64] for p in first["loc"])
     value = repr(first["input"])[:80] if first["loc"] else ""
-    what = f"{place}: {first['msg']}" + (f" (got {value})" if value else "")
+    message = first["msg"].removeprefix("Value error, ")
+    what = (f"{place}: " if place else "") + message + (f" (got {value})" if value else "")
     raise BadInput(what[:500], fix="correct or remove it", file=path, line=line) from None
 
 

@@ -52,7 +52,7 @@ def show(result: Verdict, worst: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from shakedown.core.cells import printable
+    from shakedown.core.wording import printable
 
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else 240)

@@ -19,6 +19,7 @@ from shakedown.core.records import (
     Reference,
 )
 from shakedown.core.statistics import median_interval
+from shakedown.core.wording import apart, number, printable, where
 
 # Badness of an outcome; a run is as bad as its worst required cell.
 SEVERITY = {Outcome.FAIL: 3, Outcome.INCONCLUSIVE: 2, Outcome.NOT_RUN: 1, Outcome.PASS: 0}
@@ -32,7 +33,6 @@ class Rule(StrEnum):
     NOT_MEASURED = "not-measured"
     REFERENCE = "reference"  # the reference cannot decide: above its own ceiling, or passed by a dead link
     UNIT = "unit"  # unit or direction of improvement differs from the plan
-    JOB_STATE = "job-state"
     # The kinds of a Problem, each a rule of its own.
     PARSE = "parse"
     ENVIRONMENT = "environment"
@@ -42,6 +42,7 @@ class Rule(StrEnum):
     COUNTER_RESET = "counter-reset"
     SETUP = "setup"
     OTHER = "other"
+    JOB_STATE = "job-state"
     NO_VALUE = "no-value"
     NOT_FINITE = "not-finite"
     SAMPLES = "samples"  # the value does not lie within its own samples
@@ -94,36 +95,6 @@ def _unusable(reference: Reference) -> str:
     elif ceiling is not None and gate < ceiling:
         return f"gate {number(gate)} lies below the floor {number(ceiling)} {unit}: nothing can pass"
     return ""
-
-
-def number(value: float) -> str:
-    """Write a number for a person: integers plain, else about four digits."""
-    if not math.isfinite(value):
-        return str(value)
-    if value == int(value) and abs(value) < 1e15:
-        return str(int(value))
-    size = abs(value)
-    return f"{value:.1f}" if size >= 100 else f"{value:.2f}" if size >= 10 else f"{value:.3g}"
-
-
-def printable(text: str) -> str:
-    """Replace what could drive a terminal: units, parameters and messages come from outside."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
-
-
-def where(cell: str) -> str:
-    """Name a cell for a person: `n1 -> n2 rail3 ib_write_bw bandwidth size_bytes=65536`."""
-    _, test, metric, nodes, rail, direction, tail = cell.split("/", 6)
-    names = nodes.split(",")
-    if len(names) == 2 and direction in ("forward", "reverse"):
-        who = " -> ".join(names if direction == "forward" else reversed(names))
-        direction = "-"
-    elif len(names) > 3:
-        who = f"{names[0]}..{names[-1]} ({len(names)} nodes)"
-    else:
-        who = nodes
-    parts = (who, rail, direction, test, metric, tail.replace(",", " "))
-    return printable(" ".join(p for p in parts if p != "-"))
 
 
 def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
@@ -203,7 +174,7 @@ def _noise(value: float, samples: Sequence[float], bound: Bound) -> str:
     return (
         f"the median of {len(samples)} samples lies within {number(low)} to {number(high)} "
         f"{bound.reference.unit} ({coverage:.0%} interval), "
-        f"on both sides of the gate {_apart(bound.gate, value)}: repeat it"
+        f"on both sides of the gate {apart(bound.gate, value)}: repeat it"
     )
 
 
@@ -216,31 +187,25 @@ def _impossible(value: float, reference: Reference) -> str:
     )
     source = f" ({reference.ceiling_source})" if reference.ceiling_source else ""
     return (
-        f"{_apart(value, reference.ceiling)} {reference.unit} is {side}, {limit} "
-        f"{_apart(reference.ceiling, value)} is possible{source}: a measurement error"
+        f"{apart(value, reference.ceiling)} {reference.unit} is {side}, {limit} "
+        f"{apart(reference.ceiling, value)} is possible{source}: a measurement error"
     )
 
 
 def _outside(m: Measurement, bound: Bound) -> str:
-    value, reference = m.value, bound.reference
+    value, reference, unit = m.value, bound.reference, m.unit
     assert value is not None
     target = reference.value if reference.ceiling is None or not bound.higher else reference.ceiling
+    gate = apart(bound.gate, value)
     if bound.gate == 0 and not bound.higher:
-        text = f"{number(value)} {m.unit}, none allowed"
+        text = f"{number(value)} {unit}, none allowed"
     elif bound.higher and target > 0:
-        text = (
-            f"{number(value)} of {number(target)} {m.unit}, {100 * value / target:.0f} %, "
-            f"gate {_apart(bound.gate, value)}"
-        )
+        share = 100 * value / target
+        text = f"{number(value, unit)} of {number(target, unit)} {unit}, {share:.0f} %, gate {gate}"
     else:
-        text = f"{_apart(value, bound.gate)} {m.unit}, gate {_apart(bound.gate, value)}"
+        text = f"{apart(value, bound.gate)} {unit}, gate {gate}"
     hint = fault_hint(m, reference)
     return f"{text}: {hint}" if hint else text
-
-
-def _apart(value: float, other: float) -> str:
-    """Write a number so that it differs in print from another that it differs from."""
-    return number(value) if value == other or number(value) != number(other) else repr(value)
 
 
 def combine(judged: Sequence[tuple[int, CellVerdict]]) -> CellVerdict:

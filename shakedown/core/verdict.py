@@ -13,9 +13,6 @@ from shakedown.core.cells import (
     combine,
     counter_measurement,
     judge_measurement,
-    number,
-    printable,
-    where,
 )
 from shakedown.core.records import (
     CellVerdict,
@@ -31,6 +28,7 @@ from shakedown.core.records import (
     cell_id,
 )
 from shakedown.core.statistics import median, worse_outliers
+from shakedown.core.wording import count, number, printable, where
 
 _LADDER = {stage: height for height, stage in enumerate(Stage)}
 
@@ -93,8 +91,9 @@ def judge_cells(
     cells: dict[int, list[CellVerdict]] = {id(bound): [] for bound in bounds}
     for cell, bound in planned.items():
         judged = found.pop(cell, None)
-        cells[id(bound)].append(combine(judged) if judged else _absent(cell, bound))
-    items = [JudgedItem(b.item, tuple(_with_outliers(cells[id(b)], b))) for b in bounds]
+        verdict = combine(judged) if judged else _absent(cell, bound)
+        cells[id(bound)].append(verdict)
+    items = [JudgedItem(b.item, tuple(_optional(_with_outliers(cells[id(b)], b), b.item))) for b in bounds]
     return Judged(tuple(items), tuple(sorted(unplanned)))
 
 
@@ -150,6 +149,16 @@ def _with_outliers(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
     return cells
 
 
+def _optional(cells: list[CellVerdict], item: PlanItem) -> list[CellVerdict]:
+    """Say in the reason that a cell which did not pass is not required."""
+    if item.required:
+        return cells
+    return [
+        v if v.outcome is Outcome.PASS else v.model_copy(update={"reason": f"{v.reason} (not required)"})
+        for v in cells
+    ]
+
+
 def summarise(plan: Plan, judged: Judged, problems: Sequence[str] = ()) -> Verdict:
     """Sum up judged cells into the verdict on the run."""
     outcomes: Counter[Outcome] = Counter()
@@ -178,7 +187,9 @@ def summarise(plan: Plan, judged: Judged, problems: Sequence[str] = ()) -> Verdi
     listed.sort(key=lambda e: e[0])
     holes = _holes(plan)
     coverage = Coverage(planned=planned.total(), measured=measured.total())
-    outcome, reason = _run(outcomes, coverage, worst[1] if worst else None, problems, holes)
+    outcome, reason = _run(
+        outcomes, coverage, worst[1] if worst else None, problems, holes, _aside(groups, judged, outcomes)
+    )
     return Verdict(
         schema=1,
         run=plan.run,
@@ -236,12 +247,26 @@ def _holes(plan: Plan) -> tuple[str, ...]:
     )
 
 
+def _aside(groups: Sequence[GroupVerdict], judged: Judged, required: Counter[Outcome]) -> str:
+    """What a reader of a PASS must still hear of."""
+    bad = sum(n for g in groups for o, n in g.outcomes.items() if o is not Outcome.PASS)
+    bad -= required.total() - required[Outcome.PASS]
+    texts = (
+        f"; {count(bad, 'cell')} not required did not pass" if bad else "",
+        f"; {count(len(judged.unplanned), 'cell')} measured without being planned"
+        if judged.unplanned
+        else "",
+    )
+    return "".join(texts)
+
+
 def _run(
     outcomes: Counter[Outcome],
     coverage: Coverage,
     worst: CellVerdict | None,
     problems: Sequence[str],
     holes: Sequence[str],
+    aside: str,
 ) -> tuple[Outcome, str]:
     """Return the outcome of the run and its reason in one sentence."""
     total = coverage.planned
@@ -256,4 +281,4 @@ def _run(
             return outcome, f"{outcomes[outcome]} {text.format(total)}{worst.reason}"
     if holes or not coverage.complete:
         return Outcome.NOT_RUN, holes[0] if holes else "the plan requires nothing"
-    return Outcome.PASS, f"all {total} required cells were measured and lie within their references"
+    return Outcome.PASS, f"all {total} required cells were measured and lie within their references{aside}"

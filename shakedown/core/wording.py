@@ -1,0 +1,45 @@
+"""How reasons are worded: numbers, names of cells, and nothing that could drive a terminal."""
+
+from __future__ import annotations
+
+import math
+
+
+def number(value: float, unit: str = "") -> str:
+    """Write a number for a person: counts plain, rates and others with about four digits."""
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    if value == int(value) and size < 1e15 and ("/" not in unit or size < 10):
+        return str(int(value))
+    return f"{value:.1f}" if size >= 100 else f"{value:.2f}" if size >= 10 else f"{value:.3g}"
+
+
+def printable(text: str) -> str:
+    """Replace what could drive a terminal: units, parameters and messages come from outside."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def where(cell: str) -> str:
+    """Name a cell for a person: `n1 -> n2 rail3 ib_write_bw bandwidth size_bytes=65536`."""
+    _, test, metric, nodes, rail, direction, tail = cell.split("/", 6)
+    names = nodes.split(",")
+    if len(names) == 2 and direction in ("forward", "reverse"):
+        who = " -> ".join(names if direction == "forward" else reversed(names))
+        direction = "-"
+    elif len(names) > 3:
+        who = f"{names[0]}..{names[-1]} ({len(names)} nodes)"
+    else:
+        who = nodes
+    parts = (who, rail, direction, test, metric, tail.replace(",", " "))
+    return printable(" ".join(p for p in parts if p != "-"))
+
+
+def apart(value: float, other: float) -> str:
+    """Write a number so that it differs in print from another that it differs from."""
+    return number(value) if value == other or number(value) != number(other) else repr(value)
+
+
+def count(many: int, noun: str) -> str:
+    """Write `1 cell`, `2 cells`."""
+    return f"{many} {noun}" if many == 1 else f"{many} {noun}s"

@@ -1,0 +1,179 @@
+"""The folder of a decision case, written line by line: hostile values go in as they are given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from shakedown.core.physics.collectives import flat_ring_busbw_gb_per_s
+from shakedown.core.physics.roce import RoceOperation, payload_ceiling_gbps
+
+HERE = Path(__file__).parent
+Json = dict[str, Any]
+
+# 400G at RDMA MTU 4096, 64 KiB messages.
+WRITE_GBPS = payload_ceiling_gbps(400, rdma_mtu_bytes=4096, message_bytes=65536)
+RING_GB_PER_S = flat_ring_busbw_gb_per_s(
+    [payload_ceiling_gbps(400, rdma_mtu_bytes=4096, operation=RoceOperation.WRITE) / 8] * 8
+)
+
+WRITE_BW = {
+    "id": "write-bw-400g",
+    "value": round(WRITE_GBPS, 3),
+    "tolerance": 0.03,
+    "ceiling": round(WRITE_GBPS, 3),
+    "ceiling_source": "RoCE v2 payload, 400G, RDMA MTU 4096, 64 KiB",
+    "unit": "Gb/s",
+    "better": "higher",
+    "kind": "physical",
+    "source": "IBTA headers, computed",
+}
+ALL_REDUCE = {
+    "id": "all-reduce-ring",
+    "value": 389.7,
+    "limit": 372.0,
+    "ceiling": round(RING_GB_PER_S, 3),
+    "ceiling_source": "ring over 8 x 400G",
+    "unit": "GB/s",
+    "better": "higher",
+    "kind": "measured",
+    "source": "Tolly, May 2024",
+}
+DROPS = {
+    "id": "no-drops",
+    "value": 0.0,
+    "limit": 0.0,
+    "unit": "packets",
+    "better": "lower",
+    "kind": "contract",
+    "source": "a lossless class loses nothing",
+}
+SIZE = {"size_bytes": 65536}
+
+
+class Case:
+    """One folder: plan items, result lines and counter lines, written as they are given."""
+
+    def __init__(self, name: str, nodes: Iterable[str], rails: Iterable[str] = ("rail0",)) -> None:
+        self.name = name
+        self.nodes, self.rails = list(nodes), list(rails)
+        self.items: list[Json] = []
+        self.references: dict[str, Json] = {}
+        self.results: list[str] = []
+        self.counters: list[str] = []
+        self.raw: dict[str, str] = {}
+
+    def plan(self, ref: Json, nodes: Iterable[Iterable[str]], **fields: Any) -> Json:
+        """Add a plan item; the defaults are a RoCE bandwidth test."""
+        self.references[ref["id"]] = ref
+        item = {
+            "stage": "fabric",
+            "test": "ib_write_bw",
+            "metric": "bandwidth",
+            "unit": ref["unit"],
+            "better": ref["better"],
+            "nodes": [list(group) for group in nodes],
+            "rails": self.rails,
+            "directions": [None],
+            "params": SIZE,
+            "reference": ref["id"],
+            "required": True,
+            "not_run": None,
+            **fields,
+        }
+        self.items.append(item)
+        return item
+
+    def line(self, item: Json, nodes: Iterable[str], value: float | None, **fields: Any) -> None:
+        """Add a result line for one cell of an item."""
+        record = {
+            "schema": 1,
+            "run": self.name,
+            **{k: item[k] for k in ("stage", "test", "metric")},
+            "value": value,
+            **{k: item[k] for k in ("unit", "better")},
+            "nodes": list(nodes),
+            "rail": item["rails"][0],
+            "direction": item["directions"][0],
+            "params": item["params"],
+            "job": "1001",
+            "state": "COMPLETED",
+            **fields,
+        }
+        self.results.append(json.dumps(record))
+
+    def all_lines(self, item: Json, value: Callable[[int], float], **fields: Any) -> None:
+        """Add a result line for every cell of an item; `value` gets the number of the cell."""
+        cells = [(n, r, d) for n in item["nodes"] for r in item["rails"] for d in item["directions"]]
+        for number, (nodes, rail, direction) in enumerate(cells):
+            self.line(item, nodes, value(number), rail=rail, direction=direction, **fields)
+
+    def counter(self, name: str, device: str, port: str, before: int | None, after: int | None) -> None:
+        """Add a counter line of a switch port."""
+        record = {
+            "schema": 1,
+            "run": self.name,
+            "stage": "fabric",
+            "test": "ib_write_bw",
+            "kind": "switch_port",
+            "device": device,
+            "port": port,
+            "counter": name,
+            "before": before,
+            "after": after,
+        }
+        self.counters.append(json.dumps(record))
+
+    def plan_drops(self, port: str) -> Json:
+        """Plan that a switch port drops nothing."""
+        return self.plan(DROPS, [["leaf1"]], metric="counter.drops", params={"port": port}, rails=[None])
+
+    def write(self) -> None:
+        """Write the folder's inputs."""
+        folder = HERE / self.name / "run"
+        (folder / "raw").mkdir(parents=True, exist_ok=True)
+        plan = {
+            "schema": 1,
+            "run": self.name,
+            "system": "example",
+            "created": "2026-11-20T08:00:00Z",
+            "nodes": self.nodes,
+            "rails": self.rails,
+            "items": self.items,
+            "references": self.references,
+        }
+        (folder / "plan.json").write_text(json.dumps(plan, indent=1) + "\n")
+        (folder / "results.jsonl").write_text("".join(line + "\n" for line in self.results))
+        if self.counters:
+            (folder / "counters.jsonl").write_text("".join(line + "\n" for line in self.counters))
+        for name, text in self.raw.items():
+            (folder / "raw" / name).write_text(text)
+        if not self.raw:
+            (folder / "raw").rmdir()
+
+
+CASES: list[Callable[[], Case]] = []
+
+
+def case(make: Callable[[Case], None]) -> Callable[[Case], None]:
+    """Register a function that fills the case of its name: two nodes and one rail, unless it changes them."""
+
+    def build() -> Case:
+        made = Case(make.__name__, ["n1", "n2"])
+        make(made)
+        return made
+
+    CASES.append(build)
+    return make
+
+
+def singles(*names: str) -> list[list[str]]:
+    """Single-node groups."""
+    return [[name] for name in names]
+
+
+def good(number: int) -> float:
+    """A healthy RoCE bandwidth with a little spread, in Gb/s."""
+    return round(391.3 - 0.07 * (number * 7 % 11), 2)
