@@ -118,7 +118,7 @@ def readings(
     if reader.forwarded:
         for rail in sorted({cable.rail for cable in after.cabling}):
             ports = [cable.port for cable in after.cabling if cable.rail == rail]
-            lost = _lost(*found, ports, *reader.forwarded)
+            lost = _lost(found[0], found[1], ports, *reader.forwarded)
             line = {
                 "port": rail,
                 "rail": rail,
