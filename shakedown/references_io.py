@@ -101,8 +101,8 @@ def read_profile(path: Path) -> tuple[Profile | None, list[Finding]]:
     if document.get("schema") != SCHEMA or isinstance(document.get("schema"), bool):
         wrong(LintRule.INVALID, ("schema",), f"schema must be {SCHEMA}, not {document.get('schema')!r}")
     entries = []
-    for at, raw, repeated in _rows(document.get("references"), wrong):
-        entry = None if repeated else _entry(at, raw, lines, wrong)
+    for at, raw in _rows(document.get("references"), wrong):
+        entry = _entry(at, raw, lines, wrong)
         if entry is not None:
             entries.append(entry)
     header = {k: v for k, v in document.items() if k in Profile.model_fields and k != "entries"}
@@ -115,8 +115,8 @@ def read_profile(path: Path) -> tuple[Profile | None, list[Finding]]:
         return None, findings
 
 
-def _rows(groups: object, wrong: Report) -> Iterator[tuple[At, dict[str, Any], bool]]:
-    """Yield (path, fields, whether the row restates its group) of every entry."""
+def _rows(groups: object, wrong: Report) -> Iterator[tuple[At, dict[str, Any]]]:
+    """Yield (path, fields) of every entry, groups spread over their rows."""
     if not isinstance(groups, list):
         wrong(LintRule.MISSING_FIELD, ("references",), "references must be a list")
         return
@@ -126,7 +126,7 @@ def _rows(groups: object, wrong: Report) -> Iterator[tuple[At, dict[str, Any], b
             wrong(LintRule.INVALID, at, "a reference is a mapping")
             continue
         if "rows" not in group:
-            yield at, group, False
+            yield at, group
             continue
         shared = {k: v for k, v in group.items() if k != "rows"}
         rows = group["rows"]
@@ -143,7 +143,7 @@ def _rows(groups: object, wrong: Report) -> Iterator[tuple[At, dict[str, Any], b
             for name in twice:
                 wrong(LintRule.DUPLICATE, here, f"{name} is given in the group and again in the row")
             merged = shared | row | ({"scope": scopes[0] | scopes[1]} if mergeable else {})
-            yield here, merged, bool(twice)
+            yield here, merged
 
 
 def _entry(at: At, raw: dict[str, Any], lines: Lines, wrong: Report) -> Entry | None:
