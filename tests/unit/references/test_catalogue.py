@@ -199,7 +199,7 @@ def test_narrower_is_never_mutual(a, b, n):
     ],
 )
 def test_every_formula(formula, gb_per_s, with_one_link_at_half_rate):
-    """A parameter handed to the wrong argument, or the fault's figure from the wrong rule (a sum is no ring)."""
+    """A parameter in the wrong place, or the fault taken from the wrong rule (a sum is no ring)."""
     ceiling = entry("f", value=1.0, ceiling=formula).ceiling
     assert ceiling.gbps() / 8 == pytest.approx(gb_per_s, abs=0.006)
     assert ceiling.degraded_gbps() / 8 == pytest.approx(with_one_link_at_half_rate, abs=0.006)
