@@ -27,11 +27,33 @@ class Tool(StrEnum):
     """The tools whose output can be read."""
 
     PERFTEST = "perftest"
+    NCCL = "nccl"
+    NCCL_LOG = "nccl-log"
+    NVBANDWIDTH = "nvbandwidth"
+    LOADGEN = "loadgen"
+    TRAINER = "trainer"
+    ETHTOOL = "ethtool"
+    RDMA = "rdma"
+    NVIDIA_SMI = "nvidia-smi"
 
 
 # Where each tool's parser lives: (module, function).
 PARSERS = {
     Tool.PERFTEST: ("perftest", "parse_perftest"),
+    Tool.NCCL: ("nccl", "parse_nccl"),
+    Tool.NCCL_LOG: ("nccl_log", "parse_nccl_log"),
+    Tool.NVBANDWIDTH: ("nvbandwidth", "parse_nvbandwidth"),
+    Tool.LOADGEN: ("loadgen", "parse_loadgen"),
+    Tool.TRAINER: ("trainer", "parse_trainer"),
+    Tool.ETHTOOL: ("ethtool", "parse_ethtool"),
+    Tool.RDMA: ("rdma", "parse_rdma"),
+    Tool.NVIDIA_SMI: ("nvidia_smi", "parse_nvidia_smi"),
+}
+# Options of the command, and the parameter that each becomes, by tool.
+OPTIONS = {
+    "--report-gbits": {Tool.PERFTEST: "report_gbits"},
+    "--partial": {Tool.TRAINER: "allow_truncated", Tool.NCCL_LOG: "allow_unfinished"},
+    "--fields": {Tool.NVIDIA_SMI: "fields"},
 }
 
 
@@ -49,20 +71,30 @@ def parse(
     ] = None,
     report_gbits: Annotated[
         bool | None,
-        typer.Option(
-            "--report-gbits/--no-report-gbits", help="perftest: how the test was run (default: derive)."
-        ),
+        typer.Option("--report-gbits/--no-report-gbits", help="perftest: how it was run (default: derive)."),
     ] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="trainer, nccl-log: read the log of a job that did not end.")
+    ] = False,
+    fields: Annotated[
+        str, typer.Option("--fields", help="nvidia-smi: the --query-gpu fields of output without a header.")
+    ] = "",
 ) -> int:
     """Read one tool's output; units are in the field names. Exit status 2 if it is damaged or incomplete."""
+    given = {
+        "--report-gbits": report_gbits,
+        "--partial": partial or None,
+        "--fields": fields.split(",") if fields else None,
+    }
+    options = {}
+    for option, value in given.items():
+        if value is not None:
+            if tool not in OPTIONS[option]:
+                raise BadInput(f"{option} is not for {tool}", fix=f"it is for {', '.join(OPTIONS[option])}")
+            options[OPTIONS[option][tool]] = value
     text = read(file)
     if task is not None:
         text = one_task(text, task, file)
-    options: dict[str, Any] = {}
-    if report_gbits is not None:
-        if tool is not Tool.PERFTEST:
-            raise BadInput("--report-gbits is for perftest", fix="leave it out")
-        options["report_gbits"] = report_gbits
     module, function = PARSERS[tool]
     parser: Callable[..., BaseModel] = getattr(import_module(f"shakedown.parsers.{module}"), function)
     data = parser(text, file=file, **options).model_dump(mode="json")
@@ -105,7 +137,7 @@ def show(data: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from shakedown.core.cells import printable
+    from shakedown.core.wording import printable
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
     lists = {k: v for k, v in data.items() if isinstance(v, list) and v and isinstance(v[0], dict)}
@@ -121,9 +153,11 @@ def _table(console: Console, name: str, records: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from shakedown.core.cells import printable
+    from shakedown.core.wording import printable
 
-    columns = [key for key in records[0] if any(record.get(key) not in (None, [], {}) for record in records)]
+    records = [_flat(record) for record in records]
+    keys = dict.fromkeys(key for record in records for key in record)
+    columns = [key for key in keys if any(record.get(key) not in (None, [], {}) for record in records)]
     table = Table(title=name, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         number = isinstance(next(r[column] for r in records if r.get(column) is not None), int | float)
@@ -131,6 +165,17 @@ def _table(console: Console, name: str, records: list[dict[str, Any]]) -> None:
     for record in records:
         table.add_row(*(Text(printable(_cell(record.get(column)))) for column in columns))
     console.print(table)
+
+
+def _flat(record: dict[str, Any]) -> dict[str, Any]:
+    """Bring nested records up: {"in_place": {"time_us": 1}} becomes {"in_place.time_us": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": x for inner, x in value.items()}
+        else:
+            flat[key] = value
+    return flat
 
 
 def _cell(value: object) -> str:

@@ -59,6 +59,8 @@ class Source:
 
     def __init__(self, text: str, file: str | Path | None = None) -> None:
         self.file = file
+        # Whether the last line was ended: one that was not may be cut off in the middle of a number.
+        self.terminated = text.endswith("\n")
         lines = [self._clean(n, line) for n, line in enumerate(text.split("\n"), start=1)]
         self.lines: tuple[Line, ...] = tuple(self._unlabelled([x for x in lines if not self._is_slurm(x)]))
         if not any(line.text.strip() for line in self.lines):
@@ -107,7 +109,8 @@ class Source:
     def validate(self, model: type[ModelT], data: object, *, line: Line | int | None = None) -> ModelT:
         """Validate parsed JSON against a model, strictly: "1" is not 1."""
         try:
-            return model.model_validate(data, strict=True)
+            # Through JSON again: strict mode knows arrays as tuples only there.
+            return model.model_validate_json(json.dumps(data), strict=True)
         except ValidationError as error:
             raise self._invalid(error, line) from None
 
@@ -212,3 +215,10 @@ def quote(token: object) -> str:
     """Quote outside text, shortened so that a message stays one readable line."""
     text = token if isinstance(token, str) else repr(token)
     return f"'{text[:80]}...'" if len(text) > 80 else f"'{text}'"
+
+
+def half_digit(token: str) -> float:
+    """Half a unit of the last digit of a printed number: 0.005 for "12.34", 500 for "1.2e+04"."""
+    mantissa, _, exponent = token.lower().partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    return float(f"5e{int(exponent or 0) - decimals - 1}")  # not a power: that overflows where this is inf
