@@ -12,6 +12,7 @@ for unit in \
     systemd-growfs-root.service systemd-logind.service systemd-random-seed.service \
     systemd-journal-flush.service systemd-sysusers.service systemd-udev-load-credentials.service \
     systemd-tmpfiles-setup-dev.service systemd-tmpfiles-setup-dev-early.service kmod-static-nodes.service \
+    systemd-remount-fs.service systemd-hibernate-clear.service systemd-machine-id-commit.service \
     systemd-ask-password-console.path systemd-ask-password-wall.path systemd-creds.socket \
     systemd-sysext.socket systemd-initctl.socket systemd-bootctl.socket sshd-unix-local.socket \
     sshd-vsock.socket ldconfig.service modprobe@fuse.service modprobe@drm.service \
@@ -19,9 +20,13 @@ for unit in \
     dev-hugepages.mount proc-sys-fs-binfmt_misc.automount nfs-blkmap.service sshd-keygen.service; do
     ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
-# Without this systemd makes an SSH server for each way into a virtual machine.
+# Generators run at boot and at every daemon-reload; these have nothing to generate here.
 mkdir -p "$root/etc/systemd/system-generators"
-ln -sf /dev/null "$root/etc/systemd/system-generators/systemd-ssh-generator"
+for generator in debug getty gpt-auto hibernate-resume rc-local run ssh system-update sysv tpm2; do
+    ln -sf /dev/null "$root/etc/systemd/system-generators/systemd-$generator-generator"
+done
+# Started by its socket when somebody asks.
+rm -f "$root/usr/lib/systemd/system/multi-user.target.wants/dbus.service"
 
 # Installed but not enabled: the Ansible roles configure and enable these.
 wants=$root/etc/systemd/system
@@ -37,6 +42,8 @@ rm -f "$root/etc/munge/munge.key"
 
 mkdir -p "$wants/sysinit.target.wants"
 ln -sf ../shakedown-identity.service "$wants/sysinit.target.wants/shakedown-identity.service"
+mkdir -p "$wants/multi-user.target.wants"
+ln -sf /usr/lib/systemd/system/console-getty.service "$wants/multi-user.target.wants/console-getty.service"
 ln -sf ../shakedown-clock.service "$wants/multi-user.target.wants/shakedown-clock.service"
 ln -sf /usr/lib/systemd/system/multi-user.target "$wants/default.target"
 
