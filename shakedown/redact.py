@@ -27,7 +27,7 @@ _LINE = re.compile(
 # name=value, name:value, "name": "value"; quotes may be escaped, as in JSON within a string.
 _ASSIGNMENT = re.compile(
     rf"""(?P<head>(?:(?P<key>\\{{0,8}}["'])|{_START}){_NAME}(?(key)(?P=key))[ \t]*(?::=|[=:])[ \t]*)"""
-    rf"""(?P<value>{_QUOTED}|{_WORD})""",
+    rf"""(?P<value>{_QUOTED}|(?:(?:Bearer|Basic|Digest|Negotiate)[ \t]+)?{_WORD})""",
     re.IGNORECASE,
 )
 _OPTION = re.compile(rf"(?<!\S)(?P<head>--?{_NAME}[ \t]+)(?P<value>{_QUOTED}|(?!-){_WORD})", re.IGNORECASE)
@@ -47,7 +47,8 @@ _KNOWN = re.compile(
     r"|AKIA[0-9A-Z]{16}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"
 )
 
-_ENVIRONMENT_KEY = re.compile(r'"(?:env|environ|environment)"\s*:\s*(?=[\[{])')
+# What a JSON key like "env" or "credentials" holds, if it is an array or an object, goes as a whole.
+_STRUCTURE_KEY = re.compile(rf'"(?:env|environ|environment|{_NAME})"\s*:\s*(?=[\[{{])', re.IGNORECASE)
 _ENVIRON_REPR = re.compile(r"\benviron\(\{.*?(?:\}\)|\Z)", re.DOTALL)
 # A dump by env(1), printenv or export -p: four or more assignments, one a line, among them a usual one.
 _DUMP_LINE = r"(?:declare -x |export )?[A-Za-z_][A-Za-z0-9_]*=[^\n]*"
@@ -58,7 +59,7 @@ _DUMP_MARK = re.compile(r"^(?:declare -x |export )?(?:PATH|HOME|PWD|SHELL|USER|L
 def redact(text: str) -> str:
     """Return text without environment dumps and secrets. Redacting twice changes nothing more."""
     text = _PRIVATE_KEY.sub(MASK, text)
-    text = _without_json_environment(text)
+    text = _without_json_dumps(text)
     text = _ENVIRON_REPR.sub(f"environ({MASK})", text)
     text = _DUMP.sub(lambda m: f"environment {MASK}\n" if _DUMP_MARK.search(m[0]) else m[0], text)
     text = _URL.sub(rf"\1{MASK}@", text)
@@ -74,14 +75,18 @@ def _masked(match: re.Match[str]) -> str:
     bare = value.removeprefix(quote).removesuffix(quote) if quote else value
     first = bare.split(maxsplit=1)[0] if bare.strip() else ""
     harmless = _CONSTANT.fullmatch(first) or (not match["password"] and _NUMBER.fullmatch(first))
-    return match[0] if not first or harmless else f"{match['head']}{quote}{MASK}{quote}"
+    if not first or harmless:
+        return match[0]
+    # A bare number after a quoted key is JSON, and must stay JSON.
+    mark = quote or match.groupdict().get("key") or ""
+    return f"{match['head']}{mark}{MASK}{mark}"
 
 
-def _without_json_environment(text: str) -> str:
-    """Empty every JSON array or object that is the value of `env`; one that never closes goes to the end."""
+def _without_json_dumps(text: str) -> str:
+    """Empty every JSON array or object under such a key; one that never closes is cut off to the end."""
     parts: list[str] = []
     position = 0
-    while key := _ENVIRONMENT_KEY.search(text, position):
+    while key := _STRUCTURE_KEY.search(text, position):
         start = key.end()
         parts.append(text[position:start])
         try:

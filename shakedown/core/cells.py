@@ -187,8 +187,8 @@ def _impossible(value: float, reference: Reference) -> str:
     )
     source = f" ({reference.ceiling_source})" if reference.ceiling_source else ""
     return (
-        f"{apart(value, reference.ceiling)} {reference.unit} is {side}, {limit} "
-        f"{apart(reference.ceiling, value)} is possible{source}: a measurement error"
+        f"{apart(value, reference.ceiling, reference.unit)} {reference.unit} is {side}, {limit} "
+        f"{apart(reference.ceiling, value, reference.unit)} is possible{source}: a measurement error"
     )
 
 
@@ -196,14 +196,16 @@ def _outside(m: Measurement, bound: Bound) -> str:
     value, reference, unit = m.value, bound.reference, m.unit
     assert value is not None
     target = reference.value if reference.ceiling is None or not bound.higher else reference.ceiling
-    gate = apart(bound.gate, value)
+    gate = apart(bound.gate, value, unit)
     if bound.gate == 0 and not bound.higher:
         text = f"{number(value)} {unit}, none allowed"
     elif bound.higher and target > 0:
         share = 100 * value / target
-        text = f"{number(value, unit)} of {number(target, unit)} {unit}, {share:.0f} %, gate {gate}"
+        text = (
+            f"{apart(value, bound.gate, unit)} of {number(target, unit)} {unit}, {share:.0f} %, gate {gate}"
+        )
     else:
-        text = f"{apart(value, bound.gate)} {unit}, gate {gate}"
+        text = f"{apart(value, bound.gate, unit)} {unit}, gate {gate}"
     hint = fault_hint(m, reference)
     return f"{text}: {hint}" if hint else text
 

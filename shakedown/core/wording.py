@@ -35,9 +35,15 @@ def where(cell: str) -> str:
     return printable(" ".join(p for p in parts if p != "-"))
 
 
-def apart(value: float, other: float) -> str:
+def apart(value: float, other: float, unit: str = "") -> str:
     """Write a number so that it differs in print from another that it differs from."""
-    return number(value) if value == other or number(value) != number(other) else repr(value)
+    text = number(value, unit)
+    for digits in range(1, 13):
+        if value == other or float(text) != float(number(other, unit)):
+            break
+        if f"{value:.{digits}f}" != f"{other:.{digits}f}":
+            return f"{value:.{digits}f}"
+    return text
 
 
 def count(many: int, noun: str) -> str:

@@ -1,0 +1,195 @@
+"""The rules of one cell at their boundaries, which the decision cases do not all reach."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.core.cells import Bound, Rule, combine, judge_measurement
+from shakedown.core.records import CounterReading, Measurement, Outcome, Plan, PlanItem, Reference
+from shakedown.core.verdict import judge, judge_cells
+from shakedown.core.wording import where
+
+HIGHER = {"id": "bw", "value": 400.0, "tolerance": 0.05, "ceiling": 392.0, "unit": "Gb/s", "better": "higher"}
+HIGHER |= {"kind": "physical", "source": "test"}
+LOWER = {"id": "lat", "value": 2.0, "limit": 2.5, "ceiling": 0.5, "unit": "us", "better": "lower"}
+LOWER |= {"kind": "physical", "source": "test"}
+
+
+def verdict(value, reference=HIGHER, **fields):
+    """Judge one value of a cell of n1 against a reference."""
+    ref = Reference(**reference)
+    shared = {"stage": "fabric", "test": "t", "metric": "m", "unit": ref.unit, "better": ref.better}
+    item = PlanItem(**shared, nodes=(("n1",),), reference=ref.id)
+    measured = {**shared, "run": "r", "value": value, "nodes": ("n1",), "state": "COMPLETED", **fields}
+    m = Measurement(**measured)
+    return judge_measurement(m.cell, m, Bound(item, ref))
+
+
+@pytest.mark.parametrize(
+    ("reference", "value", "rule"),
+    [
+        (HIGHER, 380.0, Rule.WITHIN),  # the gate itself passes
+        (HIGHER, 379.999, Rule.GATE),
+        (HIGHER, 392.0, Rule.WITHIN),  # so does the ceiling
+        (HIGHER, 392.001, Rule.IMPOSSIBLE),
+        (HIGHER, 0.0, Rule.GATE),
+        (HIGHER, -1.0, Rule.GATE),
+        (HIGHER, float("nan"), Rule.NOT_FINITE),
+        (HIGHER, float("inf"), Rule.NOT_FINITE),
+        (LOWER, 2.5, Rule.WITHIN),
+        (LOWER, 2.501, Rule.GATE),
+        (LOWER, 0.5, Rule.WITHIN),
+        (LOWER, 0.499, Rule.IMPOSSIBLE),
+        (LOWER, float("-inf"), Rule.NOT_FINITE),
+    ],
+)
+def test_boundaries(reference, value, rule):
+    """Catches a comparison that is off by its equals sign, or turned round for better=lower."""
+    judged = verdict(value, reference)
+    assert judged.rule == rule
+    expected = {Rule.WITHIN: Outcome.PASS, Rule.NOT_FINITE: Outcome.INCONCLUSIVE}.get(rule, Outcome.FAIL)
+    assert judged.outcome is expected
+
+
+def test_reason_tells_value_and_gate_apart():
+    """Catches "380.0, gate 380.0": numbers that differ must differ in print."""
+    assert "379.999 of 392.0 Gb/s, 97 %, gate 380.000" in verdict(379.999).reason
+    assert "392.001 Gb/s is above the ceiling, at most 392.000" in verdict(392.001).reason
+    assert "2.501 us, gate 2.500" in verdict(2.501, LOWER).reason
+
+
+@pytest.mark.parametrize(
+    ("samples", "value", "rule"),
+    [
+        ([385.0, 386.0], 385.5, Rule.WITHIN),
+        ([370.0, 386.0], 385.5, Rule.NOISE),  # two samples, one on each side
+        ([370.0, 386.0], 371.0, Rule.NOISE),  # neither is a failure sure
+        ([370.0, 371.0], 370.5, Rule.GATE),
+        # One bad sample of nine leaves the interval of the median on the good side.
+        ([300.0, 385.0, 385.1, 385.2, 385.3, 385.4, 385.5, 385.6, 385.7], 385.3, Rule.WITHIN),
+        ([385.0, 386.0], 390.0, Rule.SAMPLES),  # a value that none of its samples supports
+        ([385.0, 393.0], 386.0, Rule.IMPOSSIBLE),  # one impossible repeat
+        ([385.0, float("nan")], 385.0, Rule.NOT_FINITE),
+    ],
+)
+def test_samples(samples, value, rule):
+    """Catches noise that passes, and a median that is judged by its mean or by one sample."""
+    assert verdict(value, samples=samples).rule == rule
+
+
+def test_state_is_exact():
+    """Catches states that merely resemble success."""
+    for state in ("COMPLETING", "completed", "", "TIMEOUT", "CANCELLED by 0", "COMPLETED "):
+        assert verdict(390.0, state=state).rule == Rule.JOB_STATE
+
+
+@pytest.mark.parametrize("kind", ["parse", "environment", "busy", "missing-tool", "killed", "setup", "other"])
+def test_every_problem_is_inconclusive(kind):
+    """Catches a kind of problem that blames the hardware, or lets a value pass."""
+    for value in (390.0, 1.0, None):
+        judged = verdict(value, problem={"kind": kind, "message": "why"})
+        assert (judged.outcome, judged.rule) == (Outcome.INCONCLUSIVE, kind)
+
+
+PASS, FAIL, LOST = verdict(390.0), verdict(100.0), verdict(None)
+
+
+@pytest.mark.parametrize(
+    ("judged", "outcome", "rule"),
+    [
+        ([(1, PASS)], Outcome.PASS, Rule.WITHIN),
+        ([(2, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
+        ([(1, PASS), (2, PASS)], Outcome.PASS, Rule.WITHIN),
+        ([(2, PASS), (3, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
+        ([(1, FAIL), (2, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
+        ([(1, PASS), (2, FAIL)], Outcome.INCONCLUSIVE, Rule.FLAKY),
+        ([(1, PASS), (1, PASS)], Outcome.INCONCLUSIVE, Rule.DUPLICATE),
+        ([(1, PASS), (1, FAIL)], Outcome.INCONCLUSIVE, Rule.DUPLICATE),
+        ([(1, FAIL), (1, FAIL)], Outcome.FAIL, Rule.GATE),
+        ([(1, LOST), (2, FAIL)], Outcome.FAIL, Rule.GATE),
+        ([(1, LOST), (2, PASS)], Outcome.INCONCLUSIVE, Rule.FLAKY),
+        ([(1, LOST), (2, LOST)], Outcome.INCONCLUSIVE, Rule.NO_VALUE),
+        ([(2, FAIL)], Outcome.FAIL, Rule.GATE),
+    ],
+)
+def test_attempts(judged, outcome, rule):
+    """Catches a retry that passes, and a failure that a second line can undo."""
+    for order in (judged, judged[::-1]):
+        combined = combine(order)
+        assert (combined.outcome, combined.rule) == (outcome, rule)
+
+
+def run_plan(**fields):
+    """A plan of one cell of n1."""
+    item = {
+        "stage": "fabric",
+        "test": "t",
+        "metric": "m",
+        "unit": "Gb/s",
+        "better": "higher",
+        "reference": "bw",
+    }
+    given = {"run": "r", "system": "s", "created": "now", "nodes": ["n1"], "references": {"bw": HIGHER}}
+    return Plan(**{**given, "items": [{**item, "nodes": [["n1"]]}], **fields})
+
+
+def measured(**fields):
+    """A good measurement of that cell."""
+    given = {"run": "r", "stage": "fabric", "test": "t", "metric": "m", "value": 390.0, "unit": "Gb/s"}
+    return Measurement(**{**given, "better": "higher", "nodes": ["n1"], "state": "COMPLETED", **fields})
+
+
+def test_plan_that_requires_nothing_does_not_pass():
+    """Catches a PASS for an empty set of required cells."""
+    item = run_plan().items[0].model_copy(update={"required": False})
+    plan = run_plan(nodes=["n1"]).model_copy(update={"items": (item,)})
+    assert judge(plan, [measured()]).outcome is Outcome.NOT_RUN
+
+
+def test_rail_of_the_plan_without_a_cell():
+    """Catches a rail that is in the plan and in no cell."""
+    result = judge(run_plan(rails=["rail7"]), [measured()])
+    assert result.outcome is Outcome.NOT_RUN
+    assert "rail rail7 is in the plan, but no required cell measures it" in result.reason
+
+
+def test_measurement_of_another_run_is_never_counted():
+    """Catches a core that relies on its reader for this."""
+    result = judge(run_plan(), [measured(run="other")])
+    assert result.outcome is Outcome.NOT_RUN
+    assert result.unplanned == (measured().cell,)
+
+
+def test_reported_problem_beats_pass_and_not_failure():
+    """Catches a flaw of the run that is lost, and one that hides a failure."""
+    assert judge(run_plan(), [measured()], problems=["cut off"]).outcome is Outcome.INCONCLUSIVE
+    assert judge(run_plan(), [measured(value=1.0)], problems=["cut off"]).outcome is Outcome.FAIL
+
+
+def test_counter_read_twice():
+    """Catches two readings of one counter of which the harmless one wins."""
+    drops = {"id": "d", "value": 0.0, "limit": 0.0, "unit": "packets", "better": "lower"}
+    drops |= {"kind": "contract", "source": "test"}
+    item = {"stage": "fabric", "test": "t", "metric": "counter.drops", "unit": "packets", "better": "lower"}
+    item |= {"reference": "d", "nodes": [["leaf1"]], "params": {"port": "Ethernet0"}}
+    plan = run_plan(nodes=["leaf1"], items=[item], references={"d": drops})
+    reading = {"run": "r", "stage": "fabric", "test": "t", "kind": "switch_port", "device": "leaf1"}
+    reading |= {"port": "Ethernet0", "counter": "drops", "before": 0}
+    readings = [CounterReading(**reading, after=after) for after in (0, 7)]
+    (cell,) = judge_cells(plan, [], readings).by_cell().values()
+    assert cell.rule == Rule.DUPLICATE
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ("fabric/t/m/n1/rail3/rx/size=1", "n1 rail3 rx t m size=1"),
+        ("fabric/t/m/n1,n2/-/forward/-", "n1 -> n2 t m"),
+        ("fabric/t/m/n1,n2/-/reverse/-", "n2 -> n1 t m"),
+        ("fabric/t/m/n1,n2/-/both/-", "n1,n2 both t m"),
+        ("fabric/t/m/a,b,c,d/-/-/path=/dev/x,y=1", "a..d (4 nodes) t m path=/dev/x y=1"),
+    ],
+)
+def test_where(cell, text):
+    """Catches a direction told the wrong way round."""
+    assert where(cell) == text

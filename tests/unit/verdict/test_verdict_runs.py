@@ -1,0 +1,248 @@
+"""A run folder from anywhere: hostile, cut off, or of another release. Refused with file and line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from shakedown.core.records import Outcome
+from shakedown.errors import BadInput
+from shakedown.runs import LONGEST_LINE, Run, judge_folder, no_cycle_search, read_record, write_aside
+
+HEALTHY = Path(__file__).parents[2] / "decision" / "bug15_one_job_many_cells" / "run"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A copy of a run that passes."""
+    return Path(shutil.copytree(HEALTHY, tmp_path / "run"))
+
+
+def edit(run, number, change, name="results.jsonl"):
+    """Change one line of a file, given as bytes and counted from 1."""
+    lines = (run / name).read_bytes().splitlines(keepends=True)
+    lines[number - 1] = change(lines[number - 1])
+    (run / name).write_bytes(b"".join(lines))
+
+
+def set_field(**fields):
+    """A change of a line that sets fields."""
+    return lambda line: json.dumps({**json.loads(line), **fields}).encode() + b"\n"
+
+
+def test_the_copy_passes(run):
+    """Catches a fixture that is refused for another reason than the one under test."""
+    assert judge_folder(run).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda line: b"{}\n", "run: Field required"),
+        (lambda line: b"\n", "Invalid JSON"),
+        (lambda line: b"null\n", "Input should be an object"),
+        (lambda line: b"[1]\n", "Input should be an object"),
+        (lambda line: line.replace(b'"schema": 1', b'"schema": 2'), "schema"),
+        (lambda line: line.replace(b'"schema": 1, ', b""), "schema: missing"),
+        (set_field(extra=1), "extra: Extra inputs"),
+        (set_field(value="390.0x"), "value"),
+        (set_field(nodes=["../../etc"]), "nodes"),
+        (set_field(nodes=["n1/n2"]), "nodes"),
+        (set_field(nodes=["<script>"]), "nodes"),
+        (set_field(rail=""), "rail"),
+        (set_field(attempt=0), "attempt"),
+        (set_field(value=float("inf")), "Infinity is no JSON number"),
+        (lambda line: line.replace(b'"value"', b'"value": NaN, "duration_s"'), "NaN"),
+        (lambda line: line.replace(b'"value"', b'"value" : 1.0, "value"'), "duplicate key 'value'"),
+        (lambda line: line.replace(b'"value"', b'"val\\u0075e": 1.0, "value"'), "duplicate key 'value'"),
+        (lambda line: line.replace(b'"value"', b'"value"\t: 1.0, "value"'), "duplicate key 'value'"),
+        (lambda line: line.replace(b'"size_bytes"', b'"size_bytes": 1, "size_bytes"'), "duplicate key"),
+        (lambda line: line[:40] + b"\n", "Invalid JSON"),
+        (lambda line: line.replace(b"n1", b"n\xff"), "Invalid JSON"),
+        (lambda line: line.rstrip(b"\n") + b" {}\n", "Invalid JSON"),
+        (lambda line: b'{"schema":' + b"[" * 5000 + b"\n", "JSON"),
+        (lambda line: b'"' + b"x" * LONGEST_LINE + b'"\n', "line is longer than"),
+        (set_field(run="another-run"), "belongs to run 'another-run'"),
+        (set_field(raw="/etc/passwd"), "leaves the run folder"),
+        (set_field(raw="raw"), "leaves the run folder"),
+        (set_field(raw="raw/../plan.json"), "leaves the run folder"),
+        (set_field(raw="../raw/x"), "leaves the run folder"),
+        (set_field(raw="raw/a\x00b"), "leaves the run folder"),
+    ],
+)
+def test_bad_line_is_refused_with_its_number(run, change, words):
+    """Catches a line that is skipped, guessed at, or refused without saying where."""
+    edit(run, 3, change)
+    with pytest.raises(BadInput) as refused:
+        judge_folder(run)
+    message = str(refused.value)
+    assert f"{run / 'results.jsonl'}:3: " in message and " -- " in message
+    assert words in message
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize("keep", [1, 20, 150, -1])
+def test_run_cut_off_in_its_last_line(run, keep):
+    """Catches a run of a killed process that is lost, or whose last line is taken as complete."""
+    content = (run / "results.jsonl").read_bytes()
+    last = content.rindex(b"\n", 0, -1) + 1
+    cut = content[: last + keep] if keep > 0 else content[:-2]
+    (run / "results.jsonl").write_bytes(cut)
+    verdict = judge_folder(run)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.problems == ("results.jsonl breaks off inside line 24: its writer was killed",)
+    assert verdict.coverage.measured == 23
+
+
+def test_zeros_after_a_power_cut(run):
+    """Catches the tail of NUL bytes that a file system leaves after a crash."""
+    with (run / "results.jsonl").open("ab") as file:
+        file.write(b"\0" * 300)
+    assert judge_folder(run).outcome is Outcome.INCONCLUSIVE
+
+
+def test_run_killed_before_its_first_result(run):
+    """Catches a run without results that passes or is refused."""
+    (run / "results.jsonl").unlink()
+    assert judge_folder(run).outcome is Outcome.NOT_RUN
+
+
+def test_broken_line_before_the_last_is_no_truncation(run):
+    """Catches garbage in the middle that is taken for the end."""
+    edit(run, 5, lambda line: line[:-30])
+    with pytest.raises(BadInput, match=r"results\.jsonl:5: "):
+        judge_folder(run)
+
+
+@pytest.mark.parametrize("name", ["plan.json", "results.jsonl", "counters.jsonl"])
+def test_symbolic_links_are_refused(run, name):
+    """Catches a bundle that reads a file of this machine."""
+    target = run.parent / "outside"
+    if (run / name).exists():
+        (run / name).rename(target)
+    (run / name).symlink_to(target)
+    with pytest.raises(BadInput, match=rf"{name}: cannot be read"):
+        judge_folder(run)
+
+
+@pytest.mark.parametrize("place", ["raw", "raw/sub", "raw/sub/x.txt"])
+def test_raw_behind_a_symbolic_link_is_refused(run, place):
+    """Catches evidence that lies outside the bundle, whichever part of the path is the link."""
+    outside = run.parent / "outside"
+    (outside / "sub").mkdir(parents=True)
+    (outside / "sub" / "x.txt").write_text("forged")
+    link = run / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside / place.removeprefix("raw").lstrip("/"))
+    edit(run, 2, set_field(raw="raw/sub/x.txt"))
+    with pytest.raises(BadInput, match=r"results\.jsonl:2: .*symbolic link"):
+        judge_folder(run)
+
+
+def test_raw_that_is_no_plain_file_is_no_evidence(run):
+    """Catches a folder named as raw output that counts as evidence."""
+    (run / "raw" / "x").mkdir(parents=True)
+    edit(run, 2, set_field(raw="raw/x"))
+    assert judge_folder(run).outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.timeout(20)
+def test_pipe_does_not_hang(run):
+    """Catches a reader that waits for ever on a named pipe."""
+    (run / "results.jsonl").unlink()
+    os.mkfifo(run / "results.jsonl")
+    with pytest.raises(BadInput, match="is not a plain file"):
+        judge_folder(run)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "JSON"),
+        (b'{"schema": 1', "JSON|delimiter"),
+        (b'{"schema": 1, "schema": 1}', "duplicate key 'schema'"),
+        (b"[" * 100_000, "nested too deeply|Invalid JSON|Expecting"),
+        (b"\xff\xfe", "decode|JSON|utf"),
+        (b"{}", "Field required"),
+    ],
+)
+def test_bad_plan_is_refused(run, content, words):
+    """Catches a plan that is half-understood."""
+    (run / "plan.json").write_bytes(content)
+    with pytest.raises(BadInput, match=words) as refused:
+        judge_folder(run)
+    assert str(refused.value).startswith(f"{run / 'plan.json'}: ")
+
+
+def test_folder_that_is_none(tmp_path):
+    """Catches a traceback for a wrong argument."""
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(BadInput):
+            Run(path)
+
+
+def test_plan_with_a_cell_planned_twice(run):
+    """Catches double planning, which would count one measurement as two."""
+    plan = json.loads((run / "plan.json").read_text())
+    plan["items"].append(plan["items"][0])
+    (run / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(BadInput, match="cell planned twice"):
+        judge_folder(run)
+
+
+def test_write_aside_leaves_old_or_new(tmp_path):
+    """Catches a half-written file: a reader beside the writer sees whole contents only."""
+    path = tmp_path / "verdict.json"
+    old, new = b"a" * 100_000, b"b" * 100_000
+    path.write_bytes(old)
+    seen = set()
+    done = threading.Event()
+
+    def look():
+        while not done.is_set():
+            seen.add(path.read_bytes())
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for content in (new, old) * 20:
+        write_aside(path, content)
+    done.set()
+    reader.join()
+    assert seen <= {old, new}
+    assert [p.name for p in tmp_path.iterdir()] == ["verdict.json"]
+
+
+def test_write_aside_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    """Catches a temporary file that a full disk leaves behind."""
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_aside(tmp_path / "verdict.json", b"x")
+    assert not any(tmp_path.iterdir())
+
+
+def test_garbage_collector_is_switched_on_again():
+    """Catches a library that leaves the process without its collector after an error."""
+    import gc
+
+    with pytest.raises(KeyError), no_cycle_search():
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_read_record_checks_the_schema(tmp_path):
+    """Catches an inventory of another release."""
+    from shakedown.core.records import Inventory
+
+    path = tmp_path / "inventory.json"
+    path.write_text('{"run": "r", "taken": "now"}')
+    with pytest.raises(BadInput, match="schema: missing"):
+        read_record(path, Inventory)

@@ -1,0 +1,133 @@
+"""Statistics: published worked numbers, and the false-alarm rate that the outlier rule claims."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from scipy import stats
+
+from shakedown.core.statistics import (
+    benjamini_hochberg,
+    median,
+    median_interval,
+    repeats_for_power,
+    resolution,
+    robust_z,
+    smallest_p,
+    worse_outliers,
+)
+
+
+@pytest.mark.parametrize(
+    ("cv", "effect", "repeats"), [(0.002, 0.01, 3), (0.005, 0.01, 15), (0.01, 0.02, 15), (0.02, 0.05, 10)]
+)
+def test_repeats_for_power(cv, effect, repeats):
+    """Catches a changed alpha, power or number of groups: 95 % power at alpha 1e-4."""
+    assert repeats_for_power(cv, effect) == repeats
+
+
+def test_three_against_three_is_never_significant():
+    """Catches a test that claims significance from three samples against three."""
+    assert smallest_p(3, 3) == pytest.approx(0.1)
+    exact = stats.mannwhitneyu([1, 2, 3], [7, 8, 9], method="exact").pvalue
+    assert smallest_p(3, 3) == pytest.approx(exact)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 7, 8, 9, 12, 15, 20, 25])
+def test_median_interval_covers_what_it_says(n):
+    """Catches an interval one order statistic too narrow: compared with the binomial distribution."""
+    values = list(range(1, n + 1))
+    low, high, coverage = median_interval(values)
+    assert coverage == pytest.approx(1 - 2 * stats.binom.cdf(low - 1, n, 0.5), abs=1e-12)
+    if n < 6:
+        assert (low, high) == (1, n) and coverage < 0.95
+    else:
+        assert coverage >= 0.95
+        narrower = 1 - 2 * stats.binom.cdf(low, n, 0.5)
+        assert narrower < 0.95
+
+
+def test_median_interval_needs_six():
+    """Catches a claim of 95 % from fewer than six samples."""
+    assert median_interval([1, 2, 3, 4, 5])[2] == pytest.approx(0.9375)
+    assert median_interval([1, 2, 3, 4, 5, 6])[2] == pytest.approx(0.96875)
+
+
+def test_median_refuses_nothing():
+    """Catches a median of no values that is 0."""
+    with pytest.raises(ValueError, match="no values"):
+        median([])
+
+
+@pytest.mark.parametrize(
+    ("values", "step"), [([97.5, 97.52], 0.01), ([391.0, 12.0], 1.0), ([1e-9], 1e-18), ([0.125], 0.001)]
+)
+def test_resolution(values, step):
+    """Catches a resolution of 0, which makes a quiet class accuse everybody."""
+    assert resolution(values) == pytest.approx(step)
+
+
+def test_robust_z_matches_scipy():
+    """Catches a wrong MAD scale."""
+    values = [390.1, 390.3, 389.9, 391.0, 388.7, 390.2, 200.0]
+    spread = stats.median_abs_deviation(values, scale="normal")
+    expected = [(v - median(values)) / spread for v in values]
+    assert robust_z(values, 0.0) == pytest.approx(expected, rel=1e-4)
+
+
+def test_benjamini_hochberg_matches_scipy():
+    """Catches a step-down instead of a step-up."""
+    generator = random.Random(7)
+    for _ in range(50):
+        p = [generator.random() ** 3 for _ in range(generator.randint(1, 40))]
+        adjusted = stats.false_discovery_control(p)
+        assert benjamini_hochberg(p, 0.05) == [a <= 0.05 for a in adjusted]
+
+
+def test_odd_member_is_found():
+    """Catches an outlier rule that finds nothing."""
+    values = [390.0 + 0.1 * (i % 7) for i in range(32)]
+    values[9] = 381.0
+    odd = worse_outliers(values, higher=True, min_effect=0.01)
+    assert [i for i, is_odd in enumerate(odd) if is_odd] == [9]
+
+
+def test_improvement_is_no_outlier():
+    """Catches a two-sided rule: a faster node is not a fault."""
+    values = [390.0 + 0.1 * (i % 7) for i in range(32)]
+    values[9] = 399.0
+    assert not any(worse_outliers(values, higher=True, min_effect=0.01))
+    assert worse_outliers(values, higher=False, min_effect=0.01)[9]
+
+
+def test_quiet_class_below_the_minimum_effect():
+    """Catches blame for a difference that nobody would notice: identical values but one, by 0.3 %."""
+    values = [390.00] * 31 + [388.83]
+    assert not any(worse_outliers(values, higher=True, min_effect=0.01))
+
+
+@pytest.mark.parametrize("n", [1, 3, 5])
+def test_class_too_small(n):
+    """Catches an accusation within a class in which nothing can be significant."""
+    assert not any(worse_outliers([390.0] * (n - 1) + [200.0], higher=True, min_effect=0.01))
+
+
+def test_median_of_zero_accuses_nobody():
+    """Catches a division by zero for counters."""
+    assert not any(worse_outliers([0.0] * 20 + [5.0], higher=False, min_effect=0.01))
+
+
+@pytest.mark.parametrize("n", [6, 8, 16, 64, 256])
+def test_false_alarms(n):
+    """Catches tails that are too light for few values: the normal tail accuses somebody in 8 % of classes.
+
+    Healthy normal classes with a minimum effect that is no help, at q = 0.01; the claim is about 1 %.
+    """
+    generator = random.Random(n)
+    classes = 1500 if n < 100 else 300
+    alarms = sum(
+        any(worse_outliers([generator.gauss(100, 1) for _ in range(n)], higher=True, min_effect=1e-9))
+        for _ in range(classes)
+    )
+    assert alarms / classes <= 0.02
