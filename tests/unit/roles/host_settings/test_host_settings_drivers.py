@@ -1,0 +1,324 @@
+"""The three drivers on recorded hosts: exact changes, a second run without any, and the way back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from host_settings.dcb import map_from, map_text
+from host_settings.desired import BadDesired
+
+BNXT = {"rdma_device": "bnxt_re0"}
+RXE = {"netdev": "fab0", "rdma_device": "rxe0", "ipv4": "10.10.0.1/24", "link_speed_gbps": 1}
+ALL_64 = " ".join(f"{d}:{ {26: 3, 48: 6}.get(d, 0) }" for d in range(64))
+MLX5_ETS = (
+    "dcb ets set dev eth2 tc-tsa 0:ets 1:ets 2:ets 3:ets 4:ets 5:ets 6:strict 7:ets "
+    "tc-bw 0:50 1:0 2:0 3:50 4:0 5:0 6:0 7:0 prio-tc 0:0 1:0 2:0 3:3 4:0 5:0 6:6 7:0"
+)
+BNXT_ETS = (
+    "dcb ets set dev eth2 tc-tsa 0:ets 1:ets 2:strict 3:strict 4:strict 5:strict 6:strict 7:strict "
+    "tc-bw 0:50 1:50 2:0 3:0 4:0 5:0 6:0 7:0 prio-tc 0:0 1:0 2:0 3:1 4:0 5:0 6:{cnp} 7:0"
+)
+CONFIGFS = "/sys/kernel/config/rdma_cm"
+
+
+def wrong(report):
+    """What differs, by key: found and wanted."""
+    return {s["key"]: (s["found"], s["wanted"]) for s in report["settings"] if not s["ok"]}
+
+
+def test_mlx5_inbox_changes_in_this_order(host):
+    """Catches a changed order: trust before ETS before PFC, everything before what reads it."""
+    nic = host("connectx7_inbox")
+    report = nic("apply")
+    assert report["ok"], wrong(report)
+    assert nic.done == [
+        "ip link set dev eth2 mtu 9000",
+        "ethtool -A eth2 rx off tx off",
+        "ethtool -G eth2 rx 8192",
+        "ethtool -G eth2 tx 8192",
+        f"dcb app add dev eth2 dscp-prio {ALL_64}",
+        MLX5_ETS,
+        "dcb pfc set dev eth2 delay 40",
+        "dcb pfc set dev eth2 prio-pfc all:off 3:on",
+    ]
+    debug = "/sys/kernel/debug/mlx5/0000:17:00.0/cc_params"
+    assert nic.system.written == [
+        "/proc/sys/net/ipv4/conf/eth2/arp_ignore=2",
+        "/proc/sys/net/ipv4/conf/eth2/arp_announce=1",
+        f"{debug}/np_cnp_prio_mode=0",
+        f"{debug}/np_cnp_prio=6",
+        f"{CONFIGFS}/mlx5_0/ports/1/default_roce_mode=RoCE v2",
+        f"{CONFIGFS}/mlx5_0/ports/1/default_roce_tos=106",
+    ]
+    assert nic.fake.state["trust"] == "dscp"
+
+
+@pytest.mark.parametrize(
+    ("nic", "changes"),
+    [
+        ("connectx7_inbox", {}),
+        ("connectx6_vendor", {"link_speed_gbps": 200}),
+        ("bcm57608_inbox", BNXT),
+        ("bcm57508_vendor", {**BNXT, "link_speed_gbps": 200}),
+        ("virtio_rxe", RXE),
+    ],
+)
+class TestEveryNic:
+    """What must hold whatever the driver."""
+
+    def test_second_run_changes_nothing_and_no_link_flaps(self, host, nic, changes):
+        """Catches a value whose read-back differs from what was written: it would be set again for ever."""
+        machine = host(nic, **changes)
+        assert machine("apply")["ok"]
+        calls, toggles = len(machine.done), machine.fake.state.get("link_toggles", 0)
+        again = machine("apply")
+        assert again["changes"] == []
+        assert len(machine.done) == calls
+        assert machine.fake.state.get("link_toggles", 0) == toggles
+        assert not wrong(machine("check"))
+
+    def test_check_says_what_apply_then_does(self, host, nic, changes):
+        """Catches a check mode that promises other changes than those that follow."""
+        machine = host(nic, **changes)
+        promised = machine("check")["changes"]
+        assert machine.done == []
+        assert promised == machine("apply")["changes"]
+        assert promised
+
+    def test_rollback_restores_what_was_there(self, host, nic, changes):
+        """Catches a value that is changed without a record, or that comes back as something else."""
+        machine = host(nic, **changes)
+        first = {s["key"]: s["found"] for s in machine("check")["settings"] if s["settable"]}
+        machine("apply")
+        # Drift between two runs must not become "what was there before".
+        machine.fake.write(f"/sys/class/net/{machine.desired['netdev']}/mtu", "4200")
+        machine("apply")
+        report = machine("rollback")
+        assert report["ok"], report["error"]
+        last = {s["key"]: s["found"] for s in report["settings"] if s["settable"]}
+        assert last.pop("dcbx.mode", None) in (None, "host ieee")
+        first.pop("dcbx.mode", None)
+        assert last == first
+
+    def test_one_planted_fault_is_named_with_found_and_wanted(self, host, nic, changes):
+        """Catches a read-back that looks at what was asked for and not at the machine."""
+        machine = host(nic, **changes)
+        machine("apply")
+        device = machine.desired["rdma_device"]
+        machine.fake.write(f"{CONFIGFS}/{device}/ports/1/default_roce_tos", "0")
+        assert wrong(machine("check")) == {"rdma_cm.default_roce_tos": (0, 106)}
+
+
+def test_mlx5_vendor_changes_only_what_differs(host):
+    """Catches a needless PFC or ETS write; PFC toggles the link, and the map must lose 24 to 31 from 3."""
+    nic = host("connectx6_vendor", link_speed_gbps=200)
+    assert nic("apply")["ok"]
+    assert nic.fake.state.get("link_toggles", 0) == 0
+    [app] = [c for c in nic.done if c.startswith("dcb")]
+    assert app.startswith("dcb app add dev eth2 dscp-prio ")
+    entries = dict(e.split(":") for e in app.split()[6:])
+    assert "26" not in entries  # already there
+    assert entries["24"] == entries["31"] == entries["63"] == "0"
+    assert "/sys/class/net/eth2/ecn/roce_np/cnp_dscp=48" in nic.system.written
+    assert "/sys/class/net/eth2/ecn/roce_np/enable/3=1" in nic.system.written
+    assert not [w for w in nic.system.written if "roce_rp" in w]
+
+
+def test_bnxt_inbox_ets_before_pfc_before_app(host):
+    """Catches PFC before ETS, which the driver refuses, and a CNP class left on the firmware's priority."""
+    nic = host("bcm57608_inbox", **BNXT)
+    report = nic("apply")
+    assert report["ok"], wrong(report)
+    assert [c for c in nic.done if c.startswith("dcb")] == [
+        BNXT_ETS.format(cnp=2),
+        "dcb pfc set dev eth2 prio-pfc all:off 3:on",
+        "dcb app add dev eth2 dgram-port-prio 4791:3",
+        "dcb app add dev eth2 dscp-prio 26:3 48:6",
+    ]
+    debug = "/sys/kernel/debug/bnxt_re/0000:17:00.0/cc_config"
+    assert [w for w in nic.system.written if debug in w] == [
+        f"{debug}/enable_cc=1",
+        f"{debug}/tos_ecn=1",
+        f"{debug}/alt_vlan_pcp=6",
+    ]
+
+
+def test_bnxt_vendor_deletes_before_it_adds(host):
+    """Catches add-then-delete, after which the hardware has no entry for DSCP 26 although dcb shows one."""
+    nic = host("bcm57508_vendor", **BNXT, link_speed_gbps=200)
+    assert nic("apply")["ok"]
+    assert [c for c in nic.done if "app" in c and "dscp" in c] == [
+        "dcb app del dev eth2 dscp-prio 24:3 26:5",
+        "dcb app add dev eth2 dscp-prio 26:3",
+    ]
+    assert nic.fake.state["hardware"] == {"4791": 3, "26": 3}
+    assert BNXT_ETS.format(cnp=0) in nic.done
+
+
+def test_bnxt_vendor_applies_once_and_after_all_attributes(host):
+    """Catches attributes that are staged and never applied."""
+    nic = host("bcm57508_vendor", **BNXT, link_speed_gbps=200)
+    nic("apply")
+    folder = "/sys/kernel/config/bnxt_re/bnxt_re0/ports/1/cc"
+    assert [w for w in nic.system.written if folder in w] == [
+        f"{folder}/ecn_marking=1",
+        f"{folder}/disable_prio_vlan_tx=1",
+        f"{folder}/roce_prio=3",
+        f"{folder}/cnp_prio=6",
+        f"{folder}/apply=1",
+    ]
+
+
+def test_firmware_that_owns_dcbx_is_one_sentence(host):
+    """Catches a bare EINVAL, and changes that go on after it."""
+    nic = host("bcm57608_inbox", **BNXT)
+    nic.fake.state["firmware_lldp"] = True
+    nic.fake.state["dcb"]["dcbx"] = ["lld_managed", "ieee"]
+    report = nic("apply")
+    assert not report["ok"]
+    assert report["error"] == (
+        "dcbx.mode: dcb dcbx set dev eth2 host ieee: Attribute write: Invalid argument -- the host must own "
+        "DCBX (dcb dcbx show) on a physical function, with the firmware's LLDP agent off in NVM"
+    )
+    assert not [c for c in nic.done if "ets" in c or "pfc" in c or "app" in c]
+
+
+def test_firmware_parameter_is_compared_and_never_set(host):
+    """Catches a firmware that ignores CNPs on the RoCE priority, and a write that would need a reset."""
+    nic = host("connectx7_inbox")
+    nic("apply")
+    nic.fake.state["firmware"]["ROCE_CC_PRIO_MASK_P1"] = 0
+    assert wrong(nic("check")) == {"firmware.ROCE_CC_PRIO_MASK_P1": (0, 255)}
+    assert nic("apply")["changes"] == []
+    del nic.fake.state["firmware"]
+    assert "firmware" in {entry["key"] for entry in nic("check")["not_applicable"]}
+
+
+def test_missing_congestion_control_is_a_failure(host):
+    """Catches a green read-back of a NIC whose CNP class nobody can see."""
+    nic = host("connectx7_inbox")
+    for name in ("np_cnp_dscp", "np_cnp_prio_mode", "np_cnp_prio"):
+        (nic.fake.root / f"sys/kernel/debug/mlx5/0000:17:00.0/cc_params/{name}").unlink()
+    nic("apply")
+    assert wrong(nic("check")) == {
+        "cnp.dscp": (None, 48),
+        "cnp.priority_mode": (None, 0),
+        "cnp.priority": (None, 6),
+    }
+
+
+@pytest.mark.parametrize(
+    ("plant", "key", "found"),
+    [
+        (lambda f: f.write("/sys/class/net/eth2/speed", "100000"), "link.speed_gbps", 100.0),
+        (lambda f: f.write("/sys/class/net/eth2/operstate", "down"), "link.state", "down"),
+        (lambda f: f.write("/sys/class/net/eth2/mtu", "1500"), "mtu.host_bytes", 1500),
+        (lambda f: f.state.update(active_mtu=1024), "mtu.rdma_bytes", 1024),
+        (lambda f: f.state.update(ipv4="10.20.4.7/24"), "ipv4", ["10.20.4.7/24"]),
+        (lambda f: f.state["dcb"]["pfc"].update(priorities=[3, 4]), "pfc.priorities", [3, 4]),
+        (lambda f: f.state["dcb"]["pfc"].update(priorities=[]), "pfc.priorities", []),
+        (lambda f: f.state["dcb"]["app"]["dscp_prio"].update({"26": 0}), "dscp.map", "0-47:0 48:6 49-63:0"),
+        (lambda f: f.state["pause"].update(rx="on"), "pause.global", {"rx": "on", "tx": "off"}),
+        (lambda f: f.state["rings"]["now"].update(rx=1024), "rings.rx", 1024),
+        (lambda f: f.state["dcb"].update(dcbx=["ieee"]), "dcbx.mode", "ieee"),
+        (lambda f: f.state.update(rdma={"mlx5_7": "eth2"}), "rdma.device", "mlx5_7"),
+        (
+            lambda f: f.write("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/2", "IB/RoCE v1"),
+            "gid.type",
+            "IB/RoCE v1",
+        ),
+        (lambda f: f.write("/proc/sys/net/ipv4/conf/eth2/arp_ignore", "0"), "arp.arp_ignore", 0),
+        (lambda f: f.write("/sys/kernel/debug/mlx5/0000:17:00.0/cc_params/np_cnp_dscp", "4"), "cnp.dscp", 4),
+    ],
+)
+def test_planted_misconfiguration_is_found(host, plant, key, found):
+    """Each entry is a fault on one host; the read-back must name that setting with the value found."""
+    nic = host("connectx7_inbox")
+    nic("apply")
+    plant(nic.fake)
+    assert wrong(nic("check"))[key][0] == found
+
+
+def test_rxe_makes_the_device_before_it_sets_the_tos(host):
+    """Catches a ToS written to a device that is not there yet."""
+    nic = host("virtio_rxe", **RXE)
+    report = nic("apply")
+    assert report["ok"]
+    assert nic.done[0] == "rdma link add rxe0 type rxe netdev fab0"
+    assert nic.system.written[-1] == f"{CONFIGFS}/rxe0/ports/1/default_roce_tos=106"
+    reasons = {entry["key"]: entry["reason"] for entry in report["not_applicable"]}
+    assert reasons.keys() == {"pause.global", "dcb", "dcqcn", "link.speed_gbps"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"netdev": "eth9"}, "there is no NIC 'eth9'; this host has eth2"),
+        ({"netdev": "../eth2"}, "is no name of a NIC"),
+        ({"ipv4": "10.20.3.7"}, "use an IPv4 address with its prefix length"),
+        ({"mtu_bytes": {"host": 4096, "rdma": 4096}}, "use at least 4192"),
+        ({"rdma_device": "mlx5_0; reboot"}, "rdma_device is 'mlx5_0; reboot'"),
+        ({"roce": {}}, "roce.cnp is not a mapping"),
+        ({"schema": 2}, "run the playbook that configures hosts again"),
+        ({"link_speed_gbps": "fast"}, "link_speed_gbps is 'fast'"),
+    ],
+)
+def test_bad_desired_state_is_refused_before_any_change(host, change, words):
+    """Each entry is a file that must be refused with the key and the fix, and nothing touched."""
+    nic = host("connectx7_inbox", **change)
+    with pytest.raises(BadDesired) as refused:
+        if "/" in nic.desired["netdev"]:
+            from host_settings import engine
+
+            engine.load_target(nic.system, nic.desired["netdev"], nic.folder)
+        nic("apply")
+    assert words in str(refused.value)
+    assert nic.done == []
+
+
+def test_the_management_nic_is_never_touched(host):
+    """Catches a fabric_nics entry that is the way to the host."""
+    nic = host("connectx7_inbox")
+    head = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask"
+    route = f"{head}\neth2\t00000000\t0103140A\t0003\t0\t0\t0\t00000000"
+    nic.fake.write("/proc/net/route", route)
+    with pytest.raises(BadDesired, match="default route"):
+        nic("apply")
+    nic.fake.write("/proc/net/route", route.replace("\t00000000\t0103", "\t0003140A\t0103"))
+    assert nic("apply")["ok"]
+
+
+def test_ssh_session_nic_is_never_touched(host, monkeypatch):
+    """Catches the same where the default route lies elsewhere."""
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 10.20.3.7 22")
+    with pytest.raises(BadDesired, match="carries this SSH session"):
+        host("connectx7_inbox")("apply")
+
+
+def test_unknown_driver_is_refused(host):
+    """Catches a real NIC that would silently get Soft-RoCE."""
+    nic = host("connectx7_inbox")
+    link = nic.fake.root / "sys/devices/pci0000:16/0000:17:00.0/driver"
+    link.unlink()
+    link.symlink_to("../../../bus/pci/drivers/i40e")
+    with pytest.raises(BadDesired, match="'i40e', which has no rules here"):
+        nic("apply")
+
+
+def test_record_of_before_holds_the_first_value_only(host):
+    """Catches a second run that records its own value as what was there before."""
+    nic = host("connectx7_inbox")
+    nic("apply")
+    nic.fake.write("/sys/class/net/eth2/mtu", "4200")
+    nic("apply")
+    record = json.loads((nic.fake.root / "var/lib/shakedown/settings/eth2.before.json").read_text())
+    assert record["values"]["mtu.host_bytes"] == 1500
+    assert record["values"]["dscp.map"] == ""
+
+
+def test_dscp_map_text_is_reversible():
+    """Catches a map that comes back different from the record."""
+    maps = [{}, {26: 3}, {d: d >> 3 for d in range(64)}, {0: 0, 2: 0, 3: 0, 4: 1}]
+    assert [map_from(map_text(m)) for m in maps] == maps
+    assert map_text({d: d >> 3 for d in range(24)}) == "0-7:0 8-15:1 16-23:2"

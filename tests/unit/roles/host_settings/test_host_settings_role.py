@@ -1,0 +1,176 @@
+"""The role itself, driven by Ansible on four recorded hosts at once: one for each kind of NIC and driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fake_host
+import pytest
+import yaml
+from conftest import HERE, ROCE, ROLE
+
+REPOSITORY = ROLE.parents[1]
+# host: (NIC, RDMA device, Gb/s, the pattern that no two hosts share)
+HOSTS = {
+    "a1": ("connectx7_inbox", "mlx5_0", 400),
+    "a2": ("connectx6_vendor", "mlx5_0", 200),
+    "b1": ("bcm57608_inbox", "bnxt_re0", 400),
+    "b2": ("bcm57508_vendor", "bnxt_re0", 200),
+}
+FABRIC: dict[str, Any] = {
+    "system": "recorded",
+    "link_speed_gbps": "{{ speed }}",
+    "mtu_bytes": {"link": 9216, "host": 9000, "rdma": 4096},
+    "ip_version": 4,
+    "roce": {**ROCE, "ecn": {"min_bytes": 1048576, "max_bytes": 2097152, "mark_percent": 5}},
+    "rails": [{"name": "rail0", "subnet": "10.20.3.0/24"}],
+    "switches": {"leaves": ["leaf0"], "spines": [], "uplinks_per_leaf_per_spine": 0},
+}
+PLAY = [{"hosts": "all", "gather_facts": False, "roles": ["roce_host"]}]
+COUNTS = re.compile(r"^(\w+)\s+: ok=\d+\s+changed=(\d+)\s+unreachable=0\s+failed=(\d)", re.M)
+
+
+class Site:
+    """An inventory of recorded hosts and the tools for them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fakes = {}
+        tools = folder / "bin"
+        tools.mkdir()
+        for tool in ("ip", "rdma", "ibv_devinfo", "modprobe", "mlxconfig", "ethtool", "dcb"):
+            (tools / tool).write_text(
+                f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
+                "import fake_host\nsys.exit(fake_host.main())\n"
+            )
+            (tools / tool).chmod(0o755)
+        hosts = {}
+        for number, (host, (nic, device, speed)) in enumerate(HOSTS.items(), start=1):
+            self.fakes[host] = fake_host.make(folder / host, HERE / "nics" / f"{nic}.yaml")
+            fake_host.save(self.fakes[host])
+            hosts[host] = {
+                "speed": speed,
+                "host_settings_root": str(folder / host),
+                "fabric_nics": [
+                    {
+                        "rail": "rail0",
+                        "netdev": "eth2",
+                        "rdma_device": device,
+                        "ipv4": "10.20.3.7/24",
+                        "leaf": "leaf0",
+                        "leaf_port": f"swp{number}",
+                    }
+                ],
+            }
+        common = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "fabric": FABRIC,
+            "host_settings_settle_s": 0,
+        }
+        self.inventory = folder / "hosts.yml"
+        self.variables = {"all": {"hosts": hosts, "vars": common}}
+        self.write()
+        (folder / "play.yml").write_text(yaml.safe_dump(PLAY))
+
+    def write(self) -> None:
+        """Write the inventory as it is now."""
+        self.inventory.write_text(yaml.safe_dump(self.variables))
+
+    def play(self, *options: str) -> tuple[str, dict[str, tuple[int, int]]]:
+        """Run the play: its output, and changed and failed tasks by host."""
+        environment = {
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "HOME": str(self.folder),
+            "ANSIBLE_ROLES_PATH": str(REPOSITORY / "roles"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+            "HOST_SETTINGS_PATH": str(self.folder / "bin"),
+            "LC_ALL": "C.UTF-8",
+        }
+        done = subprocess.run(
+            ["ansible-playbook", "-i", str(self.inventory), str(self.folder / "play.yml"), *options],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        text = done.stdout + done.stderr
+        counts = {host: (int(changed), int(failed)) for host, changed, failed in COUNTS.findall(text)}
+        return text, counts
+
+    def log(self, host: str) -> list[str]:
+        """Changing calls on a host so far."""
+        file = self.folder / host / fake_host.LOG
+        return [" ".join(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def files(self) -> dict[str, str]:
+        """Every file of every host."""
+        trees = [
+            p for host in HOSTS for p in (self.folder / host).rglob("*") if p.is_file() and not p.is_symlink()
+        ]
+        return {str(p): p.read_text() for p in trees if p.name not in (fake_host.STATE, fake_host.LOG)}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """Four recorded hosts."""
+    return Site(tmp_path)
+
+
+def test_role_on_recorded_hosts(site):
+    """Catches a check mode that changes or lies, a read-back that does not name host, setting, value found
+    and wanted, one bad host that stops the others, and a second run that changes anything."""
+    before = site.files()
+    text, counts = site.play("--check", "--diff")
+    assert counts == dict.fromkeys(HOSTS, (1, 0)), text
+    assert site.files() == before
+    assert not any(site.log(host) for host in HOSTS)
+    assert re.search(r"^-rdma_cm.default_roce_tos: 0$", text, re.M), text
+    assert re.search(r"^\+rdma_cm.default_roce_tos: 106$", text, re.M)
+
+    # A link that trained at a quarter of its rate on one host.
+    site.fakes["b1"].write("/sys/class/net/eth2/speed", "100000")
+    text, counts = site.play()
+    assert counts == {"a1": (1, 0), "a2": (1, 0), "b1": (1, 1), "b2": (1, 0)}, text
+    assert "b1: eth2 link.speed_gbps: found 100.0, wanted 400.0" in text
+    assert "dcb pfc set dev eth2 prio-pfc all:off 3:on" in site.log("a1")
+    assert (site.folder / "a1/etc/shakedown/roce.env").read_text().count("=106\n") == 3
+    assert os.access(site.folder / "a1/usr/local/libexec/shakedown/host-settings", os.X_OK)
+
+    site.fakes["b1"].write("/sys/class/net/eth2/speed", "400000")
+    calls = {host: site.log(host) for host in HOSTS}
+    text, counts = site.play()
+    assert counts == dict.fromkeys(HOSTS, (0, 0)), text
+    assert {host: site.log(host) for host in HOSTS} == calls
+
+
+def test_bad_inventory_is_refused_before_the_first_change(site):
+    """Catches an intent or a NIC that is wrong and is noticed only on the way, on every host its own."""
+    nics = {host: data["fabric_nics"][0] for host, data in site.variables["all"]["hosts"].items()}
+    nics["a1"]["netdev"] = "eth9"
+    nics["a2"]["rail"] = "rail7"
+    nics["b1"]["leaf_port"] = nics["b2"]["leaf_port"]
+    site.write()
+    before = site.files()
+    text, counts = site.play()
+    assert {host: failed for host, (_, failed) in counts.items()} == dict.fromkeys(HOSTS, 1), text
+    assert "there is no NIC 'eth9'; this host has eth2" in text
+    assert "a2: fabric_nics: rail rail7 is none of fabric.rails (rail0) -- correct rail" in text
+    assert "b1: fabric_nics: eth2 shares leaf0 port swp4 with another NIC -- correct leaf_port" in text
+    assert site.files() == before
+
+    site.variables["all"]["vars"]["fabric"]["roce"]["cnp"]["dscp"] = [48, 56]
+    site.write()
+    text, counts = site.play()
+    assert {host: failed for host, (_, failed) in counts.items()} == dict.fromkeys(HOSTS, 1), text
+    assert "dscp" in text
+    assert site.files() == before
