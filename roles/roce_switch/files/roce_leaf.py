@@ -335,7 +335,7 @@ def check(intent: dict[str, Any]) -> State:
     found = read(want)
     return {
         "differences": differences(found, want) + boot_differences(intent),
-        "foreign": foreign(found),
+        "refusals": [f"{odd}: not ours to replace, remove it first" for odd in foreign(found)],
         "found": found,
         "wanted": want,
         "not_done": not_done(intent),
@@ -346,8 +346,8 @@ def apply(intent: dict[str, Any]) -> State:
     """Change what differs; on any failure restore every port and raise Failed."""
     report = check(intent)
     before, want = report["found"], report["wanted"]
-    if report["foreign"]:
-        raise Refused("; ".join(report["foreign"]) + ": not ours to replace, remove it first")
+    if report["refusals"]:
+        raise Refused("; ".join(report["refusals"]))
     report["changed"] = bool(report["differences"])
     try:
         for port in want:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,14 @@ def _wrong_class(fabric: Intent, nos: str) -> list[str]:
     for key in ("dscp", "traffic_class", "queue"):
         if roce[key] == cnp[key]:
             reasons.append(f"roce and roce.cnp have the same {key}")
+    if nos != "linux":
+        for name, one in (("roce", roce), ("roce.cnp", cnp)):
+            if not one["priority"] == one["traffic_class"] == one["queue"]:
+                reasons.append(f"{name}: {nos} is rendered with priority, traffic class and queue equal only")
+    if nos == "os9" and any(one["dscp"] >> 3 != one["queue"] for one in (roce, cnp)):
+        reasons.append("os9 takes the queue from the upper three bits of the DSCP; the intent's differ")
+    if nos in ("os9", "os10") and any(ecn[k] % 1024 for k in ("min_bytes", "max_bytes")):
+        reasons.append(f"{nos} takes ECN thresholds in KB; the intent's are no multiples of 1024 bytes")
     if cnp["priority"] in lossless:
         reasons.append(f"the CNP priority {cnp['priority']} must not be lossless")
     if lossless and roce["priority"] not in lossless:
@@ -79,9 +88,26 @@ def _wrong_class(fabric: Intent, nos: str) -> list[str]:
     return reasons
 
 
+def cli_refusals(fabric: Intent, nos: str, ports: list[dict[str, str]], running: str) -> list[str]:
+    """Why a switch, as it is configured, cannot take the intent."""
+    reasons = []
+    if nos == "os9":
+        for entry in ports:
+            section = re.search(rf"(?m)^interface {re.escape(entry['port'])}\n((?:[ !].*\n?)*)", running)
+            if section and re.search(r"(?m)^ flowcontrol (rx|tx) on", section[1]):
+                reasons.append(
+                    f"port {entry['port']}: link-level flow control is on; OS9 has no PFC beside it"
+                )
+    return reasons
+
+
 class FilterModule:
     """What Ansible loads."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by name."""
-        return {"roce_switch_refusals": refusals}
+        return {
+            "roce_switch_refusals": refusals,
+            "roce_switch_lossless": lossless_priorities,
+            "roce_switch_cli_refusals": cli_refusals,
+        }
