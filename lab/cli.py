@@ -65,9 +65,14 @@ class _Progress:
 
 
 @app.command("image")
-def image_command() -> None:
+def image_command(
+    prune: Annotated[bool, typer.Option("--prune", help="Remove images that no lab needs any more.")] = False,
+) -> None:
     """Build the guests' disk image if the cache lacks it, and print where it is."""
-    print(image.ensure_image(_Progress()).folder)
+    progress = _Progress()
+    print(image.ensure_image(progress).folder)
+    for folder in image.prune(cluster.images_in_use()) if prune else []:
+        progress(f"removed {folder}")
 
 
 @app.command()

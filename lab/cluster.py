@@ -14,12 +14,13 @@ import contextlib
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from lab import accelerator, faults, host, planting, processes, qemu, remote, snapshots, state
 from lab.errors import LabError
 from lab.image import Image, Progress, ensure_image
 from lab.machines import Machines, exclusive, silent
-from lab.paths import LabPaths, default_name, lab_paths
+from lab.paths import LabPaths, default_name, lab_paths, runtime_root
 from lab.topology import DEFAULT_NODES, Machine, Topology
 
 # An overlay holds the guest's writes and every snapshot its memory.
@@ -259,6 +260,12 @@ def status(name: str | None = None) -> LabStatus:
     )
 
 
+def images_in_use() -> set[Path]:
+    """Image folders that the labs of this user run from."""
+    found = (state.load(path) for path in runtime_root().glob("*/state.json"))
+    return {Path(current.image) for current in found if current is not None}
+
+
 def stop(name: str | None = None, progress: Progress = silent) -> bool:
     """End every process of a lab and remove its disks; false when there was none."""
     paths = lab_paths(name or default_name())
@@ -286,4 +293,4 @@ def _stop(paths: LabPaths, current: state.State) -> None:
     paths.state.unlink(missing_ok=True)
 
 
-__all__ = ["Lab", "LabError", "LabStatus", "MachineStatus", "status", "stop"]
+__all__ = ["Lab", "LabError", "LabStatus", "MachineStatus", "images_in_use", "status", "stop"]

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -309,10 +309,12 @@ def _remove_tree(folder: Path) -> None:
         )
 
 
-def about(image: Image) -> dict[str, object]:
-    """What image.json says: kernel, packages, build time."""
-    loaded: dict[str, object] = json.loads((image.folder / "image.json").read_text())
-    return loaded
-
-
-__all__ = ["Image", "Progress", "Recipe", "about", "ensure_image", "read_recipe"]
+def prune(in_use: Collection[Path]) -> list[Path]:
+    """Remove images that neither the present recipe nor a lab in ``in_use`` needs; returns what is gone."""
+    store = cache_root() / "images"
+    wanted = {store / read_recipe().digest(), *in_use}
+    gone = [folder for folder in sorted(store.glob("[0-9a-f]*")) if folder.is_dir() and folder not in wanted]
+    for folder in gone:
+        _remove_tree(folder)
+        (store / f".lock-{folder.name}").unlink(missing_ok=True)
+    return gone

@@ -159,3 +159,17 @@ def test_all_missing_programs_are_named_at_once_with_their_packages(monkeypatch:
     with pytest.raises(LabError, match="apt-get install mmdebstrap qemu-system-x86") as caught:
         host.require(["qemu-system-x86_64", "mmdebstrap"])
     assert caught.value.exit_status == 2
+
+
+def test_prune_keeps_the_present_image_and_those_of_running_labs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Catches a running lab whose disk is removed under it, and a cache that grows by 1 GB per change."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    store = tmp_path / "shakedown" / "images"
+    present, used, old = (store / name for name in (read_recipe().digest(), "0" * 16, "1" * 16))
+    for folder in (present, used, old):
+        folder.mkdir(parents=True)
+        (folder / "base.raw").write_bytes(b"x")
+    assert image.prune({used}) == [old]
+    assert sorted(p.name for p in store.iterdir()) == sorted([present.name, used.name])
