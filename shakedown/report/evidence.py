@@ -19,8 +19,8 @@ class ReferenceRow:
     """A threshold and who set it."""
 
     id: str
+    value_number: float
     value: str
-    gate: str
     rule: str
     unit: str
     better: Better
@@ -67,8 +67,8 @@ def reference_rows(source: Source) -> tuple[ReferenceRow, ...]:
         rows.append(
             ReferenceRow(
                 id=reference.id,
+                value_number=reference.value,
                 value=text.number(reference.value),
-                gate=text.number(reference.gate),
                 rule=how,
                 unit=reference.unit,
                 better=reference.better,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
@@ -12,8 +13,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from shakedown.core.records import Outcome
-from shakedown.report import charts, heatmap, text
+from shakedown.report import heatmap, text
 from shakedown.report.raw import Excerpt
+from shakedown.report.sweeps import Chart
 from shakedown.report.view import ReportView
 
 # `reports/templates` of a checkout; a link here, real files in a wheel. See docs/decisions/charts.md.
@@ -23,6 +25,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 def _shown(value: object) -> object:
     # Jinja calls this on the result of every expression, before escaping: no name can skip it.
     return text.inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _breakable(name: str) -> Markup:
+    """Escape a name and let it break after its dots and underscores, so that no column needs its length."""
+    return Markup("<wbr>").join(re.split(r"(?<=[._])", text.inert(name)))
 
 
 def environment() -> Environment:
@@ -35,7 +42,12 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters |= {"number": text.number, "duration": text.duration, "percent": text.percent}
+    env.filters |= {
+        "number": text.number,
+        "duration": text.duration,
+        "percent": text.percent,
+        "breakable": _breakable,
+    }
     env.globals |= {"counted": text.counted, "outcomes": tuple(Outcome)}
     return env
 
@@ -48,6 +60,13 @@ def _policy(script: str) -> str:
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def _draw(chart: Chart) -> Markup:
+    # Matplotlib takes half a second to import, and many runs have no curve.
+    from shakedown.report import charts
+
+    return charts.draw(chart)
 
 
 def render(view: ReportView, excerpts: Mapping[str, Excerpt], raw_base: str = "") -> str:
@@ -70,7 +89,7 @@ def render(view: ReportView, excerpts: Mapping[str, Excerpt], raw_base: str = ""
         view=view,
         excerpts=excerpts,
         raw_link=raw_link,
-        chart=charts.draw,
+        chart=_draw,
         heat=heatmap.lay_out,
         legend=heatmap.legend(),
         style=Markup(style),  # noqa: S704  (our own file)

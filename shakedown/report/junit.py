@@ -67,7 +67,7 @@ def render(view: ReportView) -> str:
     judged = Outcome.INCONCLUSIVE if view.outcome is Outcome.NOT_RUN else view.outcome
     properties = _case(suite, "verdict", judged, view.outcome.value, f"{view.outcome.value}: {view.reason}")
     _property(properties, "coverage", f"{view.coverage.measured}/{view.coverage.planned}")
-    _property(properties, "evidence_sha256", view.checksum or "")
+    _property(properties, "evidence_sha256", view.checksum.sha256 if view.checksum else "")
     for stage in view.stages:
         suite = ET.SubElement(root, "testsuite", name=stage.stage.value)
         if not view.every_cell:

@@ -152,38 +152,31 @@ def size_sweeps(source: Source) -> tuple[tuple[Chart, ...], int]:
 
 
 def loss_charts(source: Source) -> tuple[Chart, ...]:
-    """Return the training loss over steps, thinned to what a page can show; last step always kept."""
+    """Return the training loss over steps, thinned to what a page can show; the last step is always kept."""
     charts = []
-    for number, series in enumerate(source.losses[:MOST_CURVES], 1):
-        step = max(1, -(-len(series.x) // MOST_POINTS))
-        picked = sorted({*range(0, len(series.x), step), len(series.x) - 1})
-        if not series.x:
-            continue
+    for number, series in enumerate(source.losses, 1):
+        last = len(series.x) - 1
+        drawn = sorted({*range(0, last + 1, max(1, -(-last // MOST_POINTS))), last})
+        printed = sorted({*range(0, last + 1, max(1, last // 20)), last})
+        curve = Curve(
+            "loss", "measured", tuple(series.x[i] for i in drawn), tuple(series.y[i] for i in drawn)
+        )
+        absent = sum(1 for y in series.y if math.isnan(y))
+        first_step, last_step = text.number(series.x[0]), text.number(series.x[last])
         charts.append(
             Chart(
                 id=f"loss-{number}",
                 title=series.label,
                 x_label="step",
                 y_label="training loss",
-                curves=(
-                    Curve(
-                        "loss",
-                        "measured",
-                        tuple(series.x[i] for i in picked),
-                        tuple(series.y[i] for i in picked),
-                    ),
-                ),
+                curves=(curve,),
                 sizes=False,
                 better=Better.LOWER,
-                caption=f"from {text.number(series.y[0])} at step {text.number(series.x[0])} "
-                f"to {text.number(series.y[-1])} at step {text.number(series.x[-1])}",
+                caption=f"{text.number(series.y[0])} at step {first_step}, "
+                f"{text.number(series.y[last])} at step {last_step}"
+                + (f"; {text.counted(absent, 'step')} without a finite loss" if absent else ""),
                 header=("step", "loss"),
-                rows=tuple(
-                    (text.number(series.x[i]), text.number(series.y[i]))
-                    for i in sorted(
-                        {*range(0, len(series.x), max(1, len(series.x) // 20)), len(series.x) - 1}
-                    )
-                ),
+                rows=tuple((text.number(series.x[i]), text.number(series.y[i])) for i in printed),
             )
         )
     return tuple(charts)

@@ -28,9 +28,9 @@ def inert(text: str) -> str:
 
 def number(value: float | None) -> str:
     """Return a number at the four significant digits that a measurement supports; an en dash for none."""
-    if value is None:
+    if value is None or math.isnan(value):
         return "–"
-    if not math.isfinite(value):
+    if math.isinf(value):
         return str(value)
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"

@@ -41,6 +41,14 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Checksum:
+    """What the signature block prints: `sha256sum FILES | sha256sum`."""
+
+    sha256: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ReportView:
     """What every renderer draws."""
 
@@ -81,7 +89,7 @@ class ReportView:
     inventory_left_out: int
     inventory_taken: str
     timing: Timing | None
-    checksum: str | None
+    checksum: Checksum | None
 
     @property
     def raw_paths(self) -> tuple[str, ...]:
@@ -139,7 +147,7 @@ def timing(measurements: Iterable[Measurement]) -> Timing | None:
     )
 
 
-def build(source: Source, checksum: str | None = None) -> ReportView:
+def build(source: Source, checksum: Checksum | None = None) -> ReportView:
     """Return the view of a judged run. Pure: the same records give the same view."""
     verdict, plan = source.verdict, source.plan
     groups = tables.group_rows(source)

@@ -12,7 +12,7 @@ from shakedown.bundle import SUMS
 from shakedown.core.records import Outcome
 from shakedown.core.verdict import judge_cells, summarise
 from shakedown.errors import BadInput
-from shakedown.report import html, junit, markdown, prometheus, raw, view
+from shakedown.report import html, junit, losses, markdown, prometheus, raw, view
 from shakedown.report.source import Source
 
 HTML, JUNIT, PROMETHEUS, MARKDOWN = "report.html", "junit.xml", "metrics.prom", "report.md"
@@ -29,14 +29,14 @@ class Written:
     files: tuple[Path, ...]
 
 
-def checksum(folder: Path) -> str:
-    """Return the SHA-256 over the evidence, as `sha256sum FILE... | sha256sum` prints it."""
+def checksum(folder: Path) -> view.Checksum:
+    """Return the SHA-256 over the evidence in the folder, as `sha256sum FILE... | sha256sum` prints it."""
+    files = tuple(name for name in EVIDENCE if os.path.lexists(folder / name))
     lines = []
-    for name in EVIDENCE:
-        if os.path.lexists(folder / name):
-            with runs.open_plain(folder / name) as file:
-                lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n")
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    for name in files:
+        with runs.open_plain(folder / name) as file:
+            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n")
+    return view.Checksum(hashlib.sha256("".join(lines).encode()).hexdigest(), files)
 
 
 def read(folder: Path) -> Source:
@@ -59,6 +59,7 @@ def read(folder: Path) -> Source:
         inventory=run.inventory(),
         judged=judged,
         verdict=verdict,
+        losses=losses.read(folder, measurements),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,13 +21,17 @@ from shakedown.core.records import (
     Reference,
     ReferenceKind,
     Stage,
+    cell_id,
 )
+from shakedown.core.verdict import judge_cells, summarise
+from shakedown.report.source import Source
 
 HIGHER, LOWER = Better.HIGHER, Better.LOWER
 CREATED = "2026-11-20T08:00:00Z"
 
 
 def reference(ident: str, value: float, unit: str, better: Better = HIGHER, **more: object) -> Reference:
+    """A reference with a source; 5 % tolerance unless `more` says otherwise."""
     if "limit" not in more and "tolerance" not in more:
         more["tolerance"] = 0.05
     return Reference.model_validate(
@@ -119,6 +124,7 @@ class Faults:
     slow_collective: bool = False
     nothing: bool = False
     extra: list[Measurement] = field(default_factory=list)
+    bad_cells: tuple[str, ...] = ()  # at half of their reference
 
 
 def matchings(nodes: list[str], rounds: int, seed: int) -> list[tuple[str, str]]:
@@ -138,6 +144,7 @@ def matchings(nodes: list[str], rounds: int, seed: int) -> list[tuple[str, str]]
 def make_plan(
     nodes: int, rails: int = 8, *, metrics: int = 3, run: str = "run-1", caveats: Iterable[str] = ()
 ) -> Plan:
+    """A plan over all stages; `metrics` above 3 adds single-node metrics."""
     names = [f"n{i:0{len(str(nodes))}d}" for i in range(1, nodes + 1)]
     rail_names = tuple(f"rail{i}" for i in range(rails))
     single = tuple((n,) for n in names)
@@ -239,6 +246,7 @@ def _clock(second: float) -> str:
 
 
 def measurements(plan: Plan, faults: Faults, seed: int = 1) -> Iterator[Measurement]:
+    """A measurement of every planned cell, less what the faults take away."""
     if faults.nothing:
         return
     rng = random.Random(seed)
@@ -289,6 +297,10 @@ def measurements(plan: Plan, faults: Faults, seed: int = 1) -> Iterator[Measurem
     yield from faults.extra
 
 
+def _cell(item: PlanItem, nodes: tuple[str, ...], rail: str | None, direction: str | None) -> str:
+    return cell_id(item.stage, item.test, item.metric, nodes, rail, direction, item.params)
+
+
 def _value(
     item: PlanItem,
     nodes: tuple[str, ...],
@@ -301,6 +313,8 @@ def _value(
     value = good * rng.uniform(0.9965, 1.0015)
     if good == 0:
         return 0.0
+    if faults.bad_cells and _cell(item, nodes, rail, direction) in faults.bad_cells:
+        return good / 2
     if item.test == "ib_write_bw":
         if faults.slow_rail and faults.slow_rail[0] in nodes and faults.slow_rail[1] == rail:
             value = 196.0 * rng.uniform(0.998, 1.002)
@@ -314,6 +328,7 @@ def _value(
 
 
 def counters(plan: Plan, faults: Faults) -> Iterator[CounterReading]:
+    """A reading of every planned counter."""
     if faults.nothing:
         return
     for item in plan.items:
@@ -341,6 +356,7 @@ def counters(plan: Plan, faults: Faults) -> Iterator[CounterReading]:
 
 
 def inventory(plan: Plan) -> Inventory:
+    """An inventory in which the third node has another firmware."""
     components = []
     for number, node in enumerate(plan.nodes):
         firmware = "28.39.1002" if number != 2 else "28.36.1010"
@@ -371,6 +387,34 @@ RAW = """ RDMA_Write BW Test
 """
 
 
+def trainer_log(steps: int) -> str:
+    """A log of the trainer's own format in which two ranks report and one step has no finite loss."""
+    header = {
+        "type": "header", "model": "tiny", "method": "lora", "precision": "bf16", "parallelism": "ddp",
+        "world_size": 2, "sequence_length": 128, "global_batch_samples": 8, "micro_batch_samples": 4,
+        "steps": steps, "parameters": 1000, "trainable_parameters": 10,
+    }  # fmt: skip
+    lines = [header]
+    for step in range(1, steps + 1):
+        for rank in (0, 1):
+            line = {
+                "type": "step",
+                "step": step,
+                "rank": rank,
+                "step_time_s": 0.1,
+                "samples": 8,
+                "tokens": 1024,
+            }
+            if rank == 1 and step != 3:
+                line["loss"] = 1 + 2 / step
+            lines.append(line)
+    lines.append(
+        {"type": "summary", "steps": steps, "elapsed_s": 0.1 * steps, "samples": 8 * steps,
+         "tokens": 1024 * steps, "samples_per_s": 80.0, "tokens_per_s": 10240.0}
+    )  # fmt: skip
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
 def write(folder: Path, plan: Plan, faults: Faults | None = None, raw: str = RAW) -> Path:
     """Write a run folder and return it."""
     faults = faults or Faults()
@@ -381,5 +425,14 @@ def write(folder: Path, plan: Plan, faults: Faults | None = None, raw: str = RAW
     runs.write_inventory(folder, inventory(plan))
     for path in {m.raw for m in found if m.raw}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(raw, encoding="utf-8")
+        log = trainer_log(400) if path.endswith("/lora.txt") else raw
+        (folder / path).write_text(log, encoding="utf-8")
     return folder
+
+
+def judged(plan: Plan, faults: Faults | None = None) -> Source:
+    """Return the run judged, without a folder."""
+    faults = faults or Faults()
+    found, read = list(measurements(plan, faults)), list(counters(plan, faults))
+    cells = judge_cells(plan, found, read)
+    return Source(plan, found, read, inventory(plan), cells, summarise(plan, cells))
