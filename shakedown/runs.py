@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader, FileIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from pydantic import ValidationError
@@ -35,6 +35,8 @@ INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
 # A collective over 4,096 named nodes is a line of about 60 kB; a plan of 4,096 nodes about 1 MB.
 LONGEST_LINE = 1 << 20
 LARGEST_DOCUMENT = 256 << 20
+# What a path below raw/ may not be made of.
+_SUBPATH = frozenset({"", ".", ".."})
 
 R = TypeVar("R", bound=Record)
 L = TypeVar("L", Measurement, CounterReading)
@@ -49,7 +51,8 @@ class Run:
         self.folder = folder
         self.problems: list[str] = []
         self.plan = read_record(folder / PLAN, Plan)
-        self._raw_seen: dict[str, str] = {}
+        self._raw_seen: dict[str, str] = {}  # path: why it is no evidence
+        self._raw_folders: set[str] = set()
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield the lines of `results.jsonl`; a value whose raw output is missing gets a problem."""
@@ -103,16 +106,17 @@ class Run:
 
     def _check_raw(self, raw: str, path: Path, line: int) -> str:
         """Refuse a path that leaves `raw/`; return why the file cannot be evidence, or an empty string."""
-        parts = PurePosixPath(raw).parts
-        if len(parts) < 2 or parts[0] != RAW or ".." in parts or "\0" in raw:
+        parts = raw.split("/")
+        if len(parts) < 2 or parts[0] != RAW or not _SUBPATH.isdisjoint(parts) or "\0" in raw:
             raise BadInput(
                 f"raw path {raw[:200]!r} leaves the run folder", fix="use raw/FILE", file=path, line=line
             )
-        place = self.folder
-        for part in parts:
-            place = place / part
+        for depth in range(1, len(parts) + 1):
+            place = "/".join(parts[:depth])
+            if place in self._raw_folders:
+                continue
             try:
-                mode = place.lstat().st_mode
+                mode = os.lstat(f"{self.folder}/{place}").st_mode
             except OSError:
                 return f"its raw output {raw} is missing"
             if stat.S_ISLNK(mode):
@@ -122,6 +126,8 @@ class Run:
                     file=path,
                     line=line,
                 )
+            if stat.S_ISDIR(mode):
+                self._raw_folders.add(place)
         return "" if stat.S_ISREG(mode) else f"its raw output {raw} is not a plain file"
 
 
@@ -158,7 +164,8 @@ def read_record(path: Path, kind: type[R]) -> R:
         record = kind.model_validate_json(content)
     except ValidationError as error:
         _refuse(error, path, None)
-    _require_schema(record, path, None)
+    if "schema_" not in record.model_fields_set:
+        _refuse_schema(path, None)
     return record
 
 
@@ -177,8 +184,10 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
     A key that is written once appears once as `":`. Only a line where the count differs, or where that
     trick could be fooled by white space, is worth the slow parser.
     """
-    _require_schema(record, path, number)
-    keys = len(record.__pydantic_fields_set__)
+    fields = record.__pydantic_fields_set__
+    if "schema_" not in fields:
+        _refuse_schema(path, number)
+    keys = len(fields)
     if isinstance(record, Measurement):
         keys += len(record.params) + (2 if record.problem else 0)
     tidy = line.count(b'":') == keys and b'" ' not in line and b"\t" not in line and b"\r" not in line
@@ -186,9 +195,8 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
         _strict_json(line, path, number)
 
 
-def _require_schema(record: Record, path: Path, line: int | None) -> None:
-    if "schema_" not in record.model_fields_set:
-        raise BadInput("schema: missing", fix='add "schema": 1', file=path, line=line)
+def _refuse_schema(path: Path, line: int | None) -> NoReturn:
+    raise BadInput("schema: missing", fix='add "schema": 1', file=path, line=line)
 
 
 def _strict_json(content: bytes, path: Path, line: int | None) -> None:

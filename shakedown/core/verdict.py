@@ -68,7 +68,7 @@ def judge_cells(
 ) -> Judged:
     """Judge every cell. Both iterables are read once and not kept."""
     bounds = [Bound(item, plan.references[item.reference]) for item in plan.items]
-    planned = {cell: bound for bound in bounds for cell, *_ in bound.item.cells()}
+    planned = {cell: bound for bound in bounds for cell, _, _, _ in bound.item.cells()}
     found: dict[str, list[tuple[int, CellVerdict]]] = {}
     unplanned: set[str] = set()
 
