@@ -38,6 +38,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shakedown.core.mesh_fields import FieldReader
+from shakedown.core.physics.roce import RDMA_MTUS_BYTES
 from shakedown.errors import BadInput
 
 SPEC_SCHEMA = 1
@@ -49,7 +50,6 @@ LATENCY_TESTS = ("ib_write_lat", "ib_read_lat", "ib_send_lat")
 TESTS = BANDWIDTH_TESTS + LATENCY_TESTS
 DIRECTIONS = ("forward", "reverse")
 AT_ONCE = ("one", "all")
-MTUS = (256, 512, 1024, 2048, 4096)
 
 _RAIL = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,30})(?:>([A-Za-z0-9][A-Za-z0-9_.-]{0,30}))?\Z")
 
@@ -285,8 +285,8 @@ def _operations(read: FieldReader, value: object) -> tuple[Operation, ...]:
 
 def _check_whole(read: FieldReader, spec: Spec) -> None:
     """Refuse what only the fields together show."""
-    if spec.mtu not in MTUS:
-        read.refuse("mtu", spec.mtu, f"an RDMA MTU is one of {', '.join(map(str, MTUS))}")
+    if spec.mtu not in RDMA_MTUS_BYTES:
+        read.refuse("mtu", spec.mtu, f"an RDMA MTU is one of {', '.join(map(str, RDMA_MTUS_BYTES))}")
     last = spec.base_port + spec.port_span - 1
     if last > 65535 or spec.base_port <= spec.control_port <= last:
         read.refuse(
