@@ -43,6 +43,15 @@ _CONSTRAINTS = {
     "Min queries satisfied": "min_queries",
     "Early stopping satisfied": "early_stopping",
 }
+# Figures that are kept under LoadGen's own names.
+_OTHER = re.compile(
+    r"[QT]PS w/o?\s+loadgen overhead|\d{1,3}\.\dth (?:first token )?percentile latency \(ns\)"
+    r"|(?:Completed t|T)okens per second(?: \(inferred\))?"
+    r"|(?:Min|Max|Mean) (?:First Token latency|Time (?:per|to) Output Token) \(ns\)"
+    r"|\d{1,3}\.\d+ percentile (?:first token latency|time to output token) \(ns\)"
+)
+# LoadGen always lists these (latency_percentiles in results.h).
+_LISTED = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
 # The figure that a scenario is about; a summary without it is not one.
 _DUE = {"Server": ("completed_samples_per_s", "scheduled_samples_per_s"), "Offline": ("samples_per_s",)}
 
@@ -208,8 +217,10 @@ class _Summary:
         number = self.source.number(value, key, line=line)
         if key in _RATES and _RATES[key] not in self.fields:
             self.fields[_RATES[key]] = number
-        else:
+        elif _OTHER.fullmatch(key) and key not in self.other:
             self.other[key] = number
+        elif self.other.get(key) != number:
+            self.source.refuse(f"unknown or doubled figure {quote(key)}", line=line)
 
     def _parameters(self, lines: list[Line]) -> dict[str, float]:
         numbers: dict[str, float] = {}
@@ -234,6 +245,8 @@ class _Summary:
                 self.source.ends_before(f"{name.replace('_', ' ')}")
         if due and not any(name in self.fields for name in due):
             self.source.refuse(f"no {due[0]} in a {self.fields['scenario']} summary", line=self.valid)
+        if [p.percent for p, _ in self.percentiles] != list(_LISTED):
+            self.source.refuse("latency percentiles are missing", line=self.valid)
         met = [self.fields[name] for name in _CONSTRAINTS.values() if name in self.fields]
         if self.fields["valid"] != all(met):
             self.source.refuse("VALID contradicts the constraints below it", line=self.valid)

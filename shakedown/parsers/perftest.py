@@ -7,10 +7,10 @@ divides by 125,000,000 bytes (perftest_parameters.c, print_report_bw). Results h
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shakedown.core.records import Record
-from shakedown.parsers.text import Amount, Count, Line, Source, quote
+from shakedown.parsers.text import Amount, Count, Line, Source, half_digit, quote
 
 # MiB/s to Gb/s: 2^20 bytes of 8 bits, over 10^9.
 GBPS_PER_MIB_PER_S = 2**20 * 8 / 1e9
@@ -55,7 +55,7 @@ class LatencyRow(Record):
     t_max_us: Amount | None = None
     t_typical_us: Amount | None = None  # the median
     t_avg_us: Amount
-    t_stdev_us: Amount | None = None
+    t_stdev_us: Amount | None = None  # None also where perftest overflows and prints "-nan"
     t_p99_us: Amount | None = None
     t_p999_us: Amount | None = None
     transactions_per_s: Amount | None = None
@@ -113,13 +113,27 @@ def parse_perftest(
     return perftest_text.parse(source, report_gbits)
 
 
-def consistent(unit: Unit, size: int, average: float, rate: float) -> bool:
-    """Whether bandwidth = size x message rate, as far as the printed digits (2 and 6) can tell.
+class Printed(NamedTuple):
+    """A number and half a unit of the last digit that was printed of it."""
+
+    value: float
+    half: float
+
+
+def printed(source: Source, token: object, what: str, line: Line | None = None) -> Printed:
+    """Read a number as it was printed, text or exact JSON."""
+    value = source.number(token, what, line=line)
+    return Printed(value, half_digit(str(token)))
+
+
+def consistent(unit: Unit, size: int, average: Printed, rate: Printed) -> bool:
+    """Whether bandwidth = size x message rate, as far as the printed digits can tell.
 
     perftest computes both from the same count and time, so a difference means that a digit was lost.
     """
     per_message = size / 2**20 if unit == "MiB/s" else size * 8 / 1e9
-    return abs(average - rate * 1e6 * per_message) <= 0.0051 + 0.51 * per_message + 1e-9 * average
+    slack = 1.01 * (average.half + rate.half * 1e6 * per_message) + 1e-9 * average.value
+    return abs(average.value - rate.value * 1e6 * per_message) <= slack
 
 
 def bandwidth_row(
@@ -130,14 +144,16 @@ def bandwidth_row(
     size: int,
     iterations: int,
     peak: float,
-    average: float,
-    rate: float,
+    average: Printed,
+    rate: Printed,
     cpu: float | None,
 ) -> BandwidthRow:
     """Build a row in Gb/s from one in the tool's unit; a row that contradicts itself is refused."""
     if not consistent(unit, size, average, rate):
-        what = f"average {average} {unit} and {rate} million messages/s of {size} bytes contradict each other"
-        source.refuse(what, line=line, fix="run the test again; the output is damaged")
+        what = f"average {average.value} {unit} and {rate.value} million messages/s of {size} bytes"
+        source.refuse(
+            f"{what} contradict each other", line=line, fix="run the test again; the output is damaged"
+        )
     factor = 1.0 if unit == "Gb/s" else GBPS_PER_MIB_PER_S
     return source.build(
         BandwidthRow,
@@ -146,10 +162,19 @@ def bandwidth_row(
         iterations=iterations,
         # perftest prints 0.00 for a peak that it did not look for.
         bw_peak_gbps=None if peak == 0 else peak * factor,
-        bw_average_gbps=average * factor,
-        message_rate_mpps=rate,
+        bw_average_gbps=average.value * factor,
+        message_rate_mpps=rate.value,
         cpu_util_percent=cpu,
     )
+
+
+def deviation(source: Source, token: object, line: Line | None = None) -> float | None:
+    """Read t_stdev, None where perftest prints "-nan".
+
+    It squares in 32 bits: beyond 46 ms of deviation the sum turns negative and has no root. The other
+    columns are right all the same, so the deviation alone is not known.
+    """
+    return None if token in {"nan", "-nan"} else source.number(token, "t_stdev", line=line)
 
 
 def latency_row(source: Source, line: Line | None, **fields: object) -> LatencyRow:

@@ -17,7 +17,9 @@ from shakedown.parsers.perftest import (
     PerftestResult,
     Unit,
     bandwidth_row,
+    deviation,
     latency_row,
+    printed,
     switch,
 )
 from shakedown.parsers.text import Line, Source, quote
@@ -223,8 +225,8 @@ class _Text:
                 size=self.source.integer(size, "#bytes", line=line),
                 iterations=self.source.integer(iterations, "#iterations", line=line),
                 peak=number(peak, "BW peak", line=line),
-                average=number(average, "BW average", line=line),
-                rate=number(rate, "MsgRate", line=line),
+                average=printed(self.source, average, "BW average", line),
+                rate=printed(self.source, rate, "MsgRate", line),
                 cpu=None if util is None else number(util, "CPU_Util", line=line),
             )
             result.append(row)
@@ -249,10 +251,15 @@ class _Text:
                 size_bytes=self.source.integer(size, "#bytes", line=line),
                 iterations=self.source.integer(iterations, "#iterations", line=line),
                 cpu_util_percent=None if util is None else number(util, "CPU_Util", line=line),
-                **{n: number(v, n, line=line) for n, v in zip(names, values, strict=True)},
+                **{n: self._time(n, v, line) for n, v in zip(names, values, strict=True)},
             )
             result.append(row)
         return tuple(result)
+
+    def _time(self, name: str, word: str | None, line: Line) -> float | None:
+        if name == "t_stdev_us":
+            return deviation(self.source, word, line)
+        return self.source.number(word, name, line=line)
 
     def _columns(self, line: Line, count: int, cpu: bool) -> list[str | None]:
         """Split a row into `count` columns and the CPU utilisation, None where there is none."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
 
@@ -28,7 +30,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 # `srun -l` writes the task number, padded to the width of the largest one; Open MPI's --tag-output writes
 # [job,rank]<stream>.
-_LABEL = re.compile(r"(?: {0,6}(\d{1,7}): ?|\[\d+,(\d+)\]<(?:stdout|stderr|stddiag)>: ?)")
+_LABEL = re.compile(r"(?: {0,6}(\d{1,7}): ?|\[\d+,(\d+)\]<(?:stdout|stderr|stddiag)>:)")
 _SLURM = re.compile(r"(?:srun|slurmstepd(?:-[\w.-]+)?|sbatch|salloc): ")
 _SLURM_END = re.compile(
     r"CANCELLED|[Ee]xited with|Exceeded|Killed|[Tt]erminat|Aborted|abort|Segmentation|Bus error|oom|OOM"
@@ -93,8 +95,9 @@ class Source:
         value = math.nan
         if isinstance(token, str):
             value = float(token) if _NUMBER.match(token) else math.nan
-        elif isinstance(token, int | float) and not isinstance(token, bool) and abs(token) < 1e308:
-            value = float(token)
+        elif isinstance(token, int | float | Decimal) and not isinstance(token, bool):
+            with suppress(OverflowError):
+                value = float(token)
         if not math.isfinite(value):
             self.refuse(f"{what} should be a finite number but is {quote(token)}", line=line)
         return value
@@ -114,17 +117,18 @@ class Source:
         except ValidationError as error:
             raise self._invalid(error, line) from None
 
-    def json(self, text: str | None = None, *, line: Line | None = None) -> object:
+    def json(self, text: str | None = None, *, line: Line | None = None, exact: bool = False) -> object:
         """Parse the capture (or `text`, found on `line`) as strict JSON.
 
-        Refuses NaN and infinities, duplicate keys, numbers beyond a float and truncated documents.
+        Refuses NaN and infinities, duplicate keys, numbers beyond a float and truncated documents. With
+        `exact`, fractions come as Decimal, which keeps the digits that were printed.
         """
         body = "\n".join(x.text for x in self.lines) if text is None else text
         try:
             document: object = json.loads(
                 body,
                 parse_constant=lambda x: self.refuse(f"{x} is not a finite number", line=line),
-                parse_float=lambda x: self.number(x, "a JSON number", line=line),
+                parse_float=lambda x: self._fraction(x, line, exact),
                 parse_int=lambda x: self.integer(x, "a JSON number", line=line),
                 object_pairs_hook=lambda pairs: self._object(pairs, line),
             )
@@ -139,6 +143,10 @@ class Source:
 
     def _line_of(self, index: int) -> int | None:
         return self.lines[index - 1].number if index <= len(self.lines) else None
+
+    def _fraction(self, token: str, line: Line | None, exact: bool) -> float | Decimal:
+        value = self.number(token, "a JSON number", line=line)
+        return Decimal(token) if exact else value
 
     def _object(self, pairs: list[tuple[str, Any]], line: Line | None) -> dict[str, Any]:
         result = dict(pairs)

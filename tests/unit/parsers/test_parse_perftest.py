@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import captured
 import perftest_output as out
 import pytest
 
@@ -229,3 +230,101 @@ def test_a_stated_unit_is_checked():
     """Catches a plan that asked for --report_gbits and a job that did not pass it."""
     with pytest.raises(BadInput, match="contradicts --report-gbits"):
         parse_perftest(bw(), report_gbits=False)
+
+
+@pytest.mark.parametrize("version", ["4.5", "25.01"])
+@pytest.mark.parametrize("kind", ["txt", "json"])
+def test_real_bandwidth(version, kind):
+    """Catches a real output read in the wrong unit: 4.10 and 6.78 "MB/sec" are MiB/s."""
+    result = parse_perftest(captured.read(f"perftest_{version}_rxe_write_bw_client.{kind}"))
+    (row,) = result.bandwidth
+    average = {"4.5": 4.10, "25.01": 4.24}[version]
+    assert row.bw_average_gbps == pytest.approx(average * 2**20 * 8 / 1e9)
+    assert row.message_rate_mpps == {"4.5": 0.000066, "25.01": 0.000068}[version]
+    assert (row.size_bytes, row.iterations, result.reported_unit) == (65536, 400, "MiB/s")
+    assert (result.device, result.mtu_bytes, result.gid_index, result.link_layer) == (
+        "rxe0",
+        4096,
+        1,
+        "Ethernet",
+    )
+    gbits = parse_perftest(captured.read(f"perftest_{version}_rxe_write_bw_gbits_client.{kind}"))
+    assert gbits.bandwidth[0].bw_average_gbps == {"4.5": 0.079310, "25.01": 0.062724}[version]
+    tiny = parse_perftest(captured.read(f"perftest_{version}_rxe_write_bw_tiny_gbits_client.{kind}"))
+    assert tiny.bandwidth[0].bw_average_gbps == {"4.5": 0.000007, "25.01": 0.000030}[version]
+    assert tiny.reported_unit == "Gb/s"
+
+
+@pytest.mark.parametrize("version", ["4.5", "25.01"])
+def test_real_modes(version):
+    """Catches a mode of a real run lost: both directions, duration, sweep, queue pairs, RDMA-CM."""
+    name = f"perftest_{version}_rxe_{{}}"
+    results = {
+        mode: parse_perftest(captured.read(name.format(f"{mode}.txt")))
+        for mode in (
+            "write_bw_bidir_gbits_client",
+            "write_bw_duration_gbits_client",
+            "write_bw_sweep_client",
+            "write_bw_qp4_cpu_client",
+            "write_bw_rdma_cm_server",
+            "read_bw_bidir_gbits_server",
+            "send_bw_ud_sweep_client",
+            "write_lat_duration_client",
+        )
+    }
+    assert results["write_bw_bidir_gbits_client"].bidirectional
+    assert results["write_bw_duration_gbits_client"].bandwidth[0].bw_peak_gbps is None
+    assert [row.size_bytes for row in results["write_bw_sweep_client"].bandwidth] == [
+        2**i for i in range(1, 24)
+    ]
+    assert results["write_bw_qp4_cpu_client"].queue_pairs == 4
+    assert results["write_bw_qp4_cpu_client"].bandwidth[0].cpu_util_percent == 100
+    rdma_cm = results["write_bw_rdma_cm_server"]
+    assert (rdma_cm.rdma_cm, rdma_cm.tos, rdma_cm.side) == (True, 106, "server")
+    assert results["read_bw_bidir_gbits_server"].operation == "read"
+    assert results["send_bw_ud_sweep_client"].connection == "UD"
+    assert [row.size_bytes for row in results["send_bw_ud_sweep_client"].bandwidth][-1] == 4096
+    duration = results["write_lat_duration_client"].latency[0]
+    expected = {"4.5": (128, 11757.33, 42.53), "25.01": (79, 19028.42, 26.28)}[version]
+    assert (duration.iterations, duration.t_avg_us, duration.transactions_per_s) == expected
+
+
+def test_real_latency():
+    """Catches the columns of a real latency table swapped."""
+    for kind in ("txt", "json"):
+        (row,) = parse_perftest(captured.read(f"perftest_25.01_rxe_write_lat_client.{kind}")).latency
+        assert (row.t_min_us, row.t_max_us, row.t_typical_us, row.t_avg_us) == (
+            1606.68,
+            86105.26,
+            9354.94,
+            11532.12,
+        )
+        assert (row.t_stdev_us, row.t_p99_us, row.t_p999_us) == (5432.12, 83674.52, 86105.26)
+
+
+@pytest.mark.parametrize("kind", ["txt", "json"])
+@pytest.mark.parametrize("name", ["4.5_rxe_send_lat_client", "25.01_rxe_write_lat_sweep_server"])
+def test_the_deviation_that_perftest_cannot_compute_is_none(name, kind):
+    """Catches "-nan" read as 0, or a good latency thrown away for it. Anywhere else it is refused."""
+    text = captured.read(f"perftest_{name}.{kind}")
+    assert "-nan" in text
+    assert parse_perftest(text).latency[-1].t_stdev_us is None
+    (first, *_) = parse_perftest(text).latency
+    moved = text.replace(f"{first.t_avg_us:.2f}", "-nan")
+    assert moved != text
+    with pytest.raises(BadInput):
+        parse_perftest(moved)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("perftest_4.5_rxe_read_lat_server.txt", "server of this test prints no results"),
+        ("perftest_25.01_rxe_read_lat_server.txt", "server of this test prints no results"),
+        ("perftest_4.5_rxe_send_bw_client_hung.txt", "output ends before the dashes"),
+    ],
+)
+def test_real_outputs_without_a_result(name, message):
+    """Catches a hung test, or the silent side of one, taken for a result."""
+    with pytest.raises(BadInput, match=message):
+        parse_perftest(captured.read(f"refused/{name}"))

@@ -1,0 +1,232 @@
+"""nccl-tests: text and JSON of real runs, every rule with its planted fault."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import captured
+import nccl_output
+import pytest
+
+from shakedown.errors import BadInput
+from shakedown.parsers.nccl import parse_nccl, redact_nccl_json
+
+ALL_REDUCE = "nccl-tests_2.19.6_all_reduce_4xH200"
+REDUCE_SCATTER = "nccl-tests_2.19.6_reduce_scatter_4xH200"
+
+
+def test_real_all_reduce():
+    """Catches a column read from its neighbour, in the two places where a row repeats."""
+    result = parse_nccl(captured.read(f"{ALL_REDUCE}.txt"))
+    assert (result.operation, result.version, result.nccl_version) == ("all_reduce", "2.19.6", "2.28.9")
+    assert (result.ranks, result.hosts, result.gpus_per_thread, result.threads) == (4, ("vm",), 4, 1)
+    assert (result.min_bytes, result.max_bytes, result.step, result.step_is_factor) == (8, 8 << 30, 2, True)
+    assert (result.warmup_iterations, result.iterations, result.validation) == (5, 20, 1)
+    assert len(result.rows) == 31
+    last = result.rows[-1]
+    assert (last.size_bytes, last.count, last.dtype, last.redop, last.root) == (
+        8 << 30,
+        1 << 31,
+        "float",
+        "sum",
+        -1,
+    )
+    assert last.out_of_place is not None
+    assert (last.out_of_place.time_us, last.out_of_place.algbw_gb_per_s) == (35286.6, 243.43)
+    assert (last.out_of_place.busbw_gb_per_s, last.out_of_place.wrong) == (365.15, 0)
+    assert (last.in_place.time_us, last.in_place.busbw_gb_per_s) == (35265.7, 365.37)
+    assert (result.average_busbw_gb_per_s, result.out_of_bounds, result.data_checked) == (126.393, 0, True)
+    device = result.devices[2]
+    assert (device.rank, device.host, device.device, device.pci, device.name) == (
+        2,
+        "vm",
+        2,
+        "0000:00:08",
+        "NVIDIA H200",
+    )
+    assert (result.last_error, result.warnings) == (None, ())
+
+
+@pytest.mark.parametrize("name", [ALL_REDUCE, REDUCE_SCATTER])
+def test_text_and_json_of_one_run_agree(name):
+    """Catches a unit or a column that only one of the two forms gets right."""
+    text, data = parse_nccl(captured.read(f"{name}.txt")), parse_nccl(captured.read(f"{name}.json"))
+    assert (text.ranks, text.operation, len(text.rows)) == (data.ranks, data.operation, len(data.rows))
+    for one, other in zip(text.rows, data.rows, strict=True):
+        assert (one.size_bytes, one.count, one.root) == (other.size_bytes, other.count, other.root)
+        for a, b in ((one.out_of_place, other.out_of_place), (one.in_place, other.in_place)):
+            assert a is not None
+            assert b is not None
+            assert a.busbw_gb_per_s == pytest.approx(b.busbw_gb_per_s, abs=0.0051)
+            assert a.time_us == pytest.approx(b.time_us, abs=0.06)
+            assert a.wrong == b.wrong == 0
+
+
+def test_rows_of_no_bytes_are_kept():
+    """Catches the rows that reduce_scatter rounds down to 0 bytes dropped or refused."""
+    sizes = [row.size_bytes for row in parse_nccl(captured.read(f"{REDUCE_SCATTER}.txt")).rows]
+    assert sizes[:5] == [0, 0, 0, 64, 128]
+
+
+def test_log_lines_between_rows_are_passed_over():
+    """Catches NCCL_DEBUG lines read as rows or as errors."""
+    result = parse_nccl(captured.read("nccl_2.28.9_debug_info_all_reduce_16G_4xH200.txt"))
+    assert [row.size_bytes for row in result.rows] == [16 << 30]
+    assert result.rows[0].in_place.busbw_gb_per_s == 365.95
+
+
+def test_not_checked_is_none_and_not_zero():
+    """Catches "N/A" read as 0 wrong elements: data that nobody compared."""
+    text = re.sub(
+        r" 0(  +\d+\.\d\d  +[\d.]+  +[\d.]+ +)0$",
+        r" N/A\1N/A",
+        captured.read(f"{ALL_REDUCE}.txt"),
+        flags=re.M,
+    )
+    result = parse_nccl(text)
+    assert result.rows[0].in_place.wrong is None
+    assert result.data_checked is False
+
+
+def test_multi_node_header_of_2_13():
+    """Catches ranks of the second node lost, and the form without a name or a version refused."""
+    result = parse_nccl(nccl_output.text())
+    assert (result.ranks, result.hosts, result.operation, result.version) == (4, ("n1", "n2"), None, None)
+    assert [device.host for device in result.devices] == ["n1", "n1", "n2", "n2"]
+
+
+def test_per_iteration_columns():
+    """Catches the spread of -I read as the second timing."""
+    result = parse_nccl(nccl_output.text(named=True, spread=True))
+    assert result.per_iteration is True
+    timing = result.rows[0].in_place
+    assert (timing.wrong, timing.iteration_min_us, timing.iteration_max_us) == (0, 19.0, 25.0)
+    assert (timing.iteration_p99_us, timing.iteration_cv_percent) == (24.0, 1.5)
+
+
+def test_a_reduced_maximum_is_reported():
+    """Catches a sweep that stopped early for lack of memory taken for the one that was asked for."""
+    text = captured.read(f"{ALL_REDUCE}.txt")
+    rows = re.findall(r"^ +\d+ +\d+ +float.*\n", text, flags=re.M)
+    busbw = [float(words[i]) for words in map(str.split, rows[:-1]) for i in (7, 11)]
+    text = text.replace(rows[-1], "").replace("126.393", f"{sum(busbw) / len(busbw):.6g}")
+    with pytest.raises(BadInput, match="rows are missing"):
+        parse_nccl(text)
+    note = "#\n# Reducing maxBytes to 5000000000 due to memory limitation\n"
+    result = parse_nccl(text.replace("# Using devices\n", note + "# Using devices\n"))
+    assert (result.max_bytes, result.reduced_max_bytes, len(result.rows)) == (8 << 30, 5_000_000_000, 30)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda t: t.replace("365.15       0", "365.15       x"), "#wrong should be a finite number"),
+        (lambda t: t.replace("365.15       0", "365.15     0.5"), "#wrong should be a whole number"),
+        (lambda t: t.replace("  365.15  ", "  nan  "), "busbw should be a finite number"),
+        (lambda t: t.replace("  365.15  ", "  inf  "), "busbw should be a finite number"),
+        (lambda t: t.replace("  365.15  ", "  36.15  "), "is not that of the rows"),
+        (lambda t: t.replace("  243.43  ", "  24.43  "), "contradicts 8589934592 bytes"),
+        (lambda t: t.replace("  365.15  ", "  "), "a row of 12 columns where 13 are due"),
+        (lambda t: re.sub(r"^ +4096 .*\n", "", t, flags=re.M), "rows are missing|a row is missing"),
+        (lambda t: t.replace("        4096          1024", "        5096          1024"), "a row is missing"),
+        (lambda t: t.replace("values : 0 OK", "values : 0 FAILED"), "contradicts itself"),
+        (lambda t: t.replace("365.15       0", "365.15       7"), "footer says 0"),
+        (lambda t: t.replace("#  Rank  2", "#  Rank  x"), "rank should be a whole number"),
+        (lambda t: re.sub(r"#  Rank  2.*\n", "", t), "list of ranks is not complete"),
+        (lambda t: t.replace("nThread 1", "nThread one"), "threads should be a whole number"),
+        (lambda t: t + t, "more than one test"),
+        (lambda t: t.replace("   redop    root", "   redop"), "unknown table heading"),
+        (lambda t: t.split("# Out of bounds")[0], "ends before 'Out of bounds values'"),
+        (lambda t: t.split("# Avg bus")[0], "ends before 'Avg bus bandwidth'"),
+        (lambda t: t.split("# Collective test concluded")[0], "ends before 'Collective test concluded"),
+        (lambda t: t.split("#                  ")[0], "ends before the table"),
+        (
+            lambda t: t.replace("365.15       0", "365.15vm:1:2 [0] NCCL INFO Channel 00 : 0 1"),
+            "log are mixed",
+        ),
+        (
+            lambda t: t + "vm: Test NCCL failure all_reduce.cu:44 'unhandled cuda error'\n",
+            "reported an error",
+        ),
+    ],
+)
+def test_damaged_text_is_refused(damage, message):
+    """Catches a parser that skips or mends what it cannot read."""
+    good = captured.read(f"{ALL_REDUCE}.txt")
+    assert damage(good) != good
+    with pytest.raises(BadInput, match=message) as refused:
+        parse_nccl(damage(good), file="raw/nccl.txt")
+    assert str(refused.value).startswith("raw/nccl.txt:")
+
+
+def test_wrong_elements_are_a_result():
+    """Catches corrupted data refused as damaged output: it is a result, and the worst one."""
+    text = (
+        captured.read(f"{ALL_REDUCE}.txt")
+        .replace("365.15       0", "365.15 1e+06")
+        .replace("0 OK", "1 FAILED")
+    )
+    result = parse_nccl(text)
+    assert result.out_of_bounds == 1
+    assert result.rows[-1].out_of_place is not None
+    assert result.rows[-1].out_of_place.wrong == 1_000_000
+
+
+def edit(name: str, change) -> str:
+    """A capture's JSON after `change(document)`."""
+    document = json.loads(captured.read(f"{name}.json"))
+    change(document)
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("end_time"), "ends before the key end_time"),
+        (lambda d: d.pop("average_bus_bandwidth"), "ends before the key average_bus_bandwidth"),
+        (lambda d: d["results"].pop(4), "rows are missing"),
+        (lambda d: d["results"][5]["in_place"].update(bus_bw="1.0"), "bus_bw"),
+        (lambda d: d["results"][5]["in_place"].update(bus_bw=None), "bus_bw"),
+        (lambda d: d["results"][5]["in_place"].update(nwrong="nan"), "nwrong"),
+        (lambda d: d["results"][5]["in_place"].pop("time"), "exactly one of time and cpu_time"),
+        (lambda d: d["results"][5].update(root="x"), "root should be a whole number"),
+        (lambda d: d["results"][30]["in_place"].update(bus_bw=36.5), "not that of the rows"),
+        (lambda d: d["out_of_bounds"].update(okay="false"), "contradicts itself"),
+        (lambda d: d.update(version=4), "version"),
+        (lambda d: d["config"].update(devices=[]), "devices"),
+        (lambda d: d["config"].pop("step_factor"), "exactly one of step_factor"),
+    ],
+)
+def test_damaged_json_is_refused(change, message):
+    """Catches a file of a program that failed: it still closes its brackets."""
+    with pytest.raises(BadInput, match=message):
+        parse_nccl(edit(ALL_REDUCE, change))
+
+
+def test_json_not_checked_and_cpu_time():
+    """Catches null read as 0 wrong, and host time (-C) taken for the GPU's."""
+
+    def change(document):
+        for row in document["results"]:
+            for key in ("out_of_place", "in_place"):
+                row[key]["nwrong"] = None
+                row[key]["cpu_time"] = row[key].pop("time") / 2
+
+    result = parse_nccl(edit(ALL_REDUCE, change))
+    assert (result.data_checked, result.cpu_time, result.rows[0].in_place.wrong) == (False, True, None)
+
+
+def test_the_environment_is_dropped():
+    """Catches a secret of the job's environment kept in a result, a message or the redacted file."""
+    text = captured.read(f"{ALL_REDUCE}.json")
+    assert "must-not-be-kept" in text
+    assert "must-not-be-kept" not in parse_nccl(text).model_dump_json()
+    redacted = redact_nccl_json(text)
+    assert "must-not-be-kept" not in redacted
+    assert parse_nccl(redacted) == parse_nccl(text)
+    with pytest.raises(BadInput) as refused:
+        redact_nccl_json(text[:400])
+    assert "must-not-be-kept" not in str(refused.value)
+    with pytest.raises(BadInput, match="not the JSON"):
+        redact_nccl_json("[1]")

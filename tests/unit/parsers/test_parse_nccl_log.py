@@ -1,0 +1,160 @@
+"""NCCL's log: transports, devices, algorithms; socket fallback; mixed and unfinished logs."""
+
+from __future__ import annotations
+
+import captured
+import pytest
+
+from shakedown.errors import BadInput
+from shakedown.parsers.nccl_log import parse_nccl_log
+
+CAPTURE = "nccl_2.28.9_debug_info_all_reduce_16G_4xH200.txt"
+
+
+def line(message: str, rank: int = 0) -> str:
+    """One INFO line of the process of a rank; ranks 0 and 1 are on n1, 2 and 3 on n2."""
+    return f"n{1 + rank // 2}:{100 + rank}:{200 + rank} [{rank % 2}] NCCL INFO {message}"
+
+
+def comm(rank: int, event: str) -> str:
+    """A line on the communicator of a rank."""
+    place = f"cudaDev {rank % 2} nvmlDev {rank % 2} busId 1a000"
+    return line(f"ncclCommInitRank comm 0xabc{rank} rank {rank} nranks 4 {place} commId 0x77 - {event}", rank)
+
+
+def log(*messages: str, end: bool = True) -> str:
+    """A two-node log with these lines in the middle."""
+    lines = ["NCCL version 2.27.6+cuda12.8"]
+    lines += [comm(rank, "Init START") for rank in range(4)]
+    lines += [
+        line(f"comm 0xabc{rank} rank {rank} nRanks 4 nNodes 2 localRanks 2 localRank 0 MNNVL 0", rank)
+        for rank in range(4)
+    ]
+    lines += [comm(rank, "Init COMPLETE") for rank in range(4)] + list(messages)
+    ends = [
+        line(f"comm 0xabc{rank} rank {rank} nranks 4 cudaDev {rank % 2} busId 1a000 - Destroy COMPLETE", rank)
+        for rank in range(4)
+    ]
+    return "\n".join([*lines, *(ends if end else []), ""])
+
+
+def test_real_log_of_one_node():
+    """Catches "Using network Socket" of one node, which sends nothing over it, taken for a fallback."""
+    result = parse_nccl_log(captured.read(CAPTURE))
+    assert result.nccl_versions == ("2.28.9+cuda13.0",)
+    assert result.transports == {"P2P/direct pointer": 96}  # 24 channels round a ring of 4
+    assert (result.nodes, result.networks, result.socket_fallback) == (1, ("Socket",), False)
+    assert (result.nvls_channels, result.ib_missing, result.finished) == (0, ("vm",), True)
+    ranks = {rank.rank: (rank.host, rank.cuda_device, rank.bus_id) for rank in result.ranks}
+    assert ranks == {0: ("vm", 0, "60"), 1: ("vm", 1, "70"), 2: ("vm", 2, "80"), 3: ("vm", 3, "90")}
+    assert {(c.channel, c.sender, c.receiver) for c in result.channels} == {
+        (channel, rank, (rank + 1) % 4) for channel in range(24) for rank in range(4)
+    }
+
+
+def test_roce_with_gpudirect():
+    """Catches a device, a proxy rank or GDRDMA lost from `via NET/IB/...`."""
+    result = parse_nccl_log(
+        log(
+            line("NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_3:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"),
+            line("NET/IB : Using [0]mlx5_0:1:2::/IB [RO]; OOB eth0:10.0.0.2<0>", 2),
+            line("Using network IB"),
+            line("DMA-BUF is available on GPU device 0"),
+            line("DMA-BUF is available on GPU device 0", 2),
+            line("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0/GDRDMA", 1),
+            line("Channel 01/0 : 1[1] -> 2[0] [send] via NET/IB/1(0)/GDRDMA(PCI)/Shared", 1),
+            line("Channel 00/0 : 1[1] -> 2[0] [receive] via NET/IB/0", 2),
+            line("Channel 00/0 : 0[1a000] -> 1[1b000] via P2P/CUMEM/read"),
+            line("Channel 00 : 2[0] -> 3[1] via SHM/direct/direct", 2),
+            line("GPU Direct RDMA Disabled for GPU 1 / HCA 1 (distance 8 > 5)", 1),
+        )
+    )
+    assert result.transports == {"NET/IB": 1, "NET/IB/GDRDMA": 2, "P2P/CUMEM": 1, "SHM/direct": 1}
+    assert (result.net_connections, result.net_gdr_connections, result.socket_fallback) == (3, 2, False)
+    assert [(d.host, d.index, d.name, d.port, d.link) for d in result.ib_devices] == [
+        ("n1", 0, "mlx5_0", 1, "RoCE"),
+        ("n1", 1, "mlx5_3", 1, "RoCE"),
+        ("n2", 0, "mlx5_0", 1, "IB"),
+    ]
+    assert [c.net_device for c in result.channels] == [0, 1, 0, None, None]
+    assert result.gdr_refusals == ("GPU Direct RDMA Disabled for GPU 1 / HCA 1 (distance 8 > 5)",)
+    assert (result.dmabuf_devices, result.hosts, result.nodes) == (2, ("n1", "n2"), 2)
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["Channel 00/0 : 1[1] -> 2[0] [send] via NET/Socket/0", "Using network Socket"],
+)
+def test_socket_fallback(message):
+    """Catches a run over TCP certified as RoCE."""
+    assert parse_nccl_log(log(line(message))).socket_fallback is True
+
+
+def test_algorithms_of_old_and_new_versions():
+    """Catches Ring taken for NVLS: a busbw above the ring ceiling is legal only if it was not Ring."""
+    result = parse_nccl_log(
+        log(
+            line("AllReduce: 8589934592 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..15}"),
+            line("AllReduce: 8589934592 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..15}"),
+            line("1024 Bytes -> Algo 1 proto 0 time 12.300000"),
+            line("AllReduce [Symmetric]: 64 Bytes -> Kernel AllReduce_AGxLL_R nchannels 1 nthreads 512"),
+        )
+    )
+    assert [(c.operation, c.size_bytes, c.algorithm, c.protocol, c.times) for c in result.choices] == [
+        ("AllReduce", 8589934592, "NVLS", "SIMPLE", 2),
+        (None, 1024, "RING", "LL", 1),
+        ("AllReduce", 64, "SYMMETRIC", "AllReduce_AGxLL_R", 1),
+    ]
+
+
+def test_nvls_is_available_only_if_everywhere():
+    """Catches one node without NVLink multicast hidden by the others."""
+    on = line("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)")
+    off = line("NVLS multicast support is not available on dev 1", 3)
+    assert parse_nccl_log(log(on)).nvls_available is True
+    assert parse_nccl_log(log(on, off)).nvls_available is False
+    assert parse_nccl_log(log()).nvls_available is None
+
+
+def test_warnings_are_kept_with_their_text():
+    """Catches a warning that leaves no trace."""
+    warning = "n1:100:200 [0] misc/ibvwrap.cc:262 NCCL WARN Call to ibv_modify_qp failed with error No data"
+    stamped = (
+        "[2026-11-20 10:00:00] n2:102:202 [0] transport/net_ib.cc:99 NCCL WARN NET/IB : Got completion 12"
+    )
+    result = parse_nccl_log(log(warning, "", stamped))
+    assert result.warnings == (
+        "Call to ibv_modify_qp failed with error No data",
+        "NET/IB : Got completion 12",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            log("Channel".join(["n1:100:200 [0] NCCL INFO ", " 00/0 : 1[1] -> 2[0] [send] via NET/IB"])),
+            "transport",
+        ),
+        (log(line("Channel 00/0 : 1[1] -> 2[0] [send] via CARRIER/pigeon")), "unknown transport"),
+        (log(line("Channel 00/0 : 1[1] -> x[0] via SHM/direct")), "channel that cannot be read"),
+        (log(line("1024 Bytes -> Algo 9 proto 0 time 12.3")), "unknown algorithm"),
+        (log(line("1024 Bytes -> Algo RING")), "cannot be read"),
+        (log("n1:100:200 [0] NCCL INFO Chann" + line("Using network IB", 1)), "mixed"),
+        (log("   1048576   262144   float   sum  -1" + line("Using network IB")), "mixed"),
+        (log(end=False), "ends before 'Destroy COMPLETE'"),
+        ("\n".join(comm(rank, "Init START") for rank in range(4)), "begun and never set up"),
+        ("# nccl-tests version 2.19.6\n", "ends before the first 'Init COMPLETE'"),
+    ],
+)
+def test_damaged_logs_are_refused(text, message):
+    """Catches a log half-read: a mixed line may hide the one NET/Socket."""
+    with pytest.raises(BadInput, match=message):
+        parse_nccl_log(text)
+
+
+def test_an_unfinished_log_on_request():
+    """Catches `finished` claimed for a log whose end nobody saw."""
+    result = parse_nccl_log(log(end=False), allow_unfinished=True)
+    assert (result.finished, len(result.ranks)) == (False, 4)
+    assert not any(rank.finished for rank in result.ranks)

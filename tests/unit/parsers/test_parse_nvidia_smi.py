@@ -1,0 +1,129 @@
+"""nvidia-smi: topology and queries, with and without header, units and values."""
+
+from __future__ import annotations
+
+import captured
+import pytest
+
+from shakedown.errors import BadInput
+from shakedown.parsers.nvidia_smi import (
+    QueryResult,
+    TopologyResult,
+    parse_nvidia_smi,
+    parse_query,
+    parse_topology,
+)
+
+TOPOLOGY = captured.read("nvidia-smi_topo_m_4xH200.txt")
+NICS = (
+    "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+    "GPU0\t X \tNV18\tPIX\t0-31,64-95\t0\t\tN/A\n"
+    "GPU1\tNV18\t X \tSYS\t32-63\t1\t\tN/A\n"
+    "NIC0\tPIX\tSYS\t X \t\t\t\t\n"
+    "\nLegend:\n\n  X    = Self\n  NV#  = Connection traversing a bonded set of # NVLinks\n"
+    "\nNIC Legend:\n\n  NIC0: mlx5_0\n\n"
+)
+QUERY = (
+    "index, name, pcie.link.width.current, memory.total [MiB], power.draw [W],"
+    " ecc.errors.uncorrected.volatile.total\n"
+    "0, NVIDIA H200, 16, 143771 MiB, 75.21 W, 0\n"
+    "1, NVIDIA H200, 8, 143771 MiB, [N/A], [Not Supported]\n"
+)
+
+
+def test_topology_of_four_gpus():
+    """Catches rows and columns shifted by the tab before the first name."""
+    result = parse_topology(TOPOLOGY)
+    assert [row.device for row in result.rows] == ["GPU0", "GPU1", "GPU2", "GPU3"]
+    assert (result.link("GPU0", "GPU3"), result.link("GPU2", "GPU2")) == ("NV18", "X")
+    assert (result.rows[1].cpu_affinity, result.rows[1].numa_affinity, result.rows[1].nic) == (
+        "0-63",
+        "0",
+        None,
+    )
+    with pytest.raises(KeyError):
+        result.link("GPU0", "GPU9")
+
+
+def test_topology_with_nics():
+    """Catches the RDMA device of a NIC lost, and the underline of a terminal."""
+    result = parse_nvidia_smi(NICS)
+    assert isinstance(result, TopologyResult)
+    assert (result.link("GPU0", "NIC0"), result.link("GPU1", "NIC0")) == ("PIX", "SYS")
+    assert [row.nic for row in result.rows] == [None, None, "mlx5_0"]
+    assert result.rows[1].cpu_affinity == "32-63"
+    assert result.rows[2].cpu_affinity is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda t: t.replace("GPU1\tNV18", "GPU1\tNV12"), "back it is"),
+        (lambda t: t.replace("\tPIX\t0", "\tBUS\t0"), "unknown link"),
+        (lambda t: t.replace("NIC0: mlx5_0", ""), "NIC legend for NIC0"),
+        (lambda t: t.split("Legend")[0], "ends before its legend"),
+        (lambda t: t.rstrip(), "ends before the end of its last line"),
+        (lambda t: t.replace("GPU1\tNV18", "GPU2\tNV18"), "rows are not the devices"),
+        (lambda t: t.replace("NIC0\tPIX\tSYS\t X \t\t\t\t\n", "NIC0\tPIX\n"), "has 1 links, 3 are due"),
+        (lambda t: t.replace("GPU1\tNIC0", "GPU1\tNIC0\tbanana"), "not the header"),
+    ],
+)
+def test_damaged_topology_is_refused(damage, message):
+    """Catches a matrix whose halves disagree, or that lost a line."""
+    assert damage(NICS) != NICS
+    with pytest.raises(BadInput, match=message):
+        parse_topology(damage(NICS))
+
+
+def test_query_with_header_and_units():
+    """Catches "[N/A]" read as 0 watts, and a unit left in the value."""
+    result = parse_nvidia_smi(QUERY)
+    assert isinstance(result, QueryResult)
+    assert result.units == {"memory.total": "MiB", "power.draw": "W"}
+    assert list(result.gpus[0].values()) == [0, "NVIDIA H200", 16, 143771, 75.21, 0]
+    assert (result.gpus[1]["power.draw"], result.gpus[1]["ecc.errors.uncorrected.volatile.total"]) == (
+        None,
+        None,
+    )
+    assert parse_query(QUERY.replace(" MiB,", ",").replace(" W,", ",")).gpus == result.gpus  # nounits
+
+
+def test_query_without_header():
+    """Catches a first GPU eaten as the header."""
+    rows = "0, NVIDIA H200, 143771 MiB, 75.21 W\n1, NVIDIA H200, 143771 MiB, [N/A]\n"
+    result = parse_query(rows, fields=captured.QUERY_FIELDS)
+    assert [gpu["index"] for gpu in result.gpus] == [0, 1]
+    assert (result.gpus[0]["power.draw"], result.gpus[1]["power.draw"]) == (75.21, None)
+    with pytest.raises(BadInput, match="no header"):
+        parse_query(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (QUERY.replace("143771 MiB, 75", "lots MiB, 75"), "finite number"),
+        (QUERY.replace("143771 MiB, 75", "143771 GiB, 75"), "the header says 'MiB'"),
+        (QUERY.replace("143771 MiB, 75", "[Unknown Error], 75"), "Unknown Error"),
+        (QUERY.replace("143771 MiB, 75", ", 75"), "memory.total is ''"),
+        (QUERY.replace(", 16, ", ", wide, "), "finite number"),
+        (QUERY.replace(", 16, ", ", "), "a row of 5 columns, 6 are due"),
+        (QUERY.rstrip(), "ends before the end"),
+        (QUERY.splitlines()[0] + "\n", "ends before the end"),
+        (QUERY.replace("index, name", "index, index"), "appears twice"),
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n",
+            "nvidia-smi failed",
+        ),
+        ("No devices were found\n", "nvidia-smi failed"),
+    ],
+)
+def test_damaged_queries_are_refused(text, message):
+    """Catches a GPU that cannot be read taken for one that is fine."""
+    with pytest.raises(BadInput, match=message):
+        parse_nvidia_smi(text)
+
+
+def test_a_header_that_was_not_asked_for():
+    """Catches columns read under the names of another query."""
+    with pytest.raises(BadInput, match="asked for was"):
+        parse_query(QUERY, fields=["index", "uuid"])

@@ -1,0 +1,208 @@
+"""nvbandwidth, LoadGen, ethtool and rdma: values of real captures, and every rule's planted fault."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import captured
+import pytest
+
+from shakedown.errors import BadInput
+from shakedown.parsers.ethtool import parse_ethtool
+from shakedown.parsers.loadgen import parse_loadgen
+from shakedown.parsers.nvbandwidth import parse_nvbandwidth
+from shakedown.parsers.rdma import parse_rdma
+
+NVBANDWIDTH = "nvbandwidth_0.8_4xH200.json"
+SERVER = "loadgen_6.0.17_server_valid.txt"
+
+
+def test_nvbandwidth_values():
+    """Catches rows and columns swapped, nanoseconds taken for GB/s, the diagonal read as 0."""
+    result = parse_nvbandwidth(captured.read(NVBANDWIDTH))
+    tests = {test.name: test for test in result.tests}
+    assert (result.version, result.cuda_runtime, result.driver) == ("v0.8", 13000, "580.159.04")
+    assert len(tests) == 6
+    assert tests["host_to_device_memcpy_ce"].bandwidth_gb_per_s == ((55.4959, 55.5559, 55.5551, 55.5598),)
+    matrix = tests["device_to_device_memcpy_read_ce"].bandwidth_gb_per_s
+    assert matrix is not None
+    assert (matrix[0][1], matrix[1][0], matrix[2][2]) == (394.088, 393.925, None)
+    latency = tests["host_device_latency_sm"]
+    assert (latency.latency_ns, latency.bandwidth_gb_per_s) == (((1187.6, 1168.11, 1169.3, 1170.68),), None)
+    device = result.devices[3]
+    assert (device.index, device.name, device.pci, device.host) == (3, "NVIDIA H200", "00000000:00:09", "vm")
+
+
+def nvbandwidth(change) -> str:
+    """The capture after `change(first test case)`."""
+    document = json.loads(captured.read(NVBANDWIDTH))
+    change(document["nvbandwidth"])
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("status", ["Waived", "Not Found", "Error", "Running"])
+def test_nvbandwidth_tests_that_did_not_pass_have_no_values(status):
+    """Catches a waived or failed test that looks measured."""
+
+    def change(run):
+        run["testcases"][0] = {"name": "host_to_device_memcpy_ce", "status": status}
+
+    test = parse_nvbandwidth(nvbandwidth(change)).tests[0]
+    assert (test.status, test.bandwidth_gb_per_s, test.latency_ns) == (status, None, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, "5.4959"), "sum"),
+        (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, "fast"), "finite number"),
+        (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, "inf"), "finite number"),
+        (lambda r: r["testcases"][0]["bandwidth_matrix"][0].__setitem__(0, 55.4959), "bandwidth_matrix"),
+        (lambda r: r["testcases"][3]["bandwidth_matrix"][0].pop(), "differ in length"),
+        (lambda r: r["testcases"][0].pop("bandwidth_matrix"), "no numbers or no unit"),
+        (lambda r: r["testcases"][0].update(bandwidth_description="memcpy"), "no numbers or no unit"),
+        (lambda r: r["testcases"][0].update(status="passed"), "status"),
+        (lambda r: r["testcases"][0].pop("sum"), "sum"),
+        (lambda r: r.update(testcases=[]), "tests"),
+        (lambda r: r.update(testcases=[], error="ERROR: CUDA error 999"), "reported an error"),
+        (lambda r: r["GPU Device list"].append("four"), "not a GPU"),
+    ],
+)
+def test_damaged_nvbandwidth_is_refused(change, message):
+    """Catches a passed test without its numbers, and numbers that do not add up."""
+    with pytest.raises(BadInput, match=message):
+        parse_nvbandwidth(nvbandwidth(change))
+
+
+def test_loadgen_server():
+    """Catches scheduled taken for completed queries, and the wrong percentile."""
+    result = parse_loadgen(captured.read(SERVER))
+    assert (result.scenario, result.mode, result.sut, result.valid) == (
+        "Server",
+        "PerformanceOnly",
+        "PySUT",
+        True,
+    )
+    assert (result.completed_samples_per_s, result.scheduled_samples_per_s) == (197.10, 197.20)
+    assert (result.percentile_ns(99), result.percentile_ns(99.9)) == (3654137, 4605951)
+    assert result.percentile_ns(42) is None
+    assert (result.min_latency_ns, result.max_latency_ns, result.mean_latency_ns) == (6026, 4605951, 399837)
+    assert (result.target_qps, result.target_latency_ns, result.min_duration_ms) == (200, 15_000_000, 4000)
+    assert (result.performance_constraints, result.early_stopping) == (True, True)
+    assert (result.warnings, result.errors) == (0, 0)
+
+
+def test_loadgen_invalid_runs():
+    """Catches an INVALID run read as valid, and its advice read as figures."""
+    server = parse_loadgen(captured.read("loadgen_6.0.17_server_invalid.txt"))
+    assert (server.valid, server.performance_constraints, server.min_duration) == (False, False, True)
+    assert server.percentile_ns(99) == 12906380802
+    offline = parse_loadgen(captured.read("loadgen_6.0.17_offline_invalid.txt"))
+    assert (offline.valid, offline.samples_per_s, offline.min_duration) == (False, 128697, False)
+    assert (offline.performance_constraints, offline.warnings, offline.errors) == (None, 1, 0)
+    multi = parse_loadgen(captured.read("loadgen_6.0.17_multi_stream_invalid.txt"))
+    assert (multi.scenario, multi.warnings, multi.errors) == ("MultiStream", 1, 1)
+    single = parse_loadgen(captured.read("loadgen_6.0.17_single_stream_valid.txt"))
+    assert (single.scenario, single.valid, single.percentile_ns(90)) == ("SingleStream", True, 1568291)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda t: t.replace("Result is : VALID", "Result is : INVALID"), "contradicts the constraints"),
+        (lambda t: t.replace("Min queries satisfied : Yes", "Min queries satisfied : NO"), "contradicts"),
+        (lambda t: t.replace("Result is : VALID", "Result is : PROBABLY"), "VALID or INVALID"),
+        (lambda t: t.replace("Result is : VALID\n", ""), "ends before valid"),
+        (lambda t: t.replace("197.10", "197,10"), "finite number"),
+        (lambda t: t.replace("197.10", "inf"), "finite number"),
+        (lambda t: t.replace("3654137", "36541x7"), "whole number"),
+        (lambda t: t.replace("3654137", "9654137"), "must rise"),
+        (lambda t: t.replace("target_qps : 200", "target_qps : many"), "finite number"),
+        (lambda t: t.replace("target_qps : 200\n", ""), "parameter target_qps"),
+        (lambda t: re.sub(r"(?m)^.* samples per second .*\n", "", t), "no completed_samples_per_s"),
+        (lambda t: t.replace("Scheduled samples", "Odd samples"), "unknown or doubled figure"),
+        (lambda t: t.replace("97.00 percentile", "96.00 percentile"), "percentiles are missing"),
+        (lambda t: t.replace("No errors encountered during test.", ""), "counts errors|counts warnings"),
+        (lambda t: t + t, "twice"),
+        (lambda t: t.split("Test Parameters")[0], "section 'Test Parameters Used'"),
+        (
+            lambda t: "\n\nNo warnings encountered during test.\n\nNo errors encountered during test.\n",
+            "section",
+        ),
+    ],
+)
+def test_damaged_loadgen_is_refused(damage, message):
+    """Catches a summary that was cut off, edited, or of an accuracy run."""
+    good = captured.read(SERVER)
+    assert damage(good) != good
+    with pytest.raises(BadInput, match=message):
+        parse_loadgen(damage(good))
+
+
+def test_ethtool_values():
+    """Catches a counter attributed to its neighbour, and names with colons or brackets cut."""
+    result = parse_ethtool(captured.read("ethtool_6.14_virtio.txt"), required=["rx_drops"])
+    assert (result.counters["tx0_kicks"], result.counters["rx0_kicks"]) == (21245, 19)
+    bnxt = "NIC statistics:\n     [0]: rx_ucast_packets: 18446744073709551615\n     rx prio3: bytes: 7\n"
+    assert parse_ethtool(bnxt).counters == {"[0]: rx_ucast_packets": 2**64 - 1, "rx prio3: bytes": 7}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no stats available\n", "not 'NIC statistics:'"),
+        ("Cannot get stats strings information: Operation not supported\n", "not 'NIC statistics:'"),
+        ("NIC statistics:\n", "ends before"),
+        ("NIC statistics:\n     rx_packets: 12", "ends before"),  # of 12345?
+        ("NIC statistics:\n     rx_packets: twelve\n", "whole number"),
+        ("NIC statistics:\n     rx_packets: 1.5\n", "whole number"),
+        ("NIC statistics:\n     rx_packets:\n", "not a counter"),
+        ("NIC statistics:\n     rx_packets: 1\n     rx_packets: 2\n", "two values"),
+        ("NIC statistics:\n     rx_packets: -1\n", "counters"),
+        ("NIC statistics:\n     rx_packets: 99999999999999999999\n", "counters"),
+    ],
+)
+def test_damaged_ethtool_is_refused(text, message):
+    """Catches a counter cut in the middle of its digits, or read as 0."""
+    with pytest.raises(BadInput, match=message):
+        parse_ethtool(text)
+
+
+def test_a_missing_counter_is_an_error():
+    """Catches an absent pause counter (PFC off) taken for a pause count of 0."""
+    with pytest.raises(BadInput, match="no counter rx_prio3_pause"):
+        parse_ethtool(captured.read("ethtool_6.14_virtio.txt"), required=["rx_prio3_pause", "rx_drops"])
+
+
+def test_rdma_values():
+    """Catches the counters of one port read for the other."""
+    ports = parse_rdma(captured.read("rdma_6.15_statistic_rxe.json")).ports
+    assert [(port.device, port.port) for port in ports] == [("rxe0", 1), ("rxe1", 1)]
+    assert (ports[0].counters["sent_pkts"], ports[1].counters["sent_pkts"]) == (61737, 26640)
+    assert (ports[0].counters["out_of_seq_request"], ports[1].counters["out_of_seq_request"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "not a list of RDMA ports"),
+        ("{}", "not a list of RDMA ports"),
+        ('[{"ifname":"rxe0","port":1}]', "counters"),
+        ('[{"ifname":"rxe0","port":1,"sent_pkts":"5"}]', "whole number"),
+        ('[{"ifname":"rxe0","port":1,"sent_pkts":5.0}]', "whole number"),
+        ('[{"ifname":"rxe0","port":1,"sent_pkts":true}]', "whole number"),
+        ('[{"ifname":"rxe0","port":1,"sent_pkts":-5}]', "counters"),
+        ('[{"ifname":"rxe0","port":1,"sent_pkts":NaN}]', "not a finite number"),
+        ('[{"ifname":"rxe0","port":1,"sent_pkts":1,"sent_pkts":2}]', "twice"),
+        ('[{"ifname":"rxe0","port":1,"a":1},{"ifname":"rxe0","port":1,"a":2}]', "twice"),
+        ('[{"ifname":"rxe0","port":1,"lqpn":17,"a":1}]', "queue pair"),
+        ('[{"ifname":"rxe0","port":1,"sent_pkts":5', "ends before the closing bracket"),
+        ('[{"ifname":"rxe0","port":1,"sent_pkts":5}] x', "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_damaged_rdma_is_refused(text, message):
+    """Catches a counter that is not a whole number, and JSON that says two things."""
+    with pytest.raises(BadInput, match=message):
+        parse_rdma(text)
