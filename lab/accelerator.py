@@ -32,7 +32,7 @@ def choose(image: Image) -> Accelerator:
         return TCG
     store = cache_root() / "accelerator.json"
     version = host.run(["qemu-system-x86_64", "--version"], "qemu --version").stdout.partition("\n")[0]
-    key = f"{platform.release()} | {version} | {image.folder.name}"
+    key = f"{platform.release()} | {version}"
     try:
         known = json.loads(store.read_text())
         if known["host"] == key:

@@ -268,6 +268,3 @@ def main() -> None:
             print(error.detail, file=sys.stderr)
         print(f"lab: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        print("lab: interrupted", file=sys.stderr)
-        sys.exit(130)

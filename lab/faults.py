@@ -7,6 +7,7 @@ that node on that rail and nothing else.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.errors import LabError
@@ -57,11 +58,39 @@ def _within(option: str, value: float, low: float, high: float) -> None:
         )
 
 
+# A port that the switch role has configured carries its queues below the fault, and gets them back after it:
+# a fault that took them away would show as two.
+_RESEAT = """
+reseat() {
+    if [ -x /usr/local/sbin/roce-leaf ] && [ -e /var/lib/roce-leaf/intent.json ]; then
+        /usr/local/sbin/roce-leaf reseat "$1" >/dev/null
+    fi
+}
+planted() { tc qdisc show dev "$1" root | grep -q " fa17: "; }
+"""
+# tc does not replace a qdisc by one of another kind under the same handle, so an older fault goes first.
+_PLANT = f"""set -eu{_RESEAT}
+port=$1; shift
+if planted "$port"; then tc qdisc del dev "$port" root; fi
+tc qdisc replace dev "$port" root handle {HANDLE} "$@"
+reseat "$port"
+"""
+_CLEAR = f"""set -eu{_RESEAT}
+for port in "$@"; do
+    if planted "$port"; then
+        tc qdisc del dev "$port" root
+        reseat "$port"
+        echo "$port"
+    fi
+done
+"""
+
+
 def plant_argv(port: str, fault: PortFault) -> list[str]:
-    """Put the fault on a leaf port, in place of the port's present qdisc."""
-    return ["tc", "qdisc", "replace", "dev", port, "root", "handle", HANDLE, *fault.qdisc]
+    """The leaf's command that puts the fault on a port."""
+    return ["sh", "-c", _PLANT, "plant", port, *fault.qdisc]
 
 
-def clear_argv(port: str) -> list[str]:
-    """Remove what :func:`plant_argv` put there."""
-    return ["tc", "qdisc", "del", "dev", port, "root", "handle", HANDLE]
+def clear_argv(ports: Sequence[str]) -> list[str]:
+    """The leaf's command that removes our faults from these ports; it prints the ports that had one."""
+    return ["sh", "-c", _CLEAR, "clear", *ports]

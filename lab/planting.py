@@ -13,9 +13,6 @@ from lab.topology import LEAF
 def port_fault(lab: Machines, node: str, rail: str, fault: faults.PortFault) -> str:
     """Put loss, rate or delay on the leaf port toward ``node``; says what was planted where."""
     link = lab.topology.link(node, rail)
-    # tc does not replace a qdisc by one of another kind under the same handle.
-    if _planted(_qdiscs(lab), link.port):
-        _on_leaf(lab, faults.clear_argv(link.port), "clearing the fault before")
     _on_leaf(lab, faults.plant_argv(link.port, fault), f"planting {fault.description}")
     lab.state.faults[f"{node} {rail}"] = fault.description
     lab.save_state()
@@ -46,10 +43,10 @@ def kill(lab: Machines, name: str) -> str:
 def clear(lab: Machines) -> list[str]:
     """Undo every fault: boot what has no power, free the leaf's ports, plug the cables; says what it did."""
     done = [f"{name} booted" for name in lab.boot_what_is_off()]
-    present = _qdiscs(lab)
+    ports = [link.port for link in lab.topology.links]
+    freed = _on_leaf(lab, faults.clear_argv(ports), "clearing faults").split()
     for link in lab.topology.links:
-        if _planted(present, link.port):
-            _on_leaf(lab, faults.clear_argv(link.port), "clearing a fault")
+        if link.port in freed:
             done.append(f"{LEAF} {link.port} freed (into {link.node} {link.rail})")
         if lab.state.faults.get(f"{link.node} {link.rail}") == faults.LINK_DOWN:
             done.append(f"{link.node} {link.rail} plugged in")
@@ -57,15 +54,6 @@ def clear(lab: Machines) -> list[str]:
     lab.state.faults.clear()
     lab.save_state()
     return done
-
-
-def _qdiscs(lab: Machines) -> str:
-    return _on_leaf(lab, ["tc", "qdisc", "show"], "reading the leaf's queueing disciplines")
-
-
-def _planted(qdiscs: str, port: str) -> bool:
-    """Whether ``tc qdisc show`` lists a fault of ours on a port."""
-    return f" {faults.HANDLE} dev {port} root " in qdiscs
 
 
 def _set_link(lab: Machines, node: str, netdev: str, *, up: bool) -> None:
