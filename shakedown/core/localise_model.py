@@ -1,0 +1,115 @@
+"""What localisation works on and what it says: matrices of a mesh, the paths through the fabric, causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """All results of one test at one size.
+
+    Attributes:
+        label: test and parameters, for the evidence.
+        higher: whether more is better.
+        nodes: names along the second axis (data's source) and the third (its sink).
+        rails: names along the first axis.
+        values: the measured values in any unit; NaN where there is none. Shape (rails, nodes, nodes).
+        failed: planned and tried, but without a value.
+        said: (node, rail) -> what the node itself said was wrong with its rail.
+    """
+
+    label: str
+    higher: bool
+    nodes: tuple[str, ...]
+    rails: tuple[str, ...]
+    values: Floats
+    failed: Bools
+    said: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Fabric:
+    """Where the cables go, as far as it is known.
+
+    Attributes:
+        leaf: index into `leaves` of the leaf of each (rail, node); -1: not known.
+        leaves: names of the leaves.
+        spine: index into `spines` for each (rail, source, sink); -1: it crosses none, or it is not
+            known. None: no path is known.
+        spines: names of the spines.
+        ports: (node, rail) -> "leaf port" of its cable.
+    """
+
+    leaf: Ints
+    leaves: tuple[str, ...] = ()
+    spine: NDArray[np.int16] | None = None
+    spines: tuple[str, ...] = ()
+    ports: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @staticmethod
+    def unknown(rails: int, nodes: int) -> Fabric:
+        """Return a fabric of which nothing is known."""
+        return Fabric(leaf=np.full((rails, nodes), -1, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Element:
+    """A piece of the cluster that can be at fault; the fields that do not apply are empty.
+
+    `kind` is one of node, nic, cable, port, leaf, spine, uplink, rail; `direction` is tx, rx or both, seen
+    from the node, and for an uplink up, down or both, seen from the leaf.
+    """
+
+    kind: str
+    node: str = ""
+    rail: str = ""
+    leaf: str = ""
+    spine: str = ""
+    direction: str = "both"
+
+    def __str__(self) -> str:
+        way = "" if self.direction == "both" else f" {self.direction}"
+        names = [n for n in (self.node, self.rail, self.leaf, self.spine) if n]
+        return f"{self.kind} {' '.join(names)}{way}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One element that explains results that are worse than their peers, in one matrix.
+
+    Attributes:
+        element: what.
+        pattern: `slow` (all its results), `intermittent` (some of them) or `failed` (no result at all).
+        effect: median relative change against its peers, -0.5 for half; -1 for failed.
+        z: effect over its standard error.
+        cells: results that it explains.
+        partners: different far ends among them.
+        share: part of its results that are bad.
+        confidence: its posterior probability against the other elements that could explain the same results.
+        rivals: those other elements, as likely or nearly so.
+        blamed: whether the evidence suffices to name it as the cause.
+        label: the matrix.
+        why: what speaks for it beside the matrix, or what keeps it from being blamed.
+    """
+
+    element: Element
+    pattern: str
+    effect: float
+    z: float
+    cells: int
+    partners: int
+    share: float
+    confidence: float
+    rivals: tuple[Element, ...]
+    blamed: bool
+    label: str = ""
+    why: tuple[str, ...] = ()
