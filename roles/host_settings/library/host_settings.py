@@ -22,7 +22,8 @@ options:
   program: {type: dict, required: true, description: Source files by name relative to the program's folder.}
   program_folder: {type: str, default: /usr/local/libexec/shakedown, description: Where the program lives.}
   desired: {type: dict, required: true, description: Desired states by target, written as JSON.}
-  files: {type: dict, default: {}, description: Further text files by path.}
+  files: {type: dict, default: {}, description: Further text files by path; a rollback removes them.}
+  after_files: {type: list, default: [], description: Commands (argv lists) to run when a file has changed.}
   settle_s: {type: int, default: 0, description: How long a check waits for everything to be as wanted.}
   root: {type: str, default: /, description: Prefix of all paths.}
 author: [Shakedown]
@@ -52,12 +53,17 @@ def desired_files(desired: dict[str, Any], folder: str) -> dict[str, str]:
     }
 
 
+def under(root: Path, path: str) -> Path:
+    """The place of an absolute path under a prefix."""
+    return root / path.lstrip("/")
+
+
 def differing(files: dict[str, str], root: Path) -> dict[str, str]:
     """Path and present text of the files that are not as wanted."""
     found = {}
     for path, text in files.items():
         try:
-            present = (root / path.lstrip("/")).read_text(encoding="utf-8")
+            present = under(root, path).read_text(encoding="utf-8")
         except FileNotFoundError:
             present = ""
         if present != text:
@@ -105,20 +111,54 @@ def wrong_settings(target: Target) -> list[str]:
 def run(module: AnsibleModule, folder: Path, desired: Path, action: str) -> list[Target]:
     """Run the program for all targets: its reports. Fails the module if the program refuses."""
     given = module.params
-    argv = [
-        module.get_bin_path("python3", required=True),
-        "-I",
-        str(folder / "host-settings"),
-        action,
-        "--json",
-    ]
-    argv += ["--root", given["root"], "--desired", str(desired), "--settle", str(given["settle_s"])]
-    argv += given["desired"]
+    argv = [module.get_bin_path("python3", required=True), "-I", str(folder / "host-settings"), action]
+    argv += [*given["desired"], "--json", "--root", given["root"], "--desired", str(desired)]
+    argv += ["--settle", str(given["settle_s"])]
     status, out, err = module.run_command(argv)
     if status not in (0, 1):
         module.fail_json(msg=err.strip() or f"host-settings ended with status {status}", rc=status)
     targets: list[Target] = json.loads(out)["targets"]
     return targets
+
+
+def run_unwritten(module: AnsibleModule, action: str) -> list[Target]:
+    """Run the program without writing it or wanted states where they live; from there if they are there."""
+    given, root = module.params, Path(module.params["root"])
+    program, desired = given["program_folder"], desired_files(given["desired"], _DESIRED_FOLDER)
+    if not differing({f"{program}/{name}": text for name, text in given["program"].items()} | desired, root):
+        return run(module, under(root, program), under(root, _DESIRED_FOLDER), action)
+    folder = Path(module.tmpdir)
+    for name, text in {**given["program"], **desired_files(given["desired"], ".")}.items():
+        write(folder / name, text)
+    return run(module, folder, folder, action)
+
+
+def apply(module: AnsibleModule, files: dict[str, str], root: Path) -> tuple[list[Target], dict[str, str]]:
+    """Write the files that differ and set what differs: reports, and the files' former text.
+
+    Looks first, so that what is refused is refused before anything is written.
+    """
+    differs = differing(files, root)
+    if differs or module.check_mode:
+        targets = run_unwritten(module, "check")
+    if not module.check_mode:
+        for path in differs:
+            write(under(root, path), files[path])
+        folder = under(root, module.params["program_folder"])
+        targets = run(module, folder, under(root, _DESIRED_FOLDER), "apply")
+    return targets, differs
+
+
+def roll_back(
+    module: AnsibleModule, files: dict[str, str], root: Path
+) -> tuple[list[Target], dict[str, str]]:
+    """Restore settings and remove the files, but not the program: reports, and the files' former text."""
+    targets = run_unwritten(module, "rollback-check" if module.check_mode else "rollback")
+    present = {path: under(root, path).read_text() for path in files if under(root, path).exists()}
+    if not module.check_mode and not any(target["error"] for target in targets):
+        for path in present:
+            under(root, path).unlink()
+    return targets, present
 
 
 def main() -> None:
@@ -130,44 +170,39 @@ def main() -> None:
             "program_folder": {"default": "/usr/local/libexec/shakedown"},
             "desired": {"type": "dict", "required": True},
             "files": {"type": "dict", "default": {}},
+            "after_files": {"type": "list", "elements": "list", "default": []},
             "settle_s": {"type": "int", "default": 0},
             "root": {"default": "/"},
         },
         supports_check_mode=True,
         no_log=True,  # keeps the program's text out of the host's log; nothing here is secret
     )
-    given = module.params
+    given, action = module.params, module.params["action"]
     if given["root"] == "/" and os.geteuid() != 0:
         module.fail_json(msg="settings need root on the host -- set ansible_become: true")
     root = Path(given["root"])
-    program_folder = given["program_folder"]
-    action = "check" if module.check_mode else given["action"]
-    files = {
-        **{f"{program_folder}/{name}": text for name, text in given["program"].items()},
-        **desired_files(given["desired"], _DESIRED_FOLDER),
-        **given["files"],
-    }
-    differs = differing(files, root)
-    folder, desired = root / program_folder.lstrip("/"), root / _DESIRED_FOLDER.lstrip("/")
-    if action == "apply":
-        for path in differs:
-            write(root / path.lstrip("/"), files[path])
-    elif differs:
-        # Nothing may be written there: the same program runs from elsewhere.
-        folder = desired = Path(module.tmpdir)
-        for name, text in {**given["program"], **desired_files(given["desired"], ".")}.items():
-            write(folder / name, text)
-    present = differs if given["action"] == "apply" else {}
-    targets = run(module, folder, desired, action)
-    changed = bool(present) or any(target["changes"] for target in targets)
+    wanted = {**desired_files(given["desired"], _DESIRED_FOLDER), **given["files"]}
+    after: dict[str, str] = {}
+    if action == "check":
+        targets, before = run_unwritten(module, "check"), {}
+    elif action == "apply":
+        program = {f"{given['program_folder']}/{name}": text for name, text in given["program"].items()}
+        after = {**program, **wanted}
+        targets, before = apply(module, after, root)
+    else:
+        targets, before = roll_back(module, wanted, root)
+        after = dict.fromkeys(before, "")
+    if before and not module.check_mode:
+        for argv in given["after_files"]:
+            module.run_command(argv, check_rc=True)
     result = {
-        "changed": changed and given["action"] != "check",
+        "changed": action != "check" and (bool(before) or any(target["changes"] for target in targets)),
         "targets": targets,
         "wrong": [line for target in targets for line in wrong_settings(target)],
-        "diff": diff_of(targets, files, present),
+        "diff": diff_of(targets, after, before),
     }
     errors = [f"{target['target']}: {target['error']}" for target in targets if target["error"]]
-    if action == "apply" and not errors:
+    if action == "apply" and not module.check_mode and not errors:
         errors = [line for target in targets if not target["ok"] for line in wrong_settings(target)]
     if errors:
         module.fail_json(msg="; ".join(errors), **result)

@@ -1,4 +1,4 @@
-"""`host-settings show|check|apply|rollback TARGET...`: one program for Ansible, the boot unit and people."""
+"""`host-settings ACTION TARGET...`: one program for Ansible, the boot unit and people."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _ACTIONS = {
     "check": engine.check,
     "apply": engine.apply,
     "rollback": engine.rollback,
+    "rollback-check": engine.rollback_check,
 }
 
 

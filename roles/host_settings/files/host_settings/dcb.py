@@ -42,8 +42,9 @@ def read(system: System, dev: str) -> dict[str, Any]:
             "priorities": [p for p, on in enumerate(pfc.get("prio_pfc", [])) if on in (True, "on")],
             "delay": pfc.get("delay"),
         },
-        "dscp": {int(dscp): int(priority) for dscp, priority in dict(app).get("dscp_prio", [])},
-        "udp": {int(port): int(priority) for port, priority in dict(app).get("dgram_port_prio", [])},
+        # iproute2 6.15 adds a third element, a space, to every entry.
+        "dscp": {int(entry[0]): int(entry[1]) for entry in dict(app).get("dscp_prio", [])},
+        "udp": {int(entry[0]): int(entry[1]) for entry in dict(app).get("dgram_port_prio", [])},
     }
 
 

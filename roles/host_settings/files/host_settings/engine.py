@@ -172,6 +172,17 @@ def apply(system: System, target: Target) -> dict[str, Any]:
     return report
 
 
+def rollback_check(system: System, target: Target) -> dict[str, Any]:
+    """Compare with what was recorded, change nothing; `changes` lists what rollback would do."""
+    items = target.read()
+    changes = [c for c in changes_to_restore(items, _recorded(system, target.name)) if c.actions]
+    report = _report(
+        target, items, [{**_as_json(c), "did": [str(a) for a in c.actions]} for c in changes], None
+    )
+    report["ok"] = not changes
+    return report
+
+
 def rollback(system: System, target: Target) -> dict[str, Any]:
     """Restore what was recorded, read back, and forget the record once all of it is restored."""
     before = _recorded(system, target.name)

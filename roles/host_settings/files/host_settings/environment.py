@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from host_settings.desired import Roce
-from host_settings.model import Action, Item, Setting, WriteFile
+from host_settings.model import Action, Item, NotApplicable, Run, Setting, WriteFile
 from host_settings.system import System
 
 ENV_FILE = "/etc/shakedown/roce.env"
 PROFILE_FILE = "/etc/profile.d/shakedown-roce.sh"
 NCCL_FILE = "/etc/nccl.conf"
 _NCCL_KEY = "NCCL_IB_TC"
+# Where jobs read settings back without privileges.
+_SOCKET = "host-settings-report.socket"
 
 
 def env_text(roce: Roce) -> str:
@@ -46,7 +49,12 @@ def nccl_with(text: str | None, value: str | None) -> str | None:
 
 def read(system: System) -> dict[str, Any]:
     """The files as they are; None where there is none."""
-    return {path: _text(system, path) for path in (ENV_FILE, PROFILE_FILE, NCCL_FILE)}
+    found: dict[str, Any] = {path: _text(system, path) for path in (ENV_FILE, PROFILE_FILE, NCCL_FILE)}
+    found[_SOCKET] = None
+    if system.root == Path("/"):
+        states = [system.run("systemctl", verb, _SOCKET).out.strip() for verb in ("is-enabled", "is-active")]
+        found[_SOCKET] = " ".join(states)
+    return found
 
 
 def _text(system: System, path: str) -> str | None:
@@ -65,7 +73,14 @@ def items(found: dict[str, Any], roce: Roce) -> list[Item]:
     def nccl(value: str | None) -> tuple[Action, ...]:
         return (WriteFile(NCCL_FILE, nccl_with(found[NCCL_FILE], value)),)
 
+    def serve(value: str) -> tuple[Action, ...]:
+        verb = "enable" if value == "enabled active" else "disable"
+        return (Run(("systemctl", "--quiet", verb, "--now", _SOCKET)),)
+
     return [
+        Setting(_SOCKET, found[_SOCKET], "enabled active", serve)
+        if found[_SOCKET] is not None
+        else NotApplicable(_SOCKET, "a recorded tree runs no services"),
         whole(ENV_FILE, env_text(roce)),
         whole(PROFILE_FILE, profile_text()),
         Setting(f"{NCCL_FILE}:{_NCCL_KEY}", nccl_value(found[NCCL_FILE]), str(roce.tos), nccl),

@@ -188,9 +188,12 @@ class Fake:
             self.state["link_toggles"] = self.state.get("link_toggles", 0) + 1
         return None
 
-    def _show_app(self) -> dict[str, list[list[int]]]:
+    def _show_app(self) -> dict[str, list[list[Any]]]:
         app = self.state["dcb"]["app"]
-        return {key: sorted([int(k), v] for k, v in table.items()) for key, table in app.items() if table}
+        # The space is iproute2 6.15's own.
+        return {
+            key: sorted([int(k), v, " "] for k, v in table.items()) for key, table in app.items() if table
+        }
 
     def _change_app(self, verb: str, words: list[str]) -> str | None:
         if self._refused():

@@ -32,6 +32,13 @@ FABRIC: dict[str, Any] = {
     "rails": [{"name": "rail0", "subnet": "10.20.3.0/24"}],
     "switches": {"leaves": ["leaf0"], "spines": [], "uplinks_per_leaf_per_spine": 0},
 }
+BACK = [
+    {
+        "hosts": "all",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.include_role": {"name": "roce_host", "tasks_from": "rollback"}}],
+    }
+]
 PLAY = [{"hosts": "all", "gather_facts": False, "roles": ["roce_host"]}]
 COUNTS = re.compile(r"^(\w+)\s+: ok=\d+\s+changed=(\d+)\s+unreachable=0\s+failed=(\d)", re.M)
 
@@ -78,13 +85,14 @@ class Site:
         self.variables = {"all": {"hosts": hosts, "vars": common}}
         self.write()
         (folder / "play.yml").write_text(yaml.safe_dump(PLAY))
+        (folder / "back.yml").write_text(yaml.safe_dump(BACK))
 
     def write(self) -> None:
         """Write the inventory as it is now."""
         self.inventory.write_text(yaml.safe_dump(self.variables))
 
-    def play(self, *options: str) -> tuple[str, dict[str, tuple[int, int]]]:
-        """Run the play: its output, and changed and failed tasks by host."""
+    def play(self, *options: str, book: str = "play") -> tuple[str, dict[str, tuple[int, int]]]:
+        """Run a play: its output, and changed and failed tasks by host."""
         environment = {
             "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
             "HOME": str(self.folder),
@@ -95,7 +103,7 @@ class Site:
             "LC_ALL": "C.UTF-8",
         }
         done = subprocess.run(
-            ["ansible-playbook", "-i", str(self.inventory), str(self.folder / "play.yml"), *options],
+            ["ansible-playbook", "-i", str(self.inventory), str(self.folder / f"{book}.yml"), *options],
             cwd=self.folder,
             env=environment,
             capture_output=True,
@@ -113,11 +121,12 @@ class Site:
         return [" ".join(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
 
     def files(self) -> dict[str, str]:
-        """Every file of every host."""
-        trees = [
-            p for host in HOSTS for p in (self.folder / host).rglob("*") if p.is_file() and not p.is_symlink()
-        ]
-        return {str(p): p.read_text() for p in trees if p.name not in (fake_host.STATE, fake_host.LOG)}
+        """What every host's files say, the program and its units aside; numbers as the kernel prints them."""
+        trees = [p for host in HOSTS for p in (self.folder / host).rglob("*") if p.is_file()]
+        skipped = (fake_host.STATE, fake_host.LOG, "apply")  # the last one is a trigger, not a value
+        kept = [p for p in trees if p.name not in skipped and not {"libexec", "system"} & set(p.parts)]
+        texts = {str(p): p.read_text().strip() for p in kept}
+        return {path: str(int(t, 16)) if t.startswith("0x") else t for path, t in texts.items()}
 
 
 @pytest.fixture
@@ -151,6 +160,11 @@ def test_role_on_recorded_hosts(site):
     text, counts = site.play()
     assert counts == dict.fromkeys(HOSTS, (0, 0)), text
     assert {host: site.log(host) for host in HOSTS} == calls
+
+    # The way back leaves the program and nothing else.
+    text, counts = site.play(book="back")
+    assert counts == dict.fromkeys(HOSTS, (1, 0)), text
+    assert site.files() == before
 
 
 def test_bad_inventory_is_refused_before_the_first_change(site):
