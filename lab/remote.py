@@ -14,8 +14,8 @@ from lab import host
 from lab.image import Image
 from lab.paths import LabPaths
 
-# Escape sequences (CSI and OSC) and control characters other than newline and tab.
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
+# Escape sequences (CSI and OSC of ECMA-48) and control characters other than newline and tab.
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def common_options(paths: LabPaths, *, share: bool = True) -> list[str]:

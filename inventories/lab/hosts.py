@@ -27,10 +27,10 @@ def inventory(topology: Topology, connections: dict[str, dict[str, Any]]) -> dic
     """The document that ``--list`` prints; ``connections`` holds each machine's connection variables."""
     machines = topology.machines
     groups: dict[str, Any] = {
-        "head": {"hosts": [m.name for m in machines if m.role == "head"]},
+        "submit": {"hosts": [m.name for m in machines if m.role == "head"]},
         "compute": {"hosts": [m.name for m in machines if m.role == "compute"]},
         "leaf": {"hosts": [m.name for m in machines if m.role == "leaf"]},
-        "slurm": {"children": ["head", "compute"]},
+        "slurm": {"children": ["submit", "compute"]},
         "switches": {"children": ["leaf"]},
     }
     variables = {m.name: {**connections[m.name], **_cabling(topology, m)} for m in machines}

@@ -94,6 +94,6 @@ def test_host_keys_are_checked_strictly() -> None:
 def test_a_consoles_escape_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
     """Catches a guest that clears the screen or renames the window of whoever reads its log."""
     log = tmp_path / "log"
-    log.write_bytes(b"one\r\n\x1b[2J\x1b[1;31mtwo\x1b[0m\r\n\x1b]0;title\x07three\r\n\n\xff\n")
+    log.write_bytes(b"one\r\n\x1b[2J\x1b[1;31mtwo\x1b[0m\x1b[!p\r\n\x1b]0;title\x07three\r\n\n\xff\n")
     assert tail(log, 3) == "two\nthree\n\ufffd"
     assert tail(tmp_path / "none") == ""
