@@ -124,7 +124,7 @@ def one_task(text: str, task: int, file: Path) -> str:
     """Return the lines of one task of labelled output."""
     from shakedown.parsers.text import split_labels
 
-    tasks = {int(label): lines for label, lines in split_labels(text).items()}
+    tasks = {int(label): lines for label, lines in split_labels(text, file=file).items()}
     if task not in tasks:
         known = ", ".join(str(label) for label in sorted(tasks)[:8])
         fix = f"its tasks are {known}" if tasks else "leave out --task; the output has no labels"

@@ -48,7 +48,8 @@ _CHOICE = re.compile(
     rf"(?:(\w+): )?({_N}) Bytes -> Algo (\w+) proto (\w+)(?: channel\{{.*\}}=\{{.*\}}| time \S+)\Z"
 )
 _SYMMETRIC = re.compile(rf"(\w+) \[Symmetric\]: ({_N}) Bytes -> Kernel (\S+) ")
-_IB = re.compile(r"\[([0-9]{1,4})\]([^\s:]+):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
+# Ports merged into one device are written "[0]={[0] mlx5_0:1/RoCE, [1] mlx5_0:2/RoCE}".
+_IB = re.compile(r"\[([0-9]{1,4})\] ?([^\s:={]+):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available on dev ([0-9]+)")
 _NVLS_CHANNELS = re.compile(rf"{_N} coll channels, (?:{_N} collnet channels, )?({_N}) nvls channels")
 

@@ -178,7 +178,7 @@ class Source:
         return True
 
     def _unlabelled(self, lines: list[Line]) -> list[Line]:
-        labels = {match.group(1) or match.group(2) for match in _labels(lines)}
+        labels = set(_labels(self, lines))
         if not labels:
             return lines
         if len(labels) > 1:
@@ -188,27 +188,35 @@ class Source:
         return [Line(line.number, _LABEL.sub("", line.text, count=1)) for line in lines]
 
 
-def _labels(lines: list[Line]) -> list[re.Match[str]]:
-    """Return the label of every line, or none at all unless every line that is not blank has one."""
-    matches = []
-    for line in lines:
-        match = _LABEL.match(line.text)
-        if match:
-            matches.append(match)
-        elif line.text.strip():
-            return []
-    return matches
+def _labels(source: Source, lines: list[Line]) -> list[str]:
+    """Return the label of every line that is not blank; none at all if lines are not labelled.
+
+    One line that looks labelled is the tool's own. Where most are, the others are not any task's.
+    """
+    matches = [(line, _LABEL.match(line.text)) for line in lines if line.text.strip()]
+    labels = [match.group(1) or match.group(2) for _, match in matches if match]
+    if len(labels) == len(matches):
+        return labels
+    if len(labels) <= len(matches) // 2:
+        return []
+    stray = next(line for line, match in matches if not match)
+    fix = "keep apart what the tasks print and what the launcher prints"
+    source.refuse(f"a line without a task's label: {quote(stray.text)}", line=stray, fix=fix)
 
 
-def split_labels(text: str) -> dict[str, str]:
+def split_labels(text: str, *, file: str | Path | None = None) -> dict[str, str]:
     """Split labelled output of several tasks into one text per task, keyed by label.
 
     Line numbers are kept: lines of other tasks become blank. Output without labels gives an empty
     dictionary.
+
+    Raises:
+        BadInput: most lines have a label, but not all.
     """
+    source = Source("-", file)
     lines = [Line(n, _COLOUR.sub("", x.rstrip("\r"))) for n, x in enumerate(text.split("\n"), start=1)]
     lines = [Line(n, "" if _SLURM.match(x) else x) for n, x in lines]
-    if not _labels(lines):
+    if not _labels(source, lines):
         return {}
     tasks: dict[str, list[str]] = {}
     for line in lines:

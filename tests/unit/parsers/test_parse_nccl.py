@@ -105,6 +105,16 @@ def test_per_iteration_columns():
     assert (timing.iteration_p99_us, timing.iteration_cv_percent) == (24.0, 1.5)
 
 
+def test_timestamps():
+    """Catches the date and time of -S read as two more columns."""
+    text = nccl_output.text(named=True)
+    stamped = re.sub(r"(?m)(#wrong)$", r"\1             timestamp", text)
+    stamped = re.sub(r"(?m)^( +(?:8|16) .*)$", r"\1  2026-11-20 07:56:51", stamped)
+    assert parse_nccl(stamped) == parse_nccl(text)
+    with pytest.raises(BadInput, match="without its timestamp"):
+        parse_nccl(stamped.replace("07:56:51", "0", 1))
+
+
 def test_a_reduced_maximum_is_reported():
     """Catches a sweep that stopped early for lack of memory taken for the one that was asked for."""
     text = captured.read(f"{ALL_REDUCE}.txt")

@@ -57,7 +57,8 @@ def test_roce_with_gpudirect():
     result = parse_nccl_log(
         log(
             line("NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_3:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"),
-            line("NET/IB : Using [0]mlx5_0:1:2::/IB [RO]; OOB eth0:10.0.0.2<0>", 2),
+            line("NET/IB : Using [0]={[0] mlx5_0:1/IB, [1] mlx5_0:2/IB} [RO]; OOB eth0:10.0.0.2<0>", 2),
+            line("NET/IB : Using [2]mlx5_2:1:2::/IB [RO]; OOB eth0:10.0.0.2<0>", 3),
             line("Using network IB"),
             line("DMA-BUF is available on GPU device 0"),
             line("DMA-BUF is available on GPU device 0", 2),
@@ -75,6 +76,8 @@ def test_roce_with_gpudirect():
         ("n1", 0, "mlx5_0", 1, "RoCE"),
         ("n1", 1, "mlx5_3", 1, "RoCE"),
         ("n2", 0, "mlx5_0", 1, "IB"),
+        ("n2", 1, "mlx5_0", 2, "IB"),
+        ("n2", 2, "mlx5_2", 1, "IB"),
     ]
     assert [c.net_device for c in result.channels] == [0, 1, 0, None, None]
     assert result.gdr_refusals == ("GPU Direct RDMA Disabled for GPU 1 / HCA 1 (distance 8 > 5)",)

@@ -88,6 +88,14 @@ def test_lines_that_only_look_labelled_are_left_alone():
     assert [line.text for line in Source("0: a\nb\n").lines] == ["0: a", "b", ""]
 
 
+@pytest.mark.parametrize("read", [Source, split_labels])
+def test_a_line_without_a_label_among_labelled_ones_is_refused(read):
+    """Catches a launcher's own message taken for a task's, and all labels then taken for output."""
+    with pytest.raises(BadInput, match="without a task's label: 'WARNING: no fabric'") as refused:
+        read("[1,0]<stdout>:a\n[1,0]<stdout>:b\nWARNING: no fabric\n", file="f")
+    assert str(refused.value).startswith("f:3: ")
+
+
 @pytest.mark.parametrize(
     "line",
     [
