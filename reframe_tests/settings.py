@@ -39,8 +39,12 @@ site_configuration = {
             "handlers": [
                 {"type": "stream", "name": "stdout", "level": "info", "format": "%(message)s"},
                 {
-                    "type": "file", "level": "info", "name": "reframe.log", "append": True,
-                    "format": "%(asctime)s %(levelname)s %(message)s", "timestamp": "%FT%TZ",
+                    "type": "file",
+                    "level": "info",
+                    "name": "reframe.log",
+                    "append": True,
+                    "format": "%(asctime)s %(levelname)s %(message)s",
+                    "timestamp": "%FT%TZ",
                 },
             ],
         }

@@ -30,7 +30,7 @@ class Allreduce(MpiCheck):
     Catches: MPI that cannot use the fabric, a wrong sum, a collective slower than its reference.
     """
 
-    planned = parameter(planned_jobs("mpi_allreduce"), fmt=str, loggable=True)
+    planned = parameter(planned_jobs("mpi_allreduce"), type=str, loggable=True)
 
     @run_before("run")
     def command(self) -> None:
@@ -49,7 +49,7 @@ class Pingpong(MpiCheck):
     Catches: point-to-point MPI that cannot use the fabric or is slower than its reference.
     """
 
-    planned = parameter(planned_jobs("mpi_pingpong"), fmt=str, loggable=True)
+    planned = parameter(planned_jobs("mpi_pingpong"), type=str, loggable=True)
 
     @run_before("run")
     def command(self) -> None:

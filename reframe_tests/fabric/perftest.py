@@ -15,7 +15,7 @@ class Perftest(rfm.RunOnlyRegressionTest, Guard):
     Catches: a lossy, slow or misconfigured path between any two nodes, named by pair, rail and direction.
     """
 
-    planned = parameter(planned_jobs("mesh"), fmt=str, loggable=True)
+    planned = parameter(planned_jobs("mesh"), type=str, loggable=True)
 
     @run_before("run")
     def command(self) -> None:

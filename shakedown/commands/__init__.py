@@ -4,6 +4,28 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from shakedown.commands import ceiling, parse, references, report, verdict, verify
+from shakedown.commands import (
+    ceiling,
+    localise,
+    mesh,
+    parse,
+    plan,
+    references,
+    report,
+    simulate,
+    verdict,
+    verify,
+)
 
-COMMAND_MODULES: tuple[ModuleType, ...] = (ceiling, parse, references, report, verdict, verify)
+COMMAND_MODULES: tuple[ModuleType, ...] = (
+    ceiling,
+    localise,
+    mesh,
+    parse,
+    plan,
+    references,
+    report,
+    simulate,
+    verdict,
+    verify,
+)

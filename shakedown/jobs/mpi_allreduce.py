@@ -1,4 +1,4 @@
-"""All-reduce over MPI, checked, printed in the table of nccl-tests.
+"""All-reduce over MPI, checked; one JSON object a line: a header, then a row for every size.
 
     srun --mpi=pmix python -m shakedown.jobs.mpi_allreduce --min 8 --max 1048576 --iterations 10
 
@@ -10,6 +10,7 @@ busbw = algbw x 2(n-1)/n, as in nccl-tests' PERFORMANCE.md.
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import sys
 import time
@@ -40,19 +41,20 @@ def main() -> int:
     world = MPI.COMM_WORLD
     rank, ranks = world.Get_rank(), world.Get_size()
     hosts = world.gather(platform.node())
-    if rank == 0:
-        print(f"# shakedown mpi_allreduce {MPI.Get_library_version().splitlines()[0].strip(chr(0))}")
-        for r, host in enumerate(hosts or []):
-            print(f"#  Rank {r:2d} on {host}")
-        print("#       size         count      type   redop    root     time   algbw   busbw  #wrong")
-        print("#        (B)    (elements)                               (us)  (GB/s)  (GB/s)        ")
-    total_wrong = 0
+    sizes = []
     size = chosen.min
     while size <= chosen.max:
-        count = size // FLOAT_BYTES
+        sizes.append(size // FLOAT_BYTES * FLOAT_BYTES)
+        size *= chosen.factor
+    if rank == 0:
+        library = MPI.Get_library_version().splitlines()[0].strip(chr(0))
+        write({"type": "header", "mpi": library, "hosts": hosts, "sizes": sizes})
+    total_wrong = 0
+    for size in sizes:
         # Small integers: float32 adds them exactly in any order.
-        mine = (np.arange(count, dtype=np.float32) % 97) + np.float32(rank * 128)
-        wanted = ranks * (np.arange(count, dtype=np.float32) % 97) + np.float32(128 * sum(range(ranks)))
+        base = np.arange(size // FLOAT_BYTES, dtype=np.float32) % 97
+        mine = base + np.float32(rank * 128)
+        wanted = ranks * base + np.float32(128 * sum(range(ranks)))
         got = np.empty_like(mine)
         for _ in range(chosen.warmup):
             world.Allreduce(mine, got)
@@ -66,17 +68,23 @@ def main() -> int:
         wrong = int(world.allreduce(int(np.count_nonzero(got != wanted))))
         total_wrong += wrong
         if rank == 0:
-            algbw = count * FLOAT_BYTES / slowest_s / 1e9
-            busbw = algbw * 2 * (ranks - 1) / ranks
-            print(
-                f"{size:12d} {count:13d} {'float':>9} {'sum':>7} {-1:7d} {slowest_s * 1e6:8.2f} "
-                f"{algbw:7.4f} {busbw:7.4f} {wrong:7d}",
-                flush=True,
+            algbw = size / slowest_s / 1e9
+            write(
+                {
+                    "type": "row",
+                    "size_bytes": size,
+                    "time_us": slowest_s * 1e6,
+                    "algbw_gb_per_s": algbw,
+                    "busbw_gb_per_s": algbw * 2 * (ranks - 1) / ranks,
+                    "wrong": wrong,
+                }
             )
-        size *= chosen.factor
-    if rank == 0:
-        print(f"# Out of bounds values : {total_wrong} {'OK' if total_wrong == 0 else 'FAILED'}")
     return 1 if total_wrong else 0
+
+
+def write(record: dict[str, object]) -> None:
+    """Print one line now: what was measured before a hang is kept."""
+    print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

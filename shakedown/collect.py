@@ -1,0 +1,229 @@
+"""From raw outputs to measurements: the one place that knows which number of which tool is which metric.
+
+A job's folder `raw/<job>/` holds `job.json` (what Slurm said), `outputs*.jsonl` (which file measures which
+cells) and the tools' own files. Everything here can be done again later, on a laptop, with the same result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from shakedown.core.jobs import Jobs
+from shakedown.core.records import (
+    Better,
+    CounterReading,
+    JobRecord,
+    Measurement,
+    OutputRecord,
+    Params,
+    Plan,
+    Problem,
+)
+from shakedown.errors import BadInput
+from shakedown.runs import open_plain, read_bytes, read_record, write_lines
+
+# (metric, value, unit, better, further parameters)
+Value = tuple[str, float | None, str, Better, Params]
+
+_BULK_LIMIT = 256 * 1024 * 1024
+
+
+def collect(folder: Path) -> tuple[int, int]:
+    """Write `results.jsonl` and `counters.jsonl` of a run from its raw files; return how many lines each.
+
+    Raises:
+        BadInput: plan, jobs or a job's own records cannot be read. A tool's output that cannot be read is
+            no such error: its cell gets no value and the reason.
+    """
+    plan = read_record(folder / "plan.json", Plan)
+    jobs = read_record(folder / "jobs.json", Jobs)
+    measurements: list[Measurement] = []
+    counters: list[CounterReading] = []
+    for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
+        measurements.extend(job_measurements(plan, job_folder))
+        counters.extend(node_counters(plan, jobs, job_folder))
+    counters.extend(_switch_counters(plan, folder))
+    write_lines(
+        folder / "results.jsonl", sorted(measurements, key=lambda m: (m.cell, m.attempt, m.raw or ""))
+    )
+    write_lines(folder / "counters.jsonl", counters)
+    return len(measurements), len(counters)
+
+
+def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
+    """Return every measurement that a job's folder holds.
+
+    Raises:
+        BadInput: `job.json` or a journal line cannot be read.
+    """
+    job = read_record(job_folder / "job.json", JobRecord)
+    found: list[Measurement] = []
+    for output in _journal(job_folder):
+        file = job_folder / output.file
+        problem = output.problem or job.problem
+        values: Iterable[Value] = ()
+        if problem is None or output.problem is None:
+            try:
+                values = list(_READERS[output.tool](read_bytes(file).decode("utf-8"), output, file))
+            except KeyError:
+                problem = Problem(kind="other", message=f"no reader for outputs of {output.tool}")
+            except (BadInput, UnicodeDecodeError, OSError) as refused:
+                problem = problem or Problem(kind="parse", message=str(refused)[:2000])
+        if not values:
+            values = _planned_without_value(plan, output)
+        for metric, value, unit, better, params in values:
+            found.append(
+                Measurement(
+                    run=plan.run, stage=job.stage, test=output.test, metric=metric, value=value, unit=unit,
+                    better=better, nodes=output.nodes, rail=output.rail, direction=output.direction,
+                    params={**output.params, **params}, job=job.job, state=job.state,
+                    attempt=max(output.attempt, job.attempt), started=output.started,
+                    duration_s=output.duration_s, raw=f"raw/{job_folder.name}/{output.file}", problem=problem,
+                )
+            )  # fmt: skip
+    return found
+
+
+def _journal(job_folder: Path) -> Iterator[OutputRecord]:
+    """Yield the records of all journals of a job; the last of several for the same attempt of a cell."""
+    for path in sorted(job_folder.glob("outputs*.jsonl")):
+        lines = read_bytes(path).split(b"\n")
+        # A node that died while it wrote leaves half a line; the cell it was about stays without a value.
+        complete = lines[:-1]
+        for number, line in enumerate(complete, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield OutputRecord.model_validate_json(line)
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                where = ".".join(str(part) for part in first["loc"])
+                raise BadInput(f"{where}: {first['msg']}", file=path, line=number) from None
+
+
+def _planned_without_value(plan: Plan, output: OutputRecord) -> list[Value]:
+    """Return the cells that an output should have given, without values."""
+
+    def rest(params: Params) -> Params:
+        return {key: value for key, value in params.items() if key not in output.params}
+
+    return [
+        (item.metric, None, item.unit, item.better, rest(item.params))
+        for item in plan.items
+        if item.test == output.test
+        and output.nodes in item.nodes
+        and output.rail in item.rails
+        and output.direction in item.directions
+        and not item.metric.startswith("counter.")
+        and all(item.params.get(key) == value for key, value in output.params.items())
+    ]  # fmt: skip
+
+
+# ---- one reader for each tool ----
+
+
+def _perftest(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    from shakedown.parsers.perftest import parse_perftest
+
+    result = parse_perftest(text, file=file)
+    size = output.params.get("size_bytes")
+    for row in result.bandwidth:
+        if row.size_bytes == size:
+            yield "bandwidth", row.bw_average_gbps, "Gb/s", Better.HIGHER, {}
+    for latency in result.latency:
+        if latency.size_bytes == size:
+            yield "latency_typical", latency.t_typical_us, "us", Better.LOWER, {}
+            yield "latency_p99", latency.t_p99_us, "us", Better.LOWER, {}
+
+
+def _mpi(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    from shakedown.parsers.mpi import parse_allreduce, parse_pingpong
+
+    if output.test == "mpi_allreduce":
+        result = parse_allreduce(text, file=file)
+        for row in result.rows:
+            params: Params = {"size_bytes": row.size_bytes}
+            yield "time", row.time_us, "us", Better.LOWER, params
+            if row.size_bytes == max(result.header.sizes):
+                yield "busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params
+            yield "wrong", float(row.wrong), "1", Better.LOWER, params
+    else:
+        settings = json.loads(read_bytes(file.parent / "spec.json"))
+        sizes = tuple(1 << i for i in range(33) if settings["min_bytes"] <= 1 << i <= settings["max_bytes"])
+        for pingpong in parse_pingpong(text, sizes=sizes, file=file):
+            params = {"size_bytes": pingpong.size_bytes}
+            yield "bandwidth", pingpong.bandwidth_gb_per_s, "GB/s", Better.HIGHER, params
+
+
+_READERS: dict[str, Callable[[str, OutputRecord, Path], Iterator[Value]]] = {
+    "perftest": _perftest,
+    "mpi": _mpi,
+}
+
+
+# ---- counters ----
+
+
+def node_counters(plan: Plan, jobs: Jobs, job_folder: Path) -> list[CounterReading]:
+    """Return the counters of every NIC over one job, from `counters.NODE.{before,after}.json`."""
+    job = read_record(job_folder / "job.json", JobRecord)
+    spec = next((spec for spec in jobs.jobs if spec.name == job.test), None)
+    if spec is None:
+        return []
+    test = spec.tests[0]
+    readings: list[CounterReading] = []
+    for node in spec.nodes:
+        before = _counter_file(job_folder / f"counters.{node}.before.json")
+        after = _counter_file(job_folder / f"counters.{node}.after.json")
+        for nic in jobs.nics.get(node, ()):
+            first, last = before.get(nic.rdma_device), after.get(nic.rdma_device)
+            if first is None or last is None:
+                continue  # planned and absent: the verdict says NOT-RUN
+            for name in sorted(first.keys() | last.keys()):
+                readings.append(
+                    CounterReading(
+                        run=plan.run, stage=job.stage, test=test, kind="nic", device=node,
+                        port=nic.rdma_device, rail=nic.rail, counter=name, before=first.get(name),
+                        peer=f"{nic.leaf}/{nic.leaf_port}" if nic.leaf else None,
+                        after=last.get(name), job=job.job,
+                        raw=f"raw/{job_folder.name}/counters.{node}.after.json",
+                    )
+                )  # fmt: skip
+    return readings
+
+
+def _counter_file(path: Path) -> dict[str, dict[str, int]]:
+    """Read one node's counters by RDMA device; an absent file is no counters at all."""
+    try:
+        with open_plain(path) as file:
+            document = json.loads(file.read(_BULK_LIMIT))
+        return {
+            str(d["device"]): {str(k): int(v) for k, v in d["counters"].items()} for d in document["devices"]
+        }
+    except FileNotFoundError:
+        return {}
+    except BadInput:
+        if path.is_symlink() or path.exists():
+            raise
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"not a counter file: {error}", file=path) from None
+
+
+def _switch_counters(plan: Plan, folder: Path) -> Iterator[CounterReading]:
+    """Yield every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`."""
+    from shakedown.core.records import Stage
+    from shakedown.switch_counters import load_reading, readings
+
+    for stage in Stage:
+        for after in sorted((folder / "raw" / f"switches.{stage}").glob("*.after.json")):
+            before = after.with_name(after.name.replace(".after.json", ".before.json"))
+            if before.exists():
+                yield from readings(
+                    load_reading(before), load_reading(after), run=plan.run, stage=stage, test="switches",
+                    raw=str(after.relative_to(folder)),
+                )  # fmt: skip

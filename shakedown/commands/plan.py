@@ -1,0 +1,96 @@
+"""`shakedown plan INVENTORY` and `shakedown collect RUN`: what will be measured, and what was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from shakedown.core.jobs import Jobs
+    from shakedown.core.records import Plan
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("plan")(plan)
+    app.command("collect")(collect)
+
+
+def plan(
+    inventory: Annotated[Path, typer.Argument(help="Inventory folder, for example inventories/lab.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Make a run folder here: plan.json and jobs.json.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plan.json instead of a table.")] = False,
+) -> None:
+    """Show what will be measured, on which nodes, how long and against what.
+
+    Nothing is run and no host is contacted. A cell without a reference is an error here, never a pass later.
+    """
+    from datetime import UTC, datetime
+
+    from shakedown.core.planner import make_plan
+    from shakedown.errors import BadInput
+    from shakedown.inventory import read_site
+    from shakedown.references_io import load_catalogue
+    from shakedown.runs import to_json, write_aside, write_plan
+
+    site = read_site(inventory)
+    now = datetime.now(UTC)
+    run = output.name if output else now.strftime("%Y%m%dT%H%M%SZ")
+    catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
+    made, jobs = make_plan(site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    if output is not None:
+        if (output / "plan.json").exists():
+            raise BadInput("a run is here already", fix="give another folder", file=output)
+        write_plan(output, made)
+        write_aside(output / "jobs.json", to_json(jobs))
+        (output / "raw").mkdir(exist_ok=True)
+    if as_json:
+        typer.echo(to_json(made).decode(), nl=False)
+    else:
+        _show(made, jobs)
+
+
+def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")]) -> None:
+    """Read a run's raw outputs again and write results.jsonl and counters.jsonl from them."""
+    from shakedown.collect import collect as collect_run
+
+    results, counters = collect_run(run)
+    typer.echo(f"{results} results and {counters} counters in {run}")
+
+
+def _show(made: Plan, jobs: Jobs) -> None:
+    import sys
+
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("stage", "test", "metric", "parameters", "cells", "gate", "reference"):
+        table.add_column(heading, justify="right" if heading == "cells" else "left")
+    counters = 0
+    for item in made.items:
+        if item.metric.startswith("counter."):
+            counters += len(item)
+            continue
+        reference = made.references[item.reference]
+        sign = "≥" if item.better == "higher" else "≤"
+        parameters = " ".join(f"{k}={v}" for k, v in item.params.items())
+        table.add_row(
+            item.stage, item.test, item.metric, parameters, str(len(item)),
+            f"{sign} {reference.gate:g} {item.unit}", f"{reference.id} ({reference.kind})",
+        )  # fmt: skip
+    console.print(table)
+    total = sum(len(item) for item in made.items)
+    limit = sum(job.time_limit_s for job in jobs.jobs)
+    node_hours = limit * len(made.nodes) / 3600
+    console.print(
+        f"\n{total} cells ({counters} of them counters) on {len(made.nodes)} nodes x {len(made.rails)} rails,"
+        f" {len(jobs.jobs)} Slurm jobs, at most {limit / 60:.0f} min ({node_hours:.1f} node-hours)"
+    )
+    for caveat in made.caveats:
+        console.print(f"Note: {caveat}")

@@ -1,0 +1,145 @@
+"""Reads an Ansible inventory into a `Site`, through `ansible-inventory`, so that Ansible's own rules hold."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from shakedown.core.site import Acceptance, Fabric, Site
+from shakedown.errors import BadInput
+from shakedown.switch_counters import port_name
+
+
+def read_site(inventory: Path) -> Site:
+    """Return the site that an inventory describes.
+
+    Raises:
+        BadInput: the inventory is missing, broken, or its hosts contradict its intent.
+    """
+    if not inventory.exists():
+        raise BadInput("no such inventory", fix="name a folder under inventories/", file=inventory)
+    return site_of(_ansible_inventory(inventory), inventory)
+
+
+def site_of(document: dict[str, Any], file: Path) -> Site:
+    """Return the site in the output of `ansible-inventory --list`.
+
+    Raises:
+        BadInput: naming the host and key at fault.
+    """
+    hostvars: dict[str, dict[str, Any]] = document.get("_meta", {}).get("hostvars", {})
+    compute = _group(document, "compute")
+    if not compute:
+        raise BadInput("group `compute` has no hosts", fix="list the nodes under it", file=file)
+    common = hostvars.get(compute[0], {})
+    if "fabric" not in common:
+        raise BadInput("no `fabric` in group_vars/all", fix="copy inventories/lab's fabric.yml", file=file)
+    try:
+        fabric = Fabric.model_validate(common["fabric"])
+        acceptance = Acceptance.model_validate(common.get("acceptance", {}))
+        site = Site.model_validate(
+            {
+                "fabric": fabric,
+                "acceptance": acceptance,
+                "nics": {
+                    name: [_nic(nic) for nic in hostvars[name].get("fabric_nics", [])] for name in compute
+                },
+                "addresses": {
+                    name: str(hostvars[name].get("mgmt_ip") or hostvars[name].get("ansible_host") or name)
+                    for name in compute
+                },
+                "switches": [
+                    {
+                        "name": name,
+                        "nos": hostvars[name].get("roce_switch_nos", "unknown"),
+                        "ports": [
+                            [port_name(str(p["port"])), p["host"], p["netdev"], p["rail"]]
+                            for p in hostvars[name].get("leaf_ports", [])
+                        ],
+                    }
+                    for name in _group(document, "switches")
+                ],
+            }
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{where}: {first['msg']}", fix="mend the inventory", file=file) from None
+    except (KeyError, TypeError) as error:
+        raise BadInput(f"hosts lack {error}", fix="mend the inventory", file=file) from None
+    _check(site, file)
+    return site
+
+
+def _check(site: Site, file: Path) -> None:
+    rails = {rail.name: ipaddress.ip_network(rail.subnet) for rail in site.fabric.rails}
+    if len(rails) != len(site.fabric.rails):
+        raise BadInput("fabric.rails: a rail is named twice", fix="give each rail its own name", file=file)
+    ends: dict[tuple[str, str], str] = {}
+    for node, nics in site.nics.items():
+        for nic in nics:
+            what = f"{node}: fabric_nics {nic.netdev}"
+            if nic.rail not in rails:
+                raise BadInput(
+                    f"{what}: unknown rail {nic.rail!r}", fix=f"use one of {', '.join(rails)}", file=file
+                )
+            if ipaddress.ip_address(nic.ipv4) not in rails[nic.rail]:
+                raise BadInput(
+                    f"{what}: {nic.ipv4} is not in {nic.rail}'s subnet {rails[nic.rail]}",
+                    fix="mend the address or the rail", file=file,
+                )  # fmt: skip
+        seen = [nic.rail for nic in nics]
+        for rail in rails:
+            if seen.count(rail) != 1:
+                raise BadInput(
+                    f"{node} has {seen.count(rail)} NICs on {rail}", fix="give it one on each rail", file=file
+                )
+        for nic in nics:
+            if nic.leaf and nic.leaf_port:
+                end = (nic.leaf, nic.leaf_port)
+                if end in ends:
+                    raise BadInput(
+                        f"{nic.leaf} {nic.leaf_port} is cabled to {ends[end]} and to {node}/{nic.netdev}",
+                        fix="one cable ends in one port", file=file,
+                    )  # fmt: skip
+                ends[end] = f"{node}/{nic.netdev}"
+
+
+def _group(document: dict[str, Any], name: str) -> list[str]:
+    group = document.get(name, {})
+    hosts = list(group.get("hosts", []))
+    for child in group.get("children", []):
+        hosts.extend(host for host in _group(document, child) if host not in hosts)
+    return hosts
+
+
+def _nic(raw: dict[str, Any]) -> dict[str, Any]:
+    address = str(raw["ipv4"]).partition("/")[0]
+    known = {key: raw.get(key) for key in ("rail", "rdma_device", "netdev", "leaf")}
+    leaf_port = raw.get("leaf_port")
+    return {**known, "ipv4": address, "leaf_port": port_name(str(leaf_port)) if leaf_port else None}
+
+
+def _ansible_inventory(inventory: Path) -> dict[str, Any]:
+    program = Path(sys.executable).with_name("ansible-inventory")
+    command = str(program) if program.exists() else shutil.which("ansible-inventory")
+    if command is None:
+        raise BadInput("ansible-inventory is not installed", fix="run make setup, or pip install ansible")
+    answer = subprocess.run(
+        [command, "-i", str(inventory), "--list"],
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if answer.returncode != 0:
+        words = answer.stderr.strip().splitlines() or ["no message"]
+        raise BadInput(f"ansible-inventory: {words[-1][:300]}", fix="mend the inventory", file=inventory)
+    document = json.loads(answer.stdout)
+    if not isinstance(document, dict):
+        raise BadInput("ansible-inventory printed no object", file=inventory)
+    return document
