@@ -12,8 +12,9 @@ import pytest
 from synthetic_run import CREATED, REFERENCES, Faults, judged, make_plan
 
 from shakedown.core.records import Component, Inventory, Measurement, Outcome, Plan, Problem
-from shakedown.report import html, raw, text, view
+from shakedown.report import charts, html, raw, text, view
 from shakedown.report.source import Series, Source
+from shakedown.report.sweeps import Chart, Curve
 
 HOSTILE = (
     "</title></script><script>alert(1)</script>\"'><img src=x onerror=alert(1)> $x^$ {{7*7}} "
@@ -251,7 +252,7 @@ def test_inert_spells_what_cannot_be_seen() -> None:
 def test_an_excerpt_keeps_head_and_tail_in_whole_lines(tmp_path: Path) -> None:
     """Catches half a number at the cut, and a page blown up by one log."""
     (tmp_path / "raw").mkdir()
-    lines = [f"line {i:06d} 123.456" for i in range(5000)]
+    lines = [f"line {i:06d} 123.4567" for i in range(5000)]
     (tmp_path / "raw/log.txt").write_text("\n".join(lines))
     found = raw.excerpt(tmp_path, "raw/log.txt")
     kept = [line for line in found.text.splitlines() if line.startswith("line")]
@@ -273,6 +274,14 @@ def test_the_budget_for_raw_output_is_kept_and_said(tmp_path: Path) -> None:
     found = raw.excerpts(tmp_path, [f"raw/{i}.txt" for i in range(5)], budget=2500)
     assert [bool(e.text) for e in found.values()] == [True, True, True, False, False]
     assert all("Not embedded" in e.note for e in list(found.values())[3:])
+
+
+def test_a_dollar_in_a_unit_is_a_dollar() -> None:
+    """Catches a label read as TeX, which would crash the report or rewrite the name."""
+    curve = Curve("$n_1$ <b>", "measured", (1.0, 2.0), (3.0, 4.0))
+    drawn = charts.draw(Chart("c", "t", "x", "$x^$ <b>", (curve,), sizes=False))
+    assert "$x^$ &lt;b&gt;" in drawn
+    assert "$n_1$ &lt;b&gt;" in drawn
 
 
 def test_sentinel_colours_leave_no_trace() -> None:

@@ -62,9 +62,11 @@ def test_findings_left_out_are_counted(small: Plan) -> None:
 
 def test_partners_of_a_bad_nic_are_not_accused(small: Plan) -> None:
     """Catches blame for every node that a slow NIC was measured against."""
-    accused = suspects(judged(small, Faults(slow_rail=("n3", "rail1"))))
+    source = judged(small, Faults(slow_rail=("n3", "rail1"), busy_node="n3"))
+    accused = suspects(source)
     assert [s.name for s in accused] == ["n3 · rail1"]
-    assert accused[0].bad == 10
+    # 10 pair cells failed; the read-back and 3 counters passed; the busy node's own test decided nothing.
+    assert (accused[0].bad, accused[0].judged) == (10, 14)
 
 
 def test_two_ends_of_one_bad_pair_are_named_together(small: Plan) -> None:
@@ -183,18 +185,19 @@ def test_margin(value: float, gate: float, better: Better, stands: float) -> Non
     assert margin(value, gate, better) == stands
 
 
-def test_map_has_data_flowing_from_row_to_column(small: Plan) -> None:
+@pytest.mark.parametrize(("direction", "ends"), [("forward", ("n1", "n2")), ("reverse", ("n2", "n1"))])
+def test_map_has_data_flowing_from_row_to_column(small: Plan, direction: str, ends: tuple[str, str]) -> None:
     """Catches a transposed map, which would send the technician to the wrong end."""
-    source = judged(small, Faults(bad_cells=(PAIR_CELL.format("reverse"),)))
+    source = judged(small, Faults(bad_cells=(PAIR_CELL.format(direction),)))
     maps, _ = matrix.heat_maps(source)
     first = maps[0]  # the map with a failure comes first
     assert first.title.startswith("ib_write_bw bandwidth · rail0")
     bad = [(first.rows[r], first.columns[c]) for r, c in np.argwhere(first.levels >= matrix.FAILED).tolist()]
-    assert bad == [("n2", "n1")]
+    assert bad == [ends]
     assert [(first.rows[m.row], first.columns[m.column]) for m in first.marks] == bad
     assert first.outcomes[Outcome.FAIL] == 1
     assert first.outcomes[Outcome.PASS] == 29
-    assert first.texts[1, 0] == "50"
+    assert first.texts[first.rows.index(ends[0]), first.columns.index(ends[1])] == "50"
 
 
 def test_levels_order_cells_from_best_to_worst(small: Plan) -> None:
