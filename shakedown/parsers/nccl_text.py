@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from shakedown.parsers.nccl import Digits, NcclDevice, NcclResult, NcclRow, NcclTiming, check, nccl_version
-from shakedown.parsers.nccl_log import LOG_LINE
+from shakedown.parsers.nccl_log_lines import LOG_LINE
 from shakedown.parsers.text import Line, Source, half_digit, quote
 
 _VERSION = re.compile(r"# nccl-tests version (\S+) nccl-headers=(\d+) nccl-library=(\d+)\Z")

@@ -156,6 +156,18 @@ def test_damaged_logs_are_refused(text, message):
         parse_nccl_log(text)
 
 
+def test_an_address_used_twice_and_an_abort():
+    """Catches a second communicator at the address of the first, taken for ended because the first was."""
+    again = comm(0, "Init START") + "\n" + comm(0, "Init COMPLETE") + "\n"
+    with pytest.raises(BadInput, match="ends before 'Destroy COMPLETE'"):
+        parse_nccl_log(log() + again)
+    with pytest.raises(BadInput, match="begun and never set up"):
+        parse_nccl_log(log() + comm(0, "Init START") + "\n")
+    abort = line("comm 0xabc0 rank 0 nranks 4 cudaDev 0 busId 1a000 - Abort COMPLETE") + "\n"
+    result = parse_nccl_log(log() + again + abort)
+    assert (result.finished, result.aborted, len(result.ranks)) == (True, 1, 4)
+
+
 def test_an_unfinished_log_on_request():
     """Catches `finished` claimed for a log whose end nobody saw."""
     result = parse_nccl_log(log(end=False), allow_unfinished=True)
