@@ -167,7 +167,14 @@ def difference(wanted: Tables, found: Tables) -> dict[str, Any]:
             if table not in found and not any(p["path"] == f"/{table}" for p in patch):
                 patch.append({"op": "add", "path": f"/{table}", "value": {}})
             patch.append({"op": "add", "path": f"/{table}/{_escaped(key)}", "value": fields})
-    return {"differences": lines, "patchable": tables_hit <= PATCHABLE, "patch": patch}
+    here = {t: {k: found[t][k] for k in rows if k in found.get(t, {})} for t, rows in wanted.items()}
+    return {
+        "differences": lines,
+        "patchable": tables_hit <= PATCHABLE,
+        "patch": patch,
+        "wanted": wanted,
+        "found": here,
+    }
 
 
 def merged(wanted: Tables, found: Tables) -> Tables:

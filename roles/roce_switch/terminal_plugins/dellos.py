@@ -1,0 +1,31 @@
+"""The terminal of Dell OS9 and OS10 for ansible.netcommon.network_cli (ansible_network_os: dellos)."""
+
+from __future__ import annotations
+
+import re
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible_collections.ansible.netcommon.plugins.plugin_utils.terminal_base import TerminalBase
+
+DOCUMENTATION = """
+name: dellos
+short_description: Prompts and error messages of Dell OS9 and OS10
+description: Prompts and error messages of Dell OS9 and OS10, which the ansible package has no collection for.
+"""
+
+
+class TerminalModule(TerminalBase):
+    """Prompts end in `>` or `#`, with the configuration mode in brackets; errors begin with `%`."""
+
+    terminal_stdout_re = [re.compile(rb"[\r\n]?[\w.:-]+(?:\([^\)]+\))?[>#] ?$")]  # noqa: RUF012
+    terminal_stderr_re = [  # noqa: RUF012
+        re.compile(rb"(?m)^% ?[Ee]rror"),
+        re.compile(rb"(?m)^% ?(Invalid|Incomplete|Ambiguous|Unrecognized|Illegal|Failed)"),
+    ]
+
+    def on_open_shell(self) -> None:
+        """Switch paging off."""
+        try:
+            self._exec_cli_command(b"terminal length 0")
+        except AnsibleConnectionFailure as error:
+            raise AnsibleConnectionFailure("unable to set terminal parameters") from error

@@ -1,0 +1,91 @@
+"""Run the role against scripted devices, through Ansible's own connection plugins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+FABRIC = yaml.safe_load((ROOT / "inventories/lab/group_vars/all/fabric.yml").read_text())["fabric"]
+
+
+@pytest.fixture
+def loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Run coroutines in a thread of their own, beside the playbook."""
+    running = asyncio.new_event_loop()
+    thread = threading.Thread(target=running.run_forever, daemon=True)
+    thread.start()
+    yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, running).result(60)
+    running.call_soon_threadsafe(running.stop)
+    thread.join(10)
+
+
+@dataclass
+class Result:
+    """What a playbook run came to."""
+
+    code: int
+    output: str
+    changed: int
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[..., Result]:
+    """Run the role on one switch `leaf1` with these variables; extra arguments go to ansible-playbook."""
+
+    def run(variables: dict[str, Any], *arguments: str, role: str = "roce_switch") -> Result:
+        hosts = {"leaf1": variables, "n1": {}, "n2": {}}
+        (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+        book = [{"hosts": "leaf1", "gather_facts": False, "roles": [role]}]
+        (tmp_path / "play.yml").write_text(yaml.safe_dump(book))
+        plugins = ROOT / "roles/roce_switch"
+        environment = {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
+            "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
+            "ANSIBLE_TERMINAL_PLUGINS": str(plugins / "terminal_plugins"),
+            "ANSIBLE_CLICONF_PLUGINS": str(plugins / "cliconf_plugins"),
+            "ANSIBLE_HOST_KEY_CHECKING": "False",
+            "ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp"),
+            "ANSIBLE_PERSISTENT_CONTROL_PATH_DIR": str(tmp_path / "pc"),
+            "ANSIBLE_PERSISTENT_COMMAND_TIMEOUT": "8",
+            "ANSIBLE_PERSISTENT_CONNECT_TIMEOUT": "30",
+            "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_DEPRECATION_WARNINGS": "False",
+        }
+        (tmp_path / "ansible.cfg").write_text("[defaults]\n")
+        done = subprocess.run(
+            [
+                str(Path(sys.executable).parent / "ansible-playbook"),
+                "-i",
+                str(tmp_path / "inventory.yml"),
+                "-e",
+                json.dumps({"fabric": FABRIC}),
+                *arguments,
+                str(tmp_path / "play.yml"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            cwd=tmp_path,
+            timeout=280,
+        )
+        output = done.stdout + done.stderr
+        recap = next((line for line in output.splitlines() if line.startswith("leaf1 ")), "")
+        changed = int(recap.split("changed=")[1].split()[0]) if recap else -1
+        return Result(done.returncode, output, changed)
+
+    return run

@@ -1,0 +1,164 @@
+"""The role on switches with a command line, through ansible.netcommon.network_cli over SSH."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.switches.cli_device import Device, Faults, copy, text
+
+PORTS = {
+    "eos": ["Ethernet1/1", "Ethernet2/1"],
+    "nxos": ["Ethernet1/1", "Ethernet1/2"],
+    "os9": ["hundredGigE 1/1", "hundredGigE 1/2"],
+    "os10": ["ethernet1/1/1", "ethernet1/1/2"],
+}
+NETWORK_OS = {"eos": "arista.eos.eos", "nxos": "cisco.nxos.nxos", "os9": "dellos", "os10": "dellos"}
+
+
+def before(nos):
+    """A switch that somebody uses: none of this may be touched, save the ports' MTU."""
+    return {
+        "hostname leaf1": {},
+        "interface Management1": {"ip address 10.0.0.1/24": {}},
+        **{f"interface {port}": {"description server": {}, "mtu 1500": {}} for port in PORTS[nos]},
+    }
+
+
+def device(nos, **faults) -> Device:
+    """A scripted switch that holds `before`, saved."""
+    made = Device(nos, before(nos), Faults(**faults))
+    made.startup = copy(made.running)
+    return made
+
+
+def variables(switch: Device) -> dict:
+    """The inventory's view of it."""
+    return {
+        "ansible_connection": "ansible.netcommon.network_cli",
+        "ansible_network_os": NETWORK_OS[switch.nos],
+        "ansible_network_cli_ssh_type": "libssh",
+        "ansible_host": "127.0.0.1",
+        "ansible_port": switch.port,
+        "ansible_user": "admin",
+        "ansible_password": "admin",
+        "roce_switch_nos": switch.nos,
+        "roce_switch_poll_s": 1,
+        "roce_switch_confirm_timeout_s": 60,  # one minute of the device's clock
+        "roce_switch_reboot_timeout_s": 12,
+        "roce_switch_reload_allowed": True,
+        "leaf_ports": [
+            {"port": port, "host": host, "netdev": "fab0", "rail": "rail0"}
+            for port, host in zip(PORTS[switch.nos], ("n1", "n2"), strict=True)
+        ],
+    }
+
+
+@pytest.mark.parametrize("nos", PORTS)
+def test_a_switch_is_configured_once_and_keeps_everything_else(nos, loop, play):
+    """Catches a change that is not idempotent, not saved, or that touches what is not ours."""
+    switch = device(nos)
+    loop(switch.start())
+    first = play(variables(switch))
+    assert first.code == 0, first.output
+    shown = text(switch.running)
+    assert shown.count("dscp 26") + shown.count("trust diffserv") >= 1
+    assert "description server" in shown
+    assert switch.running["interface Management1"] == {"ip address 10.0.0.1/24": {}}
+    assert switch.startup == switch.running
+    assert switch.undo is None
+    seen = len(switch.log)
+    again = play(variables(switch))
+    assert again.code == 0, again.output
+    assert again.changed == 0
+    assert not [
+        line for line in switch.log[seen:] if line.startswith(("conf", "copy", "write", "checkpoint"))
+    ]
+
+
+@pytest.mark.parametrize("nos", PORTS)
+def test_check_mode_shows_the_change_and_makes_none(nos, loop, play):
+    """Catches --check that types, and --check that says all is well."""
+    switch = device(nos)
+    loop(switch.start())
+    result = play(variables(switch), "--check")
+    assert result.code == 0, result.output
+    assert switch.running == before(nos)
+    assert "lacks: interface" in result.output
+    assert result.changed == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"refuse": "^mtu 9"}, "nvalid"),
+        ({"hang": "^mtu 9"}, "timeout"),
+        ({"mutate": (r"^mtu 9\d+", "mtu 2000")}, "read-back differs: lacks"),
+    ],
+    ids=["refused", "time-out", "read-back"],
+)
+@pytest.mark.parametrize("nos", PORTS)
+def test_after_a_fault_the_old_configuration_is_back(nos, fault, words, loop, play):
+    """Catches a mixture left behind by a refused command, a time-out or a value stored otherwise."""
+    switch = device(nos, **fault)
+    loop(switch.start())
+    result = play(variables(switch))
+    assert result.code != 0, result.output
+    assert words in result.output
+    assert "The old configuration is back." in result.output
+    assert switch.running == before(nos), text(switch.running)
+    assert switch.startup == before(nos)
+
+
+@pytest.mark.parametrize("nos", ["eos", "nxos"])
+def test_a_connection_lost_after_the_change_is_undone_by_the_switch_itself(nos, loop, play):
+    """Catches a change that cuts management off and stays."""
+    last = {"eos": "^commit timer", "nxos": "^service-policy type qos input"}[nos]
+    switch = device(nos, cut_after=last, cut_s=60)
+    switch.seconds = 5.0
+    loop(switch.start())
+    result = play(variables(switch))
+    assert result.code != 0, result.output
+    loop(wait_for(lambda: "rolled back" in switch.log))
+    assert switch.running == before(nos)
+    assert switch.startup == before(nos)
+
+
+@pytest.mark.parametrize("nos", ["os9"])
+def test_a_reload_that_never_ends_is_no_success(nos, loop, play):
+    """Catches a switch that went down and is taken for configured."""
+    switch = device(nos, never_back=True)
+    loop(switch.start())
+    result = play(variables(switch))
+    assert result.code != 0, result.output
+
+
+@pytest.mark.parametrize("nos", ["eos", "nxos"])
+def test_a_confirmation_that_comes_too_late_is_no_success(nos, loop, play):
+    """Catches a trial that the switch undid before it was confirmed, taken for configured."""
+    switch = device(nos)
+    switch.seconds = 0.5
+    loop(switch.start())
+    result = play(variables(switch))
+    assert result.code != 0, result.output
+    assert switch.running == before(nos)
+
+
+def test_a_switch_that_must_not_reload_is_not_touched(loop, play):
+    """Catches a change that could not be undone, begun in a window in which the switch carries traffic."""
+    switch = device("os9")
+    loop(switch.start())
+    result = play({**variables(switch), "roce_switch_reload_allowed": False})
+    assert result.code != 0
+    assert "Drain the switch" in result.output
+    assert switch.running == before("os9")
+
+
+async def wait_for(condition) -> None:
+    """Wait up to 20 s of real time."""
+    import asyncio
+
+    for _ in range(200):
+        if condition():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("it did not happen")
