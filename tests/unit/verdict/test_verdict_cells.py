@@ -193,3 +193,28 @@ def test_counter_read_twice():
 def test_where(cell, text):
     """Catches a direction told the wrong way round."""
     assert where(cell) == text
+
+
+def test_worst_first():
+    """Catches a list that starts with a detail: failures by distance, then doubts, then gaps."""
+    nodes = ["n5", "n1", "n4", "n2", "n3"]
+    item = {
+        "stage": "fabric",
+        "test": "t",
+        "metric": "m",
+        "unit": "Gb/s",
+        "better": "higher",
+        "reference": "bw",
+    }
+    plan = run_plan(nodes=nodes, items=[{**item, "nodes": [[n] for n in nodes]}])
+    values = {"n1": 370.0, "n2": 100.0, "n4": None, "n5": 390.0}
+    lines = [measured(nodes=[node], value=value) for node, value in values.items()]
+    listed = [cell.cell.split("/")[3] for cell in judge(plan, lines).cells]
+    assert listed == ["n2", "n1", "n4", "n3"]
+
+
+def test_unplanned_cells_are_sorted():
+    """Catches a verdict that differs from process to process by the order of a set."""
+    lines = [measured()] + [measured(metric=f"x{i}") for i in range(20)]
+    unplanned = judge(run_plan(), lines).unplanned
+    assert len(unplanned) == 20 and list(unplanned) == sorted(unplanned)

@@ -131,3 +131,9 @@ def test_false_alarms(n):
         for _ in range(classes)
     )
     assert alarms / classes <= 0.02
+
+
+def test_one_step_of_the_tool_is_no_outlier():
+    """Catches a MAD of zero: a tool that prints whole microseconds makes 3 against 2 look like 50 % more."""
+    assert not any(worse_outliers([2.0] * 20 + [3.0], higher=False, min_effect=0.1))
+    assert worse_outliers([2.0] * 20 + [30.0], higher=False, min_effect=0.1)[20]
