@@ -26,8 +26,8 @@ from shakedown.core.records import (
 from shakedown.errors import BadInput
 from shakedown.runs import open_plain, read_bytes, read_record, write_lines
 
-# (metric, value, unit, better, further parameters)
-Value = tuple[str, float | None, str, Better, Params]
+# (metric, value, unit, better, further parameters, what the number stands for)
+Value = tuple[str, float | None, str, Better, Params] | tuple[str, float | None, str, Better, Params, str]
 
 _BULK_LIMIT = 256 * 1024 * 1024
 
@@ -75,7 +75,7 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
                 problem = problem or Problem(kind="parse", message=str(refused)[:2000])
         if not values:
             values = _planned_without_value(plan, output)
-        for metric, value, unit, better, params in values:
+        for metric, value, unit, better, params, *detail in values:
             found.append(
                 Measurement(
                     run=plan.run, stage=job.stage, test=output.test, metric=metric, value=value, unit=unit,
@@ -83,6 +83,7 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
                     params={**output.params, **params}, job=job.job, state=job.state,
                     attempt=max(output.attempt, job.attempt), started=output.started,
                     duration_s=output.duration_s, raw=f"raw/{job_folder.name}/{output.file}", problem=problem,
+                    detail=detail[0][:1000] if detail else None,
                 )
             )  # fmt: skip
     return found
@@ -159,9 +160,23 @@ def _mpi(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
             yield "bandwidth", pingpong.bandwidth_gb_per_s, "GB/s", Better.HIGHER, params
 
 
+def _settings(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    from shakedown.core.settings import TargetReport, judge
+
+    try:
+        report = TargetReport.model_validate_json(text)
+    except ValidationError as error:
+        raise BadInput(f"no read-back: {error.errors()[0]['msg']}", file=file) from None
+    expected = json.loads(read_bytes(file.parent / "spec.json"))["expect"][output.nodes[0]][report.target]
+    for setting, wrong, detail in judge(report, expected):
+        name = setting if output.rail else f"{report.target}:{setting}"
+        yield "wrong", float(wrong), "1", Better.LOWER, {"setting": name}, detail
+
+
 _READERS: dict[str, Callable[[str, OutputRecord, Path], Iterator[Value]]] = {
     "perftest": _perftest,
     "mpi": _mpi,
+    "settings": _settings,
 }
 
 

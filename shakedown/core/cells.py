@@ -104,7 +104,7 @@ def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
         outcome, reason = Outcome.PASS, text
     else:
         outcome = Outcome.FAIL if rule in (Rule.GATE, Rule.IMPOSSIBLE) else Outcome.INCONCLUSIVE
-        reason = f"{where(cell)}: {printable(text)}"
+        reason = f"{where(cell)}: {printable(text if m.detail is None else f'{text}: {m.detail}')}"
     return CellVerdict(
         cell=cell,
         outcome=outcome,

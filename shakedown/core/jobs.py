@@ -29,11 +29,11 @@ class JobSpec(Record):
     """One Slurm job.
 
     `tests` are the names of the plan's tests that it measures. `settings` belongs to the kind: the mesh
-    driver's spec for `mesh`, the benchmark's options for the others.
+    driver's spec for `mesh`, expected values for `settings`, the benchmark's options for the others.
     """
 
     name: Name
-    kind: Literal["mesh", "mpi_pingpong", "mpi_allreduce"]
+    kind: Literal["settings", "mesh", "mpi_pingpong", "mpi_allreduce"]
     stage: Stage
     tests: tuple[Name, ...] = Field(min_length=1)
     nodes: tuple[Name, ...] = Field(min_length=1)

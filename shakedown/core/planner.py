@@ -9,12 +9,23 @@ from typing import Any
 
 from shakedown.core.jobs import Jobs, JobSpec
 from shakedown.core.mesh_spec import SPEC_SCHEMA, natural_key
-from shakedown.core.records import Params, Plan, PlanItem, Reference, Stage
+from shakedown.core.records import Better, Params, Plan, PlanItem, Reference, ReferenceKind, Stage
 from shakedown.core.references import Catalogue, Entry
-from shakedown.core.site import PerftestTest, Site, Sweep
+from shakedown.core.settings import (
+    ENVIRONMENT,
+    OTHERS,
+    Expectation,
+    expected_of_environment,
+    expected_of_nic,
+)
+from shakedown.core.site import ConfigStage, PerftestTest, Site, Sweep
 
 # Metrics of one perftest test; the names are those of `shakedown.collect`.
 _PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
+INTENT = Reference(
+    id="intent.setting", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
+    source="the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set",
+)  # fmt: skip
 # Start-up and teardown of one measurement on a slow host, for time limits only.
 _OVERHEAD_S = 10
 
@@ -73,6 +84,8 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
         MissingReference: a cell has no reference.
     """
     draft = Draft(site, catalogue)
+    if site.acceptance.config:
+        _settings(draft, site.acceptance.config)
     for test in site.acceptance.perftest:
         _perftest(draft, test)
     _mpi(draft)
@@ -84,6 +97,45 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
         caveats=site.acceptance.caveats,
     )  # fmt: skip
     return plan, Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics)
+
+
+def _settings(draft: Draft, stage: ConfigStage) -> None:
+    """Every setting of every NIC and node, read back in one job."""
+    site = draft.site
+    draft.references[INTENT.id] = INTENT
+    expect: dict[str, dict[str, Expectation]] = {}
+    targets: dict[str, dict[str, str | None]] = {}
+    for node in draft.nodes:
+        targets[node] = {nic.netdev: nic.rail for nic in site.nics[node]} | dict.fromkeys(stage.targets)
+        expect[node] = {
+            nic.netdev: expected_of_nic(
+                site.fabric, rdma_device=nic.rdma_device, ipv4=nic.ipv4,
+                dcb=stage.dcb, link_speed=stage.link_speed,
+            )
+            for nic in site.nics[node]
+        }  # fmt: skip
+        for target in stage.targets:
+            expect[node][target] = expected_of_environment(site.fabric) if target == ENVIRONMENT else {}
+    blocks: dict[tuple[str | None, str], list[str]] = {}
+    for node, by_target in expect.items():
+        for name, expectation in by_target.items():
+            for setting in (*expectation, OTHERS):
+                key = setting if targets[node][name] else f"{name}:{setting}"
+                blocks.setdefault((targets[node][name], key), []).append(node)
+    for (rail, setting), nodes in blocks.items():
+        draft.items.append(
+            PlanItem(
+                stage=Stage.CONFIG, test="settings", metric="wrong", unit=INTENT.unit, better=INTENT.better,
+                nodes=tuple((node,) for node in nodes), rails=(rail,), params={"setting": setting},
+                reference=INTENT.id,
+            )
+        )  # fmt: skip
+    draft.jobs.append(
+        JobSpec(
+            name="config.settings", kind="settings", stage=Stage.CONFIG, tests=("settings",),
+            nodes=draft.nodes, time_limit_s=300, settings={"targets": targets, "expect": expect},
+        )
+    )  # fmt: skip
 
 
 def _perftest(draft: Draft, test: PerftestTest) -> None:

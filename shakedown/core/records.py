@@ -229,6 +229,8 @@ class Measurement(Record):
     started: str | None = None
     duration_s: float | None = None
     raw: str | None = None  # path of the tool's own output, relative to the run folder
+    # What the number stands for, where it says little by itself: found and wanted of a setting.
+    detail: Annotated[str, Field(max_length=1000)] | None = None
     problem: Problem | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

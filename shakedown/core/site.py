@@ -160,9 +160,19 @@ class Mpi(Record):
     allreduce: Sweep | None = None
 
 
+class ConfigStage(Record):
+    """What the NICs of this site can show in the config stage; real ones show everything."""
+
+    dcb: bool = True
+    link_speed: bool = True
+    # Targets of roles/host_settings that concern the whole node.
+    targets: tuple[Literal["environment", "gpudirect", "pinning"], ...] = ("environment",)
+
+
 class Acceptance(Record):
     """What acceptance measures at this site (`group_vars/all/acceptance.yml`)."""
 
+    config: ConfigStage | None = None  # None: settings are not read back
     perftest: tuple[PerftestTest, ...] = ()
     mpi: Mpi = Mpi()
     # References beyond the fabric's own profile.

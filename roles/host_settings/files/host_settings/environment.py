@@ -68,7 +68,7 @@ def items(found: dict[str, Any], roce: Roce) -> list[Item]:
     """What should be, beside what is."""
 
     def whole(path: str, wanted: str) -> Setting:
-        return Setting(path, found[path], wanted, lambda v: (WriteFile(path, v),))
+        return Setting(f"file:{path}", found[path], wanted, lambda v: (WriteFile(path, v),))
 
     def nccl(value: str | None) -> tuple[Action, ...]:
         return (WriteFile(NCCL_FILE, nccl_with(found[NCCL_FILE], value)),)
@@ -83,5 +83,5 @@ def items(found: dict[str, Any], roce: Roce) -> list[Item]:
         else NotApplicable(_SOCKET, "a recorded tree runs no services"),
         whole(ENV_FILE, env_text(roce)),
         whole(PROFILE_FILE, profile_text()),
-        Setting(f"{NCCL_FILE}:{_NCCL_KEY}", nccl_value(found[NCCL_FILE]), str(roce.tos), nccl),
+        Setting(f"env.{_NCCL_KEY}", nccl_value(found[NCCL_FILE]), str(roce.tos), nccl),
     ]
