@@ -13,6 +13,7 @@ from shakedown.report.source import Place, Source
 MOST_FINDINGS = 20
 MOST_PLACES = 12  # further cells listed under one finding
 MOST_SUSPECTS = 8
+ALL_NODES = ", all nodes"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Finding:
     """Cells of one test and metric that one rule stopped; `where` and `reason` are of the worst."""
 
     outcome: Outcome
+    required: bool
     stage: Stage
     test: str
     metric: str
@@ -123,7 +125,7 @@ def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[Finding, ...]
         place = source.places.get(cell.cell)
         if place is not None:
             item = place.item
-            cause = (item.stage, item.test, item.metric, cell.rule, cell.outcome)
+            cause = (item.stage, item.test, item.metric, cell.rule, cell.outcome, str(item.required))
             grouped.setdefault(cause, []).append(cell)
     found = []
     for key, alike in list(grouped.items())[:most]:
@@ -134,6 +136,7 @@ def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[Finding, ...]
         found.append(
             Finding(
                 outcome=worst.outcome,
+                required=item.required,
                 stage=item.stage,
                 test=item.test,
                 metric=item.metric,
@@ -157,15 +160,24 @@ def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[Finding, ...]
     return tuple(found), max(0, len(grouped) - most)
 
 
-def _touched(place: Place) -> Iterator[str]:
-    # A collective touches everybody and so accuses nobody.
-    if len(place.nodes) <= 2:
+def _touched(place: Place, everybody: int) -> Iterator[str]:
+    # A test of many nodes, or of the only two there are, touches everybody and so accuses nobody.
+    if len(place.nodes) > 2:
+        return
+    if len(place.nodes) == 1 or everybody > 2:
         for node in place.nodes:
             yield node
             if place.rail is not None:
                 yield f"{node} · {place.rail}"
-        if place.rail is not None:
-            yield f"{place.rail}, all nodes"
+    if place.rail is not None:
+        yield f"{place.rail}{ALL_NODES}"
+
+
+def _finest(names: list[str]) -> str:
+    """Join names that account for the same cells, without a node or rail whose part is among them."""
+    parts = [name.split(" · ") for name in names if " · " in name]
+    covered = {node for node, _ in parts} | {f"{rail}{ALL_NODES}" for _, rail in parts}
+    return " or ".join(sorted(set(names) - covered))
 
 
 def suspects(source: Source, most: int = MOST_SUSPECTS) -> tuple[Suspect, ...]:
@@ -181,7 +193,7 @@ def suspects(source: Source, most: int = MOST_SUSPECTS) -> tuple[Suspect, ...]:
     for cell in source.cells:
         if cell.outcome not in {Outcome.PASS, Outcome.FAIL}:
             continue
-        for name in _touched(source.places[cell.cell]):
+        for name in _touched(source.places[cell.cell], len(source.plan.nodes)):
             judged[name] = judged.get(name, 0) + 1
             if cell.outcome is Outcome.FAIL:
                 bad.setdefault(name, set()).add(cell.cell)
@@ -192,6 +204,6 @@ def suspects(source: Source, most: int = MOST_SUSPECTS) -> tuple[Suspect, ...]:
         strongest = max(bad, key=lambda name: (weight[name], name))
         equals = [n for n in bad if weight[n] == weight[strongest] and bad[n] == bad[strongest]]
         accounted = bad[strongest]
-        found.append(Suspect(" or ".join(sorted(equals)), total[strongest], judged[strongest]))
+        found.append(Suspect(_finest(equals), total[strongest], judged[strongest]))
         bad = {name: rest for name, failed in bad.items() if (rest := failed - accounted)}
     return tuple(found)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shakedown.core.cells import Rule
-from shakedown.core.records import CellVerdict, Outcome, Reference
+from shakedown.core.records import CellVerdict, Outcome, Reference, Stage
 from shakedown.report import text
 from shakedown.report.source import Source, margin
 
@@ -221,6 +221,8 @@ def heat_maps(source: Source) -> tuple[tuple[HeatMap, ...], int]:
         widths = {len(nodes) for nodes in item.nodes}
         if widths not in ({1}, {2}) or len({n for nodes in item.nodes for n in nodes}) < 2:
             continue
+        if widths == {2} and len(item.nodes) == 1 and item.stage is not Stage.FABRIC:
+            continue  # a collective over the only two nodes there are, no pair test
         nodes = np.array([[number_of[n] for n in group] for group in item.nodes], dtype=np.intp)
         reference, cells = source.reference(item), source.by_item[index]
         shape = (len(item.nodes), len(item.rails), len(item.directions))

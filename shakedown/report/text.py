@@ -56,10 +56,13 @@ def percent(part: float | None, whole: float | None) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """Return a message size in binary units where it is a whole number of them (65536 -> 64 KiB)."""
+    """Return a message size exactly, in the unit that it was chosen in (65536 -> 64 KiB, 4000000 -> 4 MB)."""
     for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size_bytes >= 2**power and size_bytes % 2 ** max(0, power - 10) == 0:
+        if size_bytes >= 2**power and size_bytes % 2 ** (power - 2) == 0:
             return f"{size_bytes / 2**power:g} {unit}"
+    for power, unit in ((9, "GB"), (6, "MB")):
+        if size_bytes >= 10**power and size_bytes % 10**power == 0:
+            return f"{size_bytes / 10**power:g} {unit}"
     return f"{size_bytes:,.0f} B"
 
 

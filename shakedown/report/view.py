@@ -98,11 +98,13 @@ class ReportView:
 
 
 def _stages(source: Source) -> tuple[StageRow, ...]:
+    """Required cells by stage, as the verdict counts them: an optional cell makes no stage fail."""
     counts: dict[Stage, dict[Outcome, int]] = {}
-    for group in source.verdict.groups:
-        total = counts.setdefault(group.stage, dict.fromkeys(Outcome, 0))
-        for outcome, count in group.outcomes.items():
-            total[outcome] += count
+    for item, group in zip(source.plan.items, source.verdict.groups, strict=True):
+        if item.required:
+            total = counts.setdefault(group.stage, dict.fromkeys(Outcome, 0))
+            for outcome, count in group.outcomes.items():
+                total[outcome] += count
     rows = []
     for stage in Stage:
         outcomes = counts.get(stage, dict.fromkeys(Outcome, 0))

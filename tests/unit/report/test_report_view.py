@@ -93,6 +93,23 @@ def test_busy_nodes_and_collectives_accuse_nobody(small: Plan) -> None:
     assert suspects(judged(small, Faults(busy_node="n2", slow_collective=True, killed_job=True))) == ()
 
 
+def test_of_two_nodes_neither_is_accused_but_their_rail() -> None:
+    """Catches one of two nodes blamed for a link that has two ends."""
+    accused = suspects(judged(make_plan(2, 2), Faults(slow_rail=("n2", "rail1"))))
+    assert [s.name for s in accused] == ["rail1, all nodes"]
+
+
+def test_an_optional_cell_makes_no_stage_fail(small: Plan) -> None:
+    """Catches a run that passes with a stage that is shown as failed, and a miss that is not shown at all."""
+    optional = small.items[1].model_copy(update={"metric": "device_to_host", "required": False})
+    plan = small.model_copy(update={"items": (*small.items, optional)})
+    slow = next(cell for cell, *_ in optional.cells())
+    model = view.build(judged(plan, Faults(bad_cells=(slow,))))
+    assert model.outcome is Outcome.PASS
+    assert [s.outcome for s in model.stages] == [Outcome.PASS] * 5
+    assert [(f.metric, f.required) for f in model.findings] == [("device_to_host", False)]
+
+
 def test_a_small_run_lists_every_cell_once(small: Plan) -> None:
     """Catches cells lost between the passed and the others."""
     source = judged(small, Faults(slow_rail=("n3", "rail1"), busy_node="n2"))
@@ -168,6 +185,24 @@ def test_percent_is_never_rounded_up_to_a_whole() -> None:
 def test_numbers(value: float | None, shown: str) -> None:
     """Catches digits lost or invented."""
     assert text.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "shown"),
+    [
+        (8, "8 B"),
+        (48, "48 B"),
+        (65536, "64 KiB"),
+        (1536, "1.5 KiB"),
+        (17179869184, "16 GiB"),
+        (4_000_000, "4 MB"),
+        (4_000_000_000, "4 GB"),
+        (1_000_001, "1,000,001 B"),
+    ],
+)
+def test_sizes_are_exact(size_bytes: int, shown: str) -> None:
+    """Catches two sizes printed alike, and a size in a unit that nobody chose."""
+    assert text.size(size_bytes) == shown
 
 
 @pytest.mark.parametrize(
