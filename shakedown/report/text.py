@@ -57,12 +57,16 @@ def percent(part: float | None, whole: float | None) -> str:
 
 def size(size_bytes: float) -> str:
     """Return a message size exactly, in the unit that it was chosen in (65536 -> 64 KiB, 4000000 -> 4 MB)."""
-    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size_bytes >= 2**power and size_bytes % 2 ** (power - 2) == 0:
+    binary = ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
+    for power, unit in binary:
+        if size_bytes >= 2**power and size_bytes % 2**power == 0 and size_bytes < 1024 * 2**power:
             return f"{size_bytes / 2**power:g} {unit}"
     for power, unit in ((9, "GB"), (6, "MB")):
         if size_bytes >= 10**power and size_bytes % 10**power == 0:
             return f"{size_bytes / 10**power:g} {unit}"
+    for power, unit in binary:
+        if size_bytes >= 2**power and size_bytes % 2 ** (power - 2) == 0:
+            return f"{size_bytes / 2**power:g} {unit}"
     return f"{size_bytes:,.0f} B"
 
 
