@@ -14,6 +14,7 @@ MOST_FINDINGS = 20
 MOST_PLACES = 12  # further cells listed under one finding
 MOST_SUSPECTS = 8
 ALL_NODES = ", all nodes"
+_DECIDED = (Outcome.PASS, Outcome.FAIL)
 
 
 @dataclass(frozen=True)
@@ -188,15 +189,25 @@ def suspects(source: Source, most: int = MOST_SUSPECTS) -> tuple[Suspect, ...]:
     same cells equally well are named together. These are counts, not a diagnosis. Only cells judged PASS
     or FAIL count, so that a busy node is not accused, and only cells of one or two nodes.
     """
-    judged: dict[str, int] = {}
+    everybody = len(source.plan.nodes)
     bad: dict[str, set[str]] = {}
-    for cell in source.cells:
-        if cell.outcome not in {Outcome.PASS, Outcome.FAIL}:
-            continue
-        for name in _touched(source.places[cell.cell], len(source.plan.nodes)):
-            judged[name] = judged.get(name, 0) + 1
-            if cell.outcome is Outcome.FAIL:
+    nodes: set[str] = set()
+    rails: set[str | None] = set()
+    for cell in source.verdict.cells:
+        if cell.outcome is Outcome.FAIL:
+            place = source.places[cell.cell]
+            nodes.update(place.nodes)
+            rails.add(place.rail)
+            for name in _touched(place, everybody):
                 bad.setdefault(name, set()).add(cell.cell)
+    judged = dict.fromkeys(bad, 0)
+    for cell in source.cells if bad else ():
+        place = source.places[cell.cell]
+        # Most cells of a large run share neither a node nor a rail with a failed one.
+        if (place.rail in rails or not nodes.isdisjoint(place.nodes)) and cell.outcome in _DECIDED:
+            for name in _touched(place, everybody):
+                if name in judged:
+                    judged[name] += 1
     total = {name: len(failed) for name, failed in bad.items()}
     found: list[Suspect] = []
     while bad and len(found) < most:
