@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shakedown.core.localise_counters import Witness, witnesses
-from shakedown.core.localise_fit import SMALL_MESH, Settings, deviations, fit, to_finding
+from shakedown.core.localise_fit import SMALL_MESH, Noise, Settings, deviations, fit, shared_noise, to_finding
 from shakedown.core.localise_groups import Groups, robust_sigma
 from shakedown.core.localise_model import Bools, Element, Fabric, Finding, Floats, Matrix
 from shakedown.core.localise_rare import dead, intermittent
@@ -65,16 +65,21 @@ def localise(
     settings = settings or Settings()
     settings = replace(settings, alpha=settings.alpha / max(1, len(matrices)))
     seen = witnesses(readings, fabric.ports)
-    findings = [f for matrix in matrices for f in _examine(matrix, fabric, seen, settings)]
+    noise = None
+    if matrices and len(matrices[0].nodes) < SMALL_MESH:
+        noise = shared_noise([deviations(matrix, fabric)[0] for matrix in matrices])
+    findings = [f for matrix in matrices for f in _examine(matrix, fabric, seen, settings, noise)]
     return _rank(_merge(findings), matrices, fabric, seen)
 
 
-def _examine(matrix: Matrix, fabric: Fabric, seen: Sequence[Witness], settings: Settings) -> list[Finding]:
+def _examine(
+    matrix: Matrix, fabric: Fabric, seen: Sequence[Witness], settings: Settings, noise: Noise | None
+) -> list[Finding]:
     """Return what one matrix says."""
     residual, level = deviations(matrix, fabric)
     groups = Groups(np.isfinite(residual) | matrix.failed, fabric)
     found = dead(matrix, groups)
-    choices, sigma = fit(residual, groups, settings, _supported(matrix, seen))
+    choices, sigma = fit(residual, groups, settings, _supported(matrix, seen), noise)
     found += [to_finding(choice, groups, matrix) for choice in choices]
     found += intermittent(residual, sigma, groups, settings, matrix)
     if len(matrix.nodes) >= SMALL_MESH:

@@ -9,23 +9,29 @@ scheme is orthogonal matching pursuit (Pati, Rezaiifar and Krishnaprasad 1993) w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
 from shakedown.core.localise_groups import MEDIAN_SE, Family, Groups, Scores, robust_sigma
 from shakedown.core.localise_model import Bools, Fabric, Finding, Floats, Matrix
-from shakedown.core.statistics import MAD_EFFICIENCY, ROBUST_Z_CUTOFF
+from shakedown.core.statistics import MAD_EFFICIENCY, MAD_TO_SIGMA, ROBUST_Z_CUTOFF
 
 MAX_CAUSES = 64
 # Part of a candidate's members that must show at least half of its effect.
 MIN_SHARE = 0.75
+# Part of its single results that must; noise alone takes some of a small effect's away.
+MIN_CELL_SHARE = 0.65
+# In a small mesh an effect must be large to be seen at all, so that noise takes nobody away.
+MIN_CELL_SHARE_SMALL = 0.9
 MIN_PARTNERS = 2
 MIN_CONFIDENCE = 0.9
 # Below this many nodes one bad node spoils too large a part of a rail to compare the rail with itself.
 SMALL_MESH = 8
 MAX_QUANTILE = 0.85
+SMALL_SAMPLE = 1.5
 # With a counter on the same element that stands out, less is needed of the matrix.
 SUPPORTED_Z = ROBUST_Z_CUTOFF
 # A matrix without any noise must not divide by zero.
@@ -98,8 +104,35 @@ class Choice:
     mask: Bools
 
 
+@dataclass(frozen=True)
+class Noise:
+    """The standard deviation of one result, and from how many results it is known."""
+
+    sigma: float
+    known_from: int
+
+
+def shared_noise(deviations_of_all: Sequence[Floats]) -> Noise:
+    """Return the noise of several matrices of a small mesh together.
+
+    One bad node of three or four spoils half of the results, at which the MAD breaks down. The shortest half
+    (Rousseeuw and Leroy 1988) finds the noise within whichever level has more results; for few of them it is
+    too short by a fifth and more.
+    """
+    values = np.sort(np.concatenate([d[np.isfinite(d)] for d in deviations_of_all]))
+    half = len(values) // 2
+    if half < 2:
+        return Noise(math.inf, len(values))
+    shortest = float((values[half - 1 :] - values[: len(values) - half + 1]).min())
+    return Noise(SMALL_SAMPLE * shortest / 2 / MAD_TO_SIGMA, len(values))
+
+
 def fit(
-    residual: Floats, groups: Groups, settings: Settings, supported: Bools | None = None
+    residual: Floats,
+    groups: Groups,
+    settings: Settings,
+    supported: Bools | None = None,
+    noise: Noise | None = None,
 ) -> tuple[list[Choice], float]:
     """Return the elements that explain the slow results; their effects are taken out of `residual`.
 
@@ -108,37 +141,49 @@ def fit(
         groups: the candidates.
         settings: how sure to be.
         supported: (rails, nodes) where a counter of that NIC or its port stands out.
+        noise: what is known of it from elsewhere, for a mesh too small to tell; None: this matrix tells.
 
     Returns:
         The choices, largest gain first, and the standard deviation of the noise that is left.
     """
     choices: list[Choice] = []
-    sigma = robust_sigma(residual)
-    while len(choices) < MAX_CAUSES and np.isfinite(sigma):
-        candidates = _candidates(residual, groups, settings, sigma, supported)
-        if not candidates:
+    noise_now = noise or Noise(robust_sigma(residual), int(np.isfinite(residual).sum()))
+    while len(choices) < MAX_CAUSES and np.isfinite(noise_now.sigma):
+        candidates = _candidates(residual, groups, settings, noise_now, supported)
+        best = next((c for c in candidates if _shared_by_cells(c, residual, groups)), None)
+        if best is None:
             break
-        best = candidates[0]
+        candidates.remove(best)
         mask = groups.cells(best.family, best.index)
         residual[mask] -= best.effect
-        choices.append(Choice(best, _rivals(candidates, residual, groups, sigma), mask))
-        sigma = min(sigma, robust_sigma(residual))
-    return choices, sigma
+        choices.append(Choice(best, _rivals(best, candidates, residual, groups, noise_now.sigma), mask))
+        if noise is None:
+            noise_now = replace(noise_now, sigma=min(noise_now.sigma, robust_sigma(residual)))
+    return choices, noise_now.sigma
+
+
+def _shared_by_cells(pick: Pick, residual: Floats, groups: Groups) -> bool:
+    """Whether most of a candidate's own results, and not only its members' medians, show the effect."""
+    values = residual[groups.cells(pick.family, pick.index)]
+    values = values[np.isfinite(values)]
+    needed = MIN_CELL_SHARE_SMALL if groups.nodes < SMALL_MESH else MIN_CELL_SHARE
+    return bool((values <= pick.effect / 2).mean() >= needed)
 
 
 def _candidates(
-    residual: Floats, groups: Groups, settings: Settings, sigma: float, supported: Bools | None
+    residual: Floats, groups: Groups, settings: Settings, noise: Noise, supported: Bools | None
 ) -> list[Pick]:
     """Return every significant candidate, largest gain first."""
-    floor = max(sigma, MIN_SIGMA)
+    floor = max(noise.sigma, MIN_SIGMA)
     lines, blocks = groups.measure(residual, floor)
-    n = int(np.isfinite(residual).sum())
-    # The spread is itself an estimate; few results know it badly, which Student's t takes into account.
-    needed = float(stats.t.isf(settings.alpha / groups.hypotheses, max(1.0, MAD_EFFICIENCY * (n - 1))))
+    # The noise is itself an estimate; few results know it badly, which Student's t takes into account.
+    freedom = max(1.0, MAD_EFFICIENCY * (noise.known_from - 1))
+    needed = float(stats.t.isf(settings.alpha / groups.hypotheses, freedom))
     found: list[Pick] = []
     for family in groups.families:
         scores = groups.score(family, lines, blocks)
-        spread = _spread(family, lines[0], blocks[0], scores)
+        small = groups.nodes < SMALL_MESH
+        spread = 0.0 if small else _spread(family, lines[0], blocks[0], scores)
         with np.errstate(invalid="ignore", divide="ignore"):
             se = np.maximum(MEDIAN_SE * floor / np.sqrt(scores.cells), spread)
             z = scores.effect / se
@@ -164,8 +209,6 @@ def _candidates(
 def _spread(family: Family, lines: Floats, blocks: Floats, scores: Scores) -> Floats:
     """Return the standard error that the healthy spread among the members' own effects implies."""
     middles = blocks if family.of_blocks else lines
-    if np.isfinite(middles).sum() < 16:
-        return np.zeros_like(scores.effect)
     # The median of one member is that member.
     factor = np.where(scores.members > 2, MEDIAN_SE, 1.0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -181,12 +224,9 @@ def _supported(family: Family, supported: Bools | None) -> Bools:
     return np.array([supported[:, k[0]].all() for k in family.keys], dtype=bool)
 
 
-def _rivals(candidates: list[Pick], residual: Floats, groups: Groups, sigma: float) -> list[Pick]:
+def _rivals(best: Pick, others: list[Pick], residual: Floats, groups: Groups, sigma: float) -> list[Pick]:
     """Return the candidates that explained the same results nearly as well and are other hardware."""
-    best = candidates[0]
-    close = [
-        c for c in candidates[1:] if c.gain > best.gain - 2 * math.log(1e4) and not same_hardware(best, c)
-    ]
+    close = [c for c in others if c.gain > best.gain - 2 * math.log(1e4) and not same_hardware(best, c)]
     if not close:
         return []
     floor = max(sigma, MIN_SIGMA)

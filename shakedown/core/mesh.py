@@ -9,9 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shakedown.core.mesh_spec import Nic, Operation, Spec, natural_key, rail_ends
+
+if TYPE_CHECKING:
+    # Not imported where the driver runs: it brings pydantic along.
+    from shakedown.core.records import OutputRecord
 
 Pair = tuple[str, str]
 Round = tuple[Pair, ...]
@@ -197,22 +201,83 @@ def is_measured(record: Mapping[str, Any]) -> bool:
     return record.get("exit_code") == 0 and record.get("problem") is None
 
 
-def latest_records(records: Iterable[Mapping[str, Any]]) -> dict[tuple[object, ...], Mapping[str, Any]]:
-    """Return the record that counts for each cell: the last attempt, never the best one.
+def drop_superseded(records: Iterable[OutputRecord]) -> list[OutputRecord]:
+    """Return the records that count: without those of clients never started, where a started one is there.
 
-    Both ends of a pair may have written of the same attempt when they lost each other; then the word of the
-    one whose tool ended by itself counts.
+    The end that lost its partner notes every cell that was left. Such a note says nothing once the other
+    end's own record of the attempt, or that of a second start, is found. Of several notes of a cell one is
+    kept. What was started is always kept, every attempt of it: a retry hides nothing.
     """
-    latest: dict[tuple[object, ...], Mapping[str, Any]] = {}
-    for record in records:
-        key = record_key(record)
-        if key not in latest or _rank(record) >= _rank(latest[key]):
-            latest[key] = record
-    return latest
+    every = list(records)
+    started = {_cell_of(r) for r in every if _was_started(r)}
+    kept: list[OutputRecord] = []
+    noted: set[tuple[object, ...]] = set()
+    for record in every:
+        cell = _cell_of(record)
+        if _was_started(record):
+            kept.append(record)
+        elif cell not in started and cell not in noted:
+            noted.add(cell)
+            kept.append(record)
+    return kept
 
 
-def _rank(record: Mapping[str, Any]) -> tuple[int, bool]:
-    return (int(record.get("attempt", 1)), record.get("exit_code") is not None)
+def _was_started(record: OutputRecord) -> bool:
+    killed = record.problem is not None and record.problem.kind == "killed"
+    return record.exit_code is not None or killed
+
+
+def _cell_of(record: OutputRecord) -> tuple[object, ...]:
+    params = tuple(sorted(record.params.items()))
+    return (record.test, record.nodes, record.rail, record.direction, params)
+
+
+@dataclass(frozen=True)
+class MeshCoverage:
+    """What was measured of what had to be: the proof that no pair was left out.
+
+    Attributes:
+        cells, pairs, rails, directions: (complete, planned) of each.
+        missing: (first node, second node, rail, direction) of the cells without a result, in order.
+    """
+
+    cells: tuple[int, int]
+    pairs: tuple[int, int]
+    rails: tuple[int, int]
+    directions: tuple[int, int]
+    missing: tuple[tuple[str, str, str, str], ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned cell was measured."""
+        return self.cells[0] == self.cells[1]
+
+
+def coverage_of(spec: Spec, records: Iterable[OutputRecord]) -> MeshCoverage:
+    """Return how much of the specification's cells the records show as measured."""
+    measured = {_cell_of(r) for r in records if r.exit_code == 0 and r.problem is None}
+    pairs, blocks = pairs_of(spec), blocks_of(spec)
+    missing: list[tuple[str, str, str, str]] = []
+    for block in blocks:
+        params = tuple(sorted(block.params.items()))
+        for pair in pairs:
+            for rail in block.rails:
+                for direction in block.directions:
+                    if (block.test, pair, rail, direction, params) not in measured:
+                        missing.append((*pair, rail, direction))
+    planned = len(pairs) * len(spec.rails) * len(spec.directions) * len(blocks)
+
+    def complete(part: int, names: Sequence[object]) -> tuple[int, int]:
+        lacking = {m[:2] if part == 0 else m[part] for m in missing}
+        return sum(name not in lacking for name in names), len(names)
+
+    return MeshCoverage(
+        cells=(planned - len(missing), planned),
+        pairs=complete(0, pairs),
+        rails=complete(2, spec.rails),
+        directions=complete(3, spec.directions),
+        missing=tuple(dict.fromkeys(missing)),
+    )
 
 
 def _ordered(a: str, b: str) -> Pair:

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 
-from shakedown.core.mesh import blocks_of, latest_records, pairs_of
+from shakedown.core.mesh import blocks_of, coverage_of, drop_superseded, pairs_of
 from shakedown.core.records import PlanItem, cell_id
 
 
@@ -131,8 +131,8 @@ def test_a_second_start_measures_only_what_is_missing(mesh):
     records = local.records()
     assert len(records) == 6 + 2
     assert sorted(r.attempt for r in records) == [1] * 6 + [2] * 2
-    latest = latest_records(r.model_dump(by_alias=True) for r in records)
-    assert len(latest) == 6 and all(r["exit_code"] == 0 for r in latest.values())
+    assert len(drop_superseded(records)) == 8  # a retry hides nothing
+    assert coverage_of(local.spec, records).complete
     assert all((local.out / r.file).read_text() for r in records if r.exit_code == 0)
     assert [e["skipped"] for e in local.journal("n1", "end")] == [0, 4 - 1]
 
@@ -149,10 +149,14 @@ def test_a_node_that_never_comes_is_named_and_costs_only_its_own_pairs(mesh):
         else:
             assert record.exit_code == 0
     assert {e["dropped"] for n in ("n1", "n2", "n4") for e in local.journal(n, "dropped")} == {"n3"}
+    covered = coverage_of(local.spec, local.records())
+    assert (covered.cells, covered.pairs, covered.rails) == ((6, 12), (3, 6), (0, 1))
+    assert {"n3"} <= set.intersection(*({a, b} for a, b, *_ in covered.missing))
     # What was never started is no retry when it is measured at last.
     assert set(local.run().values()) == {0}
-    latest = latest_records(r.model_dump(by_alias=True) for r in local.records())
-    assert all(r["exit_code"] == 0 and r["attempt"] == 1 for r in latest.values())
+    counting = drop_superseded(local.records())
+    assert len(counting) == 12
+    assert all(r.exit_code == 0 and r.attempt == 1 for r in counting)
 
 
 def test_a_node_that_dies_mid_measurement_is_dropped_by_all(mesh):

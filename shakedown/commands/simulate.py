@@ -1,0 +1,99 @@
+"""`shakedown simulate FOLDER`: a run of a fabric that does not exist, with planted faults."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from shakedown.core.localise_model import Fabric
+    from shakedown.core.simulate import Fault, Shape
+
+NODES = (2, 4096)
+RAILS = (1, 8)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("simulate")(simulate)
+
+
+def simulate(
+    folder: Annotated[Path, typer.Argument(help="New run folder.")],
+    nodes: Annotated[int, typer.Option(help=f"{NODES[0]} to {NODES[1]}.")] = 64,
+    rails: Annotated[int, typer.Option(help=f"{RAILS[0]} to {RAILS[1]}.")] = 8,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(help="KIND or KIND:LOSS, for example nic-tx:2% or spine:0.1; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 1,
+    pod: Annotated[int, typer.Option(min=1, help="Nodes on a leaf.")] = 16,
+    spines: Annotated[int, typer.Option(min=1, max=1000, help="Spines of each rail.")] = 4,
+    cv: Annotated[float, typer.Option(min=0.0, max=0.5, help="Noise of one measurement.")] = 0.003,
+    dips: Annotated[float, typer.Option(min=0.0, max=1.0, help="Part of results low by chance.")] = 0.0,
+    quick: Annotated[bool, typer.Option("--quick", help="Three random matchings, not all pairs.")] = False,
+) -> None:
+    """Write plan, results, counters and inventory as a real run would, to rehearse everything after it.
+
+    Kinds: nic-tx, nic-rx, half-pcie, mtu-1024, lossy-cable, uplink, spine, slow-node, tcp-fallback, flapping.
+    """
+    import numpy as np
+
+    from shakedown.core.simulate import Shape, build_fabric, measure
+    from shakedown.errors import BadInput
+    from shakedown.mesh.simulated_run import write_run
+
+    for name, value, (low, high) in (("--nodes", nodes, NODES), ("--rails", rails, RAILS)):
+        if not low <= value <= high:
+            raise BadInput(f"{name} {value}", fix=f"use {low} to {high}")
+    rng = np.random.default_rng(seed)
+    shape = Shape(nodes, rails, pod=pod, spines=spines, cv=cv, dips=dips)
+    fabric = build_fabric(shape, rng)
+    faults = [_draw(text, shape, fabric, rng) for text in fault or []]
+    sim = measure(shape, fabric, faults, rng)
+    if quick:
+        _keep_matchings(sim.matrix.values, shape, seed)
+    created = "2026-01-01T00:00:00Z"  # part of the run, so it may not depend on the clock
+    results = write_run(folder, sim, folder.resolve().name, created)
+    planted = ", ".join(f"{f.kind.value} at {f.element} ({f.size:.1%})" for f in faults) or "no fault"
+    sys.stdout.write(f"{results} results of {nodes} nodes x {rails} rails in {folder}; planted: {planted}\n")
+
+
+def _draw(text: str, shape: Shape, fabric: Fabric, rng: np.random.Generator) -> Fault:
+    from shakedown.core.simulate import FaultKind, draw_fault
+    from shakedown.errors import BadInput
+
+    name, _, loss = text.partition(":")
+    kinds = [k.value for k in FaultKind]
+    if name not in kinds:
+        raise BadInput(f"--fault {text!r}: unknown kind", fix=f"use one of {', '.join(kinds)}")
+    try:
+        size = float(loss.removesuffix("%")) / (100 if loss.endswith("%") else 1) if loss else 0.1
+    except ValueError:
+        size = -1.0
+    if not 0 < size < 1:
+        raise BadInput(f"--fault {text!r}: not a loss", fix="write a part between 0 and 1, or per cent")
+    kind = FaultKind(name)
+    if kind in (FaultKind.UPLINK, FaultKind.SPINE) and shape.pods < 2:
+        raise BadInput(f"--fault {text!r}: one leaf has no uplink", fix="use more nodes or a smaller --pod")
+    return draw_fault(kind, size, shape, fabric, rng)
+
+
+def _keep_matchings(values: np.ndarray, shape: Shape, seed: int) -> None:
+    import numpy as np
+
+    from shakedown.core.mesh import random_matchings
+    from shakedown.core.mesh_quick import MATCHINGS
+
+    names = shape.node_names
+    index = {name: i for i, name in enumerate(names)}
+    keep = np.zeros(values.shape[1:], dtype=bool)
+    for matching in random_matchings(names, MATCHINGS, seed):
+        for a, b in matching:
+            keep[index[a], index[b]] = keep[index[b], index[a]] = True
+    values[:, ~keep] = np.nan
