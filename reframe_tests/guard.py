@@ -57,28 +57,34 @@ class Guard(rfm.RegressionTestPlugin):
 
     # Seconds that Slurm gets to say how a job ended.
     state_timeout_s = variable(int, value=30)
+    # What `srun --mpi=` gets.
+    mpi = variable(str, value="none")
 
     @run_after("init")
     def take_job_spec(self) -> None:
         self.valid_systems = ["*"]
         self.valid_prog_environs = ["site"]
         self.require_reference = True
-        self.spec: JobSpec | None = None
-        folder = run_folder()
-        if folder is None or self.planned == UNPLANNED:
+        if run_folder() is None or self.planned == UNPLANNED:
             return
-        jobs = Jobs.model_validate_json((folder / "jobs.json").read_bytes())
-        self.spec = next(job for job in jobs.jobs if job.name == self.planned)
-        self.descr = f"{self.spec.stage}: {', '.join(self.spec.tests)} on {len(self.spec.nodes)} nodes"
-        self.tags = {str(self.spec.stage)}
-        self.num_tasks = len(self.spec.nodes)
+        spec = self.spec
+        self.descr = f"{spec.stage.value}: {', '.join(spec.tests)} on {len(spec.nodes)} nodes"
+        self.tags = {spec.stage.value}
+        self.num_tasks = len(spec.nodes)
         self.num_tasks_per_node = 1
-        self.time_limit = f"{self.spec.time_limit_s}s"
+        self.time_limit = f"{spec.time_limit_s}s"
+
+    @property
+    def spec(self) -> JobSpec:
+        """The planned job. Read when asked for: ReFrame copies a test's attributes and cannot copy it."""
+        folder = run_folder()
+        if folder is None:
+            raise BadInput("no run", fix="set SHAKEDOWN_RUN to a folder made by `shakedown plan --output`")
+        jobs = Jobs.model_validate_json((folder / "jobs.json").read_bytes())
+        return next(job for job in jobs.jobs if job.name == self.planned)
 
     @run_before("run")
     def prepare(self) -> None:
-        if self.spec is None:
-            raise BadInput("no run: set SHAKEDOWN_RUN to a folder made by `shakedown plan`")
         folder = run_folder()
         assert folder is not None
         self.attempt = 1 + max(0, rt.runtime().current_run)
@@ -88,7 +94,7 @@ class Guard(rfm.RegressionTestPlugin):
         self.record(JobRecord(state="NOT-SUBMITTED", job=None, **self.about()))
         self.job.options += [f"--nodelist={','.join(self.spec.nodes)}", f"--nodes={len(self.spec.nodes)}"]
         # No step may read our input, wait for ever for one lost task, or see half the node's cores.
-        self.job.launcher.options += ["--mpi=pmix", "--wait=8", "--cpu-bind=none", "--input=none"]
+        self.job.launcher.options += [f"--mpi={self.mpi}", "--wait=8", "--cpu-bind=none", "--input=none"]
         out, step = shlex.quote(str(self.out)), "srun --ntasks-per-node=1 --input=none --mpi=none"
         python = shlex.quote(sys.executable)
         self.prerun_cmds = [
@@ -106,7 +112,9 @@ class Guard(rfm.RegressionTestPlugin):
 
     @run_after("run")
     def ask_slurm(self) -> None:
-        """Record how the job ended, and refuse everything but a clean end on the planned nodes."""
+        """Record how the job ended; all but a clean end on the planned nodes is refused."""
+        if self.is_dry_run():
+            return
         state = self._final_state()
         with contextlib.suppress(OSError):
             for name in (self.job.stdout, self.job.stderr, self.job.script_filename):
@@ -129,8 +137,8 @@ class Guard(rfm.RegressionTestPlugin):
                 started=state.started, duration_s=state.duration_s, problem=problem, **self.about(),
             )
         )  # fmt: skip
-        if problem:
-            raise SanityError(f"{problem.message}; outputs: {self.out}")
+        # Raised later: a test that fails while it waits keeps its place among max_jobs, and ReFrame never ends.
+        self.unusable = problem.message if problem else ""
 
     def about(self) -> dict[str, object]:
         """Return the fields that a job record has from the plan alone."""
@@ -159,15 +167,19 @@ class Guard(rfm.RegressionTestPlugin):
             time.sleep(0.5)
 
     @sanity_function
-    def outputs_are_there(self) -> object:
-        return sn.assert_true((self.out / "outputs.jsonl").is_file(), msg=f"no outputs in {self.out}")
+    def job_is_usable(self) -> object:
+        if self.unusable:
+            raise SanityError(f"{self.unusable}; outputs: {self.out}")
+        return sn.assert_true(any(self.out.glob("outputs*.jsonl")), msg=f"no outputs in {self.out}")
 
     @run_before("performance")
     def declare_metrics(self) -> None:
         """Declare every planned cell of this job with the plan's reference, and note those not measured."""
+        self.missing: list[str] = []
+        if self.is_dry_run():
+            return
         plan = self.plan()
         measured = {m.cell: m.value for m in job_measurements(plan, self.out)}
-        self.missing: list[str] = []
         references = {}
         for item in plan.items:
             if item.stage != self.spec.stage or item.test not in self.spec.tests or "counter." in item.metric:
@@ -188,6 +200,6 @@ class Guard(rfm.RegressionTestPlugin):
 
     @run_after("performance", always_last=True)
     def every_metric_is_there(self) -> None:
-        if self.missing or not self.perf_variables:
+        if not self.is_dry_run() and (self.missing or not self.perf_variables):
             some = ", ".join(self.missing[:3]) or "no metric at all"
             raise PerformanceError(f"{len(self.missing)} planned values are missing: {some}")

@@ -22,9 +22,12 @@ from shakedown.core.records import (
     Params,
     Plan,
     Problem,
+    Stage,
 )
 from shakedown.errors import BadInput
+from shakedown.parsers.switch import COUNTERS, Due
 from shakedown.runs import open_plain, read_bytes, read_record, write_lines
+from shakedown.switch_counters import load_reading, readings
 
 # (metric, value, unit, better, further parameters, what the number stands for)
 Value = tuple[str, float | None, str, Better, Params] | tuple[str, float | None, str, Better, Params, str]
@@ -43,10 +46,14 @@ def collect(folder: Path) -> tuple[int, int]:
     jobs = read_record(folder / "jobs.json", Jobs)
     measurements: list[Measurement] = []
     counters: list[CounterReading] = []
+    loaded: set[Stage] = set()  # stages in which at least one job ran to its end
     for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
+        job = read_record(job_folder / "job.json", JobRecord)
+        if job.state == "COMPLETED":
+            loaded.add(job.stage)
         measurements.extend(job_measurements(plan, job_folder))
         counters.extend(node_counters(plan, jobs, job_folder))
-    counters.extend(_switch_counters(plan, folder))
+    counters.extend(_switch_counters(plan, folder, loaded))
     write_lines(
         folder / "results.jsonl", sorted(measurements, key=lambda m: (m.cell, m.attempt, m.raw or ""))
     )
@@ -190,7 +197,7 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path) -> list[CounterReadi
     if spec is None:
         return []
     test = spec.tests[0]
-    readings: list[CounterReading] = []
+    lines: list[CounterReading] = []
     for node in spec.nodes:
         before = _counter_file(job_folder / f"counters.{node}.before.json")
         after = _counter_file(job_folder / f"counters.{node}.after.json")
@@ -199,7 +206,7 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path) -> list[CounterReadi
             if first is None or last is None:
                 continue  # planned and absent: the verdict says NOT-RUN
             for name in sorted(first.keys() | last.keys()):
-                readings.append(
+                lines.append(
                     CounterReading(
                         run=plan.run, stage=job.stage, test=test, kind="nic", device=node,
                         port=nic.rdma_device, rail=nic.rail, counter=name, before=first.get(name),
@@ -208,7 +215,7 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path) -> list[CounterReadi
                         raw=f"raw/{job_folder.name}/counters.{node}.after.json",
                     )
                 )  # fmt: skip
-    return readings
+    return lines
 
 
 def _counter_file(path: Path) -> dict[str, dict[str, int]]:
@@ -229,16 +236,19 @@ def _counter_file(path: Path) -> dict[str, dict[str, int]]:
         raise BadInput(f"not a counter file: {error}", file=path) from None
 
 
-def _switch_counters(plan: Plan, folder: Path) -> Iterator[CounterReading]:
-    """Yield every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`."""
-    from shakedown.core.records import Stage
-    from shakedown.switch_counters import load_reading, readings
+def _switch_counters(plan: Plan, folder: Path, loaded: set[Stage]) -> Iterator[CounterReading]:
+    """Yield every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`.
 
+    Counters that must show traffic are left out where no job made any: a silent port is then no finding.
+    """
     for stage in Stage:
         for after in sorted((folder / "raw" / f"switches.{stage}").glob("*.after.json")):
             before = after.with_name(after.name.replace(".after.json", ".before.json"))
-            if before.exists():
-                yield from readings(
-                    load_reading(before), load_reading(after), run=plan.run, stage=stage, test="switches",
-                    raw=str(after.relative_to(folder)),
-                )  # fmt: skip
+            if not before.exists():
+                continue
+            for reading in readings(
+                load_reading(before), load_reading(after), run=plan.run, stage=stage, test="switches",
+                raw=str(after.relative_to(folder)),
+            ):  # fmt: skip
+                if stage in loaded or COUNTERS.get(reading.counter) is not Due.TRAFFIC:
+                    yield reading

@@ -5,7 +5,6 @@ import sys
 
 import reframe as rfm
 from reframe.core.builtins import parameter, run_before
-from reframe.core.launchers import LauncherWrapper
 
 from reframe_tests.guard import Guard, planned_jobs
 
@@ -13,12 +12,14 @@ from reframe_tests.guard import Guard, planned_jobs
 class MpiCheck(rfm.RunOnlyRegressionTest, Guard):
     """An MPI program under Slurm's PMIx, with the transport that roles/openmpi allows and no other."""
 
+    mpi = "pmix"
+
     def run_mpi(self, test: str, *arguments: str) -> None:
         """Build `shakedown.jobs.output ... -- srun ... python ARGUMENTS`."""
-        assert self.spec is not None
         self.prerun_cmds = [*self.prerun_cmds, ". /etc/shakedown/mpi.env"]
         keep = ["-m", "shakedown.jobs.output", str(self.out), "mpi", test, ",".join(self.spec.nodes), "--"]
-        self.job.launcher = LauncherWrapper(self.job.launcher, sys.executable, [shlex.quote(w) for w in keep])
+        self.job.launcher.modifier = shlex.quote(sys.executable)
+        self.job.launcher.modifier_options = [shlex.quote(word) for word in keep]
         self.executable = shlex.quote(sys.executable)
         self.executable_opts = [shlex.quote(word) for word in arguments]
 
