@@ -178,6 +178,21 @@ def test_the_page_never_scrolls_sideways(browser: Chrome, failed_run: Path, widt
     assert small == 0
 
 
+@pytest.mark.parametrize("width", [*WIDTHS, 320])
+def test_the_longest_verdict_fits_its_box(browser: Chrome, tmp_path: Path, width: int) -> None:
+    """Catches INCONCLUSIVE cut off at the edge of a telephone."""
+    from synthetic_run import Faults, judged, make_plan
+
+    page = tmp_path / "page.html"
+    page.write_text(html.render(view.build(judged(make_plan(2, 1), Faults(killed_job=True))), {}))
+    load(browser, page)
+    metrics = {"width": width, "height": 844, "deviceScaleFactor": 2, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    word, box = (browser.find_element(By.CSS_SELECTOR, s).rect for s in ("h1", ".verdict"))
+    assert browser.find_element(By.TAG_NAME, "h1").text == "INCONCLUSIVE"
+    assert word["x"] + word["width"] <= box["x"] + box["width"] - 8
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast_in_both_schemes(browser: Chrome, failed_run: Path, scheme: str) -> None:
     """Catches text below WCAG 2 AA (4.5 to 1), and a dark mode that is not dark."""
