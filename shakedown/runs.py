@@ -56,23 +56,22 @@ class Run:
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield the lines of `results.jsonl`; a value whose raw output is missing gets a problem."""
-        for _, m in self._lines(RESULTS, Measurement):
+        for m in self._lines(RESULTS, Measurement):
             if m.raw is not None and m.problem is None and (flaw := self._raw_seen[m.raw]):
                 yield m.model_copy(update={"problem": Problem(kind="other", message=flaw)})
             else:
                 yield m
 
     def counters(self) -> Iterator[CounterReading]:
-        """Yield the lines of `counters.jsonl`."""
-        for _, reading in self._lines(COUNTERS, CounterReading):
-            yield reading
+        """Yield the lines of `counters.jsonl`; one whose raw output is missing is a problem of the run."""
+        return self._lines(COUNTERS, CounterReading)
 
     def inventory(self) -> Inventory | None:
         """Read `inventory.json`; None if the run has none."""
         path = self.folder / INVENTORY
         return read_record(path, Inventory) if os.path.lexists(path) else None
 
-    def _lines(self, name: str, kind: type[L]) -> Iterator[tuple[int, L]]:
+    def _lines(self, name: str, kind: type[L]) -> Iterator[L]:
         path = self.folder / name
         if not os.path.lexists(path):
             return
@@ -101,8 +100,10 @@ class Run:
                         line=number,
                     )
                 if record.raw is not None and record.raw not in self._raw_seen:
-                    self._raw_seen[record.raw] = self._check_raw(record.raw, path, number)
-                yield number, record
+                    flaw = self._raw_seen[record.raw] = self._check_raw(record.raw, path, number)
+                    if flaw and kind is CounterReading:  # which has no problem of its own
+                        self.problems.append(f"{name}: {flaw}")
+                yield record
 
     def _check_raw(self, raw: str, path: Path, line: int) -> str:
         """Refuse a path that leaves `raw/`; return why the file cannot be evidence, or an empty string."""
@@ -274,9 +275,13 @@ def write_lines(path: Path, records: Iterable[Measurement | CounterReading]) -> 
 
 def judge_folder(folder: Path) -> Verdict:
     """Read a run folder and judge it. Raises BadInput."""
+    # The cells are gone when the search for cycles resumes: it would walk through all of them.
+    with no_cycle_search():
+        return _judge(Run(folder))
+
+
+def _judge(run: Run) -> Verdict:
     from shakedown.core.verdict import judge_cells, summarise
 
-    with no_cycle_search():
-        run = Run(folder)
-        judged = judge_cells(run.plan, run.measurements(), run.counters())
-        return summarise(run.plan, judged, run.problems)
+    judged = judge_cells(run.plan, run.measurements(), run.counters())
+    return summarise(run.plan, judged, run.problems)

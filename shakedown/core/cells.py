@@ -15,7 +15,6 @@ from shakedown.core.records import (
     Measurement,
     Outcome,
     PlanItem,
-    Problem,
     Reference,
 )
 from shakedown.core.statistics import median_interval
@@ -87,41 +86,68 @@ class Bound:
 def _unusable(reference: Reference) -> str:
     """Why a reference cannot decide anything, or an empty string."""
     gate, ceiling, unit = reference.gate, reference.ceiling, reference.unit
+    blame = f"reference {reference.id} decides nothing: gate {number(gate)}"
     if reference.better is Better.HIGHER:
         if ceiling is not None and gate > ceiling:
-            return f"gate {number(gate)} lies above the ceiling {number(ceiling)} {unit}: nothing can pass"
+            return f"{blame} lies above the ceiling {number(ceiling)} {unit}, nothing can pass"
         if gate <= 0:
-            return f"gate {number(gate)} {unit}: a dead link would pass"
+            return f"{blame} {unit}, a dead link would pass"
     elif ceiling is not None and gate < ceiling:
-        return f"gate {number(gate)} lies below the floor {number(ceiling)} {unit}: nothing can pass"
+        return f"{blame} lies below the floor {number(ceiling)} {unit}, nothing can pass"
     return ""
 
 
 def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
     """Judge one measurement of a planned cell. The rules are asked in the order of `Rule`."""
     rule, text = _rule(m, bound)
+    if rule is not Rule.WITHIN:
+        hint = fault_hint(m, bound.reference) if rule is Rule.GATE else ""
+        text = ": ".join(part for part in (text, hint, m.detail) if part)
+    return _verdict(cell, rule, text, m.value, m.raw, bound)
+
+
+def judge_counter(cell: str, reading: CounterReading, bound: Bound) -> CellVerdict:
+    """Judge one counter reading as metric `counter.NAME`; what it counts is the unit of the plan."""
+    delta = reading.delta
+    rule = Rule.WITHIN
+    if bound.unusable:
+        rule, text = Rule.REFERENCE, bound.unusable
+    elif delta is not None:
+        rule, text = _decide(delta, (), bound)
+    elif reading.before is None or reading.after is None:
+        missing = [w for w, v in (("before", reading.before), ("after", reading.after)) if v is None]
+        rule, text = Rule.COUNTER_RESET, f"counter was not read {' and '.join(missing)} the test"
+    else:
+        change = f"from {reading.before} to {reading.after}"
+        rule, text = Rule.COUNTER_RESET, f"counter went backwards, {change}: reset during the test"
+    return _verdict(cell, rule, text, delta, reading.raw, bound)
+
+
+def _verdict(
+    cell: str, rule: Rule, text: str, value: float | None, raw: str | None, bound: Bound
+) -> CellVerdict:
     if rule is Rule.WITHIN:
-        outcome, reason = Outcome.PASS, text
+        outcome = Outcome.PASS
     else:
         outcome = Outcome.FAIL if rule in (Rule.GATE, Rule.IMPOSSIBLE) else Outcome.INCONCLUSIVE
-        reason = f"{where(cell)}: {printable(text if m.detail is None else f'{text}: {m.detail}')}"
+        text = f"{where(cell)}: {printable(text)}"
     return CellVerdict(
         cell=cell,
         outcome=outcome,
         rule=rule.value,
-        reason=reason,
-        value=m.value if m.value is not None and math.isfinite(m.value) else None,
+        reason=text,
+        value=value if value is not None and math.isfinite(value) else None,
         gate=bound.gate,
         ceiling=bound.reference.ceiling,
-        raw=m.raw,
+        raw=raw,
     )
 
 
-def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (one return per rule reads best)
+def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:
     reference, value = bound.reference, m.value
     if bound.unusable:
-        return Rule.REFERENCE, f"reference {reference.id} decides nothing: {bound.unusable}"
-    if m.unit != reference.unit or m.better != reference.better:
+        return Rule.REFERENCE, bound.unusable
+    if m.unit != reference.unit or m.better is not reference.better:
         return Rule.UNIT, (
             f"measured in {m.unit!r}, better={m.better.value}; "
             f"planned in {reference.unit!r}, better={reference.better.value}"
@@ -132,33 +158,33 @@ def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (
         return Rule.JOB_STATE, f"job {m.job or '-'} ended {m.state}, not COMPLETED"
     if value is None:
         return Rule.NO_VALUE, "the tool gave no value"
-    if not math.isfinite(value) or not all(map(math.isfinite, m.samples)):
+    return _decide(value, m.samples, bound)
+
+
+def _decide(  # noqa: PLR0911  (one return per rule reads best)
+    value: float, samples: Sequence[float], bound: Bound
+) -> tuple[Rule, str]:
+    """Hold a value and its samples against the reference."""
+    if not math.isfinite(value) or not all(map(math.isfinite, samples)):
         return Rule.NOT_FINITE, "the value or a sample is not a finite number"
-    if m.samples and not _among(value, m.samples):
-        return Rule.SAMPLES, (
-            f"value {number(value)} lies outside its own samples "
-            f"{number(min(m.samples))} to {number(max(m.samples))} {m.unit}"
-        )
-    best = max if bound.higher else min
-    extreme = best(m.samples) if m.samples else value  # the value lies among its samples
-    if bound.impossible(extreme):
-        return Rule.IMPOSSIBLE, _impossible(extreme, reference)
-    if len(m.samples or (value,)) < reference.min_samples:
-        return Rule.FEW_SAMPLES, (
-            f"{len(m.samples or (value,))} of {reference.min_samples} samples; too few to decide"
-        )
-    if len(m.samples) > 1:
-        noise = _noise(value, m.samples, bound)
-        if noise:
-            return Rule.NOISE, noise
-    if bound.outside(value):
-        return Rule.GATE, _outside(m, bound)
-    return Rule.WITHIN, bound.passed
-
-
-def _among(value: float, samples: Sequence[float]) -> bool:
+    low, high = (min(samples), max(samples)) if samples else (value, value)
     slack = 1e-9 * abs(value)  # a mean of equal samples may round by one last place
-    return min(samples) - slack <= value <= max(samples) + slack
+    unit = bound.reference.unit
+    if not low - slack <= value <= high + slack:
+        limits = f"{number(low)} to {number(high)} {unit}"
+        return Rule.SAMPLES, f"value {number(value)} lies outside its own samples, {limits}"
+    best = high if bound.higher else low
+    if bound.impossible(best):
+        return Rule.IMPOSSIBLE, _impossible(best, bound.reference)
+    count, wanted = len(samples) or 1, bound.reference.min_samples
+    if count < wanted:
+        return Rule.FEW_SAMPLES, f"{count} of {wanted} samples; too few to decide"
+    # Every interval of the median lies within the range: only a range across the gate can be noise.
+    if bound.outside(low) is not bound.outside(high) and (noise := _noise(value, samples, bound)):
+        return Rule.NOISE, noise
+    if bound.outside(value):
+        return Rule.GATE, _outside(value, bound)
+    return Rule.WITHIN, bound.passed
 
 
 def _noise(value: float, samples: Sequence[float], bound: Bound) -> str:
@@ -166,10 +192,8 @@ def _noise(value: float, samples: Sequence[float], bound: Bound) -> str:
 
     The interval is the 95 % interval of the median from six samples on, below that the whole range.
     """
-    if bound.outside(min(samples)) == bound.outside(max(samples)) == bound.outside(value):
-        return ""  # every interval lies within the range
     low, high, coverage = median_interval(samples)
-    if bound.outside(low) == bound.outside(high) == bound.outside(value):
+    if bound.outside(low) is bound.outside(high) is bound.outside(value):
         return ""
     return (
         f"the median of {len(samples)} samples lies within {number(low)} to {number(high)} "
@@ -192,22 +216,15 @@ def _impossible(value: float, reference: Reference) -> str:
     )
 
 
-def _outside(m: Measurement, bound: Bound) -> str:
-    value, reference, unit = m.value, bound.reference, m.unit
-    assert value is not None
+def _outside(value: float, bound: Bound) -> str:
+    reference, unit = bound.reference, bound.reference.unit
     target = reference.value if reference.ceiling is None or not bound.higher else reference.ceiling
-    gate = apart(bound.gate, value, unit)
+    mine, gate = apart(value, bound.gate, unit), apart(bound.gate, value, unit)
     if bound.gate == 0 and not bound.higher:
-        text = f"{number(value)} {unit}, none allowed"
-    elif bound.higher and target > 0:
-        share = 100 * value / target
-        text = (
-            f"{apart(value, bound.gate, unit)} of {number(target, unit)} {unit}, {share:.0f} %, gate {gate}"
-        )
-    else:
-        text = f"{apart(value, bound.gate, unit)} {unit}, gate {gate}"
-    hint = fault_hint(m, reference)
-    return f"{text}: {hint}" if hint else text
+        return f"{number(value)} {unit}, none allowed"
+    if bound.higher and target > 0:
+        return f"{mine} of {number(target, unit)} {unit}, {100 * value / target:.0f} %, gate {gate}"
+    return f"{mine} {unit}, gate {gate}"
 
 
 def combine(judged: Sequence[tuple[int, CellVerdict]]) -> CellVerdict:
@@ -243,35 +260,4 @@ def _short(verdict: CellVerdict) -> str:
 def _because(verdict: CellVerdict, outcome: Outcome, rule: Rule, text: str) -> CellVerdict:
     return verdict.model_copy(
         update={"outcome": outcome, "rule": rule.value, "reason": f"{where(verdict.cell)}: {text}"}
-    )
-
-
-def counter_measurement(reading: CounterReading, bound: Bound) -> Measurement:
-    """Turn a counter reading into a measurement of metric `counter.NAME` in the unit of its plan item."""
-    delta = reading.delta
-    problem = None
-    if delta is None:
-        missing = [w for w, v in (("before", reading.before), ("after", reading.after)) if v is None]
-        message = (
-            f"counter was not read {' and '.join(missing)} the test"
-            if missing
-            else f"counter went backwards, from {reading.before} to {reading.after}: reset during the test"
-        )
-        problem = Problem(kind="counter-reset", message=message)
-    return Measurement(
-        schema=1,
-        run=reading.run,
-        stage=reading.stage,
-        test=reading.test,
-        metric=f"counter.{reading.counter}",
-        value=delta,
-        unit=bound.item.unit,
-        better=bound.item.better,
-        nodes=(reading.device,),
-        rail=reading.rail,
-        params={"port": reading.port},
-        job=reading.job,
-        state="COMPLETED",
-        raw=reading.raw,
-        problem=problem,
     )

@@ -11,7 +11,7 @@ from shakedown.core.cells import (
     Bound,
     Rule,
     combine,
-    counter_measurement,
+    judge_counter,
     judge_measurement,
 )
 from shakedown.core.records import (
@@ -69,8 +69,16 @@ def judge_cells(
     """Judge every cell. Both iterables are read once and not kept."""
     bounds = [Bound(item, plan.references[item.reference]) for item in plan.items]
     planned = {cell: bound for bound in bounds for cell, _, _, _ in bound.item.cells()}
-    found: dict[str, list[tuple[int, CellVerdict]]] = {}
+    # Nearly every cell is measured once; only the others cost a list.
+    found: dict[str, tuple[int, CellVerdict]] = {}
+    again: dict[str, list[tuple[int, CellVerdict]]] = {}
     unplanned: set[str] = set()
+
+    def file(cell: str, attempt: int, verdict: CellVerdict) -> None:
+        if cell in found:
+            again.setdefault(cell, []).append((attempt, verdict))
+        else:
+            found[cell] = (attempt, verdict)
 
     for m in measurements:
         cell = m.cell
@@ -78,20 +86,19 @@ def judge_cells(
         if bound is None or m.run != plan.run:
             unplanned.add(cell)
         else:
-            found.setdefault(cell, []).append((m.attempt, judge_measurement(cell, m, bound)))
+            file(cell, m.attempt, judge_measurement(cell, m, bound))
     for reading in counters:
         cell = counter_cell(reading)
         bound = planned.get(cell)
         if bound is None or reading.run != plan.run:
             unplanned.add(cell)
         else:
-            verdict = judge_measurement(cell, counter_measurement(reading, bound), bound)
-            found.setdefault(cell, []).append((1, verdict))
+            file(cell, 1, judge_counter(cell, reading, bound))
 
     cells: dict[int, list[CellVerdict]] = {id(bound): [] for bound in bounds}
     for cell, bound in planned.items():
-        judged = found.pop(cell, None)
-        verdict = combine(judged) if judged else _absent(cell, bound)
+        first = found.get(cell)
+        verdict = combine((first, *again.get(cell, ()))) if first else _absent(cell, bound)
         cells[id(bound)].append(verdict)
     items = [JudgedItem(b.item, tuple(_optional(_with_outliers(cells[id(b)], b), b.item))) for b in bounds]
     return Judged(tuple(items), tuple(sorted(unplanned)))

@@ -246,3 +246,12 @@ def test_read_record_checks_the_schema(tmp_path):
     path.write_text('{"run": "r", "taken": "now"}')
     with pytest.raises(BadInput, match="schema: missing"):
         read_record(path, Inventory)
+
+
+def test_counter_without_its_raw_output_is_no_evidence(tmp_path):
+    """Catches a counter that is believed although what it was read from is gone."""
+    folder = Path(shutil.copytree(HEALTHY.parents[1] / "counters" / "run", tmp_path / "run"))
+    edit(folder, 1, set_field(raw="raw/ethtool.txt"), name="counters.jsonl")
+    assert judge_folder(folder).problems == (
+        "counters.jsonl line 1: its raw output raw/ethtool.txt is missing",
+    )
