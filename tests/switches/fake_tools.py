@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""The commands of a scripted SONiC or Cumulus switch; $TOOL says which one runs.
+
+State lies under $SWITCH: running.json (CONFIG_DB, or NVUE's applied configuration), etc/ (the configuration
+folder), checkpoints/, and faults.json, which says what goes wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+HOME = Path(os.environ["SWITCH"])
+RUNNING, STARTUP = HOME / "running.json", HOME / "etc/config_db.json"
+FAULTS = json.loads((HOME / "faults.json").read_text())
+
+
+def load(path: Path):
+    """Read JSON; nothing there is nothing configured."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def store(path: Path, value) -> None:
+    """Write JSON."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value, indent=1))
+
+
+def take(value):
+    """What the switch makes of a configuration: a fault stores something else, without a word."""
+    pattern, replacement = FAULTS.get("mutate", ["$^", ""])
+    return json.loads(re.sub(pattern, replacement, json.dumps(value)))
+
+
+def later(seconds: float, command: list[str], name: str) -> None:
+    """Run a command later, unless `stop(name)` comes first. A minute of the switch is FAULTS["minute_s"]."""
+    delay = seconds * FAULTS.get("minute_s", 60) / 60
+    process = subprocess.Popen(
+        ["sh", "-c", f'sleep {delay}; rm -f "$SWITCH/{name}.pid"; exec "$@"', "sh", *command],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    (HOME / f"{name}.pid").write_text(str(process.pid))
+
+
+def stop(name: str) -> bool:
+    """Stop what waits; false if nothing does."""
+    path = HOME / f"{name}.pid"
+    if not path.exists():
+        return False
+    os.killpg(int(path.read_text()), signal.SIGKILL)
+    path.unlink()
+    return True
+
+
+def sonic(argv: list[str]) -> int:
+    """`config` and `sonic-cfggen`."""
+    match argv:
+        case ["sonic-cfggen", "-d", "--print-data"]:
+            print(json.dumps(load(RUNNING)))
+        case ["config", "reload", "-y"]:
+            store(RUNNING, take(load(STARTUP)))
+        case ["config", "save", "-y"]:
+            store(STARTUP, load(RUNNING))
+        case ["config", "checkpoint", name]:
+            store(HOME / "checkpoints" / name, load(RUNNING))
+        case ["config", "rollback", name]:
+            store(RUNNING, load(HOME / "checkpoints" / name))
+        case ["config", "delete-checkpoint", name]:
+            (HOME / "checkpoints" / name).unlink()
+        case ["config", "apply-patch", "-d", _]:
+            return 0
+        case ["config", "apply-patch", path]:
+            running = load(RUNNING)
+            for step in json.loads(Path(path).read_text()):
+                _, table, *key = step["path"].split("/")
+                if key:
+                    running[table][key[0]] = step["value"]
+                else:
+                    running[table] = step["value"]
+            store(RUNNING, take(running))
+        case _:
+            return 2
+    return 0
+
+
+def nv(argv: list[str]) -> int:
+    """NVUE's `nv config`."""
+    pending, before = HOME / "pending.json", HOME / "before.json"
+    match argv[2:]:
+        case ["show", "-o", "json"]:
+            print(json.dumps([{"header": {"version": "scripted"}}, {"set": load(RUNNING)}]))
+        case ["patch", path]:
+            value = load(RUNNING)
+            merge(value, yaml.safe_load(Path(path).read_text())[0]["set"])
+            store(pending, value)
+        case ["apply", "--confirm", seconds, "-y"]:
+            store(before, load(RUNNING))
+            store(RUNNING, take(load(pending)))
+            pending.unlink()
+            later(float(seconds.rstrip("s")), ["cp", str(before), str(RUNNING)], "confirm")
+        case ["apply", "--confirm-yes"]:
+            return 0 if stop("confirm") else 1
+        case ["apply", "--confirm-no", "-y"]:
+            if not stop("confirm"):
+                return 1
+            store(RUNNING, load(before))
+        case ["detach"]:
+            pending.unlink(missing_ok=True)
+        case ["save"]:
+            store(STARTUP, load(RUNNING))
+        case _:
+            return 2
+    return 0
+
+
+def merge(into: dict, what: dict) -> None:
+    """Merge nested dictionaries."""
+    for key, value in what.items():
+        if isinstance(value, dict):
+            merge(into.setdefault(str(key), {}), value)
+        else:
+            into[str(key)] = value
+
+
+def main(argv: list[str]) -> int:
+    """Run the command that this is called as."""
+    line = " ".join(argv)
+    with (HOME / "log").open("a") as log:
+        log.write(line + "\n")
+    if re.search(FAULTS.get("refuse", "$^"), line):
+        print("Error: refused", file=sys.stderr)
+        return 1
+    if re.search(FAULTS.get("hang", "$^"), line):
+        time.sleep(600)
+    code = 2
+    match argv:
+        case ["sudo", *_]:
+            command = argv[argv.index("-u") + 2 :]
+            os.execvp(command[0], command)  # noqa: S606  (that is what sudo does)
+        case ["systemd-run", unit, after, *command]:
+            name = unit.partition("=")[2]
+            if (HOME / f"{name}.pid").exists():
+                print(f"Unit {name}.timer already exists", file=sys.stderr)
+                return 1
+            later(float(after.partition("=")[2]), command, name)
+            code = 0
+        case ["systemctl", "stop", timer]:
+            code = 0 if stop(timer.removesuffix(".timer")) else 5
+        case ["nv", *_]:
+            code = nv(argv)
+        case _:
+            code = sonic(argv)
+    if re.search(FAULTS.get("cut_after", "$^"), line):
+        (HOME / "cut").touch()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main([os.environ["TOOL"], *sys.argv[1:]]))

@@ -1,0 +1,132 @@
+"""A scripted switch with a Linux shell over SSH: community SONiC or Cumulus.
+
+Commands run as they are, in a shell whose PATH begins with fake_tools.py under the names of the switch's own
+tools, so Ansible's ssh connection and modules are the real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+TOOLS = ("sonic-cfggen", "config", "nv", "systemd-run", "systemctl", "sudo")
+
+
+class ShellDevice:
+    """One switch; `home` holds its state."""
+
+    def __init__(self, home: Path, running: dict[str, Any], **faults: Any) -> None:
+        self.home, self.cut_s = home, faults.pop("cut_s", 5.0)
+        (home / "bin").mkdir(parents=True)
+        (home / "etc").mkdir()
+        for tool in TOOLS:
+            # A wrapper, not a link: the interpreter must be the one that has PyYAML.
+            path = home / "bin" / tool
+            script = Path(__file__).with_name("fake_tools.py")
+            path.write_text(f'#!/bin/sh\nTOOL={tool} exec {sys.executable} {script} "$@"\n')
+            path.chmod(0o755)
+        (home / "running.json").write_text(json.dumps(running))
+        (home / "etc/config_db.json").write_text(json.dumps(running))
+        (home / "faults.json").write_text(json.dumps(faults))
+        self.key = asyncssh.generate_private_key("ssh-ed25519")
+        self.key.write_private_key(home / "key")
+        (home / "key").chmod(0o600)
+        self.deaf = False
+        self.connections: set[asyncssh.SSHServerConnection] = set()
+        self.port = 0
+
+    def running(self) -> dict[str, Any]:
+        """What it runs."""
+        return json.loads((self.home / "running.json").read_text())
+
+    def startup(self) -> dict[str, Any]:
+        """What it would start with."""
+        return json.loads((self.home / "etc/config_db.json").read_text())
+
+    def log(self) -> str:
+        """Every command of its own that was run."""
+        path = self.home / "log"
+        return path.read_text() if path.exists() else ""
+
+    async def start(self) -> None:
+        """Listen on a free port of 127.0.0.1."""
+        device = self
+
+        class Login(asyncssh.SSHServer):
+            def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+                if device.deaf:
+                    conn.abort()
+                device.connections.add(conn)
+
+            def public_key_auth_supported(self) -> bool:
+                return True
+
+            def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+                return key.public_data == device.key.public_data
+
+        server = await asyncssh.create_server(
+            Login,
+            "127.0.0.1",
+            0,
+            server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+            process_factory=self.serve,
+            sftp_factory=True,
+            encoding=None,
+            line_editor=False,
+        )
+        self.port = server.get_port()
+        self.watcher = asyncio.get_running_loop().create_task(self.watch())
+
+    async def serve(self, process: asyncssh.SSHServerProcess) -> None:
+        """Run what was asked in a shell of this switch."""
+        environment = {
+            **os.environ,
+            "SWITCH": str(self.home),
+            "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(self.home),
+        }
+        local = await asyncio.create_subprocess_exec(
+            "sh",
+            "-c",
+            process.command or "true",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+        )
+        feeding = asyncio.create_task(pass_on(process.stdin, local.stdin))
+        await asyncio.gather(pass_on(local.stdout, process.stdout), pass_on(local.stderr, process.stderr))
+        code = await local.wait()
+        feeding.cancel()
+        with contextlib.suppress(OSError):  # cut meanwhile
+            process.exit(code)
+
+    async def watch(self) -> None:
+        """Cut every connection when a tool says so, and stay deaf for a while."""
+        while True:
+            await asyncio.sleep(0.1)
+            cut = self.home / "cut"
+            if cut.exists():
+                cut.unlink()
+                self.deaf = True
+                for connection in list(self.connections):
+                    connection.abort()
+                await asyncio.sleep(self.cut_s)
+                self.deaf = False
+
+
+async def pass_on(source: Any, sink: Any) -> None:
+    """Pass on what comes as it comes, until it ends or nobody reads it any more."""
+    with contextlib.suppress(OSError, asyncssh.Error):
+        while data := await source.read(65536):
+            sink.write(data)
+            await sink.drain()
+    if isinstance(sink, asyncio.StreamWriter):
+        sink.close()

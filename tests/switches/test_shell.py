@@ -1,0 +1,152 @@
+"""The role on switches with a Linux shell, community SONiC and Cumulus, through Ansible's ssh connection."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+
+import pytest
+
+from tests.switches.shell_device import ShellDevice
+
+SONIC = {
+    "DEVICE_METADATA": {"localhost": {"hostname": "leaf1", "hwsku": "scripted"}},
+    "MGMT_INTERFACE": {"eth0|10.0.0.1/24": {}},
+    "PORT": {f"Ethernet{n}": {"mtu": "9100", "speed": "10000", "admin_status": "up"} for n in (0, 4, 8)},
+    "BUFFER_PROFILE": {"egress_lossless_profile": {"size": "0"}, "egress_lossy_profile": {"size": "1664"}},
+    "SCHEDULER": {"scheduler.0": {"type": "DWRR", "weight": "14"}},
+}
+CUMULUS = {"interface": {"eth0": {"ip": {"address": {"10.0.0.1/24": {}}}}, "swp1": {"link": {"mtu": 9216}}}}
+RUNNING = {"sonic": SONIC, "cumulus": CUMULUS}
+PORTS = {"sonic": ["Ethernet0", "Ethernet4"], "cumulus": ["swp1", "swp2"]}
+APPLY = {"sonic": "config reload", "cumulus": "nv config apply --confirm "}
+
+
+@pytest.fixture
+def made(tmp_path, loop):
+    """Make a switch and the inventory's view of it."""
+
+    def make(nos, **faults):
+        switch = ShellDevice(tmp_path / "switch", RUNNING[nos], **faults)
+        loop(switch.start())
+        # A unix socket's path has room for 107 characters.
+        control = tempfile.mkdtemp(prefix="s")
+        options = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ControlMaster=auto"
+        variables = {
+            "ansible_connection": "ssh",
+            "ansible_host": "127.0.0.1",
+            "ansible_port": switch.port,
+            "ansible_user": "admin",
+            "ansible_ssh_private_key_file": str(switch.home / "key"),
+            "ansible_ssh_args": f"{options} -o ControlPersist=20 -o LogLevel=ERROR",
+            "ansible_control_path_dir": control,
+            "ansible_pipelining": True,
+            "ansible_python_interpreter": sys.executable,
+            "ansible_become_exe": str(switch.home / "bin/sudo"),
+            "ansible_remote_tmp": str(switch.home / "tmp"),
+            "roce_switch_nos": nos,
+            "roce_switch_poll_s": 1,
+            "roce_switch_confirm_timeout_s": 60,
+            "roce_switch_reboot_timeout_s": 60,
+            "roce_switch_reload_allowed": True,
+            "leaf_ports": [
+                {"port": port, "host": host, "netdev": "fab0", "rail": "rail0"}
+                for port, host in zip(PORTS[nos], ("n1", "n2"), strict=True)
+            ],
+        }
+        extra = ("-e", json.dumps({"_roce_switch_sonic_dir": str(switch.home / "etc")}))
+        return switch, variables, extra
+
+    return make
+
+
+@pytest.mark.parametrize("nos", RUNNING)
+def test_a_switch_is_configured_once_and_keeps_everything_else(nos, made, play):
+    """Catches a change that is not idempotent, not saved, or that touches what is not ours."""
+    switch, variables, extra = made(nos)
+    first = play(variables, *extra)
+    assert first.code == 0, first.output
+    running = switch.running()
+    if nos == "sonic":
+        assert running["DSCP_TO_TC_MAP"]["ROCE"]["26"] == "3"
+        assert running["PORT"]["Ethernet0"] == {"mtu": "9000", "speed": "10000", "admin_status": "up"}
+        assert running["PORT"]["Ethernet8"] == SONIC["PORT"]["Ethernet8"]
+        assert running["SCHEDULER"]["scheduler.0"] == SONIC["SCHEDULER"]["scheduler.0"]
+    else:
+        assert running["qos"]["roce"] == {"enable": "on", "mode": "lossless"}
+        assert running["interface"]["eth0"] == CUMULUS["interface"]["eth0"]
+    assert switch.startup() == running
+    assert not list(switch.home.glob("*.pid")), "a timer is still armed"
+    seen = switch.log()
+    again = play(variables, *extra)
+    assert (again.code, again.changed) == (0, 0), again.output
+    assert APPLY[nos] not in switch.log().removeprefix(seen)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"refuse": ""}, "refused"),
+        ({"mutate": ['"(ROCE|profile)"', '"OTHER"']}, "read-back differs"),
+    ],
+    ids=["refused", "read-back"],
+)
+@pytest.mark.parametrize("nos", RUNNING)
+def test_after_a_fault_the_old_configuration_is_back(nos, fault, words, made, play):
+    """Catches a mixture left behind by a refused command or a value stored otherwise."""
+    fault = {"refuse": APPLY[nos]} if "refuse" in fault else fault
+    if nos == "cumulus" and "mutate" in fault:
+        fault = {"mutate": ['"lossless"', '"lossy"']}
+    if nos == "sonic" and "refuse" in fault:
+        fault = {"refuse": "config checkpoint|systemd-run"}
+    switch, variables, extra = made(nos, **fault)
+    result = play(variables, *extra)
+    assert result.code != 0, result.output
+    assert words in result.output
+    assert "The old configuration is back." in result.output
+    assert switch.running() == RUNNING[nos]
+    assert switch.startup() == RUNNING[nos]
+    assert not list(switch.home.glob("*.pid")), "a timer is still armed"
+
+
+@pytest.mark.parametrize("nos", RUNNING)
+def test_a_connection_lost_after_the_change_is_undone_by_the_switch_itself(nos, made, play):
+    """Catches a change that cuts management off and stays."""
+    switch, variables, extra = made(nos, cut_after=APPLY[nos], cut_s=90, minute_s=8)
+    result = play({**variables, "roce_switch_reboot_timeout_s": 60}, *extra, "--timeout", "5")
+    assert result.code != 0, result.output
+    deadline = time.monotonic() + 30
+    while switch.running() != RUNNING[nos] and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert switch.running() == RUNNING[nos]
+    assert switch.startup() == RUNNING[nos]
+
+
+def test_sonic_with_unsaved_changes_is_refused_before_the_first_change(made, play):
+    """Catches somebody's unsaved work saved, or lost, by our reload."""
+    switch, variables, extra = made("sonic")
+    running = switch.running()
+    running["PORT"]["Ethernet0"]["mtu"] = "1500"
+    (switch.home / "running.json").write_text(json.dumps(running))
+    result = play(variables, *extra)
+    assert result.code != 0
+    assert "not saved" in result.output
+    assert switch.running() == running
+
+
+def test_a_small_difference_on_sonic_is_patched_without_a_reload(made, play):
+    """Catches a reload, and so an interruption, for a change that SONiC can take in passing."""
+    switch, variables, extra = made("sonic")
+    assert play(variables, *extra).code == 0
+    running = switch.running()
+    running["WRED_PROFILE"]["ROCE"]["green_max_threshold"] = "3000000"
+    for path in ("running.json", "etc/config_db.json"):
+        (switch.home / path).write_text(json.dumps(running))
+    seen = switch.log()
+    result = play({**variables, "roce_switch_reload_allowed": False}, *extra)
+    assert result.code == 0, result.output
+    assert switch.running()["WRED_PROFILE"]["ROCE"]["green_max_threshold"] == "2097152"
+    assert "reload" not in switch.log().removeprefix(seen)
+    assert switch.startup() == switch.running()
