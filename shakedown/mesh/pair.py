@@ -19,6 +19,8 @@ from shakedown.mesh.wire import Conversation, Message, PeerLost
 
 # After its client has ended, a server needs a moment for the last exchange and the teardown.
 _SERVER_GRACE_S = 5.0
+# A server whose client has failed waits for nothing any more; it may have something to say about it.
+_FAILED_GRACE_S = 0.5
 # On top of the time that the other end may take for its part.
 _MARGIN_S = 15.0
 
@@ -170,8 +172,13 @@ class PairWork:
             ready: dict[str, int] = {rail: port for rail, (port, _) in servers.items()}
             conversation.send({"type": "ready", "slot": slot.index, "ports": ready, "problems": problems})
             if servers:
-                conversation.receive("done", self.spec.start_timeout_s + self.spec.timeout_s + _MARGIN_S)
-                wait_until_ended([run for _, run in servers.values()], _SERVER_GRACE_S)
+                limit_s = self.spec.start_timeout_s + self.spec.timeout_s + _MARGIN_S
+                failed = conversation.receive("done", limit_s).get("failed")
+                lost = {str(rail) for rail in failed} if isinstance(failed, list) else set()
+                wait_until_ended(
+                    [run for rail, (_, run) in servers.items() if rail not in lost], _SERVER_GRACE_S
+                )
+                wait_until_ended([run for _, run in servers.values()], _FAILED_GRACE_S)
         finally:
             for _, run in servers.values():
                 run.kill()
@@ -210,7 +217,8 @@ class PairWork:
         exits: Mapping[str, Any] = {}
         try:
             if ports:
-                conversation.send({"type": "done", "slot": slot.index})
+                failed = [rail for rail in ports if rail not in clients or clients[rail].exit_code != 0]
+                conversation.send({"type": "done", "slot": slot.index, "failed": failed})
                 closed = conversation.receive("closed", _SERVER_GRACE_S + _MARGIN_S)
                 exits = closed["exits"] if isinstance(closed.get("exits"), dict) else {}
         finally:

@@ -45,9 +45,9 @@ def spec_data(nodes: int, rails: int = 1, **changes: object) -> dict:
         "directions": ["forward", "reverse"],
         "tclass": 106,
         "mtu": 4096,
-        "timeout_s": 4,
+        "timeout_s": 3,
         "start_timeout_s": 4,
-        "join_timeout_s": 5,
+        "join_timeout_s": 4,
         "lost_after_s": 2,
         **changes,
     }
