@@ -96,6 +96,14 @@ def test_multi_node_header_of_2_13():
     assert [device.host for device in result.devices] == ["n1", "n1", "n2", "n2"]
 
 
+def test_an_old_footer_that_was_cut_is_refused():
+    """Catches "Avg bus bandwidth : 0.0" of 0.0009 where no later line says that the run concluded."""
+    text = nccl_output.text().rstrip()
+    assert text.endswith("#")
+    with pytest.raises(BadInput, match="ends before the line '#'"):
+        parse_nccl(text[:-1])
+
+
 def test_per_iteration_columns():
     """Catches the spread of -I read as the second timing."""
     result = parse_nccl(nccl_output.text(named=True, spread=True))

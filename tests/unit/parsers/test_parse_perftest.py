@@ -127,6 +127,25 @@ def test_json_of_both_generations():
         assert parse_perftest(json_new(info, results_gb)).bandwidth[0].bw_average_gbps == 97.52
 
 
+def test_a_unit_that_cannot_be_told_is_refused():
+    """Catches one of two units guessed where the printed digits allow both."""
+    text = captured.read("perftest_25.01_rxe_write_bw_client.json")
+    slow = text.replace('"BW_average": 4.24', '"BW_average": 0.00').replace("0.000068", "0.000000")
+    assert slow != text
+    with pytest.raises(BadInput, match=r"unit of BW_average 0\.0 cannot be told"):
+        parse_perftest(slow)
+    assert parse_perftest(slow, report_gbits=True).reported_unit == "Gb/s"
+    assert parse_perftest(slow, report_gbits=False).reported_unit == "MiB/s"
+
+
+def test_old_json_without_its_end_is_refused():
+    """Catches 4.5's file of a killed test, cut after its results."""
+    text = captured.read("perftest_4.5_rxe_write_bw_client.json")
+    for end in ("}", "},\n}", "MsgRate"):
+        with pytest.raises(BadInput, match="ends before the closing brace"):
+            parse_perftest(text[: text.rindex(end)])
+
+
 def json_old(info, results):
     """The file that perftest up to 23.x writes."""
     lines = ["{", "test_info: {", *(f"{k}: {v}," for k, v in info.items()), "},"]
