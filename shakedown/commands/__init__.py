@@ -13,6 +13,7 @@ from shakedown.commands import (
     references,
     report,
     simulate,
+    topology,
     verdict,
     verify,
 )
@@ -26,6 +27,7 @@ COMMAND_MODULES: tuple[ModuleType, ...] = (
     references,
     report,
     simulate,
+    topology,
     verdict,
     verify,
 )
