@@ -1,1 +1,46 @@
-# lock: rewrite the locked dependencies from pyproject.toml
+# Shakedown. `make help` lists the targets.
+SHELL := /bin/sh
+PYTHON := .venv/bin/python
+
+.PHONY: help setup acceptance test test-unit test-lab lint lab-up lab-down lock clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup:  ## install what is missing: system packages and .venv
+	@lab/setup.sh
+
+acceptance: setup  ## from a bare machine to a verdict in the embedded lab (KEEP=1 leaves the lab up)
+	@$(PYTHON) -m lab acceptance $(if $(KEEP),--keep)
+
+test: setup lint  ## everything that CI runs: linters, unit and decision tests, the lab tests
+	@$(PYTHON) -m pytest tests
+
+test-unit: setup  ## the fast tests
+	@$(PYTHON) -m pytest tests/unit tests/decision
+
+test-lab: setup  ## the tests that boot the virtual cluster
+	@$(PYTHON) -m pytest tests/lab
+
+lint: setup  ## ruff, mypy, yamllint, ansible-lint, shellcheck
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/mypy
+	@.venv/bin/yamllint --strict .
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/ansible-lint --offline --quiet
+	@git ls-files '*.sh' | xargs shellcheck
+
+lab-up: setup  ## boot the virtual cluster
+	@$(PYTHON) -m lab up
+
+lab-down:  ## end it
+	@$(PYTHON) -m lab down
+
+lock:  ## rewrite requirements/ from pyproject.toml
+	@.venv/bin/uv pip compile --quiet pyproject.toml --extra controller --extra analysis --extra dev --universal \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/controller.txt
+	@.venv/bin/uv pip compile --quiet pyproject.toml --extra head --universal \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/head.txt
+
+clean:  ## remove .venv and caches (images stay: python -m lab image --prune)
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -89,6 +89,19 @@ def up(
     progress(f"lab {lab.name} is up: {', '.join(m.name for m in lab.topology.machines)}")
 
 
+@app.command("acceptance")
+def acceptance_command(
+    nodes: Annotated[int, typer.Option("--nodes", help=f"Compute nodes, 2 to {MAX_NODES}.")] = DEFAULT_NODES,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the lab up afterwards.")] = False,
+    run_id: Annotated[str, typer.Option("--run-id", help="Name of the run.", show_default="the time")] = "",
+    name: Name = "",
+) -> None:
+    """Boot, configure, measure, judge and report. Exit status: 0 PASS, 1 FAIL, 2 error, 3 INCONCLUSIVE."""
+    from lab import acceptance
+
+    raise typer.Exit(acceptance.run(nodes=nodes, name=name or None, keep=keep, run_id=run_id or None))
+
+
 @app.command()
 def down(name: Name = "") -> None:
     """End every process of the lab and remove its disks; the image stays cached."""

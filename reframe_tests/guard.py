@@ -22,13 +22,13 @@ import reframe as rfm
 import reframe.core.runtime as rt
 import reframe.utility.sanity as sn
 from reframe.core.builtins import run_after, run_before, sanity_function, variable
-from reframe.core.exceptions import PerformanceError, SanityError
+from reframe.core.exceptions import PerformanceError, SanityError, SkipTestError
 
 from shakedown.collect import job_measurements
 from shakedown.core.jobs import Jobs, JobSpec
 from shakedown.core.records import Better, JobRecord, Plan, Problem
 from shakedown.errors import BadInput
-from shakedown.slurm import JobState, show_job
+from shakedown.slurm import JobState, show_job, unusable_nodes
 
 UNPLANNED = "unplanned"  # lets `reframe --list` show the checks where there is no run yet
 
@@ -59,6 +59,8 @@ class Guard(rfm.RegressionTestPlugin):
     state_timeout_s = variable(int, value=30)
     # What `srun --mpi=` gets.
     mpi = variable(str, value="none")
+    # Seconds that the other tasks get once the first has ended, so that one hung task cannot hold the queue.
+    wait_s = variable(int, value=8)
 
     @run_after("init")
     def take_job_spec(self) -> None:
@@ -91,10 +93,19 @@ class Guard(rfm.RegressionTestPlugin):
         self.out = folder / "raw" / f"{self.spec.name}.a{self.attempt}"
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / "spec.json").write_text(json.dumps(self.spec.settings, indent=1) + "\n", encoding="utf-8")
-        self.record(JobRecord(state="NOT-SUBMITTED", job=None, **self.about()))
+        unusable = unusable_nodes(self.spec.nodes)
+        problem = Problem(kind="environment", message=unusable) if unusable else None
+        self.record(JobRecord(state="NOT-SUBMITTED", job=None, problem=problem, **self.about()))
+        if unusable:
+            raise SkipTestError(unusable)
         self.job.options += [f"--nodelist={','.join(self.spec.nodes)}", f"--nodes={len(self.spec.nodes)}"]
         # No step may read our input, wait for ever for one lost task, or see half the node's cores.
-        self.job.launcher.options += [f"--mpi={self.mpi}", "--wait=8", "--cpu-bind=none", "--input=none"]
+        self.job.launcher.options += [
+            f"--mpi={self.mpi}",
+            f"--wait={self.wait_s}",
+            "--cpu-bind=none",
+            "--input=none",
+        ]
         out, step = shlex.quote(str(self.out)), "srun --ntasks-per-node=1 --input=none --mpi=none"
         python = shlex.quote(sys.executable)
         self.prerun_cmds = [
@@ -137,7 +148,7 @@ class Guard(rfm.RegressionTestPlugin):
                 started=state.started, duration_s=state.duration_s, problem=problem, **self.about(),
             )
         )  # fmt: skip
-        # Raised later: a test that fails while it waits keeps its place among max_jobs, and ReFrame never ends.
+        # Raised later: a test that fails while it waits keeps its place among max_jobs: ReFrame never ends.
         self.unusable = problem.message if problem else ""
 
     def about(self) -> dict[str, object]:

@@ -51,12 +51,13 @@ def collect(folder: Path) -> tuple[int, int]:
         job = read_record(job_folder / "job.json", JobRecord)
         if job.state == "COMPLETED":
             loaded.add(job.stage)
-        measurements.extend(job_measurements(plan, job_folder))
+        found = job_measurements(plan, job_folder)
+        measurements.extend(found)
+        measurements.extend(_spoiled(plan, jobs, job, {m.cell for m in found}))
         counters.extend(node_counters(plan, jobs, job_folder))
     counters.extend(_switch_counters(plan, folder, loaded))
-    write_lines(
-        folder / "results.jsonl", sorted(measurements, key=lambda m: (m.cell, m.attempt, m.raw or ""))
-    )
+    measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
+    write_lines(folder / "results.jsonl", measurements)
     write_lines(folder / "counters.jsonl", counters)
     return len(measurements), len(counters)
 
@@ -129,6 +130,24 @@ def _planned_without_value(plan: Plan, output: OutputRecord) -> list[Value]:
         and not item.metric.startswith("counter.")
         and all(item.params.get(key) == value for key, value in output.params.items())
     ]  # fmt: skip
+
+
+def _spoiled(plan: Plan, jobs: Jobs, job: JobRecord, found: set[str]) -> Iterator[Measurement]:
+    """Yield the planned cells that a job left without any output, with the reason why the job is no good."""
+    spec = next((spec for spec in jobs.jobs if spec.name == job.test), None)
+    if spec is None or job.problem is None:
+        return
+    for item in plan.items:
+        if item.stage != spec.stage or item.test not in spec.tests or item.metric.startswith("counter."):
+            continue
+        for cell, nodes, rail, direction in item.cells():
+            if cell not in found and set(nodes) <= set(spec.nodes):
+                yield Measurement(
+                    run=plan.run, stage=item.stage, test=item.test, metric=item.metric, value=None,
+                    unit=item.unit, better=item.better, nodes=nodes, rail=rail, direction=direction,
+                    params=item.params, job=job.job, state=job.state, attempt=job.attempt,
+                    started=job.started, problem=job.problem,
+                )  # fmt: skip
 
 
 # ---- one reader for each tool ----

@@ -16,6 +16,8 @@ UNFINISHED = frozenset(
 )  # fmt: skip
 
 _FIELD = re.compile(r"(?:^|\s)(JobId|JobState|ExitCode|StartTime|EndTime|Requeue|Restarts|Reason)=(\S*)")
+# sinfo(1), NODE STATE CODES; a trailing * is a node that does not answer.
+_USABLE = re.compile(r"(?:idle|mixed|allocated|completing)[+~#!%$@^-]?")
 _TIME = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -85,6 +87,37 @@ def show_job(job: str) -> JobState:
     if answer.returncode != 0:
         raise BadInput(f"scontrol show job {job}: {answer.stderr.strip()}", fix="is slurmctld up?")
     return parse_show_job(answer.stdout)
+
+
+def unusable_nodes(nodes: tuple[str, ...]) -> str:
+    """Return why Slurm cannot run a job on these nodes now, in one sentence; empty if it can.
+
+    Raises:
+        BadInput: `sinfo` failed.
+    """
+    answer = subprocess.run(
+        ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T|%E"],
+        capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if answer.returncode != 0:
+        raise BadInput(f"sinfo: {answer.stderr.strip()}", fix="is slurmctld up?")
+    return parse_unusable(answer.stdout, nodes)
+
+
+def parse_unusable(text: str, nodes: tuple[str, ...]) -> str:
+    """Read `sinfo --Node --format=%N|%T|%E`; a node that it does not list is unusable too."""
+    states: dict[str, tuple[str, str]] = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition("|")
+        state, _, reason = rest.partition("|")
+        states.setdefault(name.strip(), (state.strip(), reason.strip()))
+    bad = []
+    for node in nodes:
+        state, reason = states.get(node, ("unknown to Slurm", ""))
+        if not _USABLE.fullmatch(state):
+            because = f" ({reason})" if reason and reason != "none" else ""
+            bad.append(f"{node} is {state}{because}")
+    return f"Slurm cannot use {', '.join(bad)}" if bad else ""
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -1,0 +1,217 @@
+"""`make acceptance`: from this machine to a verdict. Boot the lab, converge it, measure, judge, report."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lab import cluster
+from lab.errors import LabError
+from lab.paths import CHECKOUT, cache_root, default_name
+from lab.topology import DEFAULT_NODES
+
+BIN = Path(sys.executable).parent
+REQUIREMENTS = CHECKOUT / "requirements" / "head.txt"
+# The guests' Python; their glibc is newer than every manylinux level listed.
+GUEST_PYTHON = "3.13"
+_PLATFORMS = (
+    "manylinux_2_34_x86_64",
+    "manylinux_2_28_x86_64",
+    "manylinux_2_17_x86_64",
+    "manylinux2014_x86_64",
+)
+_HEADING = re.compile(r"(PLAY|TASK) \[(.*)\]")
+
+
+class Steps:
+    """Says which step runs, for how long, and what it does now: one live line, or many without a terminal."""
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+        self._terminal = sys.stdout.isatty()
+        self.timings: list[tuple[str, float]] = []
+
+    def say(self, text: str) -> None:
+        """One line with the time since the start."""
+        self._wipe()
+        print(f"[{self._clock()}] {text}", flush=True)
+
+    def doing(self, text: str) -> None:
+        """What is being done now; on a terminal it replaces the line before."""
+        if not self._terminal:
+            print(f"[{self._clock()}]   {text}", flush=True)
+            return
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{f'[{self._clock()}]   {text}'[:width]}", end="", flush=True)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """A step: its name when it begins, its time when it ends."""
+        self.say(name)
+        begin = time.monotonic()
+        yield
+        self.timings.append((name, time.monotonic() - begin))
+
+    def summary(self) -> None:
+        """Where the time went."""
+        self._wipe()
+        for name, seconds in self.timings:
+            print(f"  {name:<34} {_minutes(seconds)}")
+        print(f"  {'total':<34} {self._clock()}", flush=True)
+
+    def _clock(self) -> str:
+        return _minutes(time.monotonic() - self._begin)
+
+    def _wipe(self) -> None:
+        if self._terminal:
+            print("\r\x1b[K", end="")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60:3d}:{int(seconds) % 60:02d}"
+
+
+def run(
+    *, nodes: int = DEFAULT_NODES, name: str | None = None, keep: bool = False, run_id: str | None = None
+) -> int:
+    """Do it all; return the verdict's exit status (0 PASS, 1 FAIL, 3 INCONCLUSIVE or NOT-RUN).
+
+    Raises:
+        LabError: something on this machine is missing or broken; nothing is left running.
+    """
+    name = name or default_name()
+    run_id = run_id or datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    runs = CHECKOUT / "reports" / "runs"
+    folder = runs / run_id
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(f"{runs} cannot be written: {error.strerror}", fix="mend its owner or mode") from None
+    if not os.access(runs, os.W_OK):
+        raise LabError(f"{runs} cannot be written", fix="mend its owner or mode")
+    if folder.exists():
+        raise LabError(f"there is a run {run_id} already", fix="choose another --run-id")
+    # SIGTERM as Ctrl-C: whatever ends us, the lab is taken down.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    steps, log = Steps(), runs / f"{run_id}.log"
+    try:
+        with steps.step("python packages for the head"):
+            wheels = wheelhouse(steps)
+        with steps.step("boot the lab"):
+            cluster.Lab.up(nodes, name, progress=steps.doing)
+        with steps.step("configure hosts, switch and Slurm"):
+            converged = playbook("site.yml", steps, name=name, wheels=wheels, log=log)
+        if not converged:
+            steps.say(f"some hosts could not be configured, see {log}; what works is measured all the same")
+        with steps.step("run the tests and judge"):
+            playbook("acceptance.yml", steps, name=name, wheels=wheels, log=log, run_id=run_id)
+    finally:
+        if keep:
+            steps.say(
+                f"the lab stays up: python -m lab status --name {name}; python -m lab down --name {name}"
+            )
+        else:
+            cluster.stop(name, steps.doing)
+    steps.summary()
+    if not (folder / "plan.json").exists():
+        raise LabError(f"no run was made, see {log}", fix="the log's last error says why")
+    print()
+    return subprocess.run([BIN / "shakedown", "report", folder], check=False, cwd=CHECKOUT).returncode
+
+
+def environment(name: str, wheels: Path) -> dict[str, str]:
+    """What the playbooks need to drive an emulated lab: Mitogen, five times faster there than plain SSH."""
+    plugins = next(BIN.parent.glob("lib/python*/site-packages/ansible_mitogen/plugins/strategy"), None)
+    wanted = {
+        **os.environ,
+        "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+        "SHAKEDOWN_LAB": name,
+        "SHAKEDOWN_WHEELS": str(wheels),
+        "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"),
+        "ANSIBLE_TIMEOUT": "120",
+        "ANSIBLE_FORCE_COLOR": "0",
+        "ANSIBLE_DEPRECATION_WARNINGS": "0",
+        # Facts of an earlier lab of the same name are another machine's.
+        "ANSIBLE_CACHE_PLUGIN": "memory",
+    }
+    if plugins is not None and os.environ.get("SHAKEDOWN_PLAIN_SSH") != "1":
+        wanted |= {"ANSIBLE_STRATEGY_PLUGINS": str(plugins), "ANSIBLE_STRATEGY": "mitogen_linear"}
+    return wanted
+
+
+def playbook(
+    book: str, steps: Steps, *, name: str, wheels: Path, log: Path, run_id: str | None = None,
+    options: tuple[str, ...] = (),
+) -> bool:  # fmt: skip
+    """Run one playbook, show its tasks as they go, log its output; return whether all hosts were well."""
+    argv = [str(BIN / "ansible-playbook"), "-i", "inventories/lab", f"playbooks/{book}", *options]
+    if run_id:
+        argv += ["-e", f"run_id={run_id}"]
+    child = subprocess.Popen(
+        argv, cwd=CHECKOUT, env=environment(name, wheels), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace",
+    )  # fmt: skip
+    assert child.stdout is not None
+    play = ""
+    try:
+        with log.open("a", encoding="utf-8") as kept:
+            for line in child.stdout:
+                kept.write(line)
+                heading = _HEADING.match(line)
+                if heading and heading[1] == "PLAY":
+                    play = heading[2]
+                elif heading:
+                    steps.doing(f"{play}: {heading[2]}")
+                elif line.startswith(("fatal:", "[ERROR]")):
+                    steps.say(line.strip()[:300])
+        return child.wait() == 0
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            child.wait()
+
+
+def wheelhouse(steps: Steps) -> Path:
+    """Return the folder with all wheels for the head, downloaded once for each lock.
+
+    Raises:
+        LabError: the package index cannot be reached.
+    """
+    digest = hashlib.sha256(REQUIREMENTS.read_bytes() + GUEST_PYTHON.encode()).hexdigest()[:16]
+    folder = cache_root() / "wheels" / digest
+    if folder.is_dir():
+        return folder
+    steps.doing("downloading")
+    aside = folder.with_name(f".{digest}.{os.getpid()}")
+    aside.mkdir(parents=True)
+    argv = [
+        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes",
+        "--no-deps", "--only-binary=:all:", "--implementation=cp", f"--python-version={GUEST_PYTHON}",
+        *(f"--platform={platform}" for platform in _PLATFORMS), f"--dest={aside}",
+        f"--requirement={REQUIREMENTS}",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if done.returncode != 0:
+            reason = next(
+                (x for x in done.stderr.splitlines() if x.startswith("ERROR")), "pip download failed"
+            )
+            raise LabError(f"wheels for the head: {reason}", fix="is a package index reachable?")
+        try:
+            aside.rename(folder)
+        except OSError:  # another process was faster; its wheels are the same
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return folder
