@@ -1,0 +1,85 @@
+"""What the role renders for each system, without Ansible: the same templates, filters and intent."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+ROLE = Path(__file__).resolve().parents[3] / "roles/roce_switch"
+PORTS = {
+    "linux": ["swp1", "swp2"],
+    "sonic": ["Ethernet0", "Ethernet4"],
+    "enterprise_sonic": ["Eth1/1", "Eth1/2"],
+    "cumulus": ["swp1", "swp2"],
+    "eos": ["Ethernet1/1", "Ethernet2/1"],
+    "nxos": ["Ethernet1/1", "Ethernet1/2"],
+    "os9": ["hundredGigE 1/1", "hundredGigE 1/2"],
+    "os10": ["ethernet1/1/1", "ethernet1/1/2"],
+}
+
+
+def load(path: str) -> ModuleType:
+    """Import a file of the role; Ansible's plugin folders are no packages."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROLE / path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+general = load("filter_plugins/roce_switch.py")
+cli = load("filter_plugins/cli_config.py")
+sonic = load("filter_plugins/sonic_config.py")
+nvue = load("filter_plugins/nvue_config.py")
+enterprise = load("filter_plugins/enterprise_sonic.py")
+leaf = load("files/roce_leaf.py")
+
+
+def intent() -> dict[str, Any]:
+    """A fresh copy of the one intent."""
+    return yaml.safe_load(Path(__file__).with_name("intent.yml").read_text())
+
+
+def cabling(nos: str) -> list[dict[str, str]]:
+    """Two ports, one host on each."""
+    return [
+        {"port": port, "host": f"n{i}", "netdev": "fab0", "rail": "rail0"}
+        for i, port in enumerate(PORTS[nos], start=1)
+    ]
+
+
+def cli_text(nos: str, fabric: dict[str, Any]) -> str:
+    """A rendered command-line configuration."""
+    environment = Environment(
+        loader=FileSystemLoader(ROLE / "templates"),
+        trim_blocks=True,
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701  (a switch's configuration, as Ansible renders it)
+    )
+    return environment.get_template(f"{nos}.j2").render(
+        fabric=fabric, leaf_ports=cabling(nos), roce_switch_lossless=general.lossless_priorities(fabric)
+    )
+
+
+def render(nos: str, fabric: dict[str, Any]) -> Any:
+    """The wanted configuration as a structure."""
+    ports, lossless = cabling(nos), general.lossless_priorities(fabric)
+    if nos == "linux":
+        request = {
+            "roce": fabric["roce"],
+            "mtu_bytes": fabric["mtu_bytes"]["link"],
+            "ports": [entry["port"] for entry in ports],
+        }
+        return leaf.wanted(request)
+    if nos == "sonic":
+        return sonic.tables(fabric, ports, lossless, False)
+    if nos == "enterprise_sonic":
+        return enterprise.compare(fabric, ports, lossless, {}, {})["wanted"]
+    if nos == "cumulus":
+        return nvue.tree(fabric, ports)
+    return [list(path) for path in cli.paths(cli_text(nos, fabric))]

@@ -1,0 +1,302 @@
+"""One intent on every switch system: what is rendered, what is refused, and what a comparison sees."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import rendering
+from rendering import PORTS, cabling, cli, enterprise, general, intent, nvue, render, sonic
+
+GOLDEN = Path(__file__).parent / "golden"
+HOSTS = ["n1", "n2", "leaf0"]
+
+
+@pytest.mark.parametrize("nos", PORTS)
+def test_the_one_intent_renders_as_reviewed(nos):
+    """Catches a template or filter that changes what a switch gets. Compared as structure, not text."""
+    assert json.loads(json.dumps(render(nos, intent()))) == json.loads((GOLDEN / f"{nos}.json").read_text())
+
+
+@pytest.mark.parametrize("nos", PORTS)
+def test_the_one_intent_is_refused_by_no_system(nos):
+    """Catches a preflight that turns good intents away."""
+    assert general.refusals(intent(), nos, cabling(nos), ["mgmt0"], HOSTS) == []
+
+
+def changed(path: str, value):
+    """The intent with one value changed, `roce.cnp.dscp` for example."""
+    fabric = intent()
+    *above, last = path.split(".")
+    here = fabric
+    for key in above:
+        here = here[key]
+    here[last] = value
+    return fabric
+
+
+@pytest.mark.parametrize(
+    ("nos", "fabric", "words"),
+    [
+        ("ios", intent(), "unknown switch system 'ios'"),
+        ("os9", changed("roce.pfc.priorities", [3, 4, 5]), "at most 2 lossless queues"),
+        ("enterprise_sonic", changed("roce.pfc.priorities", [2, 3, 4]), "at most 2 lossless queues"),
+        ("os9", changed("roce.dscp", 18), "upper three bits"),
+        ("os10", changed("roce.ecn.min_bytes", 1_000_000), "no multiples of 1024"),
+        ("eos", changed("roce.queue", 4), "priority, traffic class and queue equal only"),
+        ("linux", changed("roce.dscp", 64), "roce.dscp 64 is not 0 to 63"),
+        ("sonic", changed("roce.cnp.dscp", 26), "the same dscp"),
+        ("nxos", changed("roce.pfc.priorities", [3, 6]), "must not be lossless"),
+        ("eos", changed("roce.pfc.priorities", [4]), "RoCE priority 3 is not among the lossless"),
+        ("linux", changed("roce.ecn.max_bytes", 1), "0 < min_bytes < max_bytes"),
+        ("eos", changed("roce.ecn.mark_percent", 101), "mark_percent <= 100"),
+    ],
+)
+def test_an_intent_that_the_switch_cannot_hold_is_refused_with_the_reason(nos, fabric, words):
+    """Catches half an intent configured in silence."""
+    reasons = general.refusals(fabric, nos, cabling("eos"), [], HOSTS)
+    assert any(words in reason for reason in reasons), reasons
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda ports: ports[0].pop("host"), "port swp1 has no cabling: host is missing"),
+        (lambda ports: ports[0].update(rail="rail9"), "rail 'rail9' is not in the intent"),
+        (lambda ports: ports[0].update(host="n9"), "host 'n9' is not in the inventory"),
+        (lambda ports: ports[1].update(port="swp1"), "port swp1 is listed twice"),
+        (lambda ports: ports[1].update(host="n1"), "both cabled to n1/fab0"),
+        (lambda ports: ports[1].update(port="mgmt0"), "port mgmt0 carries management"),
+        (list.clear, "names no port"),
+    ],
+)
+def test_cabling_that_cannot_be_is_refused_with_the_port(change, words):
+    """Catches a port that nobody cabled, or that carries management, being configured."""
+    ports = cabling("linux")
+    change(ports)
+    reasons = general.refusals(intent(), "linux", ports, ["mgmt0"], HOSTS)
+    assert any(words in reason for reason in reasons), reasons
+
+
+def test_os9_with_link_level_flow_control_is_refused():
+    """Catches PFC configured beside the flow control that excludes it."""
+    running = (
+        "interface hundredGigE 1/1\n no ip address\n flowcontrol rx on tx on\n!\ninterface hundredGigE 1/2\n"
+    )
+    reasons = general.cli_refusals(intent(), "os9", cabling("os9"), running)
+    assert reasons == ["port hundredGigE 1/1: link-level flow control is on; OS9 has no PFC beside it"]
+
+
+# -- command lines ---------------------------------------------------------------------------------
+
+
+def test_a_configuration_shown_otherwise_is_no_difference():
+    """Catches a change at every run: other order, other indentation, separators, DSCPs in one list."""
+    wanted = "qos map dscp 24 to traffic-class 3\nqos map dscp 26 to traffic-class 3\na x\n   y 1\n   z 2\n"
+    found = "! comment\nqos map dscp 24 26 to traffic-class 3\n!\na x\n z 2\n !\n y 1\nother\n"
+    assert cli.compare(wanted, found, ["^qos map"])["differences"] == []
+
+
+def test_what_is_ours_and_not_wanted_goes_and_the_rest_stays():
+    """Catches a second lossless priority left on, and somebody else's lines removed."""
+    wanted = "qos profile ROCE\n   priority-flow-control priority 3 no-drop\n"
+    found = wanted + "   priority-flow-control priority 5 no-drop\nuser bob\n"
+    result = cli.compare(wanted, found, ["^qos profile ROCE /"])
+    assert result["commands"] == ["qos profile ROCE", "no priority-flow-control priority 5 no-drop", "exit"]
+
+
+def test_commands_enter_and_leave_every_section():
+    """Catches a line typed in the section of the one before."""
+    wanted = "a\n b\n  c\n d\ne\n f\n"
+    assert cli.compare(wanted, "a\n", [])["commands"] == [
+        "a",
+        "b",
+        "c",
+        "exit",
+        "d",
+        "exit",
+        "e",
+        "f",
+        "exit",
+    ]
+
+
+@pytest.mark.parametrize("nos", ["eos", "nxos", "os9", "os10"])
+def test_the_rendered_configuration_is_complete_after_it_was_typed(nos):
+    """Catches a rendered configuration that does not satisfy its own comparison."""
+    text = rendering.cli_text(nos, intent())
+    assert cli.compare(text, text, [".*"])["differences"] == []
+    assert len(cli.compare(text, "", [])["differences"]) == len(cli.paths(text))
+
+
+# -- SONiC -----------------------------------------------------------------------------------------
+
+PLATFORM = {
+    "PORT": {"Ethernet0": {"mtu": "9100", "speed": "100000"}, "Ethernet4": {"mtu": "9100"}},
+    "BUFFER_PROFILE": {"egress_lossless_profile": {}, "egress_lossy_profile": {}},
+}
+
+
+def test_sonic_tables_keep_the_schema():
+    """Catches a DSCP without a traffic class, a reference to nothing, a queue that there is not."""
+    assert sonic.schema_errors(render("sonic", intent()), PLATFORM) == []
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [
+        (lambda t: t["DSCP_TO_TC_MAP"]["ROCE"].pop("63"), "DSCP_TO_TC_MAP|ROCE: keys 63 missing"),
+        (lambda t: t["DSCP_TO_TC_MAP"]["ROCE"].update({"26": "8"}), "values 8 out of range"),
+        (
+            lambda t: t["QUEUE"]["Ethernet0|3"].update(scheduler="nobody"),
+            "scheduler 'nobody' is not in SCHEDULER",
+        ),
+        (lambda t: t["QUEUE"].update({"Ethernet0|8": {}}), "QUEUE|Ethernet0|8: 8 is no queue"),
+        (lambda t: t["BUFFER_PG"].update({"Ethernet0|3-9": {}}), "3-9 is no queue or priority group"),
+        (lambda t: t["PORT_QOS_MAP"].update({"Ethernet99": {}}), "the switch has no port Ethernet99"),
+        (
+            lambda t: t["PORT_QOS_MAP"]["Ethernet0"].update(dscp_to_tc_map="AZURE"),
+            "dscp_to_tc_map 'AZURE' is not in DSCP_TO_TC_MAP",
+        ),
+        (lambda t: t["WRED_PROFILE"]["ROCE"].update(green_min_threshold="9999999"), "out of range"),
+    ],
+)
+def test_a_broken_sonic_table_is_named(plant, words):
+    """Catches a schema check that cannot fail."""
+    tables = copy.deepcopy(render("sonic", intent()))
+    plant(tables)
+    errors = sonic.schema_errors(tables, PLATFORM)
+    assert any(words in error for error in errors), errors
+
+
+def test_a_platform_without_lossless_profiles_is_refused():
+    """Catches a reference to buffer profiles that only another platform has."""
+    errors = sonic.schema_errors(render("sonic", intent()), {**PLATFORM, "BUFFER_PROFILE": {}})
+    assert any("egress_lossless_profile" in error for error in errors)
+
+
+def test_the_default_sonic_map_is_seen_as_wrong():
+    """Catches SONiC's own AZURE map, which sends DSCP 26 to a lossy class, taken for RoCE-ready."""
+    wanted = render("sonic", intent())
+    found = sonic.merged(wanted, PLATFORM)
+    assert sonic.difference(wanted, found)["differences"] == []
+    found["DSCP_TO_TC_MAP"]["ROCE"]["26"] = "1"
+    result = sonic.difference(wanted, found)
+    assert result["differences"] == ["DSCP_TO_TC_MAP|ROCE 26: 1 -> 3"]
+    assert result["patchable"] is False
+
+
+def test_a_table_that_the_updater_takes_is_patched():
+    """Catches a reload where a patch does, and a patch of what the updater blocks."""
+    wanted = render("sonic", intent())
+    found = sonic.merged(wanted, PLATFORM)
+    found["QUEUE"]["Ethernet0|3"]["wred_profile"] = "AZURE"
+    result = sonic.difference(wanted, found)
+    assert result["patchable"] is True
+    assert result["patch"] == [
+        {
+            "op": "add",
+            "path": "/QUEUE/Ethernet0|3",
+            "value": {"scheduler": "roce.lossless", "wred_profile": "ROCE"},
+        }
+    ]
+
+
+def test_the_whole_sonic_configuration_keeps_what_is_not_ours():
+    """Catches a port's speed, or another port, lost by writing the configuration anew."""
+    found = {**copy.deepcopy(PLATFORM), "VLAN": {"Vlan10": {"vlanid": "10"}}}
+    whole = sonic.merged(render("sonic", intent()), found)
+    assert whole["VLAN"] == {"Vlan10": {"vlanid": "10"}}
+    assert whole["PORT"]["Ethernet0"] == {"mtu": "9000", "speed": "100000"}
+    assert found["PORT"]["Ethernet0"]["mtu"] == "9100", "the checkpoint must not change"
+
+
+# -- Cumulus and Enterprise SONiC ------------------------------------------------------------------
+
+
+def test_nvue_numbers_as_text_are_no_difference_and_others_are():
+    """Catches a change at every run, and a lossy RoCE mode unseen."""
+    wanted = render("cumulus", intent())
+    found = json.loads(json.dumps(wanted).replace("9000", '"9000"'))
+    assert nvue.difference(wanted, found)["differences"] == []
+    found["qos"]["roce"]["mode"] = "lossy"
+    assert nvue.difference(wanted, found)["differences"] == ["qos.roce.mode: lossy -> lossless"]
+
+
+def test_nvue_refuses_what_qos_roce_does_not_make():
+    """Catches an intent with DSCP 18 answered with NVUE's fixed 24 to 31."""
+    assert nvue.refusals(intent()) == []
+    assert nvue.refusals(changed("roce.dscp", 18)) != []
+    assert nvue.refusals(changed("roce.cnp.scheduler", "dwrr")) != []
+
+
+def facts():
+    """Network resources of an Enterprise SONiC switch after `roce enable` and the watchdog."""
+    port = {
+        "qos_maps": {"dscp_fwd_group": "ROCE"},
+        "pfc": {
+            "priorities": [{"dot1p": 3, "enable": True}, {"dot1p": 4, "enable": False}],
+            "watchdog_action": "drop",
+            "watchdog_detect_time": 200,
+            "watchdog_restore_time": 400,
+        },
+    }
+    return {
+        "roce": {"roce_enable": True, "pfc_priority": "3"},
+        "qos_maps": {
+            "dscp_maps": [
+                {"name": "ROCE", "entries": [{"dscp": 26, "fwd_group": "3"}, {"dscp": 48, "fwd_group": "6"}]}
+            ]
+        },
+        "qos_wred": [
+            {
+                "name": "ROCE",
+                "ecn": "green",
+                "green": {
+                    "enable": True,
+                    "min_threshold": 1048576,
+                    "max_threshold": 2097152,
+                    "drop_probability": 5,
+                },
+            }
+        ],
+        "qos_interfaces": [{"name": name, **copy.deepcopy(port)} for name in PORTS["enterprise_sonic"]],
+    }
+
+
+def es(found, fabric=None):
+    """The comparison of an Enterprise SONiC switch."""
+    mtus = dict.fromkeys(PORTS["enterprise_sonic"], 9000)
+    return enterprise.compare(fabric or intent(), cabling("enterprise_sonic"), [3], found, mtus)
+
+
+def test_an_enterprise_sonic_switch_after_roce_enable_is_as_wanted():
+    """Catches a change, and so a reboot, at every run."""
+    result = es(facts())
+    assert (result["differences"], result["refusals"], result["needs_roce"]) == ([], [], False)
+
+
+def test_a_port_that_uses_another_map_is_no_proof_of_the_right_map():
+    """Catches a correct map that one of our ports does not use."""
+    found = facts()
+    found["qos_interfaces"][1]["qos_maps"]["dscp_fwd_group"] = "default"
+    assert any(line.startswith("group of DSCP 26") for line in es(found)["differences"])
+
+
+def test_roce_enable_over_existing_maps_is_refused():
+    """Catches the reboot that ends in an error, or maps of one's own cleared by force."""
+    found = {"roce": {"roce_enable": False}, "qos_maps": {"dscp_maps": [{"name": "mine", "entries": []}]}}
+    result = es(found)
+    assert result["needs_roce"] is True
+    assert any("existing QoS maps" in reason for reason in result["refusals"])
+
+
+def test_enterprise_sonic_refuses_numbers_that_roce_enable_does_not_make():
+    """Catches an intent with other ECN thresholds answered with the fixed ones."""
+    assert any("fixes ECN" in r for r in es({}, changed("roce.ecn.min_bytes", 2048))["refusals"])
+    assert any("DSCP" in r for r in es({}, changed("roce.dscp", 18))["refusals"])
