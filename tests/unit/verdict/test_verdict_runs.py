@@ -252,6 +252,4 @@ def test_counter_without_its_raw_output_is_no_evidence(tmp_path):
     """Catches a counter that is believed although what it was read from is gone."""
     folder = Path(shutil.copytree(HEALTHY.parents[1] / "counters" / "run", tmp_path / "run"))
     edit(folder, 1, set_field(raw="raw/ethtool.txt"), name="counters.jsonl")
-    assert judge_folder(folder).problems == (
-        "counters.jsonl line 1: its raw output raw/ethtool.txt is missing",
-    )
+    assert judge_folder(folder).problems == ("counters.jsonl: its raw output raw/ethtool.txt is missing",)

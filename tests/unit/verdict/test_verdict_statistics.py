@@ -15,6 +15,7 @@ from shakedown.core.statistics import (
     resolution,
     robust_z,
     smallest_p,
+    student_t_tail,
     worse_outliers,
 )
 
@@ -137,3 +138,11 @@ def test_one_step_of_the_tool_is_no_outlier():
     """Catches a MAD of zero: a tool that prints whole microseconds makes 3 against 2 look like 50 % more."""
     assert not any(worse_outliers([2.0] * 20 + [3.0], higher=False, min_effect=0.1))
     assert worse_outliers([2.0] * 20 + [30.0], higher=False, min_effect=0.1)[20]
+
+
+@pytest.mark.parametrize("freedom", [1.0, 1.85, 2.59, 7.5, 23.3, 94.4, 378.5, 3030.7, 30000.0])
+def test_student_t_matches_scipy(freedom):
+    """Catches a tail that is wrong where it decides: far out, and at few or many degrees of freedom."""
+    for t in (-40.0, -3.5, -0.1, 0.0, 0.1, 1.0, 2.0, 3.5, 4.7, 8.0, 20.0, 100.0, 1e4, 1e8):
+        expected = stats.t.sf(t, freedom)
+        assert student_t_tail(t, freedom) == pytest.approx(expected, rel=1e-8, abs=1e-300)
