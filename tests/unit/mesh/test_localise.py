@@ -1,0 +1,222 @@
+"""Localisation names the planted part, and nobody for no fault or on the word of one partner."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shakedown.core.localise import localise
+from shakedown.core.localise_model import Element, Fabric, Matrix
+from shakedown.core.records import CounterReading
+from shakedown.core.simulate import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
+
+SHAPE = Shape(48, 3, pod=12)
+
+
+def simulated(*faults, seed=3, shape=SHAPE):
+    """Measure a simulated fabric; a fault is (kind, size)."""
+    rng = np.random.default_rng(seed)
+    fabric = build_fabric(shape, rng)
+    drawn = [draw_fault(kind, size, shape, fabric, rng) for kind, size in faults]
+    return measure(shape, fabric, drawn, rng)
+
+
+def blamed(sim, readings=()):
+    """Return the elements that are blamed."""
+    return [c.element for c in localise([sim.matrix], sim.fabric, readings) if c.blamed]
+
+
+@pytest.mark.parametrize("kind", list(FaultKind))
+@pytest.mark.parametrize("size", [0.02, 0.5])
+def test_each_planted_fault_is_named_and_nothing_else(kind, size):
+    """Catches: any fault not found, found at the wrong place, or with an innocent part beside it."""
+    sim = simulated((kind, size))
+    assert blamed(sim) == [sim.faults[0].element]
+
+
+def test_one_per_cent_is_found_and_health_blames_nobody():
+    """Catches: a threshold loosened until small losses pass, or tightened until good hardware is blamed."""
+    for seed in range(8):
+        assert blamed(simulated(seed=seed)) == []
+        sim = simulated((FaultKind.NIC_TX, 0.01), (FaultKind.UPLINK, 0.01), seed=seed)
+        assert set(blamed(sim)) == {f.element for f in sim.faults}
+
+
+def small(n, rails=2, cv=0.08, tests=4, seed=0, spoil=lambda v: None):
+    """Matrices as in a small noisy lab; `spoil` changes the values in place."""
+    rng = np.random.default_rng(seed)
+    nodes = tuple(f"n{i + 1}" for i in range(n))
+    made = []
+    for t in range(tests):
+        values = 33 * np.exp(cv * rng.standard_normal((rails, n, n)))
+        spoil(values)
+        values[:, range(n), range(n)] = np.nan
+        failed = ~np.isfinite(values)
+        failed[:, range(n), range(n)] = False
+        names = tuple(f"rail{r}" for r in range(rails))
+        made.append(Matrix(f"test{t}", True, nodes, names, values, failed))
+    ports = {
+        (node, f"rail{r}"): f"leaf0:swp{1 + r * n + i}" for r in range(rails) for i, node in enumerate(nodes)
+    }
+    fabric = Fabric(np.zeros((rails, n), dtype=np.int64), ("leaf0",), ports=ports)
+    return made, fabric
+
+
+def scale(*index, by):
+    """Return a spoiler that multiplies values[index]."""
+
+    def spoil(values):
+        values[index] *= by
+
+    return spoil
+
+
+def both(rail, node, by):
+    """Return a spoiler of a NIC's both ways."""
+
+    def spoil(values):
+        values[rail, node, :] *= by
+        values[rail, :, node] *= by
+
+    return spoil
+
+
+ALL = slice(None)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (scale(0, ALL, 0, by=0.2), Element("nic", node="n1", rail="rail0", direction="rx")),
+        (scale(1, 1, ALL, by=0.2), Element("nic", node="n2", rail="rail1", direction="tx")),
+        (both(1, 2, 0.2), Element("nic", node="n3", rail="rail1")),
+        (both(ALL, 1, 0.2), Element("node", node="n2")),
+        (scale(0, 0, ALL, by=np.nan), Element("nic", node="n1", rail="rail0", direction="tx")),
+        (both(ALL, 2, np.nan), Element("node", node="n3")),
+        (both(1, 1, np.nan), Element("nic", node="n2", rail="rail1")),
+    ],
+)
+def test_three_nodes_are_enough_to_name_a_large_fault(spoil, expected):
+    """Catches: one bad node of three spoils most results, and the good ones look like the exception."""
+    causes = localise(*small(3, spoil=spoil))
+    assert [c.element for c in causes if c.blamed] == [expected]
+
+
+@pytest.mark.parametrize("by", [0.2, np.nan])
+def test_two_nodes_never_blame_either_end(by):
+    """Catches: both nodes of a bad pair drained, or the wrong one."""
+    causes = localise(*small(2, spoil=scale(0, 0, 1, by=by)))
+    assert not any(c.blamed for c in causes)
+
+
+@pytest.mark.parametrize("n", [3, 4, 6])
+def test_one_bad_pair_blames_neither_end(n):
+    """Catches: a suspect not retested with a different partner before blame."""
+    for seed in range(10):
+        causes = localise(*small(n, seed=seed, spoil=scale(0, 0, 1, by=0.2)))
+        assert not any(c.blamed for c in causes), causes
+
+
+def counter(node, rail, name, delta, *, kind, n=2):
+    """The same counter of every port, `delta` at one of them and 0 elsewhere."""
+    made = []
+    for i in range(n):
+        for r in range(2):
+            here = (f"n{i + 1}", f"rail{r}") == (node, rail)
+            device, port = (
+                ("leaf0", f"swp{1 + r * n + i}") if kind == "switch_port" else (f"n{i + 1}", f"rxe{r}")
+            )
+            made.append(
+                CounterReading(
+                    run="x",
+                    stage="fabric",
+                    test="ib_write_bw",
+                    kind=kind,
+                    device=device,
+                    port=port,
+                    rail=f"rail{r}",
+                    counter=name,
+                    before=5,
+                    after=5 + (delta if here else 0),
+                )
+            )
+    return made
+
+
+def test_a_port_counter_decides_between_two_nodes():
+    """Catches: a lossy switch port that its own drop counter names, missed for lack of a third node."""
+    matrices, fabric = small(2, spoil=scale(0, 1, 0, by=0.2))
+    drops = counter("n1", "rail0", "tx_dropped", 127, kind="switch_port")
+    [cause] = [c for c in localise(matrices, fabric, drops) if c.blamed]
+    assert (cause.element.kind, cause.element.node, cause.element.rail) == ("port", "n1", "rail0")
+    assert cause.element.leaf == "leaf0:swp1"
+    assert any("127 tx_dropped" in sentence for sentence in cause.evidence)
+
+
+def test_retries_are_no_witness_of_where():
+    """Catches: the sender blamed, since it is the one that counts the retries of what its partner lost."""
+    matrices, fabric = small(2, spoil=scale(0, 1, 0, by=0.2))
+    for name in ("completer_retry_err", "rcvd_seq_err", "local_ack_timeout_err"):
+        retries = counter("n2", "rail0", name, 69, kind="nic")
+        assert not any(c.blamed for c in localise(matrices, fabric, retries)), name
+
+
+def test_damaged_bits_make_it_the_cable():
+    """Catches: a NIC sent back for its cable's fault."""
+    matrices, fabric = small(4, spoil=both(0, 1, 0.3))
+    [cause] = localise(matrices, fabric, counter("n2", "rail0", "rx_crc_errors_phy", 900, kind="nic", n=4))
+    assert cause.element.kind == "cable" and cause.proposal == "drain n2 and look at its cable"
+
+
+def test_latency_is_worse_when_larger():
+    """Catches: the fastest node blamed for its latency."""
+    matrices, fabric = small(4, spoil=both(0, 1, 5.0))
+    slower = [Matrix(m.label, False, m.nodes, m.rails, m.values, m.failed) for m in matrices]
+    assert [c.element.node for c in localise(slower, fabric) if c.blamed] == ["n2"]
+
+
+def test_what_a_node_says_of_its_own_rail_names_it():
+    """Catches: between two nodes, a port that is down by its own word blamed on nobody, or on the other."""
+    matrices, fabric = small(2, spoil=scale(1, ALL, ALL, by=np.nan))
+    said = {("n2", "rail1"): "rxe1 port 1 is 1: DOWN"}
+    told = [Matrix(m.label, m.higher, m.nodes, m.rails, m.values, m.failed, said) for m in matrices]
+    assert {(c.element.node, c.element.rail) for c in localise(told, fabric) if c.blamed} == {("n2", "rail1")}
+
+
+def test_a_slow_rail_is_no_fault_of_its_nodes():
+    """Catches: every NIC of a slow rail blamed one by one; one of two rails blamed without a third."""
+    rng = np.random.default_rng(1)
+    shape = Shape(16, 3, pod=16)
+    sim = measure(shape, build_fabric(shape, rng), [], rng)
+    sim.matrix.values[1] *= 0.9
+    assert blamed(sim) == [Element("rail", rail="rail1")]
+    assert not any(c.blamed for c in localise(*small(4, spoil=scale(1, by=0.3))))
+
+
+def test_an_uplink_of_unknown_path_is_not_blamed_on_nodes():
+    """Catches: nodes behind a bad uplink blamed because the harness cannot see their paths."""
+    sim = simulated((FaultKind.UPLINK, 0.5))
+    blind = Fabric(sim.fabric.leaf, sim.fabric.leaves)
+    assert not {c.element.kind for c in localise([sim.matrix], blind) if c.blamed} & {"node", "nic"}
+
+
+def test_missing_results_here_and_there_blame_nobody():
+    """Catches: a half-finished mesh read as dead hardware."""
+    sim = simulated()
+    lost = np.random.default_rng(0).random(sim.matrix.values.shape) < 0.2
+    sim.matrix.values[lost] = np.nan
+    sim.matrix.failed[lost] = True
+    sim.matrix.failed[:, range(SHAPE.nodes), range(SHAPE.nodes)] = False
+    assert blamed(sim) == []
+
+
+def test_a_fault_needs_no_healthy_majority_on_its_leaf():
+    """Catches: a bad leaf reported as so many bad NICs, or not at all."""
+    rng = np.random.default_rng(4)
+    fabric = build_fabric(SHAPE, rng)
+    nics = [
+        Fault(FaultKind.LOSSY_CABLE, Element("nic", node=n, rail="rail1"), 0.05)
+        for n in SHAPE.node_names[:12]
+    ]
+    sim = measure(SHAPE, fabric, nics, rng)
+    assert blamed(sim) == [Element("leaf", leaf="leaf0-1")]
