@@ -1,0 +1,184 @@
+"""Print what this host is made of: board, NICs, GPUs, cables and software, as one JSON document.
+
+Serial numbers and addresses that identify a machine to its owner are kept; nothing secret is read. A tool
+that is missing leaves its part out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+Component = dict[str, Any]
+_TOOL_SECONDS = 30
+# What a run's outcome depends on: (name, command, where the version is in its output).
+_SOFTWARE = (
+    ("perftest", ("ib_write_bw", "--version"), r"([0-9]+\.[0-9]+[-.0-9a-z]*)"),
+    ("openmpi", ("mpirun", "--version"), r"\) ([0-9][0-9.a-z]+)"),
+    ("ucx", ("ucx_info", "-v"), r"[Vv]ersion[ :=]+([0-9][0-9.a-z]+)"),
+    ("slurm", ("slurmd", "-V"), r"slurm(?:-wlm)? ([0-9][0-9.a-z-]+)"),
+    ("iproute2", ("ip", "-V"), r"iproute2-([0-9a-z.-]+)"),
+    ("ethtool", ("ethtool", "--version"), r"version ([0-9.]+)"),
+)
+
+
+def run(*argv: str) -> str:
+    """What a program prints; empty if it is missing or fails."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TOOL_SECONDS,
+            check=False,
+            env={"PATH": path, "LC_ALL": "C", "HOME": os.environ.get("HOME", "/")},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    # Some write their version to standard error, or end with status 1 after printing it.
+    return done.stdout if done.returncode == 0 else done.stdout + done.stderr if "ersion" in argv[-1] else ""
+
+
+def text(path: str) -> str:
+    """A file's text; empty if it cannot be read."""
+    try:
+        return Path(path).read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def field(pattern: str, output: str) -> str:
+    """The first group of a pattern, or nothing."""
+    match = re.search(pattern, output, re.M)
+    return match.group(1).strip() if match else ""
+
+
+def component(kind: str, name: str, attributes: dict[str, str]) -> Component:
+    """A component without empty attributes, its name fit for a path."""
+    plain = re.sub(r"[^A-Za-z0-9_.:+-]", "_", name).lstrip("_.:+-") or "unnamed"
+    return {"kind": kind, "name": plain, "attributes": {k: v[:300] for k, v in attributes.items() if v}}
+
+
+def node(kind: str) -> Component:
+    """Board, firmware, CPU, memory and kernel."""
+    dmi, cpu = "/sys/class/dmi/id", text("/proc/cpuinfo")
+    release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', text("/etc/os-release"), re.M))
+    attributes = {
+        "vendor": text(f"{dmi}/sys_vendor"),
+        "product": text(f"{dmi}/product_name"),
+        "serial": text(f"{dmi}/product_serial"),
+        "bios_version": text(f"{dmi}/bios_version"),
+        "bios_date": text(f"{dmi}/bios_date"),
+        "bmc_firmware": field(r"^Firmware Revision\s*: (\S+)", run("ipmitool", "mc", "info")),
+        "cpu": field(r"^model name\s*: (.+)$", cpu),
+        "cpu_microcode": field(r"^microcode\s*: (.+)$", cpu),
+        "cpus": str(os.cpu_count() or ""),
+        "memory_kib": field(r"^MemTotal:\s+([0-9]+)", text("/proc/meminfo")),
+        "os": release.get("PRETTY_NAME", ""),
+        "kernel": platform.release(),
+        # What decides over GPUDirect and pinning; the rest of the command line may name secrets.
+        "kernel_options": " ".join(
+            w
+            for w in text("/proc/cmdline").split()
+            if re.match(r"(iommu|intel_iommu|amd_iommu|isolcpus|nohz_full)=", w)
+        ),
+        "virtual": "yes" if " hypervisor" in cpu else "no",
+    }
+    return component(kind, platform.node(), attributes)
+
+
+def devlink() -> dict[str, dict[str, Any]]:
+    """`devlink dev info` by PCI address."""
+    try:
+        found = json.loads(run("devlink", "-j", "dev", "info") or "{}").get("info", {})
+    except ValueError:
+        return {}
+    return {name.partition("/")[2]: info for name, info in found.items() if name.startswith("pci/")}
+
+
+def nics() -> list[Component]:
+    """NICs with an address on PCI, and their cables."""
+    found: list[Component] = []
+    info = devlink()
+    folder = Path("/sys/class/net")
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if not (entry / "device").exists():
+            continue
+        netdev = entry.name
+        driver = run("ethtool", "-i", netdev)
+        address = field(r"^bus-info: (\S+)", driver)
+        versions = info.get(address, {}).get("versions", {})
+        fixed, running = versions.get("fixed", {}), versions.get("running", {})
+        attributes = {
+            "netdev": netdev,
+            "rdma_device": " ".join(sorted(p.name for p in (entry / "device").glob("infiniband/*"))),
+            "pci": address,
+            "driver": field(r"^driver: (\S+)", driver),
+            "driver_version": field(r"^version: (.*)$", driver),
+            "firmware": str(running.get("fw.version") or field(r"^firmware-version: (\S.*)$", driver)),
+            "psid": str(fixed.get("fw.psid", "")),
+            "board": str(fixed.get("board.id", "")),
+            "serial": str(info.get(address, {}).get("serial_number", "")),
+            "mac": text(str(entry / "address")),
+            "speed_mbps": text(str(entry / "speed")),
+            "mtu_bytes": text(str(entry / "mtu")),
+        }
+        found.append(component("nic", netdev, attributes))
+        module = run("ethtool", "-m", netdev)
+        if module:
+            names = (
+                "Identifier",
+                "Vendor name",
+                "Vendor PN",
+                "Vendor rev",
+                "Vendor SN",
+                "Cable assembly length",
+            )
+            values = {n.lower().replace(" ", "_"): field(rf"^\s*{n}\s*: (.*)$", module) for n in names}
+            found.append(component("cable", netdev, values))
+    return found
+
+
+def gpus() -> list[Component]:
+    """GPUs as their driver names them."""
+    fields = ("index", "pci.bus_id", "name", "uuid", "serial", "vbios_version", "driver_version")
+    rows = run("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader").splitlines()
+    found = []
+    for row in rows:
+        values = [value.strip() for value in row.split(",")]
+        if len(values) == len(fields):
+            attributes = dict(zip(fields, values))  # noqa: B905  (3.9 has no strict)
+            attributes["pci"] = attributes.pop("pci.bus_id")
+            found.append(component("gpu", f"gpu{values[0]}", attributes))
+    return found
+
+
+def software() -> list[Component]:
+    """Versions of the tools that measure."""
+    found = []
+    for name, argv, pattern in _SOFTWARE:
+        version = field(pattern, run(*argv))
+        if version:
+            found.append(component("software", name, {"version": version}))
+    return found
+
+
+def main() -> int:
+    """Print the document; an argument says what kind of host this is (node or switch)."""
+    kind = sys.argv[1] if len(sys.argv) > 1 else "node"
+    components = [node(kind), *nics(), *gpus(), *software()]
+    print(json.dumps({"schema": 1, "components": components}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
