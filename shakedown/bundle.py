@@ -18,7 +18,19 @@ from pathlib import Path, PurePosixPath
 from shakedown.core.records import Outcome, Verdict
 from shakedown.core.wording import printable
 from shakedown.errors import BadInput
-from shakedown.runs import VERDICT, judge_folder, open_plain, read_bytes, to_json, write_aside
+from shakedown.redact import redact
+from shakedown.runs import (
+    COUNTERS,
+    INVENTORY,
+    RAW,
+    RESULTS,
+    VERDICT,
+    judge_folder,
+    open_plain,
+    read_bytes,
+    to_json,
+    write_aside,
+)
 
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 NAMESPACE = "shakedown"
@@ -41,8 +53,38 @@ class Verification:
         return self.differs is None and self.signer is not None
 
 
+def redact_folder(folder: Path) -> list[str]:
+    """Redact every raw output and record of a run in place; return the files that changed."""
+    changed = []
+    for name, content, clean in _redacted(folder):
+        if content != clean:
+            write_aside(folder / name, clean)
+            changed.append(name)
+    return changed
+
+
+def _redacted(folder: Path) -> Iterator[tuple[str, bytes, bytes]]:
+    """Yield (file, content, redacted content) of what tools and jobs wrote."""
+    for name in _files(folder):
+        if name.startswith(f"{RAW}/") or name in (RESULTS, COUNTERS, INVENTORY):
+            content = read_bytes(folder / name)
+            text = content.decode("utf-8", "surrogateescape")
+            yield name, content, redact(text).encode("utf-8", "surrogateescape")
+
+
 def seal(folder: Path, key: Path) -> None:
-    """Write `SHA256SUMS` and its signature. Raises BadInput if `verdict.json` is not the recomputed one."""
+    """Write `SHA256SUMS` and its signature.
+
+    Raises BadInput if `verdict.json` is not the recomputed one, or if a file still holds what looks like a
+    secret: what is sealed is meant to be handed on.
+    """
+    for name, content, clean in _redacted(folder):
+        if content != clean:
+            raise BadInput(
+                "holds an environment dump or what looks like a secret",
+                fix="seal with --redact, or remove it by hand",
+                file=folder / name,
+            )
     recorded = read_bytes(folder / VERDICT)
     difference = _verdict_difference(recorded, judge_folder(folder))
     if difference:

@@ -19,10 +19,16 @@ def register(app: typer.Typer) -> None:
 def seal(
     run: Annotated[Path, typer.Argument(help="Run folder with its verdict.json.")],
     key: Annotated[Path, typer.Option(help="SSH private key to sign with.")],
+    redact: Annotated[bool, typer.Option("--redact", help="First remove secrets from raw outputs.")] = False,
 ) -> int:
-    """Write SHA256SUMS and sign it. Refused if verdict.json is not what the raw results give."""
+    """Write SHA256SUMS and sign it.
+
+    Refused if verdict.json is not what the raw results give, or if a file holds what looks like a secret.
+    """
     from shakedown import bundle
 
+    for name in bundle.redact_folder(run) if redact else ():
+        typer.echo(f"redacted: {name}")
     bundle.seal(run, key)
     typer.echo(f"sealed: {run / bundle.SIGNATURE}")
     return ExitStatus.PASS

@@ -77,9 +77,9 @@ def robust_z(values: Sequence[float], floor: float) -> list[float]:
 def tail_probabilities(z: Sequence[float]) -> list[float]:
     """Return P(Z > z) for the robust z of a whole class, or 1 where z is at most 2.
 
-    By Student's t with 0.37 (n - 1) degrees of freedom, which the MAD of n values is worth. The normal tail would be wrong here: the MAD of few values is itself uncertain. Simulated on healthy
-    normal classes of 6 to 1,024 members, this with Benjamini-Hochberg at q = 0.01 accuses anybody in at
-    most about 1 % of classes; the normal tail does so in 8 %.
+    By Student's t with 0.37 (n - 1) degrees of freedom, which is what the MAD of n values is worth. The
+    normal tail would be wrong: simulated on healthy normal classes of 6 to 1,024 members, this one with
+    Benjamini-Hochberg at q = 0.01 accuses anybody in about 1 % of classes, the normal one in up to 8 %.
     """
     freedom = max(1.0, MAD_EFFICIENCY * (len(z) - 1))
     # Below 2 the tail is more than 2 % whatever the freedom: that rejects nothing at any sensible q.

@@ -183,6 +183,21 @@ def test_key_that_is_none(sealed, keys, tmp_path):
     assert {p.name: p.read_bytes() for p in sealed.iterdir() if p.is_file()} == before
 
 
+def test_secrets_are_not_sealed(sealed, keys, capsys, monkeypatch):
+    """Catches a bundle that hands on a token, and a redaction that breaks what it touches."""
+    leak = sealed / "raw" / "all_reduce.json"
+    leak.write_bytes(b'{"env": ["HF_TOKEN=abc"], "bw": 390.1, "odd": "\xff"}')
+    with pytest.raises(BadInput, match=r"all_reduce\.json: holds an environment dump"):
+        bundle.seal(sealed, keys[0])
+    monkeypatch.setattr(sys, "argv", ["shakedown", "seal", str(sealed), "--key", str(keys[0]), "--redact"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    assert "redacted: raw/all_reduce.json" in capsys.readouterr().out
+    assert leak.read_bytes() == b'{"env": [], "bw": 390.1, "odd": "\xff"}'
+    assert bundle.verify(sealed, keys[2]).authentic
+
+
 def test_commands(sealed, keys, capsys, monkeypatch):
     """Catches an exit status that says yes to an unknown signer or a changed file."""
 
