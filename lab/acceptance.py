@@ -129,7 +129,7 @@ def run(
     return subprocess.run([BIN / "shakedown", "report", folder], check=False, cwd=CHECKOUT).returncode
 
 
-def environment(name: str, wheels: Path) -> dict[str, str]:
+def environment(name: str, wheels: Path, *, plain_ssh: bool = False) -> dict[str, str]:
     """What the playbooks need to drive an emulated lab: Mitogen, five times faster there than plain SSH."""
     plugins = next(BIN.parent.glob("lib/python*/site-packages/ansible_mitogen/plugins/strategy"), None)
     wanted = {
@@ -144,22 +144,22 @@ def environment(name: str, wheels: Path) -> dict[str, str]:
         # Facts of an earlier lab of the same name are another machine's.
         "ANSIBLE_CACHE_PLUGIN": "memory",
     }
-    if plugins is not None and os.environ.get("SHAKEDOWN_PLAIN_SSH") != "1":
+    if plugins is not None and not plain_ssh:
         wanted |= {"ANSIBLE_STRATEGY_PLUGINS": str(plugins), "ANSIBLE_STRATEGY": "mitogen_linear"}
     return wanted
 
 
 def playbook(
     book: str, steps: Steps, *, name: str, wheels: Path, log: Path, run_id: str | None = None,
-    options: tuple[str, ...] = (),
+    options: tuple[str, ...] = (), plain_ssh: bool = False,
 ) -> bool:  # fmt: skip
     """Run one playbook, show its tasks as they go, log its output; return whether all hosts were well."""
     argv = [str(BIN / "ansible-playbook"), "-i", "inventories/lab", f"playbooks/{book}", *options]
     if run_id:
         argv += ["-e", f"run_id={run_id}"]
     child = subprocess.Popen(
-        argv, cwd=CHECKOUT, env=environment(name, wheels), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, errors="replace",
+        argv, cwd=CHECKOUT, env=environment(name, wheels, plain_ssh=plain_ssh), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
     )  # fmt: skip
     assert child.stdout is not None
     play = ""

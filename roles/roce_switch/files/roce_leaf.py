@@ -210,6 +210,9 @@ def _number(value: int | str) -> int:
     return value if isinstance(value, int) else int(value, 16)
 
 
+# RED takes its bandwidth, which only ages the average over idle time, as bytes/s in 32 bits (tc, red_parse_opt).
+TC_RATE_LIMIT_GBPS = 34
+
 # -- state -> the kernel ---------------------------------------------------------------------------
 
 
@@ -255,7 +258,7 @@ def queue_lines(port: str, queues: State, bandwidth_gbps: float, seat: str = "ro
             flags = " ".join(flag for flag in ("ecn", "nodrop") if leaf[flag])
             options += (
                 f" min {leaf['min']} max {leaf['max']} avpkt {AVERAGE_PACKET_BYTES} burst {burst}"
-                f" bandwidth {bandwidth_gbps}gbit probability {leaf['probability']} {flags}"
+                f" bandwidth {min(bandwidth_gbps, TC_RATE_LIMIT_GBPS)}gbit probability {leaf['probability']} {flags}"
             )
         lines.append(f"qdisc add dev {port} parent 1:{minor} handle {minor}0: {leaf['kind']} {options}")
     return lines

@@ -1,0 +1,72 @@
+"""One converged lab for all lab tests; every test begins from the snapshot taken right after."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import cluster
+from lab.acceptance import BIN, Steps, playbook, wheelhouse
+from lab.paths import CHECKOUT
+
+NAME = "test"
+CONVERGED = "converged"
+
+
+@dataclass
+class Site:
+    """The lab, its playbooks, and where their output goes."""
+
+    lab: cluster.Lab
+    wheels: Path
+    folder: Path
+    converged: bool = False
+    logs: list[Path] = field(default_factory=list)
+
+    def play(self, book: str, **options: Any) -> tuple[bool, str]:
+        """Run a playbook; return whether it ended well, and what it printed."""
+        log = self.folder / f"{len(self.logs)}.{book}.log"
+        self.logs.append(log)
+        well = playbook(book, Steps(), name=NAME, wheels=self.wheels, log=log, **options)
+        return well, log.read_text(encoding="utf-8")
+
+    def accept(self, run_id: str, *stages: str) -> tuple[int, dict[str, Any], Path]:
+        """Make a run; return the verdict's exit status, the verdict and the run's folder."""
+        options = ("-e", f"run_root={self.folder}")
+        if stages:
+            options += ("-e", f"acceptance_stages={','.join(stages)}")
+        self.play("acceptance.yml", run_id=run_id, options=options)
+        run = self.folder / run_id
+        judged = subprocess.run(
+            [BIN / "shakedown", "verdict", run, "--json"], check=False, capture_output=True, text=True
+        )
+        assert judged.returncode in (0, 1, 3), judged.stderr
+        return judged.returncode, json.loads(judged.stdout), run
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The lab, booted and converged once."""
+    folder = tmp_path_factory.mktemp("lab")
+    cluster.stop(NAME)
+    lab = cluster.Lab.up(2, NAME, progress=lambda line: print(line, flush=True))
+    try:
+        made = Site(lab, wheelhouse(Steps()), folder)
+        made.converged, printed = made.play("site.yml")
+        assert made.converged, f"site.yml failed in {CHECKOUT}:\n{printed[-4000:]}"
+        lab.save(CONVERGED)
+        yield made
+    finally:
+        cluster.stop(NAME)
+
+
+@pytest.fixture
+def fresh(site):
+    """The lab as it was right after the playbook, without faults."""
+    site.lab.restore(CONVERGED)
+    return site

@@ -1,0 +1,84 @@
+"""The whole path in the virtual cluster, healthy and with planted faults."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
+
+
+def test_second_converge_changes_nothing(site):
+    """Catches: a task that changes something on every run. Over plain SSH, as sites run it."""
+    well, printed = site.play("site.yml", plain_ssh=True)
+    assert well, printed[-4000:]
+    recap = re.findall(r"^(\S+)\s+: ok=\d+\s+changed=(\d+)", printed, re.MULTILINE)
+    changed = re.findall(r"^TASK \[(.*)\] \*+$(?:\n(?!TASK).*)*?\n(changed: .*)$", printed, re.MULTILINE)
+    assert {host for host, _ in recap} >= {"head", "n1", "n2", "leaf0"}
+    assert all(count == "0" for _, count in recap), (recap, changed)
+
+
+def test_healthy_lab_passes(fresh):
+    """Catches: any part of the path that does not work, or a cell that is planned and not measured."""
+    status, verdict, run = fresh.accept("healthy")
+    bad = verdict["cells"][:10]
+    assert (status, verdict["outcome"]) == (0, "PASS"), (verdict["reason"], bad)
+    assert verdict["coverage"]["measured"] == verdict["coverage"]["planned"] > 0
+    report = (run / "report.html").read_text(encoding="utf-8")
+    assert "PASS" in report
+    assert (run / "junit.xml").exists()
+
+
+def test_loss_on_a_leaf_port_is_found(fresh):
+    """Catches: loss that retransmission hides from every bandwidth figure."""
+    fresh.lab.fault_loss("n1", "rail0", 2)
+    status, verdict, run = fresh.accept("loss", "config", "fabric")
+    assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
+    failed = [cell["cell"] for cell in verdict["cells"] if cell["outcome"] == "FAIL"]
+    assert any("counter.rdma.out_of_seq_request/n1/rail0" in cell for cell in failed), failed
+    assert any("/leaf0/rail0" in cell and "port=swp1" in cell for cell in failed), failed
+    assert not [cell for cell in failed if "/rail1/" in cell], failed
+    report = (run / "report.html").read_text(encoding="utf-8")
+    assert "n1" in report
+    assert "rail0" in report
+
+
+def test_rail_that_is_down_is_found(fresh):
+    """Catches: a dead link passed over because the other rail carries everything."""
+    fresh.lab.fault_link_down("n2", "rail1")
+    status, verdict, run = fresh.accept("rail-down", "config", "fabric")
+    assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
+    failed = [cell for cell in verdict["cells"] if cell["outcome"] == "FAIL"]
+    assert any("n2" in cell["reason"] and "rail1" in cell["reason"] for cell in failed), failed
+    assert not [cell for cell in failed if "/n1/" in cell["cell"]], failed
+    assert "rail1" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_killed_job_is_inconclusive(fresh):
+    """Catches: a job cancelled in its middle taken for a good one, or for bad hardware."""
+    cancelled: list[str] = []
+
+    def cancel() -> None:
+        deadline = time.monotonic() + 600
+        while time.monotonic() < deadline and not cancelled:
+            answer = fresh.lab.ssh("head", ["squeue", "--noheader", "--states=RUNNING", "--format=%i %j"])
+            for line in answer.stdout.splitlines():
+                job, _, name = line.partition(" ")
+                if "Perftest" in name:
+                    time.sleep(5)
+                    fresh.lab.ssh("head", ["scancel", job])
+                    cancelled.append(job)
+                    break
+            time.sleep(1)
+
+    killer = threading.Thread(target=cancel, daemon=True)
+    killer.start()
+    status, verdict, _ = fresh.accept("killed", "fabric")
+    killer.join()
+    assert cancelled, "no perftest job was seen running"
+    assert (status, verdict["outcome"]) == (3, "INCONCLUSIVE"), verdict["reason"]
+    assert not verdict["outcomes"].get("FAIL"), [c for c in verdict["cells"] if c["outcome"] == "FAIL"]
+    assert any("CANCELLED" in cell["reason"] for cell in verdict["cells"]), verdict["cells"][:5]
