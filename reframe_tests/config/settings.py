@@ -16,7 +16,7 @@ class Settings(rfm.RunOnlyRegressionTest, Guard):
     another intent than the one this run is judged by.
     """
 
-    planned = parameter(planned_jobs("settings"), fmt=str, loggable=True)
+    planned = parameter(planned_jobs("settings"), type=str, loggable=True)
 
     @run_before("run")
     def command(self) -> None:
