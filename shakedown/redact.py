@@ -22,7 +22,9 @@ _QUOTED = r"""(?P<quote>\\{0,8}["'])(?:.*?(?<!\\)(?P=quote)|.*)"""
 _WORD = r"""(?:[^\s"'\\]|\\(?!["']))+(?<![,;}\]])"""
 # `password: correct horse battery`, as in YAML, logs and HTTP headers: to the end of the line.
 _LINE = re.compile(
-    rf"""(?P<quote>)(?<!["'\\]){_START}(?P<head>{_NAME}[ \t]*:[ \t]+)(?P<value>[^\s"'\\].*)""", re.IGNORECASE
+    rf"""(?P<quote>)(?<!["'\\]){_START}(?P<head>{_NAME}[ \t]*:[ \t]+)"""
+    r"""(?P<value>(?!\\{0,8}["'])\S(?:.*\S)?)""",
+    re.IGNORECASE,
 )
 # name=value, name:value, "name": "value"; quotes may be escaped, as in JSON within a string.
 _ASSIGNMENT = re.compile(

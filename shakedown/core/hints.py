@@ -40,7 +40,7 @@ def _link_hint(value_gbps: float, ceiling_gbps: float) -> str:
         return ""
     for mtu in _SMALL_MTUS_BYTES:
         limit = payload_ceiling_gbps(speed, rdma_mtu_bytes=mtu)
-        if 0.98 * limit <= value_gbps <= limit < ceiling_gbps:
+        if 0.99 * limit <= value_gbps <= limit < ceiling_gbps:
             return f"as with RDMA MTU {mtu} (at most {limit:.1f} Gb/s), look at the MTU of host and switch"
     for generation, width, name in _PCIE_LINKS:
         limit = 8 * payload_ceiling_gb_per_s(generation, width, max_payload_bytes=_MAX_PAYLOAD_BYTES)
