@@ -1,0 +1,158 @@
+"""From inventory to plan: nothing is left out, nothing is without a reference, and bad input is named."""
+
+from __future__ import annotations
+
+import copy
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.core.mesh_spec import parse_spec
+from shakedown.core.planner import make_plan
+from shakedown.errors import BadInput
+from shakedown.inventory import site_of
+from shakedown.references_io import load_catalogue
+
+WHERE = Path("inventories/x")
+
+
+def document(nodes: int = 2) -> dict[str, Any]:
+    """What `ansible-inventory --list` prints for a small site of the lab's kind."""
+    fabric = {
+        "system": "lab",
+        "profile": "lab",
+        "link_speed_gbps": 25,
+        "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
+        "roce": {
+            "dscp": 26, "priority": 3, "traffic_class": 3, "queue": 3,
+            "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
+            "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
+            "pfc": {"enabled": True},
+        },
+        "rails": [{"name": "rail0", "subnet": "10.10.0.0/24"}, {"name": "rail1", "subnet": "10.10.1.0/24"}],
+    }  # fmt: skip
+    acceptance = {
+        "perftest": [
+            {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9, "rails_at_once": ["one", "all"]}
+        ],
+        "mpi": {"allreduce": {"min_bytes": 8, "max_bytes": 64}},
+    }
+    names = [f"n{i}" for i in range(1, nodes + 1)]
+    hostvars = {
+        name: {
+            "fabric": fabric,
+            "acceptance": acceptance,
+            "mgmt_ip": f"10.20.0.{i}",
+            "fabric_nics": [
+                {
+                    "rail": f"rail{r}", "netdev": f"fab{r}", "rdma_device": f"rxe{r}",
+                    "ipv4": f"10.10.{r}.{i}/24", "leaf": "leaf0", "leaf_port": f"swp{r * nodes + i}",
+                }
+                for r in range(2)
+            ],
+        }
+        for i, name in enumerate(names, start=1)
+    }  # fmt: skip
+    return copy.deepcopy({"_meta": {"hostvars": hostvars}, "compute": {"hosts": names}})
+
+
+def plan_of(inventory):
+    """Plan a site with the lab's references."""
+    return make_plan(
+        site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z"
+    )
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_every_pair_rail_and_direction_is_planned(nodes):
+    """Catches: an odd node out that is never tested, a rail or a direction left out."""
+    plan, _ = plan_of(document(nodes))
+    names = [f"n{i}" for i in range(1, nodes + 1)]
+    for at_once in ("one", "all"):
+        cells = {
+            (pair, rail, direction)
+            for item in plan.items
+            if item.metric == "bandwidth" and item.params["rails_at_once"] == at_once
+            for _, pair, rail, direction in item.cells()
+        }
+        assert cells == {
+            (pair, rail, direction)
+            for pair in combinations(names, 2)
+            for rail in ("rail0", "rail1")
+            for direction in ("forward", "reverse")
+        }
+
+
+def test_every_job_has_the_intents_traffic_class():
+    """Catches: jobs that send best-effort traffic while the lossless class is being certified."""
+    _, jobs = plan_of(document())
+    mesh = next(job for job in jobs.jobs if job.kind == "mesh")
+    assert parse_spec(mesh.settings).tclass == 106  # DSCP 26, ECT(0)
+
+
+def test_every_nic_has_its_counters_planned():
+    """Catches: a NIC whose losses nobody looks at."""
+    plan, _ = plan_of(document(3))
+    watched = {
+        (nodes[0], item.params["port"])
+        for item in plan.items
+        if item.metric == "counter.rdma.out_of_seq_request" and item.test == "ib_write_bw"
+        for _, nodes, _, _ in item.cells()
+    }
+    assert watched == {(f"n{i}", f"rxe{r}") for i in (1, 2, 3) for r in (0, 1)}
+
+
+def test_a_cell_without_a_reference_is_refused():
+    """Catches: a threshold that is missing and therefore passes everything."""
+    inventory = document()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"]["perftest"][0]["test"] = "ib_send_bw"
+    with pytest.raises(BadInput, match="no reference for ib_send_bw"):
+        plan_of(inventory)
+
+
+def spoil(path, value):
+    """Return an inventory with one thing changed on every host; a path begins at the host's variables."""
+    inventory = document()
+    for host in inventory["_meta"]["hostvars"].values():
+        at = host
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = value
+    return inventory
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (("fabric_nics", 0, "rail"), "rail9", "unknown rail 'rail9'"),
+        (("fabric_nics", 0, "ipv4"), "10.99.0.1/24", "not in rail0's subnet"),
+        (("fabric_nics", 1, "leaf_port"), "swp1", "cabled to"),
+        (("fabric", "roce", "cnp", "dscp"), 26, "CNP must not wait behind RoCE data"),
+        (("fabric", "roce", "dscp"), 64, "fabric|dscp"),
+        (("fabric", "roce", "dcsp"), 26, "Extra inputs"),
+        (("fabric", "mtu_bytes", "host"), 9400, "above the switches'"),
+        (("fabric", "mtu_bytes", "host"), 1500, "does not fit"),
+        (("acceptance", "perftest", 0, "duration_s"), 3, "exactly one of duration_s"),
+    ],
+)
+def test_contradictions_are_named(path, value, says):
+    """Catches: an inventory that contradicts itself, or misspells a key, planned as if nothing were wrong."""
+    with pytest.raises(BadInput, match=says):
+        site_of(spoil(path, value), WHERE)
+
+
+def test_a_node_without_a_rail_is_named():
+    """Catches: a missing rail that shrinks the plan instead of being reported."""
+    inventory = document()
+    del inventory["_meta"]["hostvars"]["n2"]["fabric_nics"][1]
+    with pytest.raises(BadInput, match="n2 has 0 NICs on rail1"):
+        site_of(inventory, WHERE)
+
+
+def test_an_empty_compute_group_is_refused():
+    """Catches: a plan of nothing, which would be complete at once."""
+    with pytest.raises(BadInput, match="no hosts"):
+        site_of({"_meta": {"hostvars": {}}}, WHERE)

@@ -1,0 +1,87 @@
+"""What Slurm says of jobs and nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.errors import BadInput
+from shakedown.slurm import parse_show_job, parse_unusable
+
+# As Slurm 24.11 prints it with --oneliner, shortened in the middle.
+COMPLETED = (
+    "JobId=1 JobName=rfm_Perftest_ccde709e UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=1 Nice=0 "
+    "JobState=COMPLETED Reason=None Dependency=(null) Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 "
+    "RunTime=00:01:28 TimeLimit=00:04:00 StartTime=2026-11-20T11:38:48 EndTime=2026-11-20T11:40:16 "
+    "NodeList=n[1-2] Command=/shared/run/rfm_job.sh WorkDir=/shared/run \n"
+)
+
+
+def test_completed_job():
+    """Catches: a good job taken for a bad one, and its run time misread."""
+    state = parse_show_job(COMPLETED)
+    assert (state.job, state.state, state.exit_code, state.good) == ("1", "COMPLETED", "0:0", True)
+    assert state.duration_s == 88.0
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("JobState=COMPLETED", "JobState=CANCELLED"),
+        ("JobState=COMPLETED", "JobState=TIMEOUT"),
+        ("JobState=COMPLETED", "JobState=NODE_FAIL"),
+        ("JobState=COMPLETED", "JobState=PREEMPTED"),
+        ("ExitCode=0:0", "ExitCode=3:0"),
+        ("ExitCode=0:0", "ExitCode=0:9"),
+        ("Restarts=0", "Restarts=1"),
+    ],
+)
+def test_everything_else_is_not_good(was, becomes):
+    """Catches: a job that printed its number and then failed, was cancelled, requeued or lost its node."""
+    assert not parse_show_job(COMPLETED.replace(was, becomes)).good
+
+
+def test_a_running_job_is_not_finished():
+    """Catches: a state read too early taken for the last one."""
+    state = parse_show_job(
+        COMPLETED.replace("COMPLETED", "COMPLETING").replace("2026-11-20T11:40:16", "Unknown")
+    )
+    assert not state.finished
+    assert state.duration_s is None
+
+
+def test_a_users_words_cannot_forge_a_state():
+    """Catches: `Comment=... JobState=COMPLETED` written by the job's owner read as Slurm's word."""
+    forged = COMPLETED.replace("JobState=COMPLETED", "JobState=FAILED").rstrip("\n") + " JobState=COMPLETED\n"
+    assert parse_show_job(forged).state == "FAILED"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "slurm_load_jobs error: Invalid job id specified\n", COMPLETED + COMPLETED]
+)
+def test_no_job_or_several_is_refused(text):
+    """Catches: an empty or ambiguous answer read as some state."""
+    with pytest.raises(BadInput):
+        parse_show_job(text)
+
+
+def test_missing_exit_code_is_refused():
+    """Catches: an unknown format read as success."""
+    with pytest.raises(BadInput, match="ExitCode"):
+        parse_show_job(COMPLETED.replace("ExitCode=0:0", ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("n1|idle|none\nn2|idle|none\n", ""),
+        ("n1|idle|none\nn2|allocated|none\n", ""),
+        ("n1|idle|none\nn2|down*|Not responding\n", "n2 is down* (Not responding)"),
+        ("n1|idle*|none\nn2|idle|none\n", "n1 is idle*"),
+        ("n1|idle|none\nn2|drained|bad DIMM\n", "n2 is drained (bad DIMM)"),
+        ("n1|idle|none\n", "n2 is unknown to Slurm"),
+    ],
+)
+def test_unusable_nodes_are_named(text, says):
+    """Catches: a job queued for ever on a node that is down, a drained node named without its reason."""
+    assert says in parse_unusable(text, ("n1", "n2"))
+    assert bool(parse_unusable(text, ("n1", "n2"))) == bool(says)
