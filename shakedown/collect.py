@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from shakedown.bundle import redact_folder
 from shakedown.core.jobs import Jobs
 from shakedown.core.records import (
     Better,
@@ -42,6 +43,7 @@ def collect(folder: Path) -> tuple[int, int]:
         BadInput: plan, jobs or a job's own records cannot be read. A tool's output that cannot be read is
             no such error: its cell gets no value and the reason.
     """
+    redact_folder(folder)  # nothing is read, judged or kept before secrets are gone
     plan = read_record(folder / "plan.json", Plan)
     jobs = read_record(folder / "jobs.json", Jobs)
     measurements: list[Measurement] = []
@@ -80,7 +82,7 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
             except KeyError:
                 problem = Problem(kind="other", message=f"no reader for outputs of {output.tool}")
             except (BadInput, UnicodeDecodeError, OSError) as refused:
-                problem = problem or Problem(kind="parse", message=str(refused)[:2000])
+                problem = problem or Problem(kind="parse", message=_without(job_folder, refused))
         if not values:
             values = _planned_without_value(plan, output)
         for metric, value, unit, better, params, *detail in values:
@@ -95,6 +97,11 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
                 )
             )  # fmt: skip
     return found
+
+
+def _without(folder: Path, refused: Exception) -> str:
+    """Say what was refused without naming where the run lies: the same run says the same anywhere."""
+    return str(refused).replace(f"{folder}/", "")[:2000]
 
 
 def _journal(job_folder: Path) -> Iterator[OutputRecord]:
