@@ -95,7 +95,7 @@ class Guard(rfm.RegressionTestPlugin):
         self.out = folder / "raw" / f"{self.spec.name}.a{self.attempt}"
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / "spec.json").write_text(json.dumps(self.spec.settings, indent=1) + "\n", encoding="utf-8")
-        unusable = unusable_nodes(self.spec.nodes)
+        unusable = "" if self.is_dry_run() else unusable_nodes(self.spec.nodes)
         problem = Problem(kind="environment", message=unusable) if unusable else None
         self.record(JobRecord(state="NOT-SUBMITTED", job=None, problem=problem, **self.about()))
         if unusable:

@@ -17,7 +17,7 @@ class Perftest(rfm.RunOnlyRegressionTest, Guard):
 
     # Nodes finish their last pairs at different times.
     wait_s = 120
-    # Some measurements gave no value. Each is recorded with its reason and stays without one; the others are good.
+    # Some measurements gave no value. Each is recorded with its reason, and the others are good.
     also_good = 3
 
     planned = parameter(planned_jobs("mesh"), type=str, loggable=True)
