@@ -197,6 +197,20 @@ def pairs(topology: Topology) -> list[Pair]:
     return [chosen[gpu.bdf] for gpu in gpus if gpu.bdf in chosen]
 
 
+def acs_bridges(topology: Topology) -> list[str]:
+    """Return the bridges between a GPU and its NIC that can send their traffic up to the host bridge (ACS).
+
+    Only bridges below a common one matter: a pair that has none goes through the host bridge anyway.
+    """
+    controlled = {device.bdf for device in topology.devices if device.acs_control is not None}
+    found: set[str] = set()
+    for pair in pairs(topology):
+        common = len(list(_common(pair.gpu.path, pair.nic.path)))
+        if common:
+            found.update(pair.gpu.path[common:], pair.nic.path[common:])
+    return sorted(found & controlled)
+
+
 def problems(topology: Topology) -> list[str]:
     """What is wrong with the host as it is: one sentence each, with device, value found and value wanted."""
     found = list(_placement(topology)) + list(_links(topology))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.core.placement import gres_conf, mpi_options, number_list, rank_file, slurm_topology
-from shakedown.core.topology import Distance, Topology, distance, pairs, parse_topology, problems
+from shakedown.core.topology import Distance, Topology, acs_bridges, distance, pairs, parse_topology, problems
 from shakedown.core.topology_picture import picture
 from shakedown.errors import BadInput
 
@@ -211,6 +211,16 @@ def test_rail_groups_are_the_switches_of_slurm():
         "SwitchName=group0 Nodes=n1,n2\nSwitchName=group1 Nodes=n3\nSwitchName=top Switches=group0,group1\n"
     )
     assert slurm_topology({"n1": ("a0",)}) == "SwitchName=group0 Nodes=n1\n"
+
+
+def test_acs_matters_only_between_a_gpu_and_its_nic():
+    """Catches ACS switched off on a root port, which would let every device reach every other."""
+    bridges = [
+        pci(bdf, "pci0000:10", [], 0, "0x060400", "0x1000", acs_control=0x1D)
+        for bdf in ("0000:10:01.0", "0000:10:02.0", "0000:10:03.0", "0000:10:04.0", "0000:10:05.0")
+    ]
+    assert acs_bridges(host(bridges + switched())) == ["0000:10:03.0", "0000:10:04.0"]
+    assert acs_bridges(host(switched())) == []
 
 
 def test_picture_is_valid_and_holds_every_device():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from host_settings import engine
+from host_settings import engine, targets
 from host_settings.desired import BadDesired
 from host_settings.system import System, ToolError
 
@@ -27,21 +27,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0 if all is as wanted, 1 if something differs, 2 for bad input or an error."""
     options = _parse(argv)
     system = System(options.root)
-    folder = Path(options.desired) if options.desired else system.path(engine.DESIRED_FOLDER)
+    folder = Path(options.desired) if options.desired else system.path(targets.DESIRED_FOLDER)
     try:
         # Every target is looked at before the first one is touched.
-        names = options.targets or (engine.all_targets(folder) if options.all else [])
+        names = options.targets or (targets.all_targets(folder) if options.all else [])
         if not names:
             raise BadDesired("no target -- give netdevs, environment, or --all")
-        targets = [engine.load_target(system, name, folder) for name in names]
+        wanted = [targets.load_target(system, name, folder) for name in names]
     except (BadDesired, ToolError) as refused:
         print(f"host-settings: {_one_line(str(refused))}", file=sys.stderr)
         return 2
-    reports = [_run(system, target, options.action) for target in targets]
+    reports = [_run(system, target, options.action) for target in wanted]
     deadline = time.monotonic() + options.settle
     while options.action == "check" and not all(r["ok"] for r in reports) and time.monotonic() < deadline:
         time.sleep(0.5)
-        reports = [_run(system, target, options.action) for target in targets]
+        reports = [_run(system, target, options.action) for target in wanted]
     if options.json:
         print(json.dumps({"schema": 1, "action": options.action, "targets": reports}))
     else:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if options.action == "show" or all(report["ok"] for report in reports) else 1
 
 
-def _run(system: System, target: engine.Target, action: str) -> dict[str, Any]:
+def _run(system: System, target: targets.Target, action: str) -> dict[str, Any]:
     try:
         return _ACTIONS[action](system, target)
     except (ToolError, OSError, ValueError) as error:
@@ -60,12 +60,14 @@ def _run(system: System, target: engine.Target, action: str) -> dict[str, Any]:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="host-settings", description=__doc__)
     parser.add_argument("action", choices=_ACTIONS)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="a netdev, or environment")
+    parser.add_argument(
+        "targets", nargs="*", metavar="TARGET", help="a netdev, environment, gpudirect or pinning"
+    )
     parser.add_argument("--all", action="store_true", help="every target that has a wanted state")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
     parser.add_argument("--settle", type=int, default=0, metavar="S", help="wait up to S seconds in check")
     parser.add_argument("--root", default="/", help="prefix of all paths, for recorded trees")
-    parser.add_argument("--desired", help=f"folder of the desired states (default {engine.DESIRED_FOLDER})")
+    parser.add_argument("--desired", help=f"folder of the desired states (default {targets.DESIRED_FOLDER})")
     return parser.parse_intermixed_args(argv)
 
 

@@ -1,15 +1,10 @@
-"""Check, apply and roll back one target: a NIC, or the host's environment files."""
+"""Check, apply and roll back one target."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from host_settings import desired, drivers, environment
-from host_settings.desired import BadDesired
 from host_settings.model import (
     Change,
     Item,
@@ -21,54 +16,10 @@ from host_settings.model import (
     settings_of,
 )
 from host_settings.system import System, ToolError
+from host_settings.targets import Target
 
-ENVIRONMENT = "environment"
-DESIRED_FOLDER = "/etc/shakedown/settings"
 BEFORE_FOLDER = "/var/lib/shakedown/settings"
 _SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Target:
-    """Something to bring into its desired state: its name and the way to read items of it."""
-
-    name: str
-    driver: str
-    read: Callable[[], list[Item]]
-
-
-def all_targets(folder: Path) -> list[str]:
-    """The names of all targets with a wanted state."""
-    return sorted(file.stem for file in folder.glob("*.json"))
-
-
-def load_target(system: System, name: str, folder: Path) -> Target:
-    """The target with its desired state. Raises BadDesired, naming the file."""
-    file = folder / f"{name}.json"
-    if name != ENVIRONMENT and not desired.NETDEV.match(name):
-        raise BadDesired(f"{name!r} is no name of a NIC -- give the netdev, such as eth0")
-    try:
-        data = json.loads(file.read_text())
-    except OSError as error:
-        raise BadDesired(f"{file}: {error.strerror} -- run the playbook that configures hosts") from None
-    except ValueError as error:
-        raise BadDesired(f"{file}: {error} -- run the playbook that configures hosts") from None
-    try:
-        if not isinstance(data, Mapping) or data.get("schema") != _SCHEMA:
-            raise BadDesired("schema is not 1 -- run the playbook that configures hosts again")
-        if name == ENVIRONMENT:
-            roce = desired.parse_roce(data)
-            return Target(name, "", lambda: environment.items(environment.read(system), roce))
-        nic = desired.parse_nic(data)
-        if nic.netdev != name:
-            raise BadDesired(f"netdev is {nic.netdev!r} -- it must be the name of the file")
-        rules = drivers.driver_for(system, name)
-        drivers.refuse_management(system, name)
-        return Target(
-            name, rules.__name__.rpartition(".")[2], lambda: rules.items(rules.read(system, nic), nic)
-        )
-    except BadDesired as refused:
-        raise BadDesired(f"{file}: {refused}") from None
 
 
 def _recorded(system: System, name: str) -> dict[str, Value]:

@@ -16,7 +16,7 @@ for folder in (HERE, ROLE / "files"):
     sys.path.insert(0, str(folder))
 
 import fake_host  # noqa: E402
-from host_settings import engine, system  # noqa: E402
+from host_settings import engine, system, targets  # noqa: E402
 
 ROCE: dict[str, Any] = {
     "dscp": 26,
@@ -68,18 +68,18 @@ class FakeSystem(system.System):
 class Host:
     """One fake host and the verbs of the program."""
 
-    def __init__(self, root: Path, nic: str, **changes: Any) -> None:
+    def __init__(self, root: Path, nic: str, base: dict[str, Any] = NIC, **changes: Any) -> None:
         self.fake = fake_host.make(root / "root", HERE / "nics" / f"{nic}.yaml")
         self.system = FakeSystem(self.fake)
-        self.desired = copy.deepcopy(NIC) | changes
+        self.desired = copy.deepcopy(base) | changes
         self.folder = root / "desired"
         self.folder.mkdir()
 
     def __call__(self, action: str) -> dict[str, Any]:
         """Run one action of the program: its report."""
-        name = self.desired["netdev"]
+        name = self.desired.get("netdev") or self.desired["target"]
         (self.folder / f"{name}.json").write_text(json.dumps(self.desired))
-        target = engine.load_target(self.system, name, self.folder)
+        target = targets.load_target(self.system, name, self.folder)
         return {"apply": engine.apply, "check": engine.check, "rollback": engine.rollback}[action](
             self.system, target
         )

@@ -41,7 +41,8 @@ class Fake:
         tool = Path(argv[0]).name
         before = copy.deepcopy(self.state)
         answer = getattr(self, f"_{tool}")(argv[1:])
-        if tool == "modprobe" or any(word in argv for word in ("set", "add", "del", "delete", "-A", "-G")):
+        verbs = ("set", "add", "del", "delete", "-A", "-G", "enable", "disable")
+        if tool == "modprobe" or any(w in argv for w in verbs) or (tool == "setpci" and "=" in argv[-1]):
             self.log.append(argv)
         if answer.status:
             self.state = before
@@ -78,13 +79,42 @@ class Fake:
         mtus = f"\t\t\tmax_mtu:\t\t4096 (5)\n\t\t\tactive_mtu:\t\t{self.state['active_mtu']} (5)\n"
         return Answer(f"hca_id:\t{args[1]}\n{mtus}")
 
-    def _modprobe(self, _args: list[str]) -> Answer:
+    def _modprobe(self, args: list[str]) -> Answer:
+        folder = self.root / "sys/module" / args[-1]
+        if args[0] == "-r":
+            folder.rmdir()
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
         return Answer()
 
     def _mlxconfig(self, args: list[str]) -> Answer:
         lines = [f"         {name:<44}{self.state['firmware'][name]}" for name in args[3:]]
         head = "Configurations:                                      Next Boot"
         return Answer("\n".join([head, *lines, ""]))
+
+    def _setpci(self, args: list[str]) -> Answer:
+        bdf, (name, _, value) = args[1], args[2].partition("=")
+        registers = self.state["registers"]
+        if f"{bdf} {name}" not in registers:
+            return Answer(err=f"setpci: {bdf}: Capability 0010 not found.\n", status=1)
+        if not value:
+            return Answer(f"{registers[f'{bdf} {name}']}\n")
+        word, _, mask = value.partition(":")
+        bits = int(mask or "ffff", 16)
+        now = int(registers[f"{bdf} {name}"], 16)
+        registers[f"{bdf} {name}"] = f"{now & ~bits | int(word, 16) & bits:04x}"
+        return Answer()
+
+    def _systemctl(self, args: list[str]) -> Answer:
+        services = self.state.get("services", {})
+        if args[0] in ("is-enabled", "is-active"):
+            known = services.get(args[1])
+            word = (
+                known[args[0] == "is-active"] if known else ("not-found", "inactive")[args[0] == "is-active"]
+            )
+            return Answer(f"{word}\n", status=0 if word in ("enabled", "active") else 1)
+        services[args[-1]] = ["enabled", "active"] if "enable" in args else ["disabled", "inactive"]
+        return Answer()
 
     # ethtool
 
@@ -259,7 +289,7 @@ def make(root: Path, description: Path) -> Fake:
     import yaml  # not needed when this is a tool, which should start fast
 
     data = yaml.safe_load(description.read_text())
-    app = (data["state"]["dcb"] or {}).get("app", {})
+    app = (data["state"].get("dcb") or {}).get("app", {})
     if app.get("dscp_prio") == "dscp >> 3":  # the firmware's map, spelled out
         app["dscp_prio"] = {str(dscp): dscp >> 3 for dscp in range(64)}
     fake = Fake(data["state"])

@@ -269,9 +269,9 @@ def test_bad_desired_state_is_refused_before_any_change(host, change, words):
     nic = host("connectx7_inbox", **change)
     with pytest.raises(BadDesired) as refused:
         if "/" in nic.desired["netdev"]:
-            from host_settings import engine
+            from host_settings import targets
 
-            engine.load_target(nic.system, nic.desired["netdev"], nic.folder)
+            targets.load_target(nic.system, nic.desired["netdev"], nic.folder)
         nic("apply")
     assert words in str(refused.value)
     assert nic.done == []
