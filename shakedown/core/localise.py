@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shakedown.core.localise_counters import Witness, witnesses
-from shakedown.core.localise_fit import SMALL_MESH, Noise, Settings, deviations, fit, shared_noise, to_finding
+from shakedown.core.localise_fit import Noise, Settings, deviations, fit, shared_noise, to_finding
 from shakedown.core.localise_groups import Groups, robust_sigma
 from shakedown.core.localise_model import Bools, Element, Fabric, Finding, Floats, Matrix
+from shakedown.core.localise_picks import SMALL_MESH
 from shakedown.core.localise_rare import dead, intermittent
 from shakedown.core.records import CounterReading
 

@@ -17,27 +17,29 @@ from scipy import stats
 
 from shakedown.core.localise_groups import MEDIAN_SE, Family, Groups, Scores, robust_sigma
 from shakedown.core.localise_model import Bools, Fabric, Finding, Floats, Matrix
+from shakedown.core.localise_picks import (
+    MIN_SIGMA,
+    SMALL_MESH,
+    Pick,
+    cells_of_all,
+    close_ones,
+    far_ends,
+    posterior,
+    rivals_of,
+    shared_by_cells,
+)
 from shakedown.core.statistics import MAD_EFFICIENCY, MAD_TO_SIGMA, ROBUST_Z_CUTOFF
 
 MAX_CAUSES = 64
 # Part of a candidate's members that must show at least half of its effect.
 MIN_SHARE = 0.75
-# Part of its single results that must; noise alone takes some of a small effect's away.
-MIN_CELL_SHARE = 0.65
-# In a small mesh an effect must be large to be seen at all, so that noise takes nobody away.
-MIN_CELL_SHARE_SMALL = 0.9
 MIN_PARTNERS = 2
 MIN_CONFIDENCE = 0.9
-# Below this many nodes one bad node spoils too large a part of a rail to compare the rail with itself.
-SMALL_MESH = 8
 MAX_QUANTILE = 0.85
 SMALL_SAMPLE = 1.5
 # With a counter on the same element that stands out, less is needed of the matrix.
 SUPPORTED_Z = ROBUST_Z_CUTOFF
-# A matrix without any noise must not divide by zero.
-MIN_SIGMA = 1e-9
-# A rival that loses this part of its gain when the winner is taken out explained the same results.
-SAME_RESULTS = 0.5
+DOUBTFUL_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -51,19 +53,6 @@ class Settings:
 
     alpha: float = 2e-4
     min_effect: float = 0.005
-
-
-@dataclass(frozen=True, eq=False)
-class Pick:
-    """A candidate as it stood when it was considered."""
-
-    family: Family
-    index: int
-    effect: float
-    z: float
-    gain: float
-    share: float
-    cells: int
 
 
 def deviations(matrix: Matrix, fabric: Fabric) -> tuple[Floats, Floats]:
@@ -97,10 +86,11 @@ def deviations(matrix: Matrix, fabric: Fabric) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A candidate that was taken: its rivals, and the results that it explains."""
+    """A candidate that was taken: its rivals, its probability against them, and its results."""
 
     pick: Pick
     rivals: list[Pick]
+    confidence: float
     mask: Bools
 
 
@@ -147,27 +137,30 @@ def fit(
         The choices, largest gain first, and the standard deviation of the noise that is left.
     """
     choices: list[Choice] = []
+    doubts: list[tuple[Choice, Bools]] = []
     noise_now = noise or Noise(robust_sigma(residual), int(np.isfinite(residual).sum()))
     while len(choices) < MAX_CAUSES and np.isfinite(noise_now.sigma):
         candidates = _candidates(residual, groups, settings, noise_now, supported)
-        best = next((c for c in candidates if _shared_by_cells(c, residual, groups)), None)
+        best = next((c for c in candidates if shared_by_cells(c, residual, groups)), None)
         if best is None:
             break
         candidates.remove(best)
         mask = groups.cells(best.family, best.index)
+        low = mask & (residual <= best.effect / 2)
+        before = residual.copy() if close_ones(best, candidates) else residual
         residual[mask] -= best.effect
-        choices.append(Choice(best, _rivals(best, candidates, residual, groups, noise_now.sigma), mask))
+        rivals = rivals_of(best, candidates, before, residual, groups, noise_now.sigma)
+        choice = Choice(best, rivals, posterior(best, rivals), mask)
+        for earlier, doubtful in doubts:
+            # What is left over of results that one of several may have spoiled is as doubtful as they are.
+            if (low & doubtful).sum() > DOUBTFUL_SHARE * low.sum():
+                choice = replace(choice, rivals=earlier.rivals, confidence=earlier.confidence)
+        if choice.confidence < MIN_CONFIDENCE:
+            doubts.append((choice, cells_of_all(choice.rivals, groups, mask)))
+        choices.append(choice)
         if noise is None:
             noise_now = replace(noise_now, sigma=min(noise_now.sigma, robust_sigma(residual)))
     return choices, noise_now.sigma
-
-
-def _shared_by_cells(pick: Pick, residual: Floats, groups: Groups) -> bool:
-    """Whether most of a candidate's own results, and not only its members' medians, show the effect."""
-    values = residual[groups.cells(pick.family, pick.index)]
-    values = values[np.isfinite(values)]
-    needed = MIN_CELL_SHARE_SMALL if groups.nodes < SMALL_MESH else MIN_CELL_SHARE
-    return bool((values <= pick.effect / 2).mean() >= needed)
 
 
 def _candidates(
@@ -224,47 +217,10 @@ def _supported(family: Family, supported: Bools | None) -> Bools:
     return np.array([supported[:, k[0]].all() for k in family.keys], dtype=bool)
 
 
-def _rivals(best: Pick, others: list[Pick], residual: Floats, groups: Groups, sigma: float) -> list[Pick]:
-    """Return the candidates that explained the same results nearly as well and are other hardware."""
-    close = [c for c in others if c.gain > best.gain - 2 * math.log(1e4) and not same_hardware(best, c)]
-    if not close:
-        return []
-    floor = max(sigma, MIN_SIGMA)
-    lines, blocks = groups.measure(residual, floor)
-    after = {id(c.family): groups.score(c.family, lines, blocks).gain for c in close}
-    return [c for c in close if after[id(c.family)][c.index] / floor**2 < SAME_RESULTS * c.gain]
-
-
-def same_hardware(a: Pick, b: Pick) -> bool:
-    """Whether one candidate is a part of the other's hardware: a NIC of its node, an uplink of its spine."""
-    one, two = a.family.keys[a.index], b.family.keys[b.index]
-    if a.family.kind == b.family.kind:
-        return one == two
-    match sorted((a.family.kind, b.family.kind)):
-        case ["nic", "node"]:
-            return one[-1] == two[-1]
-        case ["nic", "rail"]:
-            return one[0] == two[0]
-        case ["spine", "uplink"]:
-            return one[-1] == two[-1]
-        case _:
-            return False
-
-
-def posterior(best: Pick, rivals: list[Pick]) -> float:
-    """Return the probability of the best explanation against its rivals, equal before the measurement.
-
-    Twice the logarithm of the likelihood ratio is the difference in gain, in units of the noise's variance.
-    """
-    weights = [math.exp(min(0.0, (r.gain - best.gain) / 2)) for r in rivals]
-    return 1.0 / (1.0 + sum(weights))
-
-
 def to_finding(choice: Choice, groups: Groups, matrix: Matrix) -> Finding:
     """Return a pick in the words of the report."""
     names = (matrix.nodes, matrix.rails)
-    pick, rivals = choice.pick, choice.rivals
-    confidence = posterior(pick, rivals)
+    pick, rivals, confidence = choice.pick, choice.rivals, choice.confidence
     partners = far_ends(pick.family, pick.index, choice.mask & np.isfinite(matrix.values), groups)
     why = []
     if partners < MIN_PARTNERS:
@@ -285,19 +241,3 @@ def to_finding(choice: Choice, groups: Groups, matrix: Matrix) -> Finding:
         label=matrix.label,
         why=tuple(why),
     )
-
-
-def far_ends(family: Family, index: int, mask: Bools, groups: Groups) -> int:
-    """Return how many different far ends the results of a candidate have: nodes, or leaves for an uplink."""
-    if family.of_blocks:
-        own = family.keys[index][0] if family.kind == "uplink" else -1
-        leaf = groups.fabric.leaf
-        rail, source, sink = np.nonzero(mask)
-        ends = np.union1d(leaf[rail, source], leaf[rail, sink])
-        return int((ends != own).sum())
-    rail, source, sink = np.nonzero(mask)
-    ends = np.union1d(source, sink)
-    if family.kind in {"leaf", "rail"}:
-        return len(ends)
-    own_node = family.keys[index][-1]
-    return int((ends != own_node).sum())

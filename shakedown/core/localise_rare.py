@@ -13,18 +13,10 @@ import numpy as np
 from scipy import stats
 from scipy.special import xlogy
 
-from shakedown.core.localise_fit import (
-    MAX_CAUSES,
-    MIN_CONFIDENCE,
-    MIN_PARTNERS,
-    Pick,
-    Settings,
-    far_ends,
-    posterior,
-    same_hardware,
-)
+from shakedown.core.localise_fit import MAX_CAUSES, MIN_CONFIDENCE, MIN_PARTNERS, Settings
 from shakedown.core.localise_groups import Family, Groups
 from shakedown.core.localise_model import Bools, Finding, Floats, Matrix
+from shakedown.core.localise_picks import Pick, far_ends, posterior, same_hardware
 
 # Part of an element's results that must be missing before it is the element that is dead.
 DEAD_SHARE = 0.9

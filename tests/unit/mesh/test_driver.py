@@ -86,6 +86,7 @@ def test_hang_crash_and_deaf_server_are_recorded_and_the_rest_is_measured(mesh):
     assert deaf.exit_code is None and "n1 does not listen" in deaf.problem.message
     hung = cells["ib_write_bw", ("n1", "n2"), "rail2", "reverse", "one"]
     assert (hung.exit_code, hung.problem.kind) == (None, "killed")
+    assert local.spec.timeout_s <= hung.duration_s < local.spec.timeout_s + 5
     assert sum(r.exit_code == 0 for r in cells.values()) == 3
 
 

@@ -220,3 +220,46 @@ def test_a_fault_needs_no_healthy_majority_on_its_leaf():
     ]
     sim = measure(SHAPE, fabric, nics, rng)
     assert blamed(sim) == [Element("leaf", leaf="leaf0-1")]
+
+
+def only_with(sim, partners):
+    """Leave of some nodes only the results with the partners given, and make those half as fast."""
+    index = {name: i for i, name in enumerate(sim.matrix.nodes)}
+    values = sim.matrix.values
+    kept = {(index[a], index[b]) for a, others in partners.items() for b in others}
+    kept |= {(b, a) for a, b in kept}
+    full = values.copy()
+    for name in partners:
+        values[:, index[name], :] = values[:, :, index[name]] = np.nan
+    for a, b in kept:
+        values[:, a, b] = full[:, a, b] / 2
+    return sim
+
+
+def test_one_partners_word_is_not_enough():
+    """Catches: a node blamed that was only ever measured with one partner."""
+    sim = only_with(simulated(), {"n05": ["n31"]})
+    causes = localise([sim.matrix], sim.fabric)
+    assert causes and not any(c.blamed for c in causes)
+    assert "another partner" in causes[0].proposal
+
+
+def test_two_sides_that_explain_the_same_are_both_suspects():
+    """Catches: one side of a bad square of pairs blamed, although the other side would explain it as well."""
+    square = {"n05": ["n18", "n44"], "n31": ["n18", "n44"], "n18": ["n05", "n31"], "n44": ["n05", "n31"]}
+    sim = only_with(simulated(), square)
+    causes = localise([sim.matrix], sim.fabric)
+    assert causes and not any(c.blamed for c in causes)
+
+
+def test_a_flapping_nic_does_not_hide_or_inflate_its_leafs_uplink():
+    """Catches: the mean over a path drawn away by one NIC behind it."""
+    rng = np.random.default_rng(8)
+    fabric = build_fabric(SHAPE, rng)
+    uplink = Element("uplink", leaf="leaf1-0", spine="spine0-2")
+    flapping = Element("nic", node="n15", rail="rail0")
+    faults = [Fault(FaultKind.UPLINK, uplink, 0.01), Fault(FaultKind.FLAPPING, flapping, 0.5)]
+    sim = measure(SHAPE, fabric, faults, rng)
+    causes = {c.element: c for c in localise([sim.matrix], fabric) if c.blamed}
+    assert set(causes) == {uplink, flapping}
+    assert causes[uplink].effect == pytest.approx(-0.01, abs=0.002)
