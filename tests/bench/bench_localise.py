@@ -180,9 +180,9 @@ def quick_mesh(divide: int) -> list[str]:
     print(
         f"quick mesh, 1,024 nodes: {'cases':>6} {'rounds':>7} {'suspects':>9} {'named %':>8} {'innocent':>9}"
     )
-    for size, repeats in ((0.0, 50), *((size, 20) for size in SIZES)):
+    for size, wanted in ((0.0, 50), *((size, 20) for size in SIZES)):
         named = innocent = most_rounds = most_suspects = 0
-        repeats = max(1, repeats // divide)
+        repeats = max(1, wanted // divide)
         for _ in range(repeats):
             kind = (FaultKind.NIC_TX, FaultKind.NIC_RX, FaultKind.LOSSY_CABLE)[int(rng.integers(3))]
             faults = [draw_fault(kind, size, shape, fabric, rng)] if size else []
