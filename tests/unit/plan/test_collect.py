@@ -1,0 +1,163 @@
+"""From raw outputs to results: attribution, refusal, what a bad job does. On a real job's files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shakedown.collect import collect
+from shakedown.core.planner import make_plan
+from shakedown.inventory import site_of
+from shakedown.references_io import load_catalogue
+from shakedown.runs import judge_folder, to_json
+from tests.unit.plan.test_planner import WHERE, document
+
+GOLDEN = Path(__file__).parent / "lab_job"
+FORWARD = "ib_write_bw.n1,n2.rail0.forward.65536.one.txt"
+CELL = "fabric/ib_write_bw/bandwidth/n1,n2/rail0/forward/rails_at_once=one,size_bytes=65536"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of one fabric job, as it lies on disk after the job ended well."""
+    inventory = document()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"]["mpi"] = {}
+    site = site_of(inventory, WHERE)
+    plan, jobs = make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    folder = tmp_path / "r1"
+    job = folder / "raw" / "fabric.ib_write_bw.a1"
+    shutil.copytree(GOLDEN, job)
+    (folder / "plan.json").write_bytes(to_json(plan))
+    (folder / "jobs.json").write_bytes(to_json(jobs))
+    for node in ("n1", "n2"):
+        for when, more in (("before", 0), ("after", 5000)):
+            counters = json.loads((GOLDEN / "counters.n1.before.json").read_text())
+            for device in counters["devices"]:
+                device["counters"]["rdma.rcvd_pkts"] += more
+            (job / f"counters.{node}.{when}.json").write_text(json.dumps(counters))
+    write_job(job)
+    return folder
+
+
+def write_job(folder: Path, **changes: object) -> None:
+    """Write job.json as the guard does."""
+    record = {
+        "schema": 1, "run": "r1", "stage": "fabric", "test": "fabric.ib_write_bw", "job": "7",
+        "state": "COMPLETED", "exit_code": "0:0", "nodes": ["n1", "n2"],
+    }  # fmt: skip
+    (folder / "job.json").write_text(json.dumps(record | changes))
+
+
+def judged(folder: Path):
+    """Collect and judge; return the verdict and its cells by id."""
+    collect(folder)
+    verdict = judge_folder(folder)
+    return verdict, {cell.cell: cell for cell in verdict.cells}
+
+
+def results(folder: Path) -> dict[str, dict]:
+    """Read results.jsonl by raw file."""
+    lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    return {line["raw"]: line for line in lines}
+
+
+def test_a_good_job_passes(run):
+    """Catches: a good measurement lost or misread on the way to the verdict."""
+    verdict, cells = judged(run)
+    assert verdict.outcome == "PASS", list(cells.values())[:3]
+    assert results(run)[f"raw/fabric.ib_write_bw.a1/{FORWARD}"]["value"] == 0.15
+
+
+def test_collecting_twice_and_elsewhere_gives_the_same_bytes(run, tmp_path):
+    """Catches: a result that depends on when or where the raw files are read."""
+    (run / "raw" / "fabric.ib_write_bw.a1" / FORWARD).write_text("cut off")  # a refusal names a file
+    collect(run)
+    first = (run / "results.jsonl").read_bytes(), (run / "counters.jsonl").read_bytes()
+    moved = tmp_path / "elsewhere" / "r1"
+    shutil.copytree(run, moved)
+    collect(moved)
+    assert ((moved / "results.jsonl").read_bytes(), (moved / "counters.jsonl").read_bytes()) == first
+
+
+def test_truncated_output_gives_no_value(run):
+    """Catches: half an output read as a whole one."""
+    raw = run / "raw" / "fabric.ib_write_bw.a1" / FORWARD
+    raw.write_text("\n".join(raw.read_text().splitlines()[:-2]) + "\n")
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert FORWARD in cells[CELL].reason
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY"])
+def test_a_job_that_did_not_complete_decides_nothing(run, state):
+    """Catches: numbers printed before the job was cancelled, taken for a pass, or its nodes for bad ones."""
+    job = run / "raw" / "fabric.ib_write_bw.a1"
+    write_job(job, state=state, problem={"kind": "killed", "message": f"Slurm says {state}"})
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert state in cells[CELL].reason
+
+
+def test_a_job_on_an_unusable_node_gives_its_reason(run):
+    """Catches: a node that Slurm cannot use reported as `no result`, without its name."""
+    job = run / "raw" / "fabric.ib_write_bw.a1"
+    shutil.rmtree(job)
+    job.mkdir()
+    write_job(
+        job, state="NOT-SUBMITTED", job=None, nodes=[],
+        problem={"kind": "environment", "message": "Slurm cannot use n2 is down*"},
+    )  # fmt: skip
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert "n2 is down*" in cells[CELL].reason
+
+
+def test_a_half_written_journal_line_is_a_missing_cell(run):
+    """Catches: a node that died while it wrote, failing or passing the whole run."""
+    journal = run / "raw" / "fabric.ib_write_bw.a1" / "outputs.n1.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text(lines[0][:40])
+    verdict, cells = judged(run)
+    assert verdict.outcome == "NOT-RUN"
+    assert cells[CELL].rule == "not-measured"
+
+
+def test_a_lost_packet_fails_its_nic(run):
+    """Catches: loss that retransmission hides from the bandwidth."""
+    path = run / "raw" / "fabric.ib_write_bw.a1" / "counters.n2.after.json"
+    counters = json.loads(path.read_text())
+    counters["devices"][1]["counters"]["rdma.out_of_seq_request"] += 1
+    path.write_text(json.dumps(counters))
+    verdict, cells = judged(run)
+    assert verdict.outcome == "FAIL"
+    assert [c for c in cells if cells[c].outcome == "FAIL"] == [
+        "fabric/ib_write_bw/counter.rdma.out_of_seq_request/n2/rail1/-/port=rxe1"
+    ]
+
+
+def test_counters_that_were_not_read_pass_nothing(run):
+    """Catches: zero loss certified because nobody looked."""
+    (run / "raw" / "fabric.ib_write_bw.a1" / "counters.n1.after.json").unlink()
+    verdict, _ = judged(run)
+    assert verdict.outcome == "NOT-RUN"
+
+
+def test_a_nic_without_traffic_fails(run):
+    """Catches: TCP fallback, or another NIC doing the work, certified as RoCE."""
+    path = run / "raw" / "fabric.ib_write_bw.a1" / "counters.n1.after.json"
+    path.write_text((run / "raw" / "fabric.ib_write_bw.a1" / "counters.n1.before.json").read_text())
+    verdict, cells = judged(run)
+    assert verdict.outcome == "FAIL"
+    assert any("rcvd_pkts/n1/rail0" in c for c in cells)
+
+
+def test_secrets_are_gone_before_anything_is_kept(run):
+    """Catches: a token printed by a job that ends in the bundle."""
+    raw = run / "raw" / "fabric.ib_write_bw.a1" / "rfm_job.err"
+    raw.write_text("SLURM_JWT_TOKEN=abcdefghijklmnopqrstuvwxyz0123456789\n")
+    collect(run)
+    assert "abcdefghijklmnop" not in raw.read_text()
