@@ -34,6 +34,7 @@ class Faults:
     mutate: tuple[str, str] = ("$^", "")  # stored as something else, without a word
     cut_after: str = "$^"  # the connection closes after it, and none opens for `cut_s`
     cut_s: float = 4
+    too_late: bool = False  # the timer ends between the read-back and the confirmation
     never_back: bool = False  # a reload that does not end
 
 
@@ -76,7 +77,7 @@ class Device:
         self.cut()
         self.running, self.session, self.undo = copy(self.startup), None, None
         if not self.faults.never_back:
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(8)
             await self.start()
 
     def cut(self) -> None:
@@ -224,7 +225,10 @@ class Shell:
             case ["show", "hostname", "|", "json"]:
                 return '{"hostname": "leaf1"}\n'
             case ["show", "running-config" | "running-configuration"]:
-                return text(device.running)
+                shown = text(device.running)
+                if device.faults.too_late:
+                    device.roll_back()
+                return shown
             case ["checkpoint", name]:
                 device.files[name] = copy(device.running)
             case ["no", "checkpoint", name]:

@@ -26,7 +26,7 @@ def loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
     running = asyncio.new_event_loop()
     thread = threading.Thread(target=running.run_forever, daemon=True)
     thread.start()
-    yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, running).result(60)
+    yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, running).result(120)
     running.call_soon_threadsafe(running.stop)
     thread.join(10)
 

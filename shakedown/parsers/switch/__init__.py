@@ -7,15 +7,19 @@ report is left out, never read as 0. Values run on from some point in the past; 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
 from shakedown.core.records import Record
 from shakedown.errors import BadInput
+from shakedown.parsers.text import Source, quote
+
+_DIGITS = re.compile(r"\d{1,20}|\d{1,3}(,\d{3}){1,6}")
 
 PortCounters = dict[str, dict[str, int]]
 Outputs = Mapping[str, str]
@@ -79,6 +83,9 @@ COUNTERS: dict[str, Due] = {
     "ecn_marked": Due.BOUNDED,
     # On the lossless priority bounded; on any other, pause frames mean that the two ends disagree.
     **{f"pfc_{way}_prio{priority}": Due.BOUNDED for way in ("rx", "tx") for priority in range(8)},
+    # Where a system has them for all priorities together only.
+    "pfc_rx_frames": Due.BOUNDED,
+    "pfc_tx_frames": Due.BOUNDED,
     "watchdog_events": Due.ZERO,
     "watchdog_drops": Due.ZERO,
 }
@@ -86,9 +93,17 @@ COUNTERS: dict[str, Due] = {
 
 def system(nos: str, file: str | Path | None = None) -> System:
     """Return how to read `nos`. Raises BadInput for a system that nobody taught us to read."""
-    from shakedown.parsers.switch import linux
+    from shakedown.parsers.switch import cumulus, eos, linux, nxos, sonic
 
-    systems = {"linux": System(linux.parse, linux.reported, linux.FORWARDED)}
+    systems = {
+        "linux": System(linux.parse, linux.reported, linux.FORWARDED),
+        "sonic": System(sonic.parse, sonic.reported),
+        # The same daemons fill the same database.
+        "enterprise_sonic": System(sonic.parse, sonic.reported),
+        "cumulus": System(cumulus.parse, cumulus.reported),
+        "eos": System(eos.parse, eos.reported),
+        "nxos": System(nxos.parse, nxos.reported),
+    }
     if nos not in systems:
         raise BadInput(
             f"no counters are read from switch system {nos!r}",
@@ -103,3 +118,25 @@ def output(outputs: Outputs, label: str, file: str | Path | None = None) -> str:
     if label not in outputs:
         raise BadInput(f"the reading has no output {label!r}", fix="read the switch again", file=file)
     return outputs[label]
+
+
+def count(value: object, what: str, file: str | Path | None = None) -> int:
+    """Return a counter's value: a whole number, or its digits with or without commas.
+
+    Raises:
+        BadInput: anything else. It is never read as 0.
+    """
+    if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
+        value = int(value.replace(",", ""))
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise BadInput(f"{what} is {quote(value)}, not a count", fix="read the switch again", file=file)
+    return value
+
+
+def json_object(outputs: Outputs, label: str, file: str | Path | None = None) -> dict[str, Any]:
+    """Return one raw output as a JSON object. Raises BadInput where it is none."""
+    source = Source(output(outputs, label, file), file)
+    document = source.json()
+    if not isinstance(document, dict):
+        source.refuse(f"{label}: not a JSON object")
+    return document

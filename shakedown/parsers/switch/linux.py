@@ -9,8 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shakedown.errors import BadInput
-from shakedown.parsers.switch import Classes, Outputs, PortCounters, output
+from shakedown.parsers.switch import Classes, Outputs, PortCounters, count, output
 from shakedown.parsers.text import Source, quote
 
 _REPORTED = (
@@ -44,11 +43,7 @@ def parse(outputs: Outputs, _classes: Classes, file: str | Path | None = None) -
     Raises:
         BadInput: anything that is not these commands' JSON.
     """
-    ports: PortCounters = {}
-    for link in _objects(outputs, "links", file):
-        counters = _link_counters(link, file)
-        if counters:
-            ports[str(link.get("ifname"))] = counters
+    ports = links(outputs, file)
     for qdisc in _objects(outputs, "qdiscs", file):
         port = ports.get(str(qdisc.get("dev")))
         if port is not None:
@@ -60,6 +55,12 @@ def parse(outputs: Outputs, _classes: Classes, file: str | Path | None = None) -
                 for rule in _objects(outputs, label, file):
                     _add_filter(port, rule, label, file)
     return ports
+
+
+def links(outputs: Outputs, file: str | Path | None = None) -> PortCounters:
+    """Return what `ip -s -s -j link show` has of every Ethernet interface."""
+    found = {str(link.get("ifname")): _link_counters(link, file) for link in _objects(outputs, "links", file)}
+    return {port: counters for port, counters in found.items() if counters}
 
 
 def _objects(outputs: Outputs, label: str, file: str | Path | None) -> list[dict[str, Any]]:
@@ -79,9 +80,7 @@ class _Stats(NamedTuple):
 
     def __call__(self, key: str) -> int:
         value = self.values.get(key) if isinstance(self.values, dict) else None
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise BadInput(f"{self.what}: {key} is {quote(value)}, not a count", file=self.file)
-        return value
+        return count(value, f"{self.what}: {key}", self.file)
 
 
 def _link_counters(link: dict[str, Any], file: str | Path | None) -> dict[str, int]:

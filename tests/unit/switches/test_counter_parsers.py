@@ -1,0 +1,214 @@
+"""Counters of SONiC, Cumulus, EOS and NX-OS from output in the form that their documents show.
+
+No real switch was read: what is tested is that the right field lands under the right name, and that what is
+absent or garbled is never 0.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shakedown.errors import BadInput
+from shakedown.parsers.switch import COUNTERS, Classes, system
+
+CLASSES = Classes(priority=3, traffic_class=3, queue=3, cnp_queue=6)
+
+
+def hash_of(**values):
+    """An entry of a redis dump."""
+    return {"expireat": 1.5, "ttl": -0.001, "type": "hash", "value": {k: str(v) for k, v in values.items()}}
+
+
+SONIC = {
+    "COUNTERS_PORT_NAME_MAP": hash_of(Ethernet0="oid:0x1", PortChannel1="oid:0x9"),
+    "COUNTERS_QUEUE_NAME_MAP": hash_of(**{"Ethernet0:3": "oid:0x13", "Ethernet0:6": "oid:0x16"}),
+    "COUNTERS_PG_NAME_MAP": hash_of(**{"Ethernet0:3": "oid:0x23"}),
+    "COUNTERS:oid:0x1": hash_of(
+        SAI_PORT_STAT_IF_IN_OCTETS=1001,
+        SAI_PORT_STAT_IF_OUT_OCTETS=1002,
+        SAI_PORT_STAT_IF_IN_UCAST_PKTS=10,
+        SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS=1,
+        SAI_PORT_STAT_IF_OUT_UCAST_PKTS=20,
+        SAI_PORT_STAT_IF_OUT_NON_UCAST_PKTS=2,
+        SAI_PORT_STAT_IF_IN_DISCARDS=3,
+        SAI_PORT_STAT_IF_OUT_DISCARDS=4,
+        SAI_PORT_STAT_IF_IN_ERRORS=5,
+        SAI_PORT_STAT_IF_OUT_ERRORS=6,
+        SAI_PORT_STAT_PFC_3_RX_PKTS=31,
+        SAI_PORT_STAT_PFC_3_TX_PKTS=32,
+    ),
+    "COUNTERS:oid:0x13": hash_of(
+        SAI_QUEUE_STAT_PACKETS=300,
+        SAI_QUEUE_STAT_BYTES=301,
+        SAI_QUEUE_STAT_DROPPED_PACKETS=7,
+        SAI_QUEUE_STAT_WRED_ECN_MARKED_PACKETS=8,
+        PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED=9,
+    ),
+    "COUNTERS:oid:0x16": hash_of(SAI_QUEUE_STAT_PACKETS=600, SAI_QUEUE_STAT_DROPPED_PACKETS=0),
+    "COUNTERS:oid:0x23": hash_of(SAI_INGRESS_PRIORITY_GROUP_STAT_DROPPED_PACKETS=11),
+}
+LINKS = [
+    {
+        "ifname": "swp1",
+        "link_type": "ether",
+        "stats64": {
+            "rx": {
+                "bytes": 1001, "packets": 11, "errors": 5, "dropped": 99,
+                "missed_errors": 3, "over_errors": 0, "fifo_errors": 0,
+            },
+            "tx": {"bytes": 1002, "packets": 22, "errors": 6, "dropped": 4, "carrier_changes": 1},
+        },
+    }
+]  # fmt: skip
+CUMULUS_ROCE = {
+    "rx-stats": {
+        "rx-pfc-stats": {"pause-duration": 0, "pause-packets": 31},
+        "rx-roce-stats": {"no-buffer-discard": 11, "roce-bytes": "56.52 MB", "roce-packets": 310},
+    },
+    "tx-stats": {
+        "tx-cnp-stats": {"cnp-packets": 600, "unicast-no-buffer-discard": 0},
+        "tx-ecn-stats": {"ecn-marked-packets": 8},
+        "tx-pfc-stats": {"pause-packets": "32"},
+        "tx-roce-stats": {"roce-packets": 300, "unicast-no-buffer-discard": 7},
+    },
+}
+EOS = {
+    "links": {
+        "interfaces": {
+            "Ethernet1/1": {
+                "inOctets": 1001, "inUcastPkts": 10, "inMulticastPkts": 1, "inBroadcastPkts": 0,
+                "outOctets": 1002, "outUcastPkts": 20, "outMulticastPkts": 2, "outBroadcastPkts": 0,
+            }
+        }
+    },
+    "discards": {"interfaces": {"Ethernet1/1": {"inDiscards": 3, "outDiscards": 4}}},
+    "errors": {"interfaceErrorCounters": {"Ethernet1/1": {"inErrors": 5, "outErrors": 6}}},
+    "queue drops": {
+        "interfaces": {
+            "Ethernet1/1": {
+                "trafficClasses": {"TC3": {"egressQueueCounters": {"countersSum": {"droppedPackets": 7}}}}
+            }
+        }
+    },
+    "ecn": {"intfQueueCounters": {"Ethernet1/1": {"queueCounters": {"0": "-", "3": "8"}}}},
+    "pfc": "Port              RxPfc           TxPfc\nEt1/1                31              32\n",
+    "watchdog": {"interfaces": {"Ethernet1/1": {"txQueues": {"3": {"stuckCount": 9, "recoveryCount": 9}}}}},
+}  # fmt: skip
+NXOS = {
+    "links": {
+        "TABLE_interface": {
+            "ROW_interface": [
+                {
+                    "interface": "Ethernet1/1", "eth_inbytes": "1001", "eth_outbytes": "1002",
+                    "eth_inpkts": "11", "eth_outpkts": "22", "eth_indiscard": "3", "eth_outdiscard": "4", "eth_inerr": "5",
+                    "eth_outerr": "6",
+                },
+                {"interface": "mgmt0"},
+            ]
+        }
+    },
+    "pfc": "Port         Mode Oper(VL bmap)  RxPPP  TxPPP\n\nEthernet1/1  On   On  (8)  31  32\n",
+    "queues": """
+Egress Queuing for Ethernet1/1 [System]
+------------------------------------------------------------------------------
++-------------------------------------------------------------+
+|                              QOS GROUP 3                    |
++-------------------------------------------------------------+
+|                           |  Unicast       |Multicast       |
+|                   Tx Pkts |             300|               0|
+|                   Tx Byts |             301|               0|
+| WRED/AFD & Tail Drop Pkts |               7|               0|
++-------------------------------------------------------------+
+|                              QOS GROUP 6                    |
+|                   Tx Pkts |             600|               0|
+| WRED/AFD & Tail Drop Pkts |               0|               0|
+""",
+    "watchdog": """
+Ethernet1/1 Interface PFC watchdog: [Enabled]
++----------------------------------------------------+
+|  QOS GROUP 3 [Active] PFC [YES] PFC-COS [3]
++----------------------------------------------------+
+|                     Shutdown|                  9|
+|                     Restored|                  9|
+""",
+}  # fmt: skip
+
+
+def text(outputs):
+    """Raw outputs, as the role saves them."""
+    return {label: value if isinstance(value, str) else json.dumps(value) for label, value in outputs.items()}
+
+
+RAW = {
+    "sonic": ("Ethernet0", text({"counters": SONIC})),
+    "cumulus": ("swp1", text({"links": LINKS, "roce swp1": CUMULUS_ROCE})),
+    "eos": ("Ethernet1/1", text(EOS)),
+    "nxos": ("Ethernet1/1", text(NXOS)),
+}
+# What each field above must come out as; every system reports a part of it.
+EXPECTED = {
+    "rx_bytes": 1001, "tx_bytes": 1002, "rx_packets": 11, "tx_packets": 22, "rx_drops": 3, "tx_drops": 4,
+    "rx_errors": 5, "tx_errors": 6, "roce_tx_packets": 300, "roce_tx_bytes": 301, "roce_queue_drops": 7,
+    "ecn_marked": 8, "watchdog_events": 9, "cnp_tx_packets": 600, "cnp_queue_drops": 0,
+    "roce_ingress_drops": 11, "pfc_rx_prio3": 31, "pfc_tx_prio3": 32, "pfc_rx_frames": 31, "pfc_tx_frames": 32,
+    "roce_rx_packets": 310,    "link_flaps": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("nos", RAW)
+def test_every_field_lands_under_its_name(nos):
+    """Catches rx for tx, one queue for another, packets for bytes."""
+    port, outputs = RAW[nos]
+    found = system(nos).parse(outputs, CLASSES, None)[port]
+    assert found == {name: EXPECTED[name] for name in found}
+    assert set(system(nos).reported(CLASSES)) <= set(found)
+    assert set(found) <= set(COUNTERS)
+
+
+@pytest.mark.parametrize("nos", RAW)
+def test_another_queue_is_another_number(nos):
+    """Catches a parser that reads queue 3 whatever the intent says."""
+    port, outputs = RAW[nos]
+    other = Classes(priority=4, traffic_class=4, queue=4, cnp_queue=5)
+    found = system(nos).parse(outputs, other, None)[port]
+    if nos == "cumulus":  # `qos roce` itself names the class
+        return
+    assert not {"roce_tx_packets", "roce_queue_drops", "ecn_marked", "cnp_tx_packets"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("nos", "old", "new"),
+    [
+        ("sonic", '"SAI_QUEUE_STAT_DROPPED_PACKETS": "7"', '"SAI_QUEUE_STAT_DROPPED_PACKETS": "N/A"'),
+        ("cumulus", '"unicast-no-buffer-discard": 7', '"unicast-no-buffer-discard": "7.1 K"'),
+        ("eos", '"droppedPackets": 7', '"droppedPackets": null'),
+        ("nxos", '"eth_indiscard": "3"', '"eth_indiscard": "--"'),
+    ],
+)
+def test_a_garbled_counter_is_refused(nos, old, new):
+    """Catches text read as 0."""
+    _, outputs = RAW[nos]
+    assert any(old in value for value in outputs.values())
+    with pytest.raises(BadInput, match="not a count"):
+        system(nos).parse({label: value.replace(old, new) for label, value in outputs.items()}, CLASSES, None)
+
+
+@pytest.mark.parametrize("nos", RAW)
+def test_a_missing_output_is_refused(nos):
+    """Catches a command that was not run, read as a switch without drops."""
+    _, outputs = RAW[nos]
+    with pytest.raises(BadInput, match="no output"):
+        system(nos).parse(
+            {label: v for label, v in outputs.items() if label not in ("links", "counters")}, CLASSES, None
+        )
+
+
+def test_eos_without_watchdog_events_counts_zero_and_a_queue_without_ecn_nothing():
+    """Catches EOS's way of not listing a port before its first event; and "-" read as 0 marks."""
+    outputs = text({**EOS, "watchdog": {"interfaces": {}}})
+    outputs["ecn"] = outputs["ecn"].replace('"8"', '"-"')
+    found = system("eos").parse(outputs, CLASSES, None)["Ethernet1/1"]
+    assert found["watchdog_events"] == 0
+    assert "ecn_marked" not in found
