@@ -143,7 +143,9 @@ def _one_round(work: PairWork, meetings: Meetings) -> Tally:
         failed=work.tally.failed,
         skipped=work.tally.skipped,
         meeting_s=round(met - begin, 3),
+        starting_s=round(work.tally.starting_s, 3),
         measuring_s=round(work.tally.measuring_s, 3),
+        ending_s=round(work.tally.ending_s, 3),
         wall_s=round(wall_s, 3),
     )
     return work.tally

@@ -6,6 +6,7 @@ Within a slot three messages go over the conversation: `ready` (the servers list
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,12 +41,18 @@ class Host:
 
 @dataclass
 class Tally:
-    """What became of the cells of one round on this node, and how long the measuring itself took."""
+    """What became of the cells of one round on this node, and how long perftest itself took.
+
+    `starting_s` is until its servers listened, `measuring_s` while its clients ran, `ending_s` until its
+    servers had ended. What is left of the round's time, of both nodes together, is the driver's own.
+    """
 
     measured: int = 0
     failed: int = 0
     skipped: int = 0
+    starting_s: float = 0.0
     measuring_s: float = 0.0
+    ending_s: float = 0.0
 
 
 @dataclass
@@ -152,6 +159,7 @@ class PairWork:
     def _serve(self, conversation: Conversation, partner: _Partner, slot: Slot, rails: list[str]) -> None:
         servers: dict[str, tuple[int, Run]] = {}
         problems: dict[str, Problem] = {}
+        begin = time.monotonic()
         try:
             for rail in rails:
                 port = port_of(self.spec, self.index, slot, rail)
@@ -169,16 +177,19 @@ class PairWork:
                 _, run = servers.pop(rail)
                 run.kill()
                 problems[rail] = ("setup", f"server on {self.host.name} does not listen: {run.last_words()}")
+            self.tally.starting_s += time.monotonic() - begin
             ready: dict[str, int] = {rail: port for rail, (port, _) in servers.items()}
             conversation.send({"type": "ready", "slot": slot.index, "ports": ready, "problems": problems})
             if servers:
                 limit_s = self.spec.start_timeout_s + self.spec.timeout_s + _MARGIN_S
                 failed = conversation.receive("done", limit_s).get("failed")
+                done = time.monotonic()
                 lost = {str(rail) for rail in failed} if isinstance(failed, list) else set()
                 wait_until_ended(
                     [run for rail, (_, run) in servers.items() if rail not in lost], _SERVER_GRACE_S
                 )
                 wait_until_ended([run for _, run in servers.values()], _FAILED_GRACE_S)
+                self.tally.ending_s += time.monotonic() - done
         finally:
             for _, run in servers.values():
                 run.kill()
