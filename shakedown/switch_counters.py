@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
@@ -16,6 +16,7 @@ from shakedown.core.records import CounterReading, Name, Record, Stage
 from shakedown.errors import BadInput
 from shakedown.parsers.switch import COUNTERS, Classes, PortCounters, system
 
+RecordT = TypeVar("RecordT", bound=Record)
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
 
 
@@ -59,8 +60,13 @@ class SwitchReading(Record):
 
 def load_reading(path: Path) -> SwitchReading:
     """Read one raw file. Raises BadInput if it is not a whole reading."""
+    return load_record(path, SwitchReading)
+
+
+def load_record(path: Path, kind: type[RecordT]) -> RecordT:
+    """Read a file that the switch roles wrote. Raises BadInput if it is none."""
     try:
-        return SwitchReading.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        return kind.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", file=path) from None
     except ValidationError as error:

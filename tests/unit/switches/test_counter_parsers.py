@@ -102,8 +102,8 @@ NXOS = {
             "ROW_interface": [
                 {
                     "interface": "Ethernet1/1", "eth_inbytes": "1001", "eth_outbytes": "1002",
-                    "eth_inpkts": "11", "eth_outpkts": "22", "eth_indiscard": "3", "eth_outdiscard": "4", "eth_inerr": "5",
-                    "eth_outerr": "6",
+                    "eth_inpkts": "11", "eth_outpkts": "22",
+                    "eth_indiscard": "3", "eth_outdiscard": "4", "eth_inerr": "5", "eth_outerr": "6",
                 },
                 {"interface": "mgmt0"},
             ]
@@ -152,8 +152,8 @@ EXPECTED = {
     "rx_bytes": 1001, "tx_bytes": 1002, "rx_packets": 11, "tx_packets": 22, "rx_drops": 3, "tx_drops": 4,
     "rx_errors": 5, "tx_errors": 6, "roce_tx_packets": 300, "roce_tx_bytes": 301, "roce_queue_drops": 7,
     "ecn_marked": 8, "watchdog_events": 9, "cnp_tx_packets": 600, "cnp_queue_drops": 0,
-    "roce_ingress_drops": 11, "pfc_rx_prio3": 31, "pfc_tx_prio3": 32, "pfc_rx_frames": 31, "pfc_tx_frames": 32,
-    "roce_rx_packets": 310,    "link_flaps": 1,
+    "roce_ingress_drops": 11, "pfc_rx_prio3": 31, "pfc_tx_prio3": 32, "pfc_rx_frames": 31,
+    "pfc_tx_frames": 32, "roce_rx_packets": 310, "link_flaps": 1,
 }  # fmt: skip
 
 

@@ -1,0 +1,44 @@
+"""LLDP neighbours, from lldpd's `json0` output (Linux leaf, SONiC, Cumulus, and any Linux host)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shakedown.parsers.text import Source
+
+
+def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
+    """Return, for every local port, the (system, port) at the other end.
+
+    More than one means that something between the two repeats LLDP frames. The neighbour's port is its
+    description where it gives one (Linux hosts send the interface's name there), else its id.
+
+    Raises:
+        BadInput: not lldpd's JSON.
+    """
+    source = Source(text, file)
+    document = source.json()
+    found: dict[str, list[tuple[str, str]]] = {}
+    top = document.get("lldp") if isinstance(document, dict) else None
+    if not isinstance(top, list):
+        source.refuse("not lldpd's json0: no list `lldp`")
+    for interface in (one for part in top if isinstance(part, dict) for one in part.get("interface", [])):
+        port = _first(interface, "port")
+        name = _text(_first(interface, "chassis"), "name") or _text(_first(interface, "chassis"), "id")
+        remote = _text(port, "descr") or _text(port, "id")
+        local = interface.get("name")
+        if isinstance(local, str) and name and remote:
+            found.setdefault(local, []).append((name, remote))
+    return found
+
+
+def _first(entry: Any, key: str) -> Any:  # noqa: ANN401  (a value of JSON)
+    value = entry.get(key) if isinstance(entry, dict) else None
+    return value[0] if isinstance(value, list) and value else {}
+
+
+def _text(entry: Any, key: str) -> str:  # noqa: ANN401  (a value of JSON)
+    value = _first(entry, key)
+    text = value.get("value") if isinstance(value, dict) else None
+    return text if isinstance(text, str) else ""

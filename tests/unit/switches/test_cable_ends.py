@@ -1,0 +1,129 @@
+"""From read-backs to the two ends of a cable."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, render, sonic
+
+from shakedown.cable_ends import cables, host_end, load_settings, neighbours_of, switch_ends
+from shakedown.core.crosscheck import cross_check
+from shakedown.core.settings import TargetReport
+from shakedown.errors import BadInput
+from shakedown.switch_counters import load_reading
+from tests.unit.switches.test_renders import facts
+
+
+def read_back(nos):
+    """`found`, as a switch that is configured as wanted gives it."""
+    wanted = render(nos, intent())
+    if nos in ("eos", "nxos"):
+        text = cli_text(nos, intent())
+        return cli.compare(text, text, [])["found"]
+    if nos == "sonic":
+        return sonic.difference(wanted, wanted)["found"]
+    if nos == "cumulus":
+        return nvue.difference(wanted, wanted)["found"]
+    if nos == "enterprise_sonic":
+        mtus = dict.fromkeys(PORTS[nos], 9000)
+        return enterprise.compare(intent(), cabling(nos), [3], facts(), mtus)["found"]
+    return wanted
+
+
+def settings(tmp_path, nos, found):
+    """The settings file of a switch, loaded."""
+    path = tmp_path / "leaf0.settings.json"
+    document = {
+        "schema": 1, "switch": "leaf0", "nos": nos, "cabling": cabling(nos), "differences": [],
+        "found": found, "not_done": [], "wanted": {}, "refusals": [], "patchable": True,
+    }  # fmt: skip
+    path.write_text(json.dumps(document, default=list))
+    return load_settings(path)
+
+
+def host(**found):
+    """A host's report on one NIC."""
+    values = {
+        "mtu.host_bytes": 9000,
+        "pfc.priorities": [3],
+        "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
+        "link.speed_gbps": 400.0,
+        **found,
+    }
+    entries = [
+        {"key": key, "found": value, "wanted": value, "ok": True, "settable": True}
+        for key, value in values.items()
+    ]
+    document = {
+        "schema": 1, "target": "fab0", "driver": "mlx5_core", "error": None,
+        "settings": entries, "not_applicable": [],
+    }  # fmt: skip
+    return host_end(TargetReport.model_validate(document))
+
+
+@pytest.mark.parametrize("nos", ["linux", "sonic", "enterprise_sonic", "cumulus", "eos", "nxos"])
+def test_a_configured_switch_fits_a_configured_host(nos, tmp_path):
+    """Catches a read-back misread: MTU, PFC or DSCP map of one system."""
+    read = settings(tmp_path, nos, read_back(nos))
+    hosts = {(name, "fab0"): host() for name in ("n1", "n2")}
+    result = cross_check(cables(read), hosts, switch_ends(read), (26, 48))
+    assert result.mismatches == ()
+    told = {line.split(" of n1")[0] for line in result.not_compared if "n1/fab0" in line}
+    expected = {"speed", "FEC", "cabling"} | ({"PFC priorities"} if nos == "linux" else set())
+    assert told == expected
+
+
+@pytest.mark.parametrize(
+    ("nos", "old", "new", "words"),
+    [
+        ("linux", '"mtu": 9000', '"mtu": 1500', "MTU"),
+        ("linux", '"dscp": 26', '"dscp": 27', "class of DSCP 26"),
+        ("sonic", '"26": "3"', '"26": "1"', "class of DSCP 26"),
+        ("sonic", '"pfc_enable": "3"', '"pfc_enable": "4"', "PFC priorities"),
+        ("cumulus", '"lossless"', '"lossy"', "PFC priorities"),
+        ("enterprise_sonic", '"group of DSCP 48": "6"', '"group of DSCP 48": "0"', "class of DSCP 48"),
+        ("eos", "priority 3 no-drop", "priority 4 no-drop", "PFC priorities"),
+        ("nxos", "set qos-group 3", "set qos-group 2", "class of DSCP 26"),
+        ("nxos", "priority-flow-control mode on", "priority-flow-control mode auto", "PFC priorities"),
+    ],
+)
+def test_a_switch_that_does_not_fit_its_hosts_is_named_with_its_port(nos, old, new, words, tmp_path):
+    """Catches a fault planted on the switch: the check names both ends and what is wrong."""
+    text = json.dumps(read_back(nos), default=list)
+    assert old in text
+    read = settings(tmp_path, nos, json.loads(text.replace(old, new)))
+    hosts = {(name, "fab0"): host() for name in ("n1", "n2")}
+    result = cross_check(cables(read), hosts, switch_ends(read), (26, 48))
+    assert {m.what for m in result.mismatches} >= {words}
+    first = next(m for m in result.mismatches if m.what == words)
+    assert (first.host_end, first.switch_end) == ("n1/fab0", f"leaf0/{PORTS[nos][0]}")
+
+
+def test_an_unread_system_tells_nothing_rather_than_fine(tmp_path):
+    """Catches a system that nobody understands counted as compared."""
+    read = settings(tmp_path, "os9", ["dcb enable"])
+    result = cross_check(
+        cables(read), {("n1", "fab0"): host(), ("n2", "fab0"): host()}, switch_ends(read), (26,)
+    )
+    assert result.compared == 0
+    assert result.not_compared
+
+
+def test_a_garbled_read_back_is_refused(tmp_path):
+    """Catches half a read-back taken for a switch without settings."""
+    read = settings(tmp_path, "linux", {"swp1": {}})
+    with pytest.raises(BadInput, match="no read-back of linux"):
+        switch_ends(read)
+
+
+def test_neighbours_come_from_the_counter_reading(tmp_path):
+    """Catches the cabling check left without the switch's LLDP."""
+    reading = load_reading(Path(__file__).parent / "readings/leaf0.after.json")
+    read = settings(tmp_path, "linux", read_back("linux"))
+    ends = switch_ends(read, neighbours_of(reading))
+    assert ends["leaf0", "swp1"].neighbours == ("n1/fab0",)

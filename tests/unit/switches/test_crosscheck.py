@@ -1,0 +1,114 @@
+"""Both ends of every cable against each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shakedown.core.crosscheck import Cable, End, cross_check
+from shakedown.errors import BadInput
+from shakedown.parsers.switch.lldp import neighbours
+
+CABLES = [
+    Cable(host="n1", netdev="fab0", switch="leaf0", port="swp1", rail="rail0"),
+    Cable(host="n2", netdev="fab0", switch="leaf0", port="swp2", rail="rail0"),
+]
+ALIKE = {
+    "mtu_bytes": 9000,
+    "pfc_priorities": frozenset({3}),
+    "dscp_map": {26: 3, 48: 6},
+    "speed_gbps": 400.0,
+    "fec": "rs",
+}
+
+
+def check(host=None, switch=None, **other):
+    """Two cables whose ends fit, but for what is changed on the first one."""
+    hosts = {
+        ("n1", "fab0"): End(**{**ALIKE, "neighbours": ("leaf0/swp1",), **(host or {})}),
+        ("n2", "fab0"): End(**ALIKE, neighbours=("leaf0/swp2",)),
+    }
+    switches = {
+        ("leaf0", "swp1"): End(**{**ALIKE, "neighbours": ("n1/fab0",), **(switch or {})}),
+        ("leaf0", "swp2"): End(**{**ALIKE, "neighbours": ("n2/fab0",), **other}),
+    }
+    return cross_check(CABLES, hosts, switches, (26, 48))
+
+
+def test_two_ends_that_fit_are_compared_and_fine():
+    """Catches good cables blamed, and a check that compares nothing."""
+    result = check()
+    assert (result.compared, result.mismatches, result.not_compared) == (16, (), ())
+
+
+@pytest.mark.parametrize(
+    ("host", "switch", "words"),
+    [
+        ({}, {"mtu_bytes": 1500}, "MTU: n1/fab0 has 9000 bytes, leaf0/swp1 has 1500 bytes"),
+        ({"pfc_priorities": frozenset()}, {}, "PFC priorities: n1/fab0 has none, leaf0/swp1 has 3"),
+        ({}, {"pfc_priorities": frozenset({3, 4})}, "PFC priorities: n1/fab0 has 3, leaf0/swp1 has 3,4"),
+        ({}, {"dscp_map": {26: 1, 48: 6}}, "class of DSCP 26: n1/fab0 has class 3, leaf0/swp1 has class 1"),
+        ({"dscp_map": {26: 3}}, {}, "class of DSCP 48: n1/fab0 has class 0, leaf0/swp1 has class 6"),
+        ({"speed_gbps": 200.0}, {}, "speed: n1/fab0 has 200 Gb/s, leaf0/swp1 has 400 Gb/s"),
+        ({"fec": "none"}, {}, "FEC: n1/fab0 has none, leaf0/swp1 has rs"),
+        (
+            {"neighbours": ("leaf1/swp1",)},
+            {},
+            "cabling: n1/fab0 has leaf1/swp1 at its other end, leaf0/swp1 has this cable by plan",
+        ),
+        (
+            {},
+            {"neighbours": ("n2/fab0",)},
+            "cabling: n1/fab0 has this cable by plan, leaf0/swp1 has n2/fab0 at its other end",
+        ),
+        ({}, {"neighbours": ("n1/fab0", "n2/fab0")}, "n1/fab0 and n2/fab0 at its other end"),
+    ],
+)
+def test_two_ends_that_do_not_fit_are_both_named(host, switch, words):
+    """Catches a mismatch unseen, or named at one end only."""
+    result = check(host, switch)
+    assert len(result.mismatches) == 1
+    assert words in str(result.mismatches[0])
+
+
+def test_a_switch_that_takes_larger_frames_fits():
+    """Catches good switches blamed: most are set to 9216 bytes and more."""
+    assert check(switch={"mtu_bytes": 9216}).mismatches == ()
+
+
+def test_what_one_end_does_not_tell_is_not_fine():
+    """Catches an end without PFC, FEC or LLDP counted as compared."""
+    result = check(switch={"pfc_priorities": None, "neighbours": ()}, host={"neighbours": None})
+    assert result.mismatches == ()
+    assert result.compared == 13
+    assert "PFC priorities of n1/fab0 and leaf0/swp1: leaf0/swp1 told none" in result.not_compared
+    assert "cabling of n1/fab0 and leaf0/swp1: leaf0/swp1 heard no LLDP neighbour" in result.not_compared
+    assert (
+        "cabling of n1/fab0 and leaf0/swp1: n1/fab0 was not asked for LLDP neighbours" in result.not_compared
+    )
+
+
+def test_two_swapped_cables_are_both_named():
+    """Catches a pair of swapped cables: each end sees the wrong other end."""
+    result = check(switch={"neighbours": ("n2/fab0",)}, neighbours=("n1/fab0",))
+    assert [m.switch_end for m in result.mismatches] == ["leaf0/swp1", "leaf0/swp2"]
+
+
+def test_lldp_of_a_real_leaf_names_hosts_and_interfaces():
+    """Catches a neighbour's MAC address taken for its interface."""
+    reading = json.loads((Path(__file__).parent / "readings/leaf0.after.json").read_text())
+    found = neighbours(reading["outputs"]["neighbours"]["stdout"])
+    assert found == {
+        "swp1": [("n1", "fab0")],
+        "swp2": [("n2", "fab0")],
+        "swp3": [("n1", "fab1")],
+        "swp4": [("n2", "fab1")],
+    }
+
+
+def test_lldp_of_something_else_is_refused():
+    """Catches an error message read as no neighbours."""
+    with pytest.raises(BadInput, match="json0"):
+        neighbours('{"error": "unable to connect"}')
