@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs on the build host with the guest's root folder as $1.
 # Builds the module that gives the fabric NICs DCB state, then takes the compiler out again.
 set -eu

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs on the build host with the guest's root folder as $1.
 # Everything that is no part of a cluster node costs boot seconds under emulation.
 set -eu
