@@ -210,7 +210,7 @@ def _number(value: int | str) -> int:
     return value if isinstance(value, int) else int(value, 16)
 
 
-# RED takes its bandwidth, which only ages the average over idle time, as bytes/s in 32 bits (tc, red_parse_opt).
+# RED's bandwidth only ages its average over idle time; tc takes it as bytes/s in 32 bits.
 TC_RATE_LIMIT_GBPS = 34
 
 # -- state -> the kernel ---------------------------------------------------------------------------
@@ -258,7 +258,8 @@ def queue_lines(port: str, queues: State, bandwidth_gbps: float, seat: str = "ro
             flags = " ".join(flag for flag in ("ecn", "nodrop") if leaf[flag])
             options += (
                 f" min {leaf['min']} max {leaf['max']} avpkt {AVERAGE_PACKET_BYTES} burst {burst}"
-                f" bandwidth {min(bandwidth_gbps, TC_RATE_LIMIT_GBPS)}gbit probability {leaf['probability']} {flags}"
+                f" bandwidth {min(bandwidth_gbps, TC_RATE_LIMIT_GBPS)}gbit"
+                f" probability {leaf['probability']} {flags}"
             )
         lines.append(f"qdisc add dev {port} parent 1:{minor} handle {minor}0: {leaf['kind']} {options}")
     return lines
