@@ -1,0 +1,111 @@
+"""Hosts: what the roles set is on the wire, survives a reboot, is missed when gone, and can be taken back."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
+
+CHECK = "/usr/local/libexec/shakedown/host-settings check --all"
+CM = "/sys/kernel/config/rdma_cm/rxe0"
+FORGET_TOS = f"mkdir {CM}; echo 0 > {CM}/ports/1/default_roce_tos; rmdir {CM}"
+# What each host gets, and the setting that must be named for it.
+FAULTS = {
+    "n1": {
+        "rdma_cm.default_roce_tos": FORGET_TOS,
+        "pfc.priorities": "dcb pfc set dev fab0 prio-pfc all:off",
+        "mtu.host_bytes": "ip link set dev fab1 mtu 1500",
+        "mtu.rdma_bytes": "true",  # follows the MTU
+        "environment:env.NCCL_IB_TC": "echo NCCL_IB_TC=104 > /etc/nccl.conf",
+        "environment:others": "rm /etc/profile.d/shakedown-roce.sh",
+    },
+    "n2": {
+        "dscp.map": "dcb app del dev fab0 dscp-prio 26:3",
+        "others": "dcb ets set dev fab0 tc-tsa all:strict tc-bw all:0",
+        "rdma.device": "rdma link delete rxe1",
+        "gid.type": "true",  # goes with the device
+        "ipv4": "ip addr del 10.10.1.2/24 dev fab1",
+    },
+}
+
+
+def shell(site, machine, script):
+    """Run a script on a machine; return what it prints."""
+    answer = site.lab.ssh(machine, ["sh", "-c", script])
+    return answer.stdout + answer.stderr
+
+
+def on_the_wire(site, *options):
+    """Send RoCE traffic from n1 to n2 on rail 0; return the ToS bytes that n2 saw on UDP port 4791."""
+    command = f"ib_write_bw -d rxe0 -s 4096 -n 50 {' '.join(options)}"
+    capture = "tcpdump -ni fab0 -vv udp port 4791 > /tmp/wire.txt 2>&1"
+    shell(
+        site,
+        "n2",
+        f"({capture} & echo $! > /tmp/dump; {command} > /tmp/server.txt 2>&1 &) < /dev/null; sleep 8",
+    )
+    client = shell(site, "n1", f"timeout 90 {command} 10.10.0.2; echo status $?")
+    assert "status 0" in client, client
+    seen = shell(site, "n2", "sleep 3; kill $(cat /tmp/dump); sleep 1; cat /tmp/wire.txt")
+    return set(re.findall(r"\(tos (0x[0-9a-f]+),", seen))
+
+
+def test_rdma_cm_and_verbs_traffic_has_the_class(fresh):
+    """Catches: a ToS that is set somewhere and on no packet. 0x6a is DSCP 26 with ECT(0)."""
+    assert on_the_wire(fresh, "-R") == {"0x6a"}
+    tclass = shell(fresh, "n1", ". /etc/shakedown/roce.env; echo $SHAKEDOWN_ROCE_TCLASS").strip()
+    assert on_the_wire(fresh, f"--tclass={tclass}") == {"0x6a"}
+    shell(fresh, "n1", FORGET_TOS)
+    assert "0x0" in on_the_wire(fresh, "-R")
+
+
+def test_settings_survive_a_reboot(fresh):
+    """Catches: what is lost at boot and not set again by the unit that udev starts."""
+    boot = shell(fresh, "n2", "cat /proc/sys/kernel/random/boot_id")
+    fresh.lab.ssh("n2", ["systemctl", "reboot", "--force"])
+    deadline, said = time.monotonic() + 300, ""
+    while time.monotonic() < deadline:
+        time.sleep(5)
+        said = shell(fresh, "n2", f"cat /proc/sys/kernel/random/boot_id; {CHECK}")
+        if said and not said.startswith(boot.strip()) and "as wanted" in said and "found" not in said:
+            break
+    assert "found" not in said, said
+    assert said.count("as wanted") >= 3, said
+
+
+def test_each_planted_misconfiguration_is_named(fresh):
+    """Catches: a config stage that is green on a host that lost a setting, or blames its neighbour."""
+    for machine, faults in FAULTS.items():
+        for script in faults.values():
+            shell(fresh, machine, script)
+    status, verdict, _ = fresh.accept("misconfigured", "config")
+    assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
+    failed = {c["cell"]: c["reason"] for c in verdict["cells"] if c["outcome"] == "FAIL"}
+    for machine, faults in FAULTS.items():
+        for setting in faults:
+            mine = [r for c, r in failed.items() if f"/{machine}/" in c and c.endswith(f"setting={setting}")]
+            assert len(mine) == 1, (machine, setting, sorted(failed))
+            assert "found" in mine[0], mine
+    # Rail 1 of n2 lost its device and n1 has none of n2's faults.
+    assert not [c for c in failed if "/n1/" in c and "rdma.device" in c]
+    assert not [c for c in failed if "/n2/" in c and "mtu.host_bytes" in c]
+
+
+def test_rollback_restores_the_hosts(fresh):
+    """Catches: a change without a record of what was there, and a rollback that never comes to rest."""
+    well, printed = fresh.play("rollback.yml")
+    assert well, printed[-4000:]
+    assert shell(fresh, "n1", "rdma link show").strip() == ""
+    assert shell(fresh, "n1", "cat /proc/sys/net/ipv4/conf/fab0/arp_ignore").strip() == "0"
+    assert "3:off" in shell(fresh, "n1", "dcb pfc show dev fab0")
+    assert "No such file" in shell(fresh, "n1", "ls /etc/shakedown/roce.env")
+    well, printed = fresh.play("rollback.yml")
+    assert well
+    recap = re.findall(
+        r"^(\S+)\s+: ok=\d+\s+changed=(\d+)", printed.rpartition("PLAY RECAP")[2], re.MULTILINE
+    )
+    assert recap
+    assert all(count == "0" for _, count in recap), recap
