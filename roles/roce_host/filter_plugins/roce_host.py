@@ -42,7 +42,7 @@ def _classes(roce: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _rails(fabric: Mapping[str, Any]) -> Iterator[str]:
-    if fabric["ip_version"] != 4:
+    if fabric.get("ip_version", 4) != 4:
         yield f"fabric.ip_version is {fabric['ip_version']}, hosts know only IPv4 rails -- use 4"
     names = [rail["name"] for rail in fabric["rails"]]
     for name, count in Counter(names).items():

@@ -104,8 +104,13 @@ def pfc_setting(found: Mapping[str, Any], dev: str, wanted: Iterable[int], inter
 
 def cable_setting(found: Mapping[str, Any], dev: str, metres: int) -> Item:
     """The cable length from which the driver sizes the headroom; 0 where it does not."""
-    if not found["pfc"]["delay"]:
-        return NotApplicable("pfc.cable_m", "the NIC sizes its buffers itself")
+    if not found["pfc"]["delay"] or not metres:
+        why = (
+            "the intent gives no cable length"
+            if found["pfc"]["delay"]
+            else "the NIC sizes its buffers itself"
+        )
+        return NotApplicable("pfc.cable_m", why)
     return Setting(
         "pfc.cable_m",
         found["pfc"]["delay"],

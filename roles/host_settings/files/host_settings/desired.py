@@ -45,7 +45,7 @@ class Roce:
     traffic_class: int
     ect: bool
     pfc: bool
-    cable_m: int
+    cable_m: int  # 0: not given, the driver's own value stays
     cnp: Cnp
 
     @property
@@ -124,9 +124,12 @@ def parse_roce(data: Mapping[str, Any]) -> Roce:
         dscp=_int(roce, "dscp", where, 1, 63),
         priority=_int(roce, "priority", where, 0, 7),
         traffic_class=_int(roce, "traffic_class", where, 0, 7),
-        ect=_bool(roce, "ect", where),
+        ect=_bool(roce, "ect", where) if "ect" in roce else True,
         pfc=_bool(_part(roce, "pfc", where), "enabled", "roce.pfc."),
-        cable_m=_int(_part(roce, "headroom", where), "cable_m", "roce.headroom.", 1, 1000),
+        # 999 m is the longest that mlx5 takes (en_dcbnl.c, MLX5E_MAX_CABLE_LENGTH).
+        cable_m=_int(_part(roce, "headroom", where), "cable_m", "roce.headroom.", 1, 999)
+        if roce.get("headroom")
+        else 0,
         cnp=Cnp(
             dscp=_int(cnp, "dscp", "roce.cnp.", 1, 63),
             priority=_int(cnp, "priority", "roce.cnp.", 0, 7),
