@@ -17,6 +17,7 @@ from shakedown.core.jobs import Jobs
 from shakedown.core.records import (
     Better,
     CounterReading,
+    Inventory,
     JobRecord,
     Measurement,
     OutputRecord,
@@ -27,7 +28,7 @@ from shakedown.core.records import (
 )
 from shakedown.errors import BadInput
 from shakedown.parsers.switch import COUNTERS, Due
-from shakedown.runs import open_plain, read_bytes, read_record, write_lines
+from shakedown.runs import INVENTORY, open_plain, read_bytes, read_record, write_lines
 from shakedown.switch_counters import load_reading, readings
 
 # (metric, value, unit, better, further parameters, what the number stands for)
@@ -58,6 +59,7 @@ def collect(folder: Path) -> tuple[int, int]:
         measurements.extend(_spoiled(plan, jobs, job, {m.cell for m in found}))
         counters.extend(node_counters(plan, jobs, job_folder))
     counters.extend(_switch_counters(plan, folder, loaded))
+    measurements.extend(_inventory(plan, folder))
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     write_lines(folder / "results.jsonl", measurements)
     write_lines(folder / "counters.jsonl", counters)
@@ -191,6 +193,21 @@ def _mpi(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
         for pingpong in parse_pingpong(text, sizes=sizes, file=file):
             params = {"size_bytes": pingpong.size_bytes}
             yield "bandwidth", pingpong.bandwidth_gb_per_s, "GB/s", Better.HIGHER, params
+
+
+def _inventory(plan: Plan, folder: Path) -> Iterator[Measurement]:
+    """Yield how many parts of each node differ from their class, from `inventory.json`."""
+    from shakedown.core.uniformity import odd_parts
+
+    if not (folder / INVENTORY).exists():
+        return  # planned and absent: the verdict says NOT-RUN
+    found = read_record(folder / INVENTORY, Inventory)
+    for host, part, odd, detail in odd_parts(found):
+        yield Measurement(
+            run=plan.run, stage=Stage.CONFIG, test="inventory", metric="odd", value=float(odd), unit="1",
+            better=Better.LOWER, nodes=(host,), params={"part": part}, state="COMPLETED",
+            detail=detail[:1000] or None,
+        )  # fmt: skip
 
 
 def _settings(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:

@@ -19,12 +19,17 @@ from shakedown.core.settings import (
     expected_of_nic,
 )
 from shakedown.core.site import ConfigStage, PerftestTest, Site, Sweep
+from shakedown.core.uniformity import PARTS
 
 # Metrics of one perftest test; the names are those of `shakedown.collect`.
 _PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
 INTENT = Reference(
     id="intent.setting", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
     source="the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set",
+)  # fmt: skip
+ALIKE = Reference(
+    id="inventory.alike", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
+    source="parts of one class are sold and installed as alike (shakedown.core.uniformity)",
 )  # fmt: skip
 # Start-up and teardown of one measurement on a slow host, for time limits only.
 _OVERHEAD_S = 10
@@ -86,6 +91,7 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
     draft = Draft(site, catalogue)
     if site.acceptance.config:
         _settings(draft, site.acceptance.config)
+        _inventory(draft)
     for test in site.acceptance.perftest:
         _perftest(draft, test)
     _mpi(draft)
@@ -136,6 +142,19 @@ def _settings(draft: Draft, stage: ConfigStage) -> None:
             nodes=draft.nodes, time_limit_s=300, settings={"targets": targets, "expect": expect},
         )
     )  # fmt: skip
+
+
+def _inventory(draft: Draft) -> None:
+    """Firmware, drivers and tools of like parts must be alike; read from the run's own inventory."""
+    draft.references[ALIKE.id] = ALIKE
+    for part in PARTS:
+        if part != "gpu" or "gpu" in draft.site.acceptance.scope:
+            draft.items.append(
+                PlanItem(
+                    stage=Stage.CONFIG, test="inventory", metric="odd", unit=ALIKE.unit, better=ALIKE.better,
+                    nodes=tuple((node,) for node in draft.nodes), params={"part": part}, reference=ALIKE.id,
+                )
+            )  # fmt: skip
 
 
 def _perftest(draft: Draft, test: PerftestTest) -> None:

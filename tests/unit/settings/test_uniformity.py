@@ -1,0 +1,126 @@
+"""Like parts must be alike: firmware that differs is found on the node that differs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from settings_site import FABRIC
+
+from shakedown.collect import collect
+from shakedown.core.planner import make_plan
+from shakedown.core.records import Inventory
+from shakedown.core.references import Catalogue
+from shakedown.core.site import Site
+from shakedown.core.uniformity import odd_parts
+from shakedown.core.verdict import judge
+from shakedown.runs import Run
+
+NODE = {"product": "XE9680", "bios_version": "2.4.4", "kernel": "6.8.0-45"}
+NIC = {"driver": "mlx5_core", "psid": "MT_0000000838", "firmware": "28.39.1002"}
+
+
+def inventory(**changes) -> Inventory:
+    """Four nodes with a NIC and a tool each, and a switch; `changes` by host and kind, such as n2_nic."""
+    parts = []
+    for host in ("n1", "n2", "n3", "n4"):
+        for kind, name, attributes in (
+            ("node", host, NODE),
+            ("nic", "eth2", NIC),
+            ("software", "perftest", {"version": "6.24"}),
+        ):
+            mine = attributes | changes.get(f"{host}_{kind}", {})
+            parts.append({"host": host, "kind": kind, "name": name, "attributes": mine})
+    parts.append({"host": "leaf0", "kind": "switch", "name": "leaf0", "attributes": {"bios_version": "9"}})
+    parts.append({"host": "leaf0", "kind": "nic", "name": "swp1", "attributes": {"psid": "MT_0000000838"}})
+    return Inventory.model_validate({"schema": 1, "run": "r1", "taken": "now", "components": parts})
+
+
+def odd(found: Inventory) -> dict[tuple[str, str], str]:
+    """What is odd, by host and kind."""
+    return {(host, kind): why for host, kind, count, why in odd_parts(found) if count}
+
+
+def test_like_nodes_are_alike_and_switches_no_part_of_it():
+    """Catches a switch's ports taken for NICs of the nodes' class."""
+    assert odd(inventory()) == {}
+    assert {host for host, *_ in odd_parts(inventory())} == {"n1", "n2", "n3", "n4"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "words"),
+    [
+        (
+            {"n2_nic": {"firmware": "28.38.1900"}},
+            ("n2", "nic"),
+            "eth2 firmware is 28.38.1900, 28.39.1002 on 3 others",
+        ),
+        ({"n3_node": {"bios_version": "2.3.0"}}, ("n3", "node"), "bios_version is 2.3.0, 2.4.4 on 3 others"),
+        (
+            {"n4_software": {"version": "6.20"}},
+            ("n4", "software"),
+            "perftest version is 6.20, 6.24 on 3 others",
+        ),
+        ({"n1_nic": {"firmware": ""}}, ("n1", "nic"), "eth2 firmware is not there, 28.39.1002 on 3 others"),
+    ],
+)
+def test_the_odd_one_is_named(changes, where, words):
+    """Each entry is a node that was forgotten when the others were updated."""
+    assert odd(inventory(**changes)) == {where: words}
+
+
+def test_nics_of_another_board_are_another_class():
+    """Catches two models in one node blamed for different firmware."""
+    assert odd(inventory(n2_nic={"psid": "MT_0000000999", "firmware": "22.1"})) == {}
+
+
+def test_without_a_majority_all_are_odd():
+    """Catches half a cluster taken for the standard by the order of names."""
+    halves = {f"n{i}_nic": {"firmware": "1" if i < 3 else "2"} for i in range(1, 5)}
+    assert sorted(host for host, _ in odd(inventory(**halves))) == ["n1", "n2", "n3", "n4"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of four nodes with an inventory; returns the cells that did not pass."""
+    names = ("n1", "n2", "n3", "n4")
+    site = Site.model_validate(
+        {
+            "fabric": FABRIC,
+            "acceptance": {"config": {}, "counter_tests": False},
+            "nics": {
+                n: [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{i}"}]
+                for i, n in enumerate(names, start=1)
+            },
+            "addresses": dict.fromkeys(names, "192.0.2.1"),
+        }
+    )
+    plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
+    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
+
+    def judged(found: Inventory | None) -> dict[str, tuple[str, str]]:
+        if found:
+            (tmp_path / "inventory.json").write_text(found.model_dump_json(by_alias=True))
+        collect(tmp_path)
+        verdict = judge(plan, list(Run(tmp_path).measurements()), [])
+        return {c.cell: (c.outcome.value, c.reason) for c in verdict.cells if "/inventory/" in c.cell}
+
+    return judged
+
+
+def test_mixed_firmware_fails_the_run_on_the_node_that_has_it(run):
+    """Catches an inventory that is taken and judged by nobody."""
+    assert run(inventory()) == {}
+    [(cell, (outcome, reason))] = run(inventory(n2_nic={"firmware": "28.38.1900"})).items()
+    assert (cell, outcome) == ("config/inventory/odd/n2/-/-/part=nic", "FAIL")
+    assert "28.38.1900" in reason
+
+
+def test_no_inventory_is_not_run(run):
+    """Catches a run without an inventory whose uniformity passes."""
+    cells = run(None)
+    assert len(cells) == 12
+    assert {outcome for outcome, _ in cells.values()} == {"NOT-RUN"}
+    assert json.dumps(cells)
