@@ -28,6 +28,9 @@ def topology(
     svg: Annotated[Path | None, typer.Option(help="Write the picture to this file.")] = None,
     gres: Annotated[bool, typer.Option("--gres", help="Print gres.conf lines instead of the table.")] = False,
     ranks: Annotated[bool, typer.Option("--ranks", help="Print an Open MPI rank file instead.")] = False,
+    switches: Annotated[
+        bool, typer.Option("--switches", help="HOST is an inventory: print topology.conf of its rail groups.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show which GPU should use which NIC, on which NUMA node and CPUs.
@@ -40,6 +43,9 @@ def topology(
     from shakedown.core.topology_picture import picture
 
     file = Path(host)
+    if switches:
+        _switches(file)
+        return ExitStatus.PASS
     found = parse_topology(file.read_bytes() if file.is_file() else _probe(host), file=host)
     wrong = problems(found)
     if svg:
@@ -55,12 +61,27 @@ def topology(
             {"gpu": p.gpu.bdf, "nic": p.nic.label, "distance": p.distance, "numa_node": found.node_of(p.gpu)}
             for p in pairs(found)
         ]
-        print(json.dumps({"schema": 1, "host": found.host, "pairs": best, "problems": wrong}))
+        try:
+            mpi = placement.mpi_options(found)
+        except BadInput:
+            mpi = []  # uneven: --ranks says where ranks belong
+        document = {"schema": 1, "host": found.host, "pairs": best, "mpirun": mpi, "problems": wrong}
+        print(json.dumps(document))
     else:
         _table(found)
         for sentence in wrong:
             print(f"{found.host}: {sentence}", file=sys.stderr)
     return ExitStatus.FAIL if wrong else ExitStatus.PASS
+
+
+def _switches(inventory: Path) -> None:
+    """Print Slurm's topology.conf for the rail groups of an inventory. Raises BadInput."""
+    from shakedown.core.placement import slurm_topology
+    from shakedown.inventory import read_site
+
+    site = read_site(inventory)
+    leaves = {node: tuple(nic.leaf or "none" for nic in nics) for node, nics in site.nics.items()}
+    print(slurm_topology(leaves), end="")
 
 
 def _probe(host: str) -> bytes:

@@ -1,0 +1,85 @@
+"""The command: what it prints, its exit status, and that bad input is one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_topology import document, switched
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def command(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user would."""
+    return subprocess.run(
+        [sys.executable, "-m", "shakedown", "topology", *argv], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def capture(tmp_path):
+    """A file of the probe's output, with a change to its devices."""
+
+    def make(change=lambda devices: None) -> str:
+        devices = switched()
+        change(devices)
+        file = tmp_path / "n1.json"
+        file.write_text(json.dumps(document(devices)))
+        return str(file)
+
+    return make
+
+
+def test_good_host_passes_and_marks_the_nic_to_use(capture, tmp_path):
+    """Catches a table without the answer, cut-off addresses in a pipe, and a picture that is not written."""
+    done = command(capture(), "--svg", str(tmp_path / "n1.svg"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0000:10:10.0" in done.stdout
+    assert "PIX*" in done.stdout
+    assert (tmp_path / "n1.svg").read_text().startswith("<svg")
+
+
+def test_bad_host_fails_and_says_why(capture):
+    """Catches exit status 0 on a host whose NIC trained down."""
+    done = command(capture(lambda devices: devices[1].update(width=8)), "--json")
+    assert done.returncode == 1
+    answer = json.loads(done.stdout)
+    assert answer["problems"] == ["mlx5_3 (0000:10:11.0): PCIe link is x8, can be x16"]
+    assert answer["mpirun"] == ["--map-by", "ppr:2:numa", "--bind-to", "core"]
+
+
+def test_rail_groups_come_from_the_inventory():
+    """Catches a topology.conf that names leaves where Slurm should see groups."""
+    done = command(str(REPOSITORY / "inventories/lab"), "--switches")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("SwitchName=group0 Nodes=")
+    assert done.stdout.count("SwitchName") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["no-such-host.invalid"], "no-such-host.invalid: "),
+        (["-oProxyCommand=true"], "shakedown: "),
+        (["/nonexistent", "--switches"], "shakedown: /nonexistent: "),
+    ],
+)
+def test_bad_input_is_one_line(argv, words):
+    """Catches a traceback, and a host name that ssh takes for an option."""
+    done = command("--", *argv) if argv[0].startswith("-") else command(*argv)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_garbage_is_refused_by_name(tmp_path):
+    """Catches a half-written capture that is drawn as an empty host."""
+    file = tmp_path / "half.json"
+    file.write_text('{"schema": 1, "host": "n1"')
+    done = command(str(file))
+    assert done.returncode == 2
+    assert str(file) in done.stderr
