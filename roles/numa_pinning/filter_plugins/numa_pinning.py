@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shakedown.core.placement import gres_conf, rank_file, slurm_topology
+from shakedown.core.placement import rank_file
 from shakedown.core.topology import pairs, parse_topology, problems
 
 
@@ -42,6 +42,4 @@ class FilterModule:
         return {
             "numa_problems": map_problems,
             "numa_rank_file": lambda text: rank_file(parse_topology(text)),
-            "numa_gres_conf": lambda text: gres_conf(parse_topology(text)),
-            "numa_slurm_topology": slurm_topology,
         }
