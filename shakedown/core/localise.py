@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shakedown.core.localise_counters import Witness, witnesses
-from shakedown.core.localise_fit import Noise, Settings, deviations, fit, shared_noise, to_finding
+from shakedown.core.localise_fit import Settings, deviations, fit, to_finding
 from shakedown.core.localise_groups import Groups, robust_sigma
 from shakedown.core.localise_model import Bools, Element, Fabric, Finding, Floats, Matrix
-from shakedown.core.localise_picks import SMALL_MESH
 from shakedown.core.localise_rare import dead, intermittent
+from shakedown.core.localise_small import examine_small
 from shakedown.core.records import CounterReading
 
+# Below this many nodes one bad node spoils too large a part of the results for medians.
+SMALL_MESH = 16
 # A whole rail is compared with the other rails only, so it must differ by more.
 RAIL_EFFECT = 0.02
 RAIL_SIGMAS = 5.0
@@ -66,26 +68,29 @@ def localise(
     settings = settings or Settings()
     settings = replace(settings, alpha=settings.alpha / max(1, len(matrices)))
     seen = witnesses(readings, fabric.ports)
-    noise = None
-    if matrices and len(matrices[0].nodes) < SMALL_MESH:
-        noise = shared_noise([deviations(matrix, fabric)[0] for matrix in matrices])
-    findings = [f for matrix in matrices for f in _examine(matrix, fabric, seen, settings, noise)]
+    if not matrices:
+        return []
+    supported = _supported(matrices[0], seen)
+    findings: list[Finding] = []
+    for matrix in matrices:
+        findings += _examine(matrix, fabric, supported, settings)
+    if len(matrices[0].nodes) < SMALL_MESH:
+        findings += examine_small(matrices, fabric, settings, supported)
+    findings = [_weigh(f, matrices, seen) for f in findings]
     return _rank(_merge(findings), matrices, fabric, seen)
 
 
-def _examine(
-    matrix: Matrix, fabric: Fabric, seen: Sequence[Witness], settings: Settings, noise: Noise | None
-) -> list[Finding]:
-    """Return what one matrix says."""
+def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Settings) -> list[Finding]:
+    """Return what one matrix says by itself."""
     residual, level = deviations(matrix, fabric)
     groups = Groups(np.isfinite(residual) | matrix.failed, fabric)
     found = dead(matrix, groups)
-    choices, sigma = fit(residual, groups, settings, _supported(matrix, seen), noise)
+    if len(matrix.nodes) < SMALL_MESH:
+        return found
+    choices, sigma = fit(residual, groups, settings, supported)
     found += [to_finding(choice, groups, matrix) for choice in choices]
     found += intermittent(residual, sigma, groups, settings, matrix)
-    if len(matrix.nodes) >= SMALL_MESH:
-        found += _slow_rails(matrix, level)
-    return [_weigh(f, matrix, seen) for f in found]
+    return found + _slow_rails(matrix, level)
 
 
 def _supported(matrix: Matrix, seen: Sequence[Witness]) -> Bools:
@@ -119,16 +124,16 @@ def _slow_rails(matrix: Matrix, level: Floats) -> list[Finding]:
     ]
 
 
-def _weigh(finding: Finding, matrix: Matrix, seen: Sequence[Witness]) -> Finding:
+def _weigh(finding: Finding, matrices: Sequence[Matrix], seen: Sequence[Witness]) -> Finding:
     """Blame a suspect for which its own counters, or its own words, speak, and for none of its rivals'."""
     element = finding.element
-    if element.kind == "rail" and len(matrix.rails) == 2:
+    if element.kind == "rail" and len(matrices[0].rails) == 2:
         return replace(finding, blamed=False, why=("of two rails one cannot tell which is the exception",))
     if finding.blamed or element.kind not in {"nic", "node"}:
         return finding
 
     def speaks(e: Element) -> bool:
-        own_words = any(n == e.node and e.rail in {"", r} for n, r in matrix.said)
+        own_words = any(n == e.node and e.rail in {"", r} for m in matrices for n, r in m.said)
         return own_words or any(w.local and w.node == e.node and e.rail in {"", w.rail} for w in seen)
 
     if speaks(element) and not any(speaks(rival) for rival in finding.rivals):

@@ -9,17 +9,15 @@ scheme is orthogonal matching pursuit (Pati, Rezaiifar and Krishnaprasad 1993) w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
-from shakedown.core.localise_groups import MEDIAN_SE, Family, Groups, Scores, robust_sigma
+from shakedown.core.localise_groups import MEDIAN_SE, Family, Groups, Scores, spread_of
 from shakedown.core.localise_model import Bools, Fabric, Finding, Floats, Matrix
 from shakedown.core.localise_picks import (
     MIN_SIGMA,
-    SMALL_MESH,
     Pick,
     cells_of_all,
     close_ones,
@@ -28,15 +26,15 @@ from shakedown.core.localise_picks import (
     rivals_of,
     shared_by_cells,
 )
-from shakedown.core.statistics import MAD_EFFICIENCY, MAD_TO_SIGMA, ROBUST_Z_CUTOFF
+from shakedown.core.statistics import MAD_EFFICIENCY, ROBUST_Z_CUTOFF
 
 MAX_CAUSES = 64
+# Candidates that may be a large part of the fabric.
+LARGE = frozenset({"leaf", "rail", "spine"})
 # Part of a candidate's members that must show at least half of its effect.
 MIN_SHARE = 0.75
 MIN_PARTNERS = 2
 MIN_CONFIDENCE = 0.9
-MAX_QUANTILE = 0.85
-SMALL_SAMPLE = 1.5
 # With a counter on the same element that stands out, less is needed of the matrix.
 SUPPORTED_Z = ROBUST_Z_CUTOFF
 DOUBTFUL_SHARE = 0.5
@@ -58,23 +56,18 @@ class Settings:
 def deviations(matrix: Matrix, fabric: Fabric) -> tuple[Floats, Floats]:
     """Return (log of every result over what its like reach, level of each rail).
 
-    Its like are the results of the same rail and distance, on one leaf or across; below SMALL_MESH nodes
-    there are too few of them, and all results are compared. Their level is not quite the median: when one of
-    n nodes is slow, only (n - 2) / n of the results are good, and the median of those is the quantile
-    1/2 + 1/n. Worse is negative whether more or less is better.
+    Its like are the results of the same rail and distance, on one leaf or across. Their level is not quite
+    the median: when one of n nodes is slow, only (n - 2) / n of the results are good, and the median of those
+    is the quantile 1/2 + 1/n. Worse is negative whether more or less is better.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(np.where(matrix.values > 0, matrix.values, np.nan))
     if not matrix.higher:
         logs = -logs
-    quantile = min(0.5 + 1 / len(matrix.nodes), MAX_QUANTILE)
+    quantile = min(0.5 + 1 / len(matrix.nodes), 1.0)
     rails = range(len(matrix.rails))
     finite = np.isfinite(logs)
     level = np.array([np.median(logs[r][finite[r]]) if finite[r].any() else np.nan for r in rails])
-    if len(matrix.nodes) < SMALL_MESH:
-        if finite.any():
-            logs -= np.quantile(logs[finite], quantile)
-        return logs, level
     leaf = fabric.leaf
     for r in rails:
         near = (leaf[r][:, None] == leaf[r][None, :]) & (leaf[r][:, None] >= 0)
@@ -102,19 +95,9 @@ class Noise:
     known_from: int
 
 
-def shared_noise(deviations_of_all: Sequence[Floats]) -> Noise:
-    """Return the noise of several matrices of a small mesh together.
-
-    One bad node of three or four spoils half of the results, at which the MAD breaks down. The shortest half
-    (Rousseeuw and Leroy 1988) finds the noise within whichever level has more results; for few of them it is
-    too short by a fifth and more.
-    """
-    values = np.sort(np.concatenate([d[np.isfinite(d)] for d in deviations_of_all]))
-    half = len(values) // 2
-    if half < 2:
-        return Noise(math.inf, len(values))
-    shortest = float((values[half - 1 :] - values[: len(values) - half + 1]).min())
-    return Noise(SMALL_SAMPLE * shortest / 2 / MAD_TO_SIGMA, len(values))
+def noise_of(residual: Floats) -> Noise:
+    """Return the noise of a matrix."""
+    return Noise(spread_of(residual), int(np.isfinite(residual).sum()))
 
 
 def fit(
@@ -122,7 +105,6 @@ def fit(
     groups: Groups,
     settings: Settings,
     supported: Bools | None = None,
-    noise: Noise | None = None,
 ) -> tuple[list[Choice], float]:
     """Return the elements that explain the slow results; their effects are taken out of `residual`.
 
@@ -131,16 +113,15 @@ def fit(
         groups: the candidates.
         settings: how sure to be.
         supported: (rails, nodes) where a counter of that NIC or its port stands out.
-        noise: what is known of it from elsewhere, for a mesh too small to tell; None: this matrix tells.
 
     Returns:
         The choices, largest gain first, and the standard deviation of the noise that is left.
     """
     choices: list[Choice] = []
     doubts: list[tuple[Choice, Bools]] = []
-    noise_now = noise or Noise(robust_sigma(residual), int(np.isfinite(residual).sum()))
-    while len(choices) < MAX_CAUSES and np.isfinite(noise_now.sigma):
-        candidates = _candidates(residual, groups, settings, noise_now, supported)
+    noise = noise_of(residual)
+    while len(choices) < MAX_CAUSES and np.isfinite(noise.sigma):
+        candidates = _candidates(residual, groups, settings, noise, supported)
         best = next((c for c in candidates if shared_by_cells(c, residual, groups)), None)
         if best is None:
             break
@@ -149,7 +130,7 @@ def fit(
         low = mask & (residual <= best.effect / 2)
         before = residual.copy() if close_ones(best, candidates) else residual
         residual[mask] -= best.effect
-        rivals = rivals_of(best, candidates, before, residual, groups, noise_now.sigma)
+        rivals = rivals_of(best, candidates, before, residual, groups, noise.sigma)
         choice = Choice(best, rivals, posterior(best, rivals), mask)
         for earlier, doubtful in doubts:
             # What is left over of results that one of several may have spoiled is as doubtful as they are.
@@ -158,9 +139,8 @@ def fit(
         if choice.confidence < MIN_CONFIDENCE:
             doubts.append((choice, cells_of_all(choice.rivals, groups, mask)))
         choices.append(choice)
-        if noise is None:
-            noise_now = replace(noise_now, sigma=min(noise_now.sigma, robust_sigma(residual)))
-    return choices, noise_now.sigma
+        noise = min(noise, noise_of(residual), key=lambda n: n.sigma)
+    return choices, noise.sigma
 
 
 def _candidates(
@@ -175,16 +155,14 @@ def _candidates(
     found: list[Pick] = []
     for family in groups.families:
         scores = groups.score(family, lines, blocks)
-        small = groups.nodes < SMALL_MESH
-        spread = 0.0 if small else _spread(family, lines[0], blocks[0], scores)
+        large = (scores.effect <= math.log1p(-settings.min_effect)) & (scores.share >= MIN_SHARE)
+        if not large.any():
+            continue
+        spread = _spread(family, blocks[0] if family.of_blocks else lines[0], scores, large)
         with np.errstate(invalid="ignore", divide="ignore"):
-            se = np.maximum(MEDIAN_SE * floor / np.sqrt(scores.cells), spread)
-            z = scores.effect / se
+            z = scores.effect / np.maximum(MEDIAN_SE * floor / np.sqrt(scores.cells), spread)
         wanted = np.where(_supported(family, supported), min(SUPPORTED_Z, needed), needed)
-        passing = (
-            (scores.effect <= math.log1p(-settings.min_effect)) & (-z >= wanted) & (scores.share >= MIN_SHARE)
-        )
-        for i in np.flatnonzero(passing):
+        for i in np.flatnonzero(large & (-z >= wanted)):
             found.append(
                 Pick(
                     family,
@@ -199,13 +177,19 @@ def _candidates(
     return sorted(found, key=lambda p: -p.gain)
 
 
-def _spread(family: Family, lines: Floats, blocks: Floats, scores: Scores) -> Floats:
-    """Return the standard error that the healthy spread among the members' own effects implies."""
-    middles = blocks if family.of_blocks else lines
+def _spread(family: Family, middles: Floats, scores: Scores, wanted: Bools) -> Floats:
+    """Return the standard error that the healthy spread among rows, columns or blocks implies.
+
+    A large candidate would set the spread that it is judged by, so its own members are left out.
+    """
+    healthy = np.full(len(family.keys), spread_of(middles))
+    if family.kind in LARGE:
+        for i in np.flatnonzero(wanted):
+            healthy[i] = spread_of(np.delete(middles, family.members[i][family.members[i] >= 0]))
     # The median of one member is that member.
     factor = np.where(scores.members > 2, MEDIAN_SE, 1.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(robust_sigma(middles) * factor / np.sqrt(scores.members))
+        return np.asarray(healthy * factor / np.sqrt(scores.members))
 
 
 def _supported(family: Family, supported: Bools | None) -> Bools:

@@ -241,6 +241,18 @@ def robust_sigma(values: Floats) -> float:
     return float(MAD_SCALE * np.median(np.abs(good - np.median(good))))
 
 
+def spread_of(values: Floats) -> float:
+    """Return a standard deviation: by the MAD, and not less than what one of them reaches downwards.
+
+    A link at its limit has results that crowd at the top and a tail below; the MAD sees the crowd only.
+    """
+    good = values[np.isfinite(values)]
+    if not good.size:
+        return float("nan")
+    # The quantile of minus one standard deviation.
+    return max(robust_sigma(good), float(np.median(good) - np.quantile(good, 0.1587)))
+
+
 def _padded(
     kind: str, direction: str, groups: dict[tuple[int, ...], np.ndarray], *, of_blocks: bool
 ) -> Family:

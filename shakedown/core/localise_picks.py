@@ -10,14 +10,10 @@ import numpy as np
 from shakedown.core.localise_groups import Family, Groups
 from shakedown.core.localise_model import Bools, Floats
 
-# Below this many nodes one bad node spoils too large a part of a rail to compare the rail with itself.
-SMALL_MESH = 8
 # A matrix without any noise must not divide by zero.
 MIN_SIGMA = 1e-9
 # Part of its single results that must; noise alone takes some of a small effect's away.
 MIN_CELL_SHARE = 0.65
-# In a small mesh an effect must be large to be seen at all, so that noise takes nobody away.
-MIN_CELL_SHARE_SMALL = 0.9
 # A rival that loses this part of its gain when the winner is taken out explained the same results.
 SAME_RESULTS = 0.5
 # A rival with this part of the winner's gain is near enough: faults are not the same size everywhere.
@@ -41,8 +37,7 @@ def shared_by_cells(pick: Pick, residual: Floats, groups: Groups) -> bool:
     """Whether most of a candidate's own results, and not only its members' medians, show the effect."""
     values = residual[groups.cells(pick.family, pick.index)]
     values = values[np.isfinite(values)]
-    needed = MIN_CELL_SHARE_SMALL if groups.nodes < SMALL_MESH else MIN_CELL_SHARE
-    return bool((values <= pick.effect / 2).mean() >= needed)
+    return bool((values <= pick.effect / 2).mean() >= MIN_CELL_SHARE)
 
 
 def close_ones(best: Pick, others: list[Pick]) -> list[Pick]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from shakedown.core.localise import localise
 from shakedown.core.localise_groups import line_stats, robust_sigma
-from shakedown.core.localise_model import Element
+from shakedown.core.localise_model import Element, Fabric
 from shakedown.core.mesh import pack_rounds
 from shakedown.core.mesh_quick import confirming_pairs, first_pairs, suspects
 from shakedown.core.simulate import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
@@ -220,6 +220,41 @@ def run_quick(sim: Simulated) -> tuple[int, int, list[Element]]:
     return len(pack_rounds(pairs)) + len(pack_rounds(confirm)), len(suspected), ours(sim)
 
 
+def small_labs(divide: int) -> list[str]:
+    """Print the same for labs of a few noisy nodes, two rails, four tests; return what misses its number."""
+    kinds = (FaultKind.NIC_TX, FaultKind.NIC_RX, FaultKind.LOSSY_CABLE, FaultKind.SLOW_NODE)
+    missed: list[str] = []
+    print(
+        f"{'nodes':>6} {'noise':>6} {'healthy':>8} {'alarms':>7} {'faults':>7} {'named':>7} {'innocent':>9}"
+    )
+    for nodes in (3, 4, 6, 12, 16, 24):
+        for cv in (0.01, 0.1, 0.2):
+            shape = Shape(nodes, 2, pod=nodes, spines=1, cv=cv, spread=0.002, dips=0.0)
+            rng = np.random.default_rng([2026, nodes, int(1000 * cv)])
+            fabric = build_fabric(shape, rng)
+            healthy, faulty = (400 if nodes < 12 else 100) // divide, 60 // divide
+            alarms = sum(bool(small_lab(shape, fabric, [], rng)) for _ in range(healthy))
+            named = innocent = 0
+            for i in range(faulty):
+                fault = draw_fault(kinds[i % 4], 0.67, shape, fabric, rng)
+                found = small_lab(shape, fabric, [fault], rng)
+                named += any(same(e, fault.element, strict=True) for e in found)
+                innocent += any(not same(e, fault.element, strict=False) for e in found)
+            print(
+                f"{nodes:>6} {cv:>6.0%} {healthy:>8} {alarms:>7} {faulty:>7} {100 * named / faulty:>6.0f}%"
+                f" {innocent:>9}"
+            )
+            if alarms > 1:
+                missed.append(f"{alarms} false blames in {healthy} healthy labs of {nodes} nodes")
+    return missed
+
+
+def small_lab(shape: Shape, fabric: Fabric, faults: list[Fault], rng: np.random.Generator) -> list[Element]:
+    """Return who is blamed after four tests of one lab."""
+    matrices = [measure(shape, fabric, faults, rng).matrix for _ in range(4)]
+    return [cause.element for cause in localise(matrices, fabric) if cause.blamed]
+
+
 def growth(nodes: int, rails: int) -> None:
     """Print seconds and memory of one full matrix with one bad uplink."""
     rng = np.random.default_rng(9)
@@ -264,6 +299,8 @@ def main() -> None:
     print(f"\n{planted} planted faults; beside a planted fault, a good part was blamed in {innocent} cases")
     print(f"{time.perf_counter() - start:.0f} s\n")
     missed = quick_mesh(divide)
+    print()
+    missed += small_labs(divide)
     print()
     print(f"{'nodes':>6} {'rails':>5} {'values':>9} {'cpu s':>6} {'wall s':>6} {'peak GiB':>9} {'right':>6}")
     sys.stdout.flush()
