@@ -140,6 +140,8 @@ def environment(name: str, wheels: Path, *, plain_ssh: bool = False) -> dict[str
         "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"),
         "ANSIBLE_TIMEOUT": "120",
         "ANSIBLE_FORCE_COLOR": "0",
+        # A task is shown when it begins, not when a buffer is full.
+        "PYTHONUNBUFFERED": "1",
         "ANSIBLE_DEPRECATION_WARNINGS": "0",
         # Facts of an earlier lab of the same name are another machine's.
         "ANSIBLE_CACHE_PLUGIN": "memory",
