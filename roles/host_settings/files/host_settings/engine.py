@@ -107,14 +107,34 @@ def check(system: System, target: Target) -> dict[str, Any]:
     return _report(target, items, planned, None)
 
 
+def _busy(system: System) -> bool:
+    """Whether a step of a Slurm job runs on this host."""
+    return any(
+        system.read(f"/proc/{name}/comm") == "slurmstepd" for name in system.names("/proc") if name.isdigit()
+    )
+
+
+def refuse_if_busy(system: System, changes: list[Change]) -> None:
+    """Raise ToolError if a change would interrupt a running job."""
+    for change in changes:
+        if change.interrupts and change.actions and _busy(system):
+            raise ToolError(
+                f"{change.key}: found {change.found!r}, wanted {change.wanted!r}: changing it interrupts "
+                f"{change.interrupts}, and a Slurm job runs here -- drain the node, then run this again"
+            )
+
+
 def apply(system: System, target: Target) -> dict[str, Any]:
     """Change what differs, record what was there, read back. ok: every setting has its value.
+
+    Raises ToolError before the first change if one would interrupt a running job.
 
     Consequences (link state, addresses, GIDs) may follow later, at boot for instance, so they are reported
     but do not decide here; `check` is the read-back that decides.
     """
     items = target.read()
     changes = changes_to_apply(items)
+    refuse_if_busy(system, changes)
     _record(system, target.name, items)
     done, error = _carry_out(system, changes)
     items = target.read() if changes else items
@@ -137,7 +157,9 @@ def rollback_check(system: System, target: Target) -> dict[str, Any]:
 def rollback(system: System, target: Target) -> dict[str, Any]:
     """Restore what was recorded, read back, and forget the record once all of it is restored."""
     before = _recorded(system, target.name)
-    done, error = _carry_out(system, changes_to_restore(target.read(), before))
+    changes = changes_to_restore(target.read(), before)
+    refuse_if_busy(system, changes)
+    done, error = _carry_out(system, changes)
     left = [] if error else [c for c in changes_to_restore(target.read(), before) if c.actions]
     if left:
         error = f"{left[0].key}: found {left[0].found!r}, recorded {left[0].wanted!r}"

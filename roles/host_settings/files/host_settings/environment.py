@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from host_settings.desired import Roce
+from host_settings.desired import BadDesired, Roce
 from host_settings.model import Action, Item, NotApplicable, Run, Setting, WriteFile
 from host_settings.system import System
 
@@ -51,6 +52,7 @@ def read(system: System) -> dict[str, Any]:
     """The files as they are; None where there is none."""
     found: dict[str, Any] = {path: _text(system, path) for path in (ENV_FILE, PROFILE_FILE, NCCL_FILE)}
     found[_SOCKET] = None
+    found["clock"] = system.clock()
     if system.root == Path("/"):
         states = [system.run("systemctl", verb, _SOCKET).out.strip() for verb in ("is-enabled", "is-active")]
         found[_SOCKET] = " ".join(states)
@@ -64,7 +66,15 @@ def _text(system: System, path: str) -> str | None:
         return None
 
 
-def items(found: dict[str, Any], roce: Roce) -> list[Item]:
+def parse_clock(data: Mapping[str, Any]) -> str:
+    """Whether the clock must be synchronised. Raises BadDesired."""
+    clock = data.get("clock", "keep")
+    if clock not in ("synchronised", "keep"):
+        raise BadDesired(f"clock is {clock!r} -- use synchronised or keep")
+    return str(clock)
+
+
+def items(found: dict[str, Any], roce: Roce, clock: str = "keep") -> list[Item]:
     """What should be, beside what is."""
 
     def whole(path: str, wanted: str) -> Setting:
@@ -83,5 +93,8 @@ def items(found: dict[str, Any], roce: Roce) -> list[Item]:
         else NotApplicable(_SOCKET, "a recorded tree runs no services"),
         whole(ENV_FILE, env_text(roce)),
         whole(PROFILE_FILE, profile_text()),
+        Setting("clock", found["clock"], "synchronised")
+        if clock == "synchronised"
+        else NotApplicable("clock", "the role leaves it"),
         Setting(f"env.{_NCCL_KEY}", nccl_value(found[NCCL_FILE]), str(roce.tos), nccl),
     ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from pathlib import Path
 from host_settings.model import Action, ConfigfsWrite, Run, Value, Write, WriteFile
 
 _TOOL_SECONDS = 60
+_STA_UNSYNC = 0x0040  # include/uapi/linux/timex.h
 _TOOL_PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/opt/mellanox/iproute2/sbin"
 
 
@@ -83,6 +86,15 @@ class System:
             return self.path(path).readlink().name
         except OSError:
             return None
+
+    def clock(self) -> str:
+        """Whether the kernel's clock is disciplined: `synchronised` or `free` (adjtimex(2))."""
+        # struct timex begins with unsigned int modes, long offset, freq, maxerror, esterror, int status.
+        timex = ctypes.create_string_buffer(256)
+        if ctypes.CDLL(None).adjtimex(timex) < 0:
+            return "unknown"
+        status = int.from_bytes(timex.raw[40:44], sys.byteorder)
+        return "free" if status & _STA_UNSYNC else "synchronised"
 
     def run(self, *argv: str) -> Done:
         """Run a program to its end. Raises ToolError if it is missing or hangs."""

@@ -56,7 +56,8 @@ def load_target(system: System, name: str, folder: Path) -> Target:
 def _host_target(system: System, name: str, data: Mapping[str, Any]) -> Target:
     if name == "environment":
         roce = desired.parse_roce(data)
-        return Target(name, "", lambda: environment.items(environment.read(system), roce))
+        clock = environment.parse_clock(data)
+        return Target(name, "", lambda: environment.items(environment.read(system), roce, clock))
     if name == "gpudirect":
         gpu = gpudirect.parse(data)
         return Target(name, "", lambda: gpudirect.items(gpudirect.read(system, gpu), gpu))

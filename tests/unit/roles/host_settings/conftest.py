@@ -54,6 +54,10 @@ class FakeSystem(system.System):
         answer = self.fake.run(list(argv))
         return system.Done(answer.status, answer.out, answer.err)
 
+    def clock(self) -> str:
+        """The fake's clock."""
+        return str(self.fake.state.get("clock", "free"))
+
     def has_tool(self, name: str) -> bool:
         """Only a host whose description has firmware parameters has the tool for them."""
         return name != "mlxconfig" or "firmware" in self.fake.state

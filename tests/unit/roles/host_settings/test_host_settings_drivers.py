@@ -7,6 +7,7 @@ import json
 import pytest
 from host_settings.dcb import map_from, map_text
 from host_settings.desired import BadDesired
+from host_settings.system import ToolError
 
 BNXT = {"rdma_device": "bnxt_re0"}
 RXE = {"netdev": "fab0", "rdma_device": "rxe0", "ipv4": "10.10.0.1/24", "link_speed_gbps": 1}
@@ -294,6 +295,23 @@ def test_ssh_session_nic_is_never_touched(host, monkeypatch):
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 10.20.3.7 22")
     with pytest.raises(BadDesired, match="carries this SSH session"):
         host("connectx7_inbox")("apply")
+
+
+def test_a_running_job_is_not_interrupted(host):
+    """Catches a link that is toggled under a job; what interrupts nothing is still set once it is alone."""
+    nic = host("connectx7_inbox")
+    nic.fake.write("/proc/4711/comm", "slurmstepd")
+    with pytest.raises(ToolError, match="a Slurm job runs here -- drain the node"):
+        nic("apply")
+    assert nic.done == []
+    assert nic.system.written == []
+    (nic.fake.root / "proc/4711/comm").unlink()
+    assert nic("apply")["ok"]
+    nic.fake.write("/proc/4711/comm", "slurmstepd")
+    nic.fake.write("/proc/sys/net/ipv4/conf/eth2/arp_ignore", "0")
+    assert nic("apply")["ok"]
+    with pytest.raises(ToolError, match="drain the node"):
+        nic("rollback")
 
 
 def test_unknown_driver_is_refused(host):

@@ -225,3 +225,42 @@ def test_bad_desired_state_is_refused(node, base, change, words):
     assert words in str(refused.value)
     assert machine.done == []
     assert machine.system.written == []
+
+
+ENVIRONMENT = {
+    "schema": 1,
+    "target": "environment",
+    "clock": "synchronised",
+    "roce": {
+        "dscp": 26,
+        "priority": 3,
+        "traffic_class": 3,
+        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6},
+        "pfc": {"enabled": True},
+    },
+}
+
+
+def test_environment_is_written_and_foreign_lines_stay(node):
+    """Catches a traffic class without ECT, and a site's own nccl.conf overwritten."""
+    machine = node(ENVIRONMENT)
+    machine.fake.state["clock"] = "synchronised"
+    machine.fake.write("/etc/nccl.conf", "NCCL_IB_TC=41\nNCCL_SOCKET_IFNAME=bond0")
+    assert machine("apply")["ok"]
+    assert (machine.fake.root / "etc/nccl.conf").read_text() == "NCCL_SOCKET_IFNAME=bond0\nNCCL_IB_TC=106\n"
+    assert "export UCX_IB_TRAFFIC_CLASS=106" in (machine.fake.root / "etc/shakedown/roce.env").read_text()
+    assert machine("apply")["changes"] == []
+    machine("rollback")
+    text = (machine.fake.root / "etc/nccl.conf").read_text()
+    assert sorted(text.splitlines()) == ["NCCL_IB_TC=41", "NCCL_SOCKET_IFNAME=bond0"]
+    assert not (machine.fake.root / "etc/shakedown/roce.env").exists()
+
+
+def test_a_free_running_clock_is_named(node):
+    """Catches nodes whose logs cannot be compared; a virtual cluster may leave it."""
+    machine = node(ENVIRONMENT)
+    machine("apply")
+    assert wrong(machine("check")) == {"clock": ("free", "synchronised")}
+    kept = machine.desired | {"clock": "keep"}
+    machine.desired = kept
+    assert wrong(machine("check")) == {}
