@@ -55,6 +55,7 @@ UNIT_LINK = UNITS / "multi-user.target.wants" / "roce-leaf.service"
 PORT = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]{0,14}$")  # IFNAMSIZ is 16, with the terminating zero
 ROCE_UDP_PORT = 4791  # RoCEv2, IBTA Annex A17
 AVERAGE_PACKET_BYTES = 1000  # tc-red(8)
+LOSSLESS_BYTES = 16 << 20
 QUEUE_PACKETS = 1000  # the queues that are not RoCE's
 FAULT_HANDLE = "fa17:"  # the root under which the lab plants loss, delay and rate
 DEFAULT_ROOTS = {"noqueue", "pfifo_fast", "fq_codel", "mq", "pfifo", "noop"}
@@ -102,7 +103,9 @@ def wanted(intent: dict[str, Any]) -> dict[str, State]:
         "cnp": {"kind": "pfifo", "limit": QUEUE_PACKETS},
         "roce": {
             "kind": "red",
-            "limit": 4 * ecn["max_bytes"],  # the room for a burst beyond the last mark
+            # Room beyond the last mark. There is no PFC to stop the sender, so a deep queue must keep what a
+            # lossless switch would make it hold back.
+            "limit": max(4 * ecn["max_bytes"], LOSSLESS_BYTES),
             "min": ecn["min_bytes"],
             "max": ecn["max_bytes"],
             "probability": round(ecn["mark_percent"] / 100, 4),
