@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from lab import cluster
 from lab.acceptance import BIN, Steps, playbook, wheelhouse
 from lab.paths import CHECKOUT
 
-NAME = "test"
+NAME = os.environ.get("SHAKEDOWN_TEST_LAB", "test")
 CONVERGED = "converged"
 
 
