@@ -112,8 +112,8 @@ def test_two_nodes_never_blame_either_end(by):
 @pytest.mark.parametrize("n", [3, 4, 6])
 def test_one_bad_pair_blames_neither_end(n):
     """Catches: a suspect not retested with a different partner before blame."""
-    for seed in range(10):
-        causes = localise(*small(n, seed=seed, spoil=scale(0, 0, 1, by=0.2)))
+    for seed in range(3):
+        causes = localise(*small(n, seed=seed, tests=12, spoil=scale(0, 0, 1, by=0.2)))
         assert not any(c.blamed for c in causes), causes
 
 
@@ -263,3 +263,39 @@ def test_a_flapping_nic_does_not_hide_or_inflate_its_leafs_uplink():
     causes = {c.element: c for c in localise([sim.matrix], fabric) if c.blamed}
     assert set(causes) == {uplink, flapping}
     assert causes[uplink].effect == pytest.approx(-0.01, abs=0.002)
+
+
+@pytest.mark.parametrize("n", [3, 4, 12, 16])
+def test_health_at_the_limit_of_the_link_blames_nobody(n):
+    """Catches: noise taken from results that crowd at the limit: the tail below then looks like a fault."""
+
+    def limit(values):
+        np.minimum(values, 33.5, out=values)
+
+    for seed in range(4):
+        causes = localise(*small(n, cv=0.1, seed=seed, spoil=limit))
+        assert not any(c.blamed for c in causes), causes
+
+
+def test_a_small_lasting_difference_is_no_fault_in_a_noisy_lab():
+    """Catches: twelve tests that agree on three per cent called a fault where two per cent is the noise."""
+    causes = localise(*small(4, cv=0.02, tests=12, spoil=both(0, 1, 0.97)))
+    assert not any(c.blamed for c in causes)
+
+
+def test_two_results_are_too_few_to_blame():
+    """Catches: one test of a three-node lab, in which chance alone makes two results the lowest."""
+    causes = localise(*small(3, tests=1, spoil=scale(0, ALL, 0, by=0.2)))
+    assert not any(c.blamed for c in causes)
+
+
+def test_a_leaf_of_a_quarter_of_the_fabric_is_one_fault():
+    """Catches: a large fault that sets the spread that it is judged by."""
+    rng = np.random.default_rng(5)
+    shape = Shape(64, 1, pod=16)
+    fabric = build_fabric(shape, rng)
+    nics = [
+        Fault(FaultKind.NIC_TX, Element("nic", node=n, rail="rail0"), 0.05) for n in shape.node_names[:16]
+    ]
+    sim = measure(shape, fabric, nics, rng)
+    assert blamed(sim) == [Element("leaf", leaf="leaf0-0")]
