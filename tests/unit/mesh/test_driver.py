@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
+
+from local_mesh import REPOSITORY
 
 from shakedown.core.mesh import blocks_of, coverage_of, drop_superseded, pairs_of
 from shakedown.core.records import PlanItem, cell_id
@@ -221,3 +225,16 @@ def test_a_node_outside_the_mesh_is_refused_in_one_line(mesh):
     local = mesh(2)
     assert local.run("n9") == {"n9": 2}
     assert local.errors.count("\n") == 1 and "SLURMD_NODENAME='n9'" in local.errors
+
+
+def test_the_driver_needs_the_standard_library_only():
+    """Catches: an import of the planner's libraries, which compute nodes lack or load for seconds."""
+    said = subprocess.run(
+        [sys.executable, "-c", "import sys, shakedown.mesh.driver; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=REPOSITORY,
+    )
+    loaded = {name.partition(".")[0] for name in said.stdout.split()}
+    assert not loaded & {"pydantic", "numpy", "scipy", "typer", "rich", "mpi4py", "yaml"}
