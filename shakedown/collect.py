@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -176,6 +177,19 @@ def _perftest(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
             yield "latency_p99", latency.t_p99_us, "us", Better.LOWER, {}
 
 
+def _job_settings(file: Path) -> dict[str, Any]:
+    """Return the settings with which the planner ordered the job that wrote a file.
+
+    From `jobs.json`, not from the copy among the raw files, which the job could have changed.
+    """
+    jobs = read_record(file.parents[2] / "jobs.json", Jobs)
+    name = file.parent.name.rpartition(".a")[0]
+    for spec in jobs.jobs:
+        if spec.name == name:
+            return spec.settings
+    raise BadInput("no such job was planned", fix="see jobs.json", file=file.parent)
+
+
 def _mpi(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     from shakedown.parsers.mpi import parse_allreduce, parse_pingpong
 
@@ -188,7 +202,7 @@ def _mpi(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
                 yield "busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params
             yield "wrong", float(row.wrong), "1", Better.LOWER, params
     else:
-        settings = json.loads(read_bytes(file.parent / "spec.json"))
+        settings = _job_settings(file)
         sizes = tuple(1 << i for i in range(33) if settings["min_bytes"] <= 1 << i <= settings["max_bytes"])
         for pingpong in parse_pingpong(text, sizes=sizes, file=file):
             params = {"size_bytes": pingpong.size_bytes}
@@ -217,7 +231,7 @@ def _settings(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
         report = TargetReport.model_validate_json(text)
     except ValidationError as error:
         raise BadInput(f"no read-back: {error.errors()[0]['msg']}", file=file) from None
-    expected = json.loads(read_bytes(file.parent / "spec.json"))["expect"][output.nodes[0]][report.target]
+    expected = _job_settings(file)["expect"][output.nodes[0]][report.target]
     for setting, wrong, detail in judge(report, expected):
         name = setting if output.rail else f"{report.target}:{setting}"
         yield "wrong", float(wrong), "1", Better.LOWER, {"setting": name}, detail

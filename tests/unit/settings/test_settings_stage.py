@@ -131,6 +131,7 @@ def run(site, tmp_path, monkeypatch):
     out = tmp_path / "raw" / "config.settings.a1"
     out.mkdir(parents=True)
     (out / "spec.json").write_text(json.dumps(spec.settings))
+    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
     about = {"schema": 1, "run": "r1", "stage": "config", "test": spec.name, "job": "7", "state": "COMPLETED"}
     (out / "job.json").write_text(json.dumps(about))
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
