@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 
-.PHONY: help setup acceptance test test-unit test-lab lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-unit test-lab test-switches lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -13,14 +13,17 @@ setup:  ## install what is missing: system packages and .venv
 acceptance: setup  ## from a bare machine to a verdict in the embedded lab (KEEP=1 leaves the lab up)
 	@$(PYTHON) -m lab acceptance $(if $(KEEP),--keep)
 
-test: setup lint  ## everything that CI runs: linters, unit and decision tests, the lab tests
-	@$(PYTHON) -m pytest tests
+test: setup lint  ## everything that CI runs: linters, unit, decision and browser tests
+	@$(PYTHON) -m pytest tests/unit tests/decision tests/browser
 
 test-unit: setup  ## the fast tests
 	@$(PYTHON) -m pytest tests/unit tests/decision
 
-test-lab: setup  ## the tests that boot the virtual cluster
+test-lab: setup  ## the tests that boot the virtual cluster, healthy and with planted faults
 	@$(PYTHON) -m pytest tests/lab
+
+test-switches: setup  ## the switch role against scripted devices, over their own protocols (half an hour)
+	@$(PYTHON) -m pytest tests/switches
 
 lint: setup  ## ruff, mypy, yamllint, ansible-lint, shellcheck
 	@.venv/bin/ruff check .

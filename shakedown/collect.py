@@ -28,7 +28,6 @@ from shakedown.core.records import (
     Stage,
 )
 from shakedown.errors import BadInput
-from shakedown.parsers.switch import COUNTERS, Due
 from shakedown.runs import INVENTORY, open_plain, read_bytes, read_record, write_lines
 from shakedown.switch_counters import load_reading, readings
 
@@ -50,16 +49,15 @@ def collect(folder: Path) -> tuple[int, int]:
     jobs = read_record(folder / "jobs.json", Jobs)
     measurements: list[Measurement] = []
     counters: list[CounterReading] = []
-    loaded: set[Stage] = set()  # stages in which at least one job ran to its end
     for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
         job = read_record(job_folder / "job.json", JobRecord)
-        if job.state == "COMPLETED":
-            loaded.add(job.stage)
         found = job_measurements(plan, job_folder)
         measurements.extend(found)
         measurements.extend(_spoiled(plan, jobs, job, {m.cell for m in found}))
         counters.extend(node_counters(plan, jobs, job_folder))
-    counters.extend(_switch_counters(plan, folder, loaded))
+    counters.extend(_switch_counters(plan, folder))
+    idle = _blames_the_idle(plan, counters, _busy_ends(measurements))
+    counters = [reading for place, reading in enumerate(counters) if place not in idle]
     measurements.extend(_inventory(plan, folder))
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     write_lines(folder / "results.jsonl", measurements)
@@ -293,19 +291,49 @@ def _counter_file(path: Path) -> dict[str, dict[str, int]]:
         raise BadInput(f"not a counter file: {error}", file=path) from None
 
 
-def _switch_counters(plan: Plan, folder: Path, loaded: set[Stage]) -> Iterator[CounterReading]:
-    """Yield every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`.
-
-    Counters that must show traffic are left out where no job made any: a silent port is then no finding.
-    """
+def _switch_counters(plan: Plan, folder: Path) -> Iterator[CounterReading]:
+    """Yield every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`."""
     for stage in Stage:
         for after in sorted((folder / "raw" / f"switches.{stage}").glob("*.after.json")):
             before = after.with_name(after.name.replace(".after.json", ".before.json"))
-            if not before.exists():
-                continue
-            for reading in readings(
-                load_reading(before), load_reading(after), run=plan.run, stage=stage, test="switches",
-                raw=str(after.relative_to(folder)),
-            ):  # fmt: skip
-                if stage in loaded or COUNTERS.get(reading.counter) is not Due.TRAFFIC:
-                    yield reading
+            if before.exists():
+                yield from readings(
+                    load_reading(before), load_reading(after), run=plan.run, stage=stage, test="switches",
+                    raw=str(after.relative_to(folder)),
+                )  # fmt: skip
+
+
+def _busy_ends(measurements: Iterable[Measurement]) -> set[tuple[Stage, str, str]]:
+    """Return every (stage, node, rail) over which something was measured."""
+    return {
+        (m.stage, node, rail)
+        for m in measurements
+        if m.value is not None and m.rail
+        for node in m.nodes
+        for rail in m.rail.split(">")
+    }
+
+
+def _blames_the_idle(
+    plan: Plan, readings: list[CounterReading], busy: set[tuple[Stage, str, str]]
+) -> set[int]:
+    """Return the places of readings that must show traffic, at ends over which nothing was measured.
+
+    A silent NIC or port whose partner is dead is no finding: such a reading is left out, its cell not run.
+    """
+    floors = {
+        (item.stage, item.metric.removeprefix("counter."))
+        for item in plan.items
+        if item.metric.startswith("counter.") and item.better is Better.HIGHER
+    }
+    return {
+        place
+        for place, reading in enumerate(readings)
+        if (reading.stage, reading.counter) in floors
+        and (reading.stage, _node(reading), reading.rail or "") not in busy
+    }
+
+
+def _node(reading: CounterReading) -> str:
+    """Return the node at which a counter counts: its own, or the one cabled to the switch port."""
+    return reading.device if reading.kind == "nic" else (reading.peer or "").partition("/")[0]

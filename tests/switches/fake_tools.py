@@ -133,16 +133,26 @@ def merge(into: dict, what: dict) -> None:
             into[str(key)] = value
 
 
+def once(fault: str, line: str) -> bool:
+    """Whether this fault strikes now; it does so the first time only."""
+    struck = HOME / f"{fault}.struck"
+    if not re.search(FAULTS.get(fault, "$^"), line) or struck.exists():
+        return False
+    struck.touch()
+    return True
+
+
 def main(argv: list[str]) -> int:
     """Run the command that this is called as."""
     line = " ".join(argv)
     with (HOME / "log").open("a") as log:
         log.write(line + "\n")
-    if re.search(FAULTS.get("refuse", "$^"), line):
+    if once("refuse", line):
         print("Error: refused", file=sys.stderr)
         return 1
-    if re.search(FAULTS.get("hang", "$^"), line):
-        time.sleep(600)
+    if once("hang", line):
+        time.sleep(120)
+        return 1
     code = 2
     match argv:
         case ["sudo", *_]:

@@ -85,26 +85,27 @@ def test_a_switch_is_configured_once_and_keeps_everything_else(nos, made, play):
     assert APPLY[nos] not in switch.log().removeprefix(seen)
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ({"refuse": ""}, "refused"),
-        ({"mutate": ['"(ROCE|profile)"', '"OTHER"']}, "read-back differs"),
-    ],
-    ids=["refused", "read-back"],
-)
+FAULTS = {
+    "refused": (lambda nos: {"refuse": f"^{APPLY[nos]}"}, "refused"),
+    "time-out": (lambda nos: {"hang": f"^{APPLY[nos]}"}, "Timed out after 15"),
+    "read-back": (
+        lambda nos: {"mutate": {"sonic": ['"ROCE"', '"X"'], "cumulus": ['"lossless"', '"lossy"']}[nos]},
+        "read-back differs",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("nos", RUNNING)
-def test_after_a_fault_the_old_configuration_is_back(nos, fault, words, made, play):
-    """Catches a mixture left behind by a refused command or a value stored otherwise."""
-    fault = {"refuse": APPLY[nos]} if "refuse" in fault else fault
-    if nos == "cumulus" and "mutate" in fault:
-        fault = {"mutate": ['"lossless"', '"lossy"']}
-    if nos == "sonic" and "refuse" in fault:
-        fault = {"refuse": "config checkpoint|systemd-run"}
-    switch, variables, extra = made(nos, **fault)
+def test_after_a_fault_the_old_configuration_is_back(nos, fault, made, play):
+    """Catches a mixture left behind by a refused command, a time-out or a value stored otherwise."""
+    plant, words = FAULTS[fault]
+    switch, variables, extra = made(nos, **plant(nos))
+    if fault == "time-out":
+        variables |= {"roce_switch_confirm_timeout_s": 15, "roce_switch_reboot_timeout_s": 15}
     result = play(variables, *extra)
     assert result.code != 0, result.output
-    assert words in result.output
+    assert words in result.output, result.output
     assert "The old configuration is back." in result.output
     assert switch.running() == RUNNING[nos]
     assert switch.startup() == RUNNING[nos]
@@ -114,7 +115,7 @@ def test_after_a_fault_the_old_configuration_is_back(nos, fault, words, made, pl
 @pytest.mark.parametrize("nos", RUNNING)
 def test_a_connection_lost_after_the_change_is_undone_by_the_switch_itself(nos, made, play):
     """Catches a change that cuts management off and stays."""
-    switch, variables, extra = made(nos, cut_after=APPLY[nos], cut_s=90, minute_s=8)
+    switch, variables, extra = made(nos, cut_after=f"^{APPLY[nos]}", cut_s=90, minute_s=8)
     result = play({**variables, "roce_switch_reboot_timeout_s": 60}, *extra, "--timeout", "5")
     assert result.code != 0, result.output
     deadline = time.monotonic() + 30

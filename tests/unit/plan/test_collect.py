@@ -161,3 +161,17 @@ def test_secrets_are_gone_before_anything_is_kept(run):
     raw.write_text("SLURM_JWT_TOKEN=abcdefghijklmnopqrstuvwxyz0123456789\n")
     collect(run)
     assert "abcdefghijklmnop" not in raw.read_text()
+
+
+def test_a_silent_nic_whose_partner_is_dead_is_not_blamed(run):
+    """Catches: good hardware accused of no traffic, when nothing could be measured over it."""
+    job = run / "raw" / "fabric.ib_write_bw.a1"
+    for path in job.glob("*rail1*.txt"):
+        path.unlink()
+    for node in ("n1", "n2"):
+        counters = json.loads((job / f"counters.{node}.after.json").read_text())
+        counters["devices"][1]["counters"]["rdma.rcvd_pkts"] -= 5000
+        (job / f"counters.{node}.after.json").write_text(json.dumps(counters))
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert not [c for c in cells.values() if c.outcome == "FAIL"]
