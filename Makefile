@@ -30,7 +30,7 @@ lint: setup  ## ruff, mypy, yamllint, ansible-lint, shellcheck
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/mypy
 	@.venv/bin/yamllint --strict .
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/ansible-lint --offline --quiet
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/ansible-lint --offline -q
 	@git ls-files '*.sh' | xargs shellcheck
 
 lab-up: setup  ## boot the virtual cluster
