@@ -48,15 +48,15 @@ def circle_rounds(names: Iterable[str]) -> Iterator[Round]:
     The circle method of round-robin tournaments (Kirkman 1847; e.g. D. de Werra, "Scheduling in sports",
     1981): one name stays, the others move around it. For an odd number a bye is added; each sits out once.
     """
-    ring: list[str | None] = [*sorted(names, key=natural_key)]
-    if len(ring) % 2:
-        ring.append(None)
-    n = len(ring)
-    for _ in range(n - 1):
+    ordered = sorted(names, key=natural_key)
+    # Places instead of names: a pair in natural order is a pair of places in order.
+    ring = list(range(len(ordered) + len(ordered) % 2))
+    half = len(ring) // 2
+    for _ in range(len(ring) - 1):
         yield tuple(
-            _ordered(a, b)
-            for a, b in zip(ring[: n // 2], reversed(ring[n // 2 :]), strict=True)
-            if a is not None and b is not None
+            (ordered[min(a, b)], ordered[max(a, b)])
+            for a, b in zip(ring[:half], reversed(ring[half:]), strict=True)
+            if a < len(ordered) and b < len(ordered)
         )
         ring.insert(1, ring.pop())
 
@@ -88,7 +88,8 @@ def random_matchings(names: Sequence[str], count: int, seed: int) -> list[Round]
     shuffled = list(names)
     chooser = random.Random(seed)  # noqa: S311  (a schedule, not a secret)
     chooser.shuffle(shuffled)
-    labels = {f"{i}": name for i, name in enumerate(shuffled)}
+    # Equally long labels of digits sort as they were shuffled.
+    labels = {f"{i:09}": name for i, name in enumerate(shuffled)}
     rounds = list(circle_rounds(labels))
     chosen = chooser.sample(rounds, min(count, len(rounds)))
     return [tuple(_ordered(labels[a], labels[b]) for a, b in r) for r in chosen]
