@@ -1,4 +1,4 @@
-"""From raw outputs to measurements: the one place that knows which number of which tool is which metric.
+"""From raw outputs to measurements; `shakedown.readers` knows which number of which tool is which metric.
 
 A job's folder `raw/<job>/` holds `job.json` (what Slurm said), `outputs*.jsonl` (which file measures which
 cells) and the tools' own files. Everything here can be done again later, on a laptop, with the same result.
@@ -7,9 +7,8 @@ cells) and the tools' own files. Everything here can be done again later, on a l
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -28,11 +27,9 @@ from shakedown.core.records import (
     Stage,
 )
 from shakedown.errors import BadInput
+from shakedown.readers import READERS, Value
 from shakedown.runs import INVENTORY, open_plain, read_bytes, read_record, write_lines
 from shakedown.switch_counters import load_reading, readings
-
-# (metric, value, unit, better, further parameters, what the number stands for)
-Value = tuple[str, float | None, str, Better, Params] | tuple[str, float | None, str, Better, Params, str]
 
 _BULK_LIMIT = 256 * 1024 * 1024
 
@@ -79,7 +76,7 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
         values: Iterable[Value] = ()
         if problem is None or output.problem is None:
             try:
-                values = list(_READERS[output.tool](read_bytes(file).decode("utf-8"), output, file))
+                values = list(READERS[output.tool](read_bytes(file).decode("utf-8"), output, file))
             except KeyError:
                 problem = Problem(kind="other", message=f"no reader for outputs of {output.tool}")
             except (BadInput, UnicodeDecodeError, OSError) as refused:
@@ -158,55 +155,6 @@ def _spoiled(plan: Plan, jobs: Jobs, job: JobRecord, found: set[str]) -> Iterato
                 )  # fmt: skip
 
 
-# ---- one reader for each tool ----
-
-
-def _perftest(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
-    from shakedown.parsers.perftest import parse_perftest
-
-    result = parse_perftest(text, file=file)
-    size = output.params.get("size_bytes")
-    for row in result.bandwidth:
-        if row.size_bytes == size:
-            yield "bandwidth", row.bw_average_gbps, "Gb/s", Better.HIGHER, {}
-    for latency in result.latency:
-        if latency.size_bytes == size:
-            yield "latency_typical", latency.t_typical_us, "us", Better.LOWER, {}
-            yield "latency_p99", latency.t_p99_us, "us", Better.LOWER, {}
-
-
-def _job_settings(file: Path) -> dict[str, Any]:
-    """Return the settings with which the planner ordered the job that wrote a file.
-
-    From `jobs.json`, not from the copy among the raw files, which the job could have changed.
-    """
-    jobs = read_record(file.parents[2] / "jobs.json", Jobs)
-    name = file.parent.name.rpartition(".a")[0]
-    for spec in jobs.jobs:
-        if spec.name == name:
-            return spec.settings
-    raise BadInput("no such job was planned", fix="see jobs.json", file=file.parent)
-
-
-def _mpi(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
-    from shakedown.parsers.mpi import parse_allreduce, parse_pingpong
-
-    if output.test == "mpi_allreduce":
-        result = parse_allreduce(text, file=file)
-        for row in result.rows:
-            params: Params = {"size_bytes": row.size_bytes}
-            yield "time", row.time_us, "us", Better.LOWER, params
-            if row.size_bytes == max(result.header.sizes):
-                yield "busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params
-            yield "wrong", float(row.wrong), "1", Better.LOWER, params
-    else:
-        settings = _job_settings(file)
-        sizes = tuple(1 << i for i in range(33) if settings["min_bytes"] <= 1 << i <= settings["max_bytes"])
-        for pingpong in parse_pingpong(text, sizes=sizes, file=file):
-            params = {"size_bytes": pingpong.size_bytes}
-            yield "bandwidth", pingpong.bandwidth_gb_per_s, "GB/s", Better.HIGHER, params
-
-
 def _inventory(plan: Plan, folder: Path) -> Iterator[Measurement]:
     """Yield how many parts of each node differ from their class, from `inventory.json`."""
     from shakedown.core.uniformity import odd_parts
@@ -215,31 +163,13 @@ def _inventory(plan: Plan, folder: Path) -> Iterator[Measurement]:
         return  # planned and absent: the verdict says NOT-RUN
     found = read_record(folder / INVENTORY, Inventory)
     for host, part, odd, detail in odd_parts(found):
+        if host not in plan.nodes:
+            continue  # the submit host is in the inventory and is no node under test
         yield Measurement(
             run=plan.run, stage=Stage.CONFIG, test="inventory", metric="odd", value=float(odd), unit="1",
             better=Better.LOWER, nodes=(host,), params={"part": part}, state="COMPLETED",
             detail=detail[:1000] or None,
         )  # fmt: skip
-
-
-def _settings(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
-    from shakedown.core.settings import TargetReport, judge
-
-    try:
-        report = TargetReport.model_validate_json(text)
-    except ValidationError as error:
-        raise BadInput(f"no read-back: {error.errors()[0]['msg']}", file=file) from None
-    expected = _job_settings(file)["expect"][output.nodes[0]][report.target]
-    for setting, wrong, detail in judge(report, expected):
-        name = setting if output.rail else f"{report.target}:{setting}"
-        yield "wrong", float(wrong), "1", Better.LOWER, {"setting": name}, detail
-
-
-_READERS: dict[str, Callable[[str, OutputRecord, Path], Iterator[Value]]] = {
-    "perftest": _perftest,
-    "mpi": _mpi,
-    "settings": _settings,
-}
 
 
 # ---- counters ----

@@ -74,6 +74,8 @@ def main() -> int:
                 "file": name,
                 "nodes": [node],
                 "rail": rail,
+                # One rail has one NIC; without a rail, the target tells what was read.
+                "params": {} if rail else {"target": target},
                 "exit_code": 1 if problem else 0,
                 "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 "duration_s": round(time.monotonic() - begin, 3),

@@ -19,8 +19,8 @@ FAULTS = {
         "pfc.priorities": "dcb pfc set dev fab0 prio-pfc all:off",
         "mtu.host_bytes": "ip link set dev fab1 mtu 1500",
         "mtu.rdma_bytes": "true",  # follows the MTU
-        "environment:env.NCCL_IB_TC": "echo NCCL_IB_TC=104 > /etc/nccl.conf",
-        "environment:others": "rm /etc/profile.d/shakedown-roce.sh",
+        "env.NCCL_IB_TC,target=environment": "echo NCCL_IB_TC=104 > /etc/nccl.conf",
+        "others,target=environment": "rm /etc/profile.d/shakedown-roce.sh",
     },
     "n2": {
         "dscp.map": "dcb app del dev fab0 dscp-prio 26:3",

@@ -1,0 +1,1 @@
+"""How each stage is planned: one file a stage; `shakedown.core.planner` calls them in order."""

@@ -1,0 +1,79 @@
+"""Plan the config stage: every setting of every NIC and node, and parts that must be alike."""
+
+from __future__ import annotations
+
+from shakedown.core.jobs import JobSpec
+from shakedown.core.planning.draft import Draft
+from shakedown.core.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.core.settings import (
+    ENVIRONMENT,
+    OTHERS,
+    Expectation,
+    expected_of_environment,
+    expected_of_nic,
+)
+from shakedown.core.site import ConfigStage
+from shakedown.core.uniformity import PARTS
+
+INTENT = Reference(
+    id="intent.setting", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
+    source="the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set",
+)  # fmt: skip
+ALIKE = Reference(
+    id="inventory.alike", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
+    source="parts of one class are sold and installed as alike (shakedown.core.uniformity)",
+)  # fmt: skip
+
+
+def plan_settings(draft: Draft, stage: ConfigStage) -> None:
+    """Every setting of every NIC and node, read back in one job."""
+    site = draft.site
+    draft.references[INTENT.id] = INTENT
+    expect: dict[str, dict[str, Expectation]] = {}
+    targets: dict[str, dict[str, str | None]] = {}
+    for node in draft.nodes:
+        targets[node] = {nic.netdev: nic.rail for nic in site.nics[node]} | dict.fromkeys(stage.targets)
+        expect[node] = {
+            nic.netdev: expected_of_nic(
+                site.fabric, rdma_device=nic.rdma_device, ipv4=nic.ipv4,
+                dcb=stage.dcb, link_speed=stage.link_speed,
+            )
+            for nic in site.nics[node]
+        }  # fmt: skip
+        for target in stage.targets:
+            expect[node][target] = expected_of_environment(site.fabric) if target == ENVIRONMENT else {}
+    # A NIC is known by its rail; what belongs to no rail, by its target.
+    blocks: dict[tuple[str | None, str | None, str], list[str]] = {}
+    for node, by_target in expect.items():
+        for name, expectation in by_target.items():
+            for setting in (*expectation, OTHERS):
+                rail = targets[node][name]
+                blocks.setdefault((rail, None if rail else name, setting), []).append(node)
+    for (rail, of, setting), nodes in blocks.items():
+        params: Params = {"setting": setting, **({"target": of} if of else {})}
+        draft.items.append(
+            PlanItem(
+                stage=Stage.CONFIG, test="settings", metric="wrong", unit=INTENT.unit, better=INTENT.better,
+                nodes=tuple((node,) for node in nodes), rails=(rail,), params=params,
+                reference=INTENT.id,
+            )
+        )  # fmt: skip
+    draft.jobs.append(
+        JobSpec(
+            name="config.settings", kind="settings", stage=Stage.CONFIG, tests=("settings",),
+            nodes=draft.nodes, time_limit_s=300, settings={"targets": targets, "expect": expect},
+        )
+    )  # fmt: skip
+
+
+def plan_inventory(draft: Draft) -> None:
+    """Firmware, drivers and tools of like parts must be alike; read from the run's own inventory."""
+    draft.references[ALIKE.id] = ALIKE
+    for part in PARTS:
+        if part != "gpu" or "gpu" in draft.site.acceptance.scope:
+            draft.items.append(
+                PlanItem(
+                    stage=Stage.CONFIG, test="inventory", metric="odd", unit=ALIKE.unit, better=ALIKE.better,
+                    nodes=tuple((node,) for node in draft.nodes), params={"part": part}, reference=ALIKE.id,
+                )
+            )  # fmt: skip

@@ -1,0 +1,59 @@
+"""A plan being made. A cell without a reference is refused here, never passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shakedown.core.jobs import JobSpec
+from shakedown.core.mesh_spec import natural_key
+from shakedown.core.records import Params, PlanItem, Reference, Stage
+from shakedown.core.references import Catalogue, Entry
+from shakedown.core.site import Site
+
+
+@dataclass
+class Draft:
+    """A plan being made."""
+
+    site: Site
+    catalogue: Catalogue
+    items: list[PlanItem] = field(default_factory=list)
+    references: dict[str, Reference] = field(default_factory=dict)
+    jobs: list[JobSpec] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All compute nodes in natural order."""
+        return tuple(sorted(self.site.nics, key=natural_key))
+
+    @property
+    def rails(self) -> tuple[str, ...]:
+        """All rails in order."""
+        return tuple(rail.name for rail in self.site.fabric.rails)
+
+    def reference(self, test: str, metric: str, scope: Mapping[str, int | str]) -> Entry:
+        """Find the reference of a cell and keep it for the plan. Raises MissingReference."""
+        facts: dict[str, int | str] = {
+            "nic_speed_gbps": self.site.fabric.link_speed_gbps,
+            "system": self.site.fabric.system,
+        }
+        entry = self.catalogue.find(
+            test=test, metric=metric, scope={**facts, **self.site.acceptance.scope, **scope}
+        )
+        self.references[entry.id] = entry.reference()
+        return entry
+
+    def add(
+        self, entry: Entry, test: str, *, nodes: Iterable[tuple[str, ...]], stage: Stage,
+        rails: tuple[str | None, ...] = (None,), directions: tuple[str | None, ...] = (None,),
+        params: Params | None = None,
+    ) -> None:  # fmt: skip
+        """Add a block of cells."""
+        self.items.append(
+            PlanItem(
+                stage=stage, test=test, metric=entry.metric, unit=entry.unit, better=entry.better,
+                nodes=tuple(nodes), rails=rails, directions=directions, params=params or {},
+                reference=entry.id, required=entry.gates,
+            )
+        )  # fmt: skip

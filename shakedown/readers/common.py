@@ -1,0 +1,30 @@
+"""What a reader yields, and where it may look for what was ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shakedown.core.jobs import Jobs
+from shakedown.core.records import Better, OutputRecord, Params
+from shakedown.errors import BadInput
+from shakedown.runs import read_record
+
+# (metric, value, unit, better, further parameters, what the number stands for)
+Value = tuple[str, float | None, str, Better, Params] | tuple[str, float | None, str, Better, Params, str]
+# (the output's text, its journal record, its path) to values; raises BadInput for what cannot be read.
+Reader = Callable[[str, OutputRecord, Path], Iterator[Value]]
+
+
+def job_settings(file: Path) -> dict[str, Any]:
+    """Return the settings with which the planner ordered the job that wrote a file.
+
+    From `jobs.json`, not from the copy among the raw files, which the job could have changed.
+    """
+    jobs = read_record(file.parents[2] / "jobs.json", Jobs)
+    name = file.parent.name.rpartition(".a")[0]
+    for spec in jobs.jobs:
+        if spec.name == name:
+            return spec.settings
+    raise BadInput("no such job was planned", fix="see jobs.json", file=file.parent)

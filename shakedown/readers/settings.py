@@ -1,0 +1,24 @@
+"""Settings read back from nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from shakedown.core.records import Better, OutputRecord
+from shakedown.core.settings import TargetReport, judge
+from shakedown.errors import BadInput
+from shakedown.readers.common import Value, job_settings
+
+
+def settings(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    """Yield 0 or 1 for each setting: whether what was found differs from what was wanted."""
+    try:
+        report = TargetReport.model_validate_json(text)
+    except ValidationError as error:
+        raise BadInput(f"no read-back: {error.errors()[0]['msg']}", file=file) from None
+    expected = job_settings(file)["expect"][output.nodes[0]][report.target]
+    for setting, wrong, detail in judge(report, expected):
+        yield "wrong", float(wrong), "1", Better.LOWER, {"setting": setting}, detail
