@@ -7,32 +7,31 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import stat
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from shakedown.core.records import Outcome, Verdict
+from shakedown.collect import gather
+from shakedown.core.jobs import Jobs
+from shakedown.core.records import Outcome
 from shakedown.core.wording import printable
 from shakedown.errors import BadInput
-from shakedown.redact import redact
+from shakedown.run_files import SIGNATURE, SUMS, redacted_files, run_files
 from shakedown.runs import (
     COUNTERS,
-    INVENTORY,
-    RAW,
+    JOBS,
     RESULTS,
     VERDICT,
     judge_folder,
+    lines_of,
     open_plain,
     read_bytes,
+    read_record,
     to_json,
     write_aside,
 )
 
-SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 NAMESPACE = "shakedown"
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 _TIMEOUT_S = 60  # ssh-keygen answers at once unless a hardware key waits for a touch
@@ -53,47 +52,35 @@ class Verification:
         return self.differs is None and self.signer is not None
 
 
-def redact_folder(folder: Path) -> list[str]:
-    """Redact every raw output and record of a run in place; return the files that changed."""
-    changed = []
-    for name, content, clean in _redacted(folder):
-        if content != clean:
-            write_aside(folder / name, clean)
-            changed.append(name)
-    return changed
-
-
-def _redacted(folder: Path) -> Iterator[tuple[str, bytes, bytes]]:
-    """Yield (file, content, redacted content) of what tools and jobs wrote."""
-    for name in _files(folder):
-        if name.startswith(f"{RAW}/") or name in (RESULTS, COUNTERS, INVENTORY):
-            content = read_bytes(folder / name)
-            text = content.decode("utf-8", "surrogateescape")
-            yield name, content, redact(text).encode("utf-8", "surrogateescape")
-
-
 def seal(folder: Path, key: Path) -> None:
     """Write `SHA256SUMS` and its signature.
 
     Raises BadInput if `verdict.json` is not the recomputed one, or if a file still holds what looks like a
     secret: what is sealed is meant to be handed on.
     """
-    for name, content, clean in _redacted(folder):
+    for name, content, clean in redacted_files(folder):
         if content != clean:
             raise BadInput(
                 "holds an environment dump or what looks like a secret",
                 fix="seal with --redact, or remove it by hand",
                 file=folder / name,
             )
-    recorded = read_bytes(folder / VERDICT)
-    difference = _verdict_difference(recorded, judge_folder(folder))
+    uncollected = _uncollected(folder)
+    if uncollected:
+        name, difference = uncollected
+        raise BadInput(
+            f"is not what the raw files give: {difference}",
+            fix=f"run shakedown collect {folder}",
+            file=folder / name,
+        )
+    difference = _difference(read_bytes(folder / VERDICT), to_json(judge_folder(folder)))
     if difference:
         raise BadInput(
             f"is not what the raw results give: {difference}",
             fix=f"run shakedown verdict --write {folder}",
             file=folder / VERDICT,
         )
-    sums = "".join(f"{_sha256(folder / name)}  {name}\n" for name in _files(folder)).encode()
+    sums = "".join(f"{_sha256(folder / name)}  {name}\n" for name in run_files(folder)).encode()
     signature = _ssh_keygen(["sign", "-q", "-f", str(key), "-n", NAMESPACE], sums)
     if signature.returncode != 0:
         raise BadInput(f"ssh-keygen: {_last_line(signature)}", fix="give an SSH private key", file=key)
@@ -117,13 +104,18 @@ def verify(folder: Path, signers: Path | None) -> Verification:
     signer, flaw = _signer(folder, sums, signers)
     if flaw:
         return _differs(SIGNATURE, flaw)
+    uncollected = _uncollected(folder)
+    if uncollected:
+        name, difference = uncollected
+        return _differs(name, f"{name} is not what the raw files give: {difference}")
     verdict = judge_folder(folder)
     if VERDICT not in recorded:
         return _differs(VERDICT, f"{VERDICT} is missing")
-    difference = _verdict_difference(read_bytes(folder / VERDICT), verdict)
+    difference = _difference(read_bytes(folder / VERDICT), to_json(verdict))
     if difference:
         return _differs(VERDICT, f"{VERDICT} is not what the raw results give: {difference}")
-    reason = f"{len(recorded)} files as sealed, verdict {verdict.outcome.value} recomputed to the byte"
+    source = "the raw files" if _has_jobs(folder) else f"{RESULTS} (no job of {JOBS} wrote raw files)"
+    reason = f"{len(recorded)} files as sealed, verdict {verdict.outcome.value} recomputed from {source}"
     if signer is None:
         reason += "; signature intact, but whose it is was not checked: give --signers"
     else:
@@ -133,7 +125,7 @@ def verify(folder: Path, signers: Path | None) -> Verification:
 
 def _changed(folder: Path, recorded: dict[str, str]) -> tuple[str, str] | None:
     """Return the first file, by name, that is not as sealed, and why."""
-    present = set(_files(folder))
+    present = set(run_files(folder))
     for name in sorted(present | recorded.keys()):
         if name not in recorded:
             return name, f"{name} is not in {SUMS}: it was added after sealing"
@@ -148,35 +140,38 @@ def _differs(name: str, reason: str) -> Verification:
     return Verification(printable(name), printable(reason), None, None)
 
 
-def _verdict_difference(recorded: bytes, verdict: Verdict) -> str:
-    """Name the first line in which a recorded verdict differs from the recomputed one."""
-    expected = to_json(verdict)
+def _uncollected(folder: Path) -> tuple[str, str] | None:
+    """Return the first of results and counters that is not what the raw files give, and how it differs.
+
+    A run without jobs (a simulation, a case written by hand) has no source but its results.
+    """
+    if not _has_jobs(folder):
+        return None
+    measurements, counters = gather(folder)
+    for name, records in ((RESULTS, lines_of(measurements)), (COUNTERS, lines_of(counters))):
+        difference = _difference(read_bytes(folder / name), records)
+        if difference:
+            return name, difference
+    return None
+
+
+def _has_jobs(folder: Path) -> bool:
+    return (folder / JOBS).exists() and bool(read_record(folder / JOBS, Jobs).jobs)
+
+
+def _difference(recorded: bytes, expected: bytes) -> str:
+    """Name the first line in which a recorded file differs from the recomputed one."""
     if recorded == expected:
         return ""
     old, new = recorded.splitlines(), expected.splitlines()
     for number, (a, b) in enumerate(zip(old, new, strict=False), start=1):
         if a != b:
-            was, now = (x.strip().decode(errors="replace")[:120] for x in (a, b))
+            # Lines of JSON are long and differ somewhere: show that place.
+            at = max(0, next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0) - 40)
+            at = at if at > 40 else 0
+            was, now = (x[at:].strip().decode(errors="replace")[:120] for x in (a, b))
             return f"line {number} says {was}, recomputed {now}"
     return f"{len(old)} lines, recomputed {len(new)}"
-
-
-def _files(folder: Path) -> Iterator[str]:
-    """Yield every file of a bundle, sorted. Raises BadInput for links, special files and odd names."""
-    found = []
-    for root, directories, names in os.walk(folder):
-        directories.sort()
-        for name in (*directories, *names):
-            path = Path(root) / name
-            relative = path.relative_to(folder).as_posix()
-            mode = path.lstat().st_mode
-            if not relative.isprintable() or "\\" in relative:
-                raise BadInput(f"file name {relative!r} cannot be sealed", fix="rename it", file=folder)
-            if stat.S_ISREG(mode):
-                found.append(relative)
-            elif not stat.S_ISDIR(mode):
-                raise BadInput("is a link or special file", fix="copy it or remove it", file=path)
-    yield from sorted(set(found) - {SUMS, SIGNATURE})
 
 
 def _sha256(path: Path) -> str:

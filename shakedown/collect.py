@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shakedown.bundle import redact_folder
 from shakedown.core.jobs import Jobs
 from shakedown.core.records import (
     Better,
@@ -28,7 +27,18 @@ from shakedown.core.records import (
 )
 from shakedown.errors import BadInput
 from shakedown.readers import READERS, Value
-from shakedown.runs import INVENTORY, open_plain, read_bytes, read_record, write_lines
+from shakedown.run_files import redact_folder
+from shakedown.runs import (
+    COUNTERS,
+    INVENTORY,
+    JOBS,
+    PLAN,
+    RESULTS,
+    open_plain,
+    read_bytes,
+    read_record,
+    write_lines,
+)
 from shakedown.switch_counters import load_reading, readings
 
 _BULK_LIMIT = 256 * 1024 * 1024
@@ -37,13 +47,24 @@ _BULK_LIMIT = 256 * 1024 * 1024
 def collect(folder: Path) -> tuple[int, int]:
     """Write `results.jsonl` and `counters.jsonl` of a run from its raw files; return how many lines each.
 
+    Raises BadInput as `gather` does.
+    """
+    redact_folder(folder)  # nothing is read, judged or kept before secrets are gone
+    measurements, counters = gather(folder)
+    write_lines(folder / RESULTS, measurements)
+    write_lines(folder / COUNTERS, counters)
+    return len(measurements), len(counters)
+
+
+def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
+    """Return what a run's raw files say, in a fixed order.
+
     Raises:
         BadInput: plan, jobs or a job's own records cannot be read. A tool's output that cannot be read is
             no such error: its cell gets no value and the reason.
     """
-    redact_folder(folder)  # nothing is read, judged or kept before secrets are gone
-    plan = read_record(folder / "plan.json", Plan)
-    jobs = read_record(folder / "jobs.json", Jobs)
+    plan = read_record(folder / PLAN, Plan)
+    jobs = read_record(folder / JOBS, Jobs)
     measurements: list[Measurement] = []
     counters: list[CounterReading] = []
     for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
@@ -57,9 +78,7 @@ def collect(folder: Path) -> tuple[int, int]:
     counters = [reading for place, reading in enumerate(counters) if place not in idle]
     measurements.extend(_inventory(plan, folder))
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
-    write_lines(folder / "results.jsonl", measurements)
-    write_lines(folder / "counters.jsonl", counters)
-    return len(measurements), len(counters)
+    return measurements, counters
 
 
 def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:

@@ -30,7 +30,7 @@ from shakedown.core.records import (
 )
 from shakedown.errors import BadInput
 
-PLAN, RESULTS, COUNTERS = "plan.json", "results.jsonl", "counters.jsonl"
+PLAN, JOBS, RESULTS, COUNTERS = "plan.json", "jobs.json", "results.jsonl", "counters.jsonl"
 INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
 # A collective over 4,096 named nodes is a line of about 60 kB; a plan of 4,096 nodes about 1 MB.
 LONGEST_LINE = 1 << 20
@@ -270,7 +270,12 @@ def write_inventory(folder: Path, inventory: Inventory) -> None:
 
 def write_lines(path: Path, records: Iterable[Measurement | CounterReading]) -> None:
     """Write `results.jsonl` or `counters.jsonl` as a whole."""
-    write_aside(path, b"".join(r.model_dump_json(by_alias=True).encode() + b"\n" for r in records))
+    write_aside(path, lines_of(records))
+
+
+def lines_of(records: Iterable[Measurement | CounterReading]) -> bytes:
+    """Return records as the lines of a file."""
+    return b"".join(r.model_dump_json(by_alias=True).encode() + b"\n" for r in records)
 
 
 def judge_folder(folder: Path) -> Verdict:

@@ -26,11 +26,12 @@ def seal(
     Refused if verdict.json is not what the raw results give, or if a file holds what looks like a secret.
     """
     from shakedown import bundle
+    from shakedown.run_files import SIGNATURE, redact_folder
 
-    for name in bundle.redact_folder(run) if redact else ():
+    for name in redact_folder(run) if redact else ():
         typer.echo(f"redacted: {name}")
     bundle.seal(run, key)
-    typer.echo(f"sealed: {run / bundle.SIGNATURE}")
+    typer.echo(f"sealed: {run / SIGNATURE}")
     return ExitStatus.PASS
 
 
@@ -41,7 +42,9 @@ def verify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Recompute checksums, signature and verdict, and name the first file that differs.
+    """Check checksums and signature, recompute measurements from raw files and the verdict from them.
+
+    The first file that differs is named.
 
     Exit status 0: as sealed by a trusted signer, whatever the verdict. 1: something differs. 3: nothing
     differs, but nobody vouches for the signer because --signers was not given.

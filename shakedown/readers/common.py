@@ -9,7 +9,7 @@ from typing import Any
 from shakedown.core.jobs import Jobs
 from shakedown.core.records import Better, OutputRecord, Params
 from shakedown.errors import BadInput
-from shakedown.runs import read_record
+from shakedown.runs import JOBS, read_record
 
 # (metric, value, unit, better, further parameters, what the number stands for)
 Value = tuple[str, float | None, str, Better, Params] | tuple[str, float | None, str, Better, Params, str]
@@ -22,7 +22,7 @@ def job_settings(file: Path) -> dict[str, Any]:
 
     From `jobs.json`, not from the copy among the raw files, which the job could have changed.
     """
-    jobs = read_record(file.parents[2] / "jobs.json", Jobs)
+    jobs = read_record(file.parents[2] / JOBS, Jobs)
     name = file.parent.name.rpartition(".a")[0]
     for spec in jobs.jobs:
         if spec.name == name:

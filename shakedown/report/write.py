@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shakedown import runs
-from shakedown.bundle import SUMS
 from shakedown.core.records import Outcome
 from shakedown.core.verdict import judge_cells, summarise
 from shakedown.errors import BadInput
 from shakedown.report import html, junit, losses, markdown, prometheus, raw, view
 from shakedown.report.source import Source
+from shakedown.run_files import SUMS
 
 HTML, JUNIT, PROMETHEUS, MARKDOWN = "report.html", "junit.xml", "metrics.prom", "report.md"
 # What the verdict is computed from, and the verdict; the order of the command in the signature block.

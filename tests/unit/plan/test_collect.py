@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from shakedown import bundle
 from shakedown.collect import collect
 from shakedown.core.planner import make_plan
+from shakedown.errors import BadInput
 from shakedown.inventory import site_of
 from shakedown.references_io import load_catalogue
-from shakedown.runs import judge_folder, to_json
+from shakedown.runs import judge_folder, to_json, write_verdict
 from tests.unit.plan.test_planner import WHERE, document
 
 GOLDEN = Path(__file__).parent / "lab_job"
@@ -81,6 +84,36 @@ def test_collecting_twice_and_elsewhere_gives_the_same_bytes(run, tmp_path):
     shutil.copytree(run, moved)
     collect(moved)
     assert ((moved / "results.jsonl").read_bytes(), (moved / "counters.jsonl").read_bytes()) == first
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+@pytest.mark.parametrize("name", ["results.jsonl", "counters.jsonl"])
+def test_a_result_that_the_raw_files_do_not_give_is_found(run, tmp_path, name):
+    """Catches: a value changed after the job, judged anew and signed by someone who is trusted."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    signers = tmp_path / "signers"
+    signers.write_text(f"me {(tmp_path / 'key.pub').read_text()}")
+    collect(run)
+    write_verdict(run, judge_folder(run))
+    bundle.seal(run, tmp_path / "key")
+    assert bundle.verify(run, signers).authentic
+    content = (run / name).read_text()
+    forged = content.replace("0.15", "0.16") if name == "results.jsonl" else content.replace("5000", "5001")
+    assert forged != content
+    (run / name).write_text(forged)
+    write_verdict(run, judge_folder(run))
+    with pytest.raises(BadInput, match="is not what the raw files give"):
+        bundle.seal(run, tmp_path / "key")
+    # Whoever has the key need not ask this program to sign.
+    (run / "SHA256SUMS").unlink()
+    files = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file() and "SHA" not in p.name)
+    sums = subprocess.run(["sha256sum", *files], cwd=run, check=True, capture_output=True).stdout
+    (run / "SHA256SUMS").write_bytes(sums)
+    sign = ["ssh-keygen", "-q", "-Y", "sign", "-f", tmp_path / "key", "-n", "shakedown"]
+    done = subprocess.run(sign, input=sums, check=True, capture_output=True)
+    (run / "SHA256SUMS.sig").write_bytes(done.stdout)
+    found = bundle.verify(run, signers)
+    assert (found.authentic, found.differs) == (False, name), found.reason
 
 
 def test_truncated_output_gives_no_value(run):
