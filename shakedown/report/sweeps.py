@@ -143,6 +143,8 @@ def size_sweeps(source: Source) -> tuple[tuple[Chart, ...], int]:
         for key, indices in grouped.items()
         if len({source.plan.items[i].params[SIZE] for i in indices}) >= FEWEST_SIZES
         and any(cell.value is not None for i in indices for cell in source.by_item[i])
+        # What must be nil, such as wrong elements, has no place on a logarithmic axis; tables show it.
+        and any(source.reference(source.plan.items[i]).value > 0 for i in indices)
     ]
     failing = {source.places[c.cell].item_index for c in source.verdict.cells if c.cell in source.places}
     eligible.sort(key=lambda entry: not failing.intersection(entry[1]))
