@@ -82,3 +82,15 @@ def test_killed_job_is_inconclusive(fresh):
     assert (status, verdict["outcome"]) == (3, "INCONCLUSIVE"), verdict["reason"]
     assert not verdict["outcomes"].get("FAIL"), [c for c in verdict["cells"] if c["outcome"] == "FAIL"]
     assert any("CANCELLED" in cell["reason"] for cell in verdict["cells"]), verdict["cells"][:5]
+
+
+def test_node_that_is_down_before_the_run_is_named(fresh):
+    """Catches: a run that waits for ever for a node that Slurm cannot use, or blames its hardware."""
+    update = ["scontrol", "update", "nodename=n2", "state=down", "reason=planted"]
+    assert fresh.lab.ssh("head", update).returncode == 0
+    status, verdict, _ = fresh.accept("node-down", "config", "fabric")
+    assert status == 3, verdict["reason"]
+    assert not verdict["outcomes"].get("FAIL"), [c for c in verdict["cells"] if c["outcome"] == "FAIL"]
+    reasons = {cell["reason"] for cell in verdict["cells"] if "/n1,n2/" in cell["cell"]}
+    assert reasons
+    assert all("n2 is down (planted)" in reason for reason in reasons), reasons
