@@ -19,7 +19,8 @@ SCHEMA = 1
 
 # Host, rail, test, metric and counter names end up in paths, cell ids and HTML.
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+>-]*$")]
-Param = bool | int | float | str
+# A comma or an equals sign would let two different sets of parameters have one cell id.
+Param = bool | int | float | Annotated[str, Field(max_length=200, pattern=r"^[^,=\x00-\x1f\x7f]*$")]
 Params = dict[Name, Param]
 
 

@@ -20,6 +20,8 @@ HOSTILE = (
     "</title></script><script>alert(1)</script>\"'><img src=x onerror=alert(1)> $x^$ {{7*7}} "
     "\u202e\u2066evil\x1b[31m 🙂"
 )
+# What a parameter may hold of it: the records refuse the rest.
+HOSTILE_PARAM = re.sub(r"[,=\x00-\x1f\x7f]", "", HOSTILE)[:200]
 VOID = {"meta", "br", "input", "image", "img", "link", "hr", "wbr"}
 
 
@@ -80,7 +82,7 @@ def hostile_run() -> Source:
     }
     items = tuple(
         i.model_copy(
-            update={"unit": HOSTILE[:32], "params": {**i.params, "note": HOSTILE}}
+            update={"unit": HOSTILE[:32], "params": {**i.params, "note": HOSTILE_PARAM}}
             | ({"not_run": HOSTILE} if i.test == "lora" else {})
         )
         for i in plan.items

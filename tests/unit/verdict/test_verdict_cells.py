@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from shakedown.core.cells import Bound, Rule, combine, judge_measurement
 from shakedown.core.records import CounterReading, Measurement, Outcome, Plan, PlanItem, Reference
@@ -218,3 +219,15 @@ def test_unplanned_cells_are_sorted():
     lines = [measured()] + [measured(metric=f"x{i}") for i in range(20)]
     unplanned = judge(run_plan(), lines).unplanned
     assert len(unplanned) == 20 and list(unplanned) == sorted(unplanned)
+
+
+@pytest.mark.parametrize("value", ["1,b=2", "a=b", "x\ny"])
+def test_parameters_that_could_forge_a_cell_id_are_refused(value: str) -> None:
+    """Catches {a: "1,b=2"} taken for {a: 1, b: 2}: one cell would stand for another."""
+    with pytest.raises(ValidationError):
+        PlanItem.model_validate(
+            {
+                "stage": "fabric", "test": "t", "metric": "m", "unit": "1", "better": "higher",
+                "nodes": [["n1"]], "params": {"a": value}, "reference": "r",
+            }
+        )  # fmt: skip
