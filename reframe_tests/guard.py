@@ -14,6 +14,7 @@ import math
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -30,6 +31,8 @@ from shakedown.core.records import Better, JobRecord, Plan, Problem
 from shakedown.errors import BadInput
 from shakedown.slurm import JobState, show_job, unusable_nodes
 
+# How srun leaves the other tasks alone when a node dies or a task ends badly.
+OUTLIVE = ("--no-kill", "--kill-on-bad-exit=0")
 UNPLANNED = "unplanned"  # lets `reframe --list` show the checks where there is no run yet
 
 
@@ -59,8 +62,11 @@ class Guard(rfm.RegressionTestPlugin):
     state_timeout_s = variable(int, value=30)
     # What `srun --mpi=` gets.
     mpi = variable(str, value="none")
-    # Seconds that the other tasks get once the first has ended, so that one hung task cannot hold the queue.
+    # Seconds that the other tasks get once the first has ended, so that one hung task cannot hold the queue;
+    # 0 is until the job's time limit.
     wait_s = variable(int, value=8)
+    # Whether the program goes on without a node that died.
+    outlives_nodes = variable(bool, value=False)
     # An exit status with which the program did what it was for, all the same.
     also_good = variable(int, value=0)
 
@@ -100,15 +106,31 @@ class Guard(rfm.RegressionTestPlugin):
         self.record(JobRecord(state="NOT-SUBMITTED", job=None, problem=problem, **self.about()))
         if unusable:
             raise SkipTestError(unusable)
-        self.job.options += [f"--nodelist={','.join(self.spec.nodes)}", f"--nodes={len(self.spec.nodes)}"]
+        self.job.options += [
+            f"--nodelist={','.join(self.spec.nodes)}",
+            f"--nodes={len(self.spec.nodes)}",
+            # A second start would mix its output with the first one's.
+            "--no-requeue",
+            *(["--no-kill"] if self.outlives_nodes else []),
+        ]
         # No step may read our input, wait for ever for one lost task, or see half the node's cores.
         self.job.launcher.options += [
             f"--mpi={self.mpi}",
             f"--wait={self.wait_s}",
             "--cpu-bind=none",
             "--input=none",
+            *(OUTLIVE if self.outlives_nodes else ()),
         ]
         out, step = shlex.quote(str(self.out)), "srun --ntasks-per-node=1 --input=none --mpi=none"
+        last_step = step
+        if self.outlives_nodes:
+            # Slurm takes a dead node out of the job; a step of the first size would wait for it in vain.
+            last_step = (
+                'left=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N); '
+                'count=$(scontrol show hostnames "$left" | wc -l); '
+                f'timeout 300 {step} --nodes="$count" --ntasks="$count" --nodelist="$left" '
+                f"--wait=60 {' '.join(OUTLIVE)}"
+            )
         python = shlex.quote(sys.executable)
         self.prerun_cmds = [
             f'scontrol show hostnames "$SLURM_JOB_NODELIST" > {out}/nodes.txt',
@@ -119,10 +141,19 @@ class Guard(rfm.RegressionTestPlugin):
         self.postrun_cmds = [
             "status=$?",
             *([f"[ $status -ne {self.also_good} ] || status=0"] if self.also_good else []),
+            *(
+                ["[ $status -eq 0 ] || ! " + ended + " || status=0"]
+                if (ended := self.ended_command())
+                else []
+            ),
             *self.postrun_cmds,
-            f"{step} {python} -m shakedown.jobs.counters after {out}",
+            f"{last_step} {python} -m shakedown.jobs.counters after {out}",
             "exit $status",
         ]
+
+    def ended_command(self) -> str:
+        """Return what decides after a bad status: 0 if the program ended as it should all the same."""
+        return ""
 
     @run_after("run")
     def ask_slurm(self) -> None:
@@ -144,6 +175,9 @@ class Guard(rfm.RegressionTestPlugin):
             problem = Problem(kind="environment", message=message)
         elif not state.good:
             message = f"Slurm says {state.state}, exit code {state.exit_code}, {state.restarts} restarts"
+            # A node that died is named: the others are not to be looked at.
+            with contextlib.suppress(BadInput, OSError, subprocess.SubprocessError):
+                message = "; ".join(part for part in (message, unusable_nodes(self.spec.nodes)) if part)
             problem = Problem(kind="killed" if state.state != "FAILED" else "other", message=message)
         self.record(
             JobRecord(

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shakedown.core.jobs import Jobs
+from shakedown.core.mesh import drop_superseded
 from shakedown.core.records import (
     Better,
     CounterReading,
@@ -89,7 +90,7 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
     """
     job = read_record(job_folder / "job.json", JobRecord)
     found: list[Measurement] = []
-    for output in _journal(job_folder):
+    for output in _that_count(_journal(job_folder)):
         file = job_folder / output.file
         problem = output.problem or job.problem
         values: Iterable[Value] = ()
@@ -116,13 +117,24 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
     return found
 
 
+def _that_count(outputs: Iterable[OutputRecord]) -> Iterator[OutputRecord]:
+    """Yield the records of a job without a mesh's notes that something better has superseded."""
+    pairs: list[OutputRecord] = []
+    for output in outputs:
+        if output.tool == "perftest":
+            pairs.append(output)
+        else:
+            yield output
+    yield from drop_superseded(pairs)
+
+
 def _without(folder: Path, refused: Exception) -> str:
     """Say what was refused without naming where the run lies: the same run says the same anywhere."""
     return str(refused).replace(f"{folder}/", "")[:2000]
 
 
 def _journal(job_folder: Path) -> Iterator[OutputRecord]:
-    """Yield the records of all journals of a job; the last of several for the same attempt of a cell."""
+    """Yield the records of all journals of a job."""
     for path in sorted(job_folder.glob("outputs*.jsonl")):
         lines = read_bytes(path).split(b"\n")
         # A node that died while it wrote leaves half a line; the cell it was about stays without a value.

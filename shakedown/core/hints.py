@@ -17,7 +17,7 @@ _SMALL_MTUS_BYTES = (1024, 2048)
 _PCIE_LINKS = ((5, 8, "Gen5 x8 or Gen4 x16"), (4, 8, "Gen4 x8 or Gen3 x16"), (3, 8, "Gen3 x8 or Gen4 x4"))
 _MAX_PAYLOAD_BYTES = 256
 _TCP_GB_PER_S = 5.0
-# From here on a collective is bound by bandwidth and no longer by latency: an all-reduce of 8 GPUs has reached
+# From here on a collective is bound by bandwidth and no longer by latency: an all-reduce of 8 GPUs reaches
 # 95 % of its best bus bandwidth at 512 MiB, 8 % of it at 1 MiB (references/ml_engineering.yml).
 _LARGE_BYTES = 512 << 20
 

@@ -208,3 +208,40 @@ def test_a_silent_nic_whose_partner_is_dead_is_not_blamed(run):
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert not [c for c in cells.values() if c.outcome == "FAIL"]
+
+
+def test_a_note_about_a_lost_partner_says_nothing_beside_the_measurement_itself(run):
+    """Catches: a good cell made doubtful by its partner's note that it was not measured."""
+    job = run / "raw" / "fabric.ib_write_bw.a1"
+    ours = [json.loads(line) for line in (job / "outputs.n1.jsonl").read_text().splitlines()]
+    measured = next(r for r in ours if r["file"] == FORWARD)
+    note = {
+        **measured, "file": "note.txt", "exit_code": None, "duration_s": 0.0,
+        "problem": {"kind": "environment", "message": "n1 lost: no answer"},
+    }  # fmt: skip
+    (job / "note.txt").write_text("n1 lost: no answer\n")
+    with (job / "outputs.n2.jsonl").open("a") as journal:
+        journal.write(json.dumps(note) + "\n")
+    verdict, cells = judged(run)
+    assert verdict.outcome == "PASS", list(cells.values())[:3]
+
+
+def test_a_node_killed_in_a_mesh_costs_its_own_cells_only(run):
+    """Catches: a dead node passed over, named nowhere, or everybody else made doubtful with it."""
+    job = run / "raw" / "fabric.ib_write_bw.a1"
+    lines = [json.loads(line) for line in (job / "outputs.n1.jsonl").read_text().splitlines()]
+    lost = [r for r in lines if r["rail"] == "rail1"]
+    assert lost
+    for record in lost:
+        record |= {"exit_code": None, "problem": {"kind": "environment", "message": "n2 lost: no answer"}}
+    for node in ("n1", "n2"):
+        path = job / f"outputs.{node}.jsonl"
+        kept = [r for r in map(json.loads, path.read_text().splitlines()) if r["rail"] != "rail1"]
+        kept += lost if node == "n1" else []
+        path.write_text("".join(json.dumps(r) + "\n" for r in kept))
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert "n2 lost" in verdict.reason
+    assert cells[CELL.replace("rail0", "rail1")].rule == "environment"
+    assert CELL not in cells  # measured before
+    assert not [c for c in cells.values() if c.outcome == "FAIL"]

@@ -8,7 +8,8 @@ from shakedown.core.hints import fault_hint
 from shakedown.core.records import Measurement, Reference
 
 BUSBW = Reference(
-    id="ar", value=389.7, limit=372.0, ceiling=392.0, unit="GB/s", better="higher", kind="measured", source="test"
+    id="ar", value=389.7, limit=372.0, ceiling=392.0, unit="GB/s", better="higher", kind="measured",
+    source="test",
 )  # fmt: skip
 
 
@@ -33,7 +34,7 @@ def hint(value, size_bytes, test="nccl_all_reduce", nodes=("n1", "n2")):
     ],
 )
 def test_a_large_message_tells_of_the_path_a_small_one_of_latency(value, nodes, words):
-    """Catches TCP, a lost NIC or lost NVLS suspected because a message of some kilobytes is slow, as all are."""
+    """Catches TCP, a lost NIC or lost NVLS suspected because a small message is slow, as all are."""
     assert words in hint(value, 1 << 30, nodes=nodes)
     assert words in hint(value, None, nodes=nodes)
     for size in (8, 65536, 1 << 20, 64 << 20):

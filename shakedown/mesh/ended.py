@@ -1,0 +1,73 @@
+"""Whether a mesh with a bad status is whole but for nodes that died: `python -m shakedown.mesh.ended OUTDIR`.
+
+srun's status after the death of a node says nothing of what the others measured. Their journals do. Exit
+status 0: every driver came to its end, or is named as lost by a partner that came to its own. 1: the job is
+no good. The cells of a lost node have no value in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from shakedown.errors import BadInput
+from shakedown.mesh.driver import read_spec
+
+
+def lost_nodes(folder: Path) -> list[str] | None:
+    """Return the nodes that died, in order; None if one neither ended nor was named as lost.
+
+    Raises:
+        BadInput: the folder's `spec.json` is none.
+    """
+    spec, _ = read_spec(folder / "spec.json")
+    ended: set[str] = set()
+    dropped: set[str] = set()
+    for node in spec.nodes:
+        whole, named = _journal(folder / f"journal.{node}.jsonl")
+        if whole:
+            ended.add(node)
+            dropped |= named
+    lost = [node for node in spec.nodes if node not in ended]
+    return lost if ended and dropped.issuperset(lost) else None
+
+
+def _journal(path: Path) -> tuple[bool, set[str]]:
+    """Return whether a driver's last start came to its end, and which partners it dropped."""
+    whole, named = False, set()
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            event = entry["event"]
+        except (ValueError, KeyError, TypeError):
+            continue  # the last line of a node that died while it wrote
+        whole = event == "end" or (whole and event != "start")
+        if event == "dropped":
+            named.add(str(entry.get("dropped")))
+    return whole, named
+
+
+def main(arguments: list[str]) -> int:
+    """Say which nodes were lost; see the module."""
+    if len(arguments) != 1:
+        print("usage: python -m shakedown.mesh.ended OUTDIR", file=sys.stderr)
+        return 2
+    try:
+        lost = lost_nodes(Path(arguments[0]))
+    except BadInput as refused:
+        print(f"shakedown mesh: {refused}", file=sys.stderr)
+        return 2
+    if lost is None:
+        print("shakedown mesh: not every driver came to its end", file=sys.stderr)
+        return 1
+    print(f"shakedown mesh: whole but for {', '.join(lost)}" if lost else "shakedown mesh: whole")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
