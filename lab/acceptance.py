@@ -142,6 +142,7 @@ def environment(name: str, wheels: Path, *, plain_ssh: bool = False) -> dict[str
         "ANSIBLE_FORCE_COLOR": "0",
         # A task is shown when it begins, not when a buffer is full.
         "PYTHONUNBUFFERED": "1",
+        "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "true",
         "ANSIBLE_DEPRECATION_WARNINGS": "0",
         # Facts of an earlier lab of the same name are another machine's.
         "ANSIBLE_CACHE_PLUGIN": "memory",
