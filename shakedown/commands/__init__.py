@@ -6,6 +6,7 @@ from types import ModuleType
 
 from shakedown.commands import (
     ceiling,
+    compare,
     localise,
     mesh,
     parse,
@@ -20,6 +21,7 @@ from shakedown.commands import (
 
 COMMAND_MODULES: tuple[ModuleType, ...] = (
     ceiling,
+    compare,
     localise,
     mesh,
     parse,

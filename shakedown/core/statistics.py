@@ -74,14 +74,16 @@ def robust_z(values: Sequence[float], floor: float) -> list[float]:
     return [MAD_TO_SIGMA * (v - centre) / spread for v in values]
 
 
-def tail_probabilities(z: Sequence[float]) -> list[float]:
+def tail_probabilities(z: Sequence[float], members: int | None = None) -> list[float]:
     """Return P(Z > z) for the robust z of a whole class, or 1 where z is at most 2.
+
+    `members` is the size of the class that the MAD comes from, if `z` are not all of it.
 
     By Student's t with 0.37 (n - 1) degrees of freedom, which is what the MAD of n values is worth. The
     normal tail would be wrong: simulated on healthy normal classes of 6 to 1,024 members, this one with
     Benjamini-Hochberg at q = 0.01 accuses anybody in about 1 % of classes, the normal one in up to 8 %.
     """
-    freedom = max(1.0, MAD_EFFICIENCY * (len(z) - 1))
+    freedom = max(1.0, MAD_EFFICIENCY * ((len(z) if members is None else members) - 1))
     # Below 2 the tail is more than 2 % whatever the freedom: that rejects nothing at any sensible q.
     return [student_t_tail(x, freedom) if x > 2 else 1.0 for x in z]
 

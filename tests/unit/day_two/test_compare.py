@@ -1,0 +1,198 @@
+"""Comparison of two runs: every decision, every refusal, and the fault that each would otherwise hide."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from fleet import Night, names
+
+from shakedown import cli
+from shakedown.comparing import TooMuchChanged, compare_folders
+from shakedown.core.inventory_changes import Named, named
+from shakedown.errors import BadInput
+
+FIRMWARE = Named("nic", "firmware")
+NODES = names(24)
+UPGRADED = NODES[:12]
+NEW = dict.fromkeys(UPGRADED, "22.2")
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Write A and B; B has the new firmware on the first twelve nodes, and what else is asked for."""
+
+    def write(a: dict | None = None, **b: object):
+        before = Night("a", **{"nodes": NODES, **(a or {})}).write(tmp_path / "a")
+        after = Night("b", **{"nodes": NODES, "night": 1, "firmware": NEW, **b}).write(tmp_path / "b")
+        return before, after
+
+    return write
+
+
+def decisions(result) -> dict[str, str]:
+    """Return the decision by test."""
+    return {m.metric.split("/")[1]: m.decision for m in result.metrics}
+
+
+def test_an_upgrade_without_effect_is_equivalent(pair):
+    """Catches: noise taken for an effect, and an honest no-change left undecided."""
+    result = compare_folders(*pair(), changed=FIRMWARE)
+    assert decisions(result) == dict.fromkeys(("ib_write_bw", "ib_write_lat", "nvbandwidth"), "equivalent")
+    assert (result.decision, result.nodes, len(result.controls)) == ("equivalent", UPGRADED, 12)
+
+
+def test_worse_and_better_have_the_metrics_own_direction(pair):
+    """Catches: a latency that fell called worse, or a bandwidth that fell called better."""
+    effect = {"write": 0.97, "lat": 0.97}
+    result = compare_folders(
+        *pair(factor=lambda m, n: effect.get(m, 1.0) if n in UPGRADED else 1.0), changed=FIRMWARE
+    )
+    assert decisions(result) == {
+        "ib_write_bw": "worse", "ib_write_lat": "better", "nvbandwidth": "equivalent"
+    }  # fmt: skip
+    assert result.decision == "worse"
+
+
+def test_drift_of_all_nodes_is_not_the_upgrades(pair):
+    """Catches: a warmer room, which slows untouched nodes too, blamed on the firmware."""
+    result = compare_folders(*pair(factor=lambda m, n: 0.95), changed=FIRMWARE)
+    assert set(decisions(result).values()) == {"equivalent"}
+    assert result.metrics[0].control_shift == pytest.approx(-0.05, abs=0.005)
+
+
+def test_one_bad_node_among_good_ones_is_named(pair):
+    """Catches: one node that the upgrade broke, averaged away by eleven that are well."""
+    result = compare_folders(
+        *pair(factor=lambda m, n: 0.9 if (m, n) == ("h2d", "n5") else 1.0), changed=FIRMWARE
+    )
+    h2d = next(m for m in result.metrics if "nvbandwidth" in m.metric)
+    assert (h2d.decision, [s.node for s in h2d.worse]) == ("worse", ["n5"])
+    assert h2d.worse[0].shift == pytest.approx(-0.1, abs=0.015)
+    assert sum(len(m.worse) for m in result.metrics) == 1
+
+
+def test_a_canary_among_untouched_nodes_is_judged_alone(pair):
+    """Catches: one upgraded node called undecided for want of pairs although the fleet shows its noise."""
+    result = compare_folders(
+        *pair(firmware={"n3": "22.2"}, factor=lambda m, n: 0.95 if (m, n) == ("write", "n3") else 1.0),
+        changed=FIRMWARE, canaries=("n3",),
+    )  # fmt: skip
+    assert decisions(result) == {
+        "ib_write_bw": "worse", "ib_write_lat": "undecided", "nvbandwidth": "undecided"
+    }  # fmt: skip
+
+
+def test_a_node_that_died_is_not_left_out_of_equivalent(pair):
+    """Catches: a node without a value after the upgrade that just disappears from the statistics."""
+    result = compare_folders(*pair(missing=frozenset({("h2d", "n2")})), changed=FIRMWARE)
+    h2d = next(m for m in result.metrics if "nvbandwidth" in m.metric)
+    assert (h2d.decision, h2d.unpaired) == ("undecided", ("n2",))
+    assert result.decision == "undecided"
+
+
+def test_three_nodes_decide_nothing(pair):
+    """Catches: a significance that three pairs can never have."""
+    few = names(3)
+    result = compare_folders(
+        *pair(a={"nodes": few}, nodes=few, firmware=dict.fromkeys(few, "22.2"), factor=lambda m, n: 0.9),
+        changed=FIRMWARE,
+    )
+    assert {m.decision for m in result.metrics} == {"undecided"}
+    assert any("no untouched nodes" in note for note in result.notes)
+
+
+def test_a_second_change_is_refused_and_listed(pair):
+    """Catches: an effect credited to the firmware when a kernel changed on the same day."""
+    with pytest.raises(TooMuchChanged, match=r"n7 node kernel: 6\.1\.0 -> 6\.2\.0") as refused:
+        compare_folders(*pair(kernel={"n7": "6.2.0"}), changed=FIRMWARE)
+    assert refused.value.changes == ("n7 node kernel: 6.1.0 -> 6.2.0",)
+
+
+def test_an_unnamed_change_is_refused(pair):
+    """Catches: two runs taken for repeats of each other although the firmware differs."""
+    with pytest.raises(TooMuchChanged, match="nothing was named") as refused:
+        compare_folders(*pair(), changed=None)
+    assert len(refused.value.changes) == 12
+
+
+@pytest.mark.parametrize(
+    ("b", "options", "message"),
+    [
+        ({"firmware": {}}, {}, "did not change on any host"),
+        ({"system": "other"}, {}, "is of system 'other'"),
+        ({"run": "a"}, {}, "both are run"),
+        ({}, {"canaries": ("n1",)}, "not on the canaries"),
+        ({}, {"controls": ("n1",)}, "changed on n1 too"),
+        ({}, {"controls": ("n99",)}, "n99 is not a node"),
+    ],
+)
+def test_contradictions_are_refused(tmp_path, b, options, message):
+    """Catches: an upgrade that was never made, another cluster's run, and names that do not fit."""
+    before = Night("a", nodes=NODES).write(tmp_path / "a")
+    wanted = {"run": "b", "nodes": NODES, "night": 1, "firmware": NEW, **b}
+    after = Night(**wanted).write(tmp_path / "b")
+    with pytest.raises(BadInput, match=message):
+        compare_folders(before, after, changed=FIRMWARE, **options)
+
+
+def test_a_run_without_inventory_is_refused(pair):
+    """Catches: 'nothing changed' concluded from nobody having looked."""
+    a, b = pair()
+    (b / "inventory.json").unlink()
+    with pytest.raises(BadInput, match="nobody knows what changed"):
+        compare_folders(a, b, changed=FIRMWARE)
+
+
+def test_runs_in_the_wrong_order_are_noted(pair):
+    """Catches: before and after swapped, or a clock set back, without a word."""
+    a, b = pair()
+    result = compare_folders(b, a, changed=FIRMWARE)
+    assert any("not before B" in note for note in result.notes)
+
+
+def test_false_alarms_stay_below_the_stated_rate(tmp_path):
+    """Catches: nodes accused of noise. 40 comparisons of 24 nodes x 3 metrics with nothing wrong."""
+    accused = 0
+    for seed in range(40):
+        a = Night(f"a{seed}", nodes=NODES).write(tmp_path / f"a{seed}")
+        b = Night(f"b{seed}", nodes=NODES, night=1, firmware=NEW).write(tmp_path / f"b{seed}")
+        result = compare_folders(a, b, changed=FIRMWARE)
+        accused += result.decision == "worse"
+    assert accused <= 4  # 5 % of 40 expected at most
+
+
+def command(monkeypatch, capsys, *argv: object) -> tuple[int, str, str]:
+    """Run a command; return its exit status and what it printed."""
+    monkeypatch.setattr(sys, "argv", ["shakedown", *map(str, argv)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out = capsys.readouterr()
+    return int(ended.value.code or 0), out.out, out.err
+
+
+def test_command_exit_status_follows_the_decision(pair, monkeypatch, capsys):
+    """Catches: exit status 0 for a worse or an undecided comparison."""
+    a, b = pair()
+    status, out, _ = command(monkeypatch, capsys, "compare", a, b, "--changed", "nic.firmware")
+    assert status == 0
+    assert out.startswith("EQUIVALENT")
+    _, b = pair(factor=lambda m, n: 0.9 if n in UPGRADED else 1.0)
+    status, out, _ = command(monkeypatch, capsys, "compare", a, b, "--changed", "nic.firmware", "--json")
+    assert status == 1
+    assert json.loads(out)["decision"] == "worse"
+
+
+def test_command_refuses_in_one_line_and_lists_what_changed(pair, monkeypatch, capsys):
+    """Catches: a refusal that a script takes for a result, or that does not say what changed."""
+    a, b = pair(kernel={"n7": "6.2.0", "n8": "6.2.0"})
+    status, out, err = command(monkeypatch, capsys, "compare", a, b, "--changed", "nic.firmware")
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert out.splitlines() == ["n7 node kernel: 6.1.0 -> 6.2.0", "n8 node kernel: 6.1.0 -> 6.2.0"]
+
+
+def test_a_component_is_named_in_known_words():
+    """Catches: a misspelt component that would cover nothing."""
+    with pytest.raises(BadInput, match="names no component"):
+        named("firmware")
