@@ -1,0 +1,18 @@
+#!/bin/bash
+#SBATCH --job-name="rfm_Settings_40f9b9ca"
+#SBATCH --ntasks=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --output=rfm_job.out
+#SBATCH --error=rfm_job.err
+#SBATCH --time=0:5:0
+#SBATCH --partition=all
+#SBATCH --no-requeue
+#SBATCH --exclusive
+#SBATCH --nodelist=n1,n2
+#SBATCH --nodes=2
+scontrol show hostnames "$SLURM_JOB_NODELIST" > /shared/shakedown/runs/20261120T132502Z/raw/config.settings.a1/nodes.txt
+srun --ntasks-per-node=1 --input=none --mpi=none /shared/shakedown/venv/bin/python -m shakedown.jobs.counters before /shared/shakedown/runs/20261120T132502Z/raw/config.settings.a1
+srun --mpi=none --wait=8 --cpu-bind=none --input=none /shared/shakedown/venv/bin/python -m shakedown.jobs.settings /shared/shakedown/runs/20261120T132502Z/raw/config.settings.a1
+status=$?
+srun --ntasks-per-node=1 --input=none --mpi=none /shared/shakedown/venv/bin/python -m shakedown.jobs.counters after /shared/shakedown/runs/20261120T132502Z/raw/config.settings.a1
+exit $status
