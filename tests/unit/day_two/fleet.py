@@ -98,7 +98,8 @@ class Night:
                 yield Measurement(
                     run=self.run, stage=stage, test=test, metric=metric, unit=unit, better=better,
                     nodes=(node,), params={"size_bytes": 65536},
-                    state="NODE_FAIL" if lost else "COMPLETED", value=None if lost else value, started=self.started or created,
+                    state="NODE_FAIL" if lost else "COMPLETED",
+                    value=None if lost else value, started=self.started or created,
                     problem=Problem(kind="killed", message="the node died") if lost else None,
                 )  # fmt: skip
 
