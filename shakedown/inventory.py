@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.core.site import Acceptance, Fabric, Site
+from shakedown.core.site import Acceptance, Fabric, OneHost, Site
 from shakedown.errors import BadInput
 from shakedown.switch_counters import port_name
 
@@ -42,7 +42,9 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
     if "fabric" not in common:
         raise BadInput("no `fabric` in group_vars/all", fix="copy inventories/lab's fabric.yml", file=file)
     try:
-        fabric = Fabric.model_validate(common["fabric"])
+        intent = common["fabric"]
+        one_host = isinstance(intent, dict) and "one_host" in intent
+        fabric = (OneHost if one_host else Fabric).model_validate(intent)
         acceptance = Acceptance.model_validate(common.get("acceptance", {}))
         site = Site.model_validate(
             {
@@ -55,6 +57,7 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
                     name: str(hostvars[name].get("mgmt_ip") or hostvars[name].get("ansible_host") or name)
                     for name in compute
                 },
+                "gpus": {name: len(hostvars[name].get("gpus", [])) for name in compute},
                 "switches": [
                     {
                         "name": name,

@@ -113,6 +113,15 @@ class Switches(Record):
     uplinks_per_leaf_per_spine: int = Field(default=0, ge=0)
 
 
+class OneHost(Record):
+    """A site that is one host and has no fabric under test. It must say so: a forgotten fabric is refused."""
+
+    system: Name
+    profile: Name
+    one_host: Literal[True]
+    rails: tuple[()] = ()
+
+
 class Fabric(Record):
     """The fabric intent (`group_vars/all/fabric.yml`)."""
 
@@ -197,8 +206,24 @@ class SwitchHost(Record):
 class Site(Record):
     """Everything that planning needs to know."""
 
-    fabric: Fabric
+    fabric: Fabric | OneHost
     acceptance: Acceptance
     nics: dict[Name, tuple[NicSpec, ...]]  # by compute node
     addresses: dict[Name, str]  # management address, by compute node
     switches: tuple[SwitchHost, ...] = ()
+    gpus: dict[Name, int] = Field(default_factory=dict)  # how many each compute node has
+
+    @model_validator(mode="after")
+    def _one_host_has_no_fabric(self) -> Site:
+        if isinstance(self.fabric, OneHost):
+            if len(self.nics) != 1 or any(self.nics.values()) or self.switches:
+                raise ValueError("one_host is for one compute node without fabric_nics and switches")
+            if self.acceptance.config or self.acceptance.perftest:
+                raise ValueError("one_host has no fabric: leave config and perftest out of acceptance")
+        return self
+
+    def network(self) -> Fabric:
+        """Return the fabric. Raises ValueError on a site that has none."""
+        if isinstance(self.fabric, OneHost):
+            raise ValueError(f"{self.fabric.system} is one host, without a fabric")
+        return self.fabric

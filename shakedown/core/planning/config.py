@@ -35,13 +35,13 @@ def plan_settings(draft: Draft, stage: ConfigStage) -> None:
         targets[node] = {nic.netdev: nic.rail for nic in site.nics[node]} | dict.fromkeys(stage.targets)
         expect[node] = {
             nic.netdev: expected_of_nic(
-                site.fabric, rdma_device=nic.rdma_device, ipv4=nic.ipv4,
+                site.network(), rdma_device=nic.rdma_device, ipv4=nic.ipv4,
                 dcb=stage.dcb, link_speed=stage.link_speed,
             )
             for nic in site.nics[node]
         }  # fmt: skip
         for target in stage.targets:
-            expect[node][target] = expected_of_environment(site.fabric) if target == ENVIRONMENT else {}
+            expect[node][target] = expected_of_environment(site.network()) if target == ENVIRONMENT else {}
     # A NIC is known by its rail; what belongs to no rail, by its target.
     blocks: dict[tuple[str | None, str | None, str], list[str]] = {}
     for node, by_target in expect.items():

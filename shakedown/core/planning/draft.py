@@ -9,7 +9,7 @@ from shakedown.core.jobs import JobSpec
 from shakedown.core.mesh_spec import natural_key
 from shakedown.core.records import Params, PlanItem, Reference, Stage
 from shakedown.core.references import Catalogue, Entry
-from shakedown.core.site import Site
+from shakedown.core.site import Fabric, Site
 
 
 @dataclass
@@ -34,10 +34,9 @@ class Draft:
 
     def reference(self, test: str, metric: str, scope: Mapping[str, int | str]) -> Entry:
         """Find the reference of a cell and keep it for the plan. Raises MissingReference."""
-        facts: dict[str, int | str] = {
-            "nic_speed_gbps": self.site.fabric.link_speed_gbps,
-            "system": self.site.fabric.system,
-        }
+        facts: dict[str, int | str] = {"system": self.site.fabric.system}
+        if isinstance(self.site.fabric, Fabric):
+            facts["nic_speed_gbps"] = self.site.fabric.link_speed_gbps
         entry = self.catalogue.find(
             test=test, metric=metric, scope={**facts, **self.site.acceptance.scope, **scope}
         )

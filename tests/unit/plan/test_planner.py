@@ -156,3 +156,52 @@ def test_an_empty_compute_group_is_refused():
     """Catches: a plan of nothing, which would be complete at once."""
     with pytest.raises(BadInput, match="no hosts"):
         site_of({"_meta": {"hostvars": {}}}, WHERE)
+
+
+NICS = document(1)["_meta"]["hostvars"]["n1"]["fabric_nics"]
+
+
+def one_host() -> dict[str, Any]:
+    """A site of one host, as `ansible-inventory --list` prints it."""
+    inventory = document(1)
+    host = inventory["_meta"]["hostvars"]["n1"]
+    host["fabric"] = {"system": "lab", "profile": "lab", "one_host": True}
+    host["acceptance"] = {"mpi": {"allreduce": {"min_bytes": 8, "max_bytes": 64}}}
+    del host["fabric_nics"]
+    return inventory
+
+
+def test_one_host_needs_no_fabric():
+    """Catches: a GPU server that cannot be accepted because it has no RoCE class."""
+    plan, _ = plan_of(one_host())
+    assert plan.rails == ()
+    assert not any(item.metric.startswith("counter.") for item in plan.items)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda host: host["fabric"].pop("one_host"), "link_speed_gbps"),
+        (lambda host: host["fabric"].update(one_host=False), "one_host"),
+        (lambda host: host["fabric"].update(rails=[{"name": "rail0", "subnet": "10.0.0.0/24"}]), "rails"),
+        (lambda host: host.update(fabric_nics=NICS), "one compute"),
+        (lambda host: host["acceptance"].update(config={}), "leave config and perftest out"),
+    ],
+)  # fmt: skip
+def test_one_host_is_no_way_around_the_fabric(change, says):
+    """Catches: a site with rails that escapes its NIC checks, or a forgotten fabric taken for none."""
+    inventory = one_host()
+    change(inventory["_meta"]["hostvars"]["n1"])
+    with pytest.raises(BadInput, match=says):
+        site_of(inventory, WHERE)
+
+
+def test_one_host_is_one_host():
+    """Catches: several nodes whose fabric nobody tests."""
+    inventory = document(2)
+    for host in inventory["_meta"]["hostvars"].values():
+        host["fabric"] = {"system": "lab", "profile": "lab", "one_host": True}
+        host["acceptance"] = {}
+        del host["fabric_nics"]
+    with pytest.raises(BadInput, match="one compute node"):
+        site_of(inventory, WHERE)
