@@ -39,6 +39,9 @@ fault_app = typer.Typer(
     "rcvd_seq_err rise.\n\n"
     "rate: throughput stays under the limit, the leaf port counts overlimits, no RDMA counter moves.\n\n"
     "delay: latency rises by the delay, nothing is lost.\n\n"
+    "ecn-off, wrong-dscp-map, port-mtu, port-down: the port's own settings are wrong; traffic may flow all "
+    "the same, and the read-back names the port.\n\n"
+    "miswire: two nodes' cables change places; all works, and only LLDP tells.\n\n"
     "link-down: the node's NIC has no carrier, its RDMA port is down and link_downed counts one.\n\n"
     "kill: the machine loses power; Slurm sees a node that does not answer.",
     **_PLAIN,  # type: ignore[arg-type]
@@ -215,6 +218,43 @@ def fault_delay(
 ) -> None:
     """Delay packets on the leaf port toward NODE."""
     print(cluster.Lab.open(name or None).fault_delay(node, rail, ms))
+
+
+@fault_app.command("ecn-off")
+def fault_ecn_off(node: Node, rail: Rail, name: Name = "") -> None:
+    """Stop ECN marking on the leaf port toward NODE."""
+    print(cluster.Lab.open(name or None).fault_ecn_off(node, rail))
+
+
+@fault_app.command("wrong-dscp-map")
+def fault_wrong_dscp_map(node: Node, rail: Rail, name: Name = "") -> None:
+    """Classify the RoCE traffic that comes from NODE as the rest."""
+    print(cluster.Lab.open(name or None).fault_wrong_dscp_map(node, rail))
+
+
+@fault_app.command("port-mtu")
+def fault_port_mtu(
+    node: Node,
+    rail: Rail,
+    mtu_bytes: Annotated[int, typer.Option("--bytes", help="MTU of the port in bytes.")],
+    name: Name = "",
+) -> None:
+    """Give the leaf port toward NODE another MTU."""
+    print(cluster.Lab.open(name or None).fault_port_mtu(node, rail, mtu_bytes))
+
+
+@fault_app.command("port-down")
+def fault_port_down(node: Node, rail: Rail, name: Name = "") -> None:
+    """Shut the leaf port toward NODE."""
+    print(cluster.Lab.open(name or None).fault_port_down(node, rail))
+
+
+@fault_app.command("miswire")
+def fault_miswire(
+    node: Node, other: Annotated[str, typer.Argument(help="The other node.")], rail: Rail, name: Name = ""
+) -> None:
+    """Swap the cables of two nodes on RAIL at the leaf."""
+    print(cluster.Lab.open(name or None).fault_miswire(node, other, rail))
 
 
 @fault_app.command("link-down")

@@ -161,6 +161,31 @@ class Lab:
         with self._changing() as machines:
             return planting.port_fault(machines, node, rail, faults.delay(milliseconds))
 
+    def fault_ecn_off(self, node: str, rail: str) -> str:
+        """No ECN marking on the leaf port toward ``node``."""
+        with self._changing() as machines:
+            return planting.setting_fault(machines, node, rail, faults.ecn_off())
+
+    def fault_wrong_dscp_map(self, node: str, rail: str) -> str:
+        """RoCE that ``node`` sends on ``rail`` leaves the RoCE class at its leaf port."""
+        with self._changing() as machines:
+            return planting.setting_fault(machines, node, rail, faults.wrong_dscp_map())
+
+    def fault_port_mtu(self, node: str, rail: str, mtu_bytes: int) -> str:
+        """Another MTU, in bytes, on the leaf port toward ``node``."""
+        with self._changing() as machines:
+            return planting.setting_fault(machines, node, rail, faults.port_mtu(mtu_bytes))
+
+    def fault_port_down(self, node: str, rail: str) -> str:
+        """Shut the leaf port toward ``node``; the node keeps its carrier."""
+        with self._changing() as machines:
+            return planting.setting_fault(machines, node, rail, faults.port_down())
+
+    def fault_miswire(self, node: str, other: str, rail: str) -> str:
+        """The cables of two nodes on one rail change places at the leaf."""
+        with self._changing() as machines:
+            return planting.miswire(machines, node, other, rail)
+
     def fault_link_down(self, node: str, rail: str) -> str:
         """Unplug the cable of ``rail`` at ``node``: no carrier, RDMA port down."""
         with self._changing() as machines:

@@ -1,7 +1,7 @@
 """The faults that can be planted, as commands for the leaf.  Pure.
 
 Loss, rate and delay are queueing disciplines on the leaf's port toward the node, so they hit traffic *into*
-that node on that rail and nothing else.
+that node on that rail and nothing else. The others are wrong settings of the switch, as a person leaves them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ HANDLE = "fa17:"
 
 LINK_DOWN = "link down"
 NO_POWER = "no power"
+MISWIRED = "cables swapped"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,73 @@ def rate(mbit_per_s: float) -> PortFault:
     _within("--mbit", mbit_per_s, 0, 100_000)
     qdisc = ("tbf", "rate", f"{mbit_per_s * 1e6:.0f}bit", "burst", "64kb", "limit", "16mb")
     return PortFault(qdisc, f"rate {mbit_per_s:g} Mbit/s")
+
+
+@dataclass(frozen=True)
+class SettingFault:
+    """A wrong setting of one leaf port: a shell script that gets the port, and words for it."""
+
+    script: str
+    description: str
+
+
+# The switch's own settings are there to be spoiled only once they have been made.
+_CONFIGURED = """set -eu
+port=$1
+if [ ! -e /var/lib/roce-leaf/intent.json ]; then
+    echo "the switch is not configured yet, run site.yml first" >&2
+    exit 1
+fi
+"""
+
+
+def ecn_off() -> SettingFault:
+    """Let the port's RoCE queue grow without marking (tc-red(8) without `ecn`)."""
+    # Everything but the two flags stays: read what is there and say it again. burst as in tc-red(8).
+    script = (
+        _CONFIGURED
+        + """
+options=$(tc -d -j qdisc show dev "$port" | python3 -c '
+import json, sys
+red = next(q["options"] for q in json.load(sys.stdin) if q["kind"] == "red" and q["handle"] == "20:")
+burst = (2 * red["min"] + red["max"]) // 3000 + 2
+print("limit", red["limit"], "min", red["min"], "max", red["max"], "probability", red["probability"],
+      "avpkt 1000 burst", burst, "bandwidth 10gbit")
+')
+# shellcheck disable=SC2086  # several words
+tc qdisc change dev "$port" parent 1:2 handle 20: red $options
+"""
+    )
+    return SettingFault(script, "ECN off")
+
+
+def wrong_dscp_map() -> SettingFault:
+    """Take what comes into the port with RoCE's DSCP for a class of the rest."""
+    script = (
+        _CONFIGURED
+        + """
+tos=$(tc -j filter show dev "$port" ingress | python3 -c '
+import json, sys
+rules = [r for r in json.load(sys.stdin) if r["pref"] == 10 and "options" in r]
+tos = rules[0]["options"]["keys"]["ip_tos"]
+print(tos if isinstance(tos, int) else int(tos, 16))
+')
+tc filter replace dev "$port" ingress protocol ip pref 10 handle 1 flower ip_tos "$tos/0xfc" \\
+    action skbedit priority 1 pass
+"""
+    )
+    return SettingFault(script, "wrong DSCP map")
+
+
+def port_mtu(mtu_bytes: int) -> SettingFault:
+    """Give the port another MTU, in bytes."""
+    _within("--bytes", mtu_bytes, 67, 9000)
+    return SettingFault(f'{_CONFIGURED}ip link set dev "$port" mtu {mtu_bytes:d}\n', f"MTU {mtu_bytes:d}")
+
+
+def port_down() -> SettingFault:
+    """Shut the port."""
+    return SettingFault(f'{_CONFIGURED}ip link set dev "$port" down\n', "port shut")
 
 
 def _within(option: str, value: float, low: float, high: float) -> None:
@@ -84,6 +152,39 @@ for port in "$@"; do
     fi
 done
 """
+
+
+# Two cables that change places are two ports that change names: nothing else moves with a cable.
+_SWAP = """set -eu
+for port in "$@"; do ip link set dev "$port" down; done
+ip link set dev "$1" name swapped
+ip link set dev "$2" name "$1"
+ip link set dev swapped name "$2"
+for port in "$@"; do ip link set dev "$port" up; done
+systemctl restart lldpd
+"""
+# The saved intent again; it says whether anything had to be changed.
+_RESTORE = """set -eu
+for port in "$@"; do ip link set dev "$port" up; done
+if [ -x /usr/local/sbin/roce-leaf ] && [ -e /var/lib/roce-leaf/intent.json ]; then
+    /usr/local/sbin/roce-leaf apply --saved
+fi
+"""
+
+
+def setting_argv(port: str, fault: SettingFault) -> list[str]:
+    """The leaf's command that spoils a port's setting."""
+    return ["sh", "-c", fault.script, "plant", port]
+
+
+def swap_argv(one: str, other: str) -> list[str]:
+    """The leaf's command that lets the cables of two ports change places, or brings them back."""
+    return ["sh", "-c", _SWAP, "swap", one, other]
+
+
+def restore_argv(ports: Sequence[str]) -> list[str]:
+    """The leaf's command that brings every setting back; it prints JSON with `changed`, or nothing."""
+    return ["sh", "-c", _RESTORE, "restore", *ports]
 
 
 def plant_argv(port: str, fault: PortFault) -> list[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from lab import faults, processes
 from lab.errors import LabError
 from lab.machines import Machines
 from lab.topology import LEAF
+
+_MISWIRED = "{node} {other} {rail}"
 
 
 def port_fault(lab: Machines, node: str, rail: str, fault: faults.PortFault) -> str:
@@ -17,6 +20,29 @@ def port_fault(lab: Machines, node: str, rail: str, fault: faults.PortFault) -> 
     lab.state.faults[f"{node} {rail}"] = fault.description
     lab.save_state()
     return f"{fault.description} on {LEAF} {link.port}, into {node} {link.netdev}"
+
+
+def setting_fault(lab: Machines, node: str, rail: str, fault: faults.SettingFault) -> str:
+    """Spoil a setting of the leaf port toward ``node``; says what was planted where."""
+    link = lab.topology.link(node, rail)
+    _on_leaf(lab, faults.setting_argv(link.port, fault), f"planting {fault.description}")
+    lab.state.faults[f"{node} {rail}"] = fault.description
+    lab.save_state()
+    return f"{fault.description} on {LEAF} {link.port}, the port of {node} {link.netdev}"
+
+
+def miswire(lab: Machines, node: str, other: str, rail: str) -> str:
+    """Let the cables of two nodes on one rail change places at the leaf."""
+    links = [lab.topology.link(name, rail) for name in (node, other)]
+    key = _MISWIRED.format(node=node, other=other, rail=rail)
+    if node == other or any(fault == faults.MISWIRED for fault in lab.state.faults.values()):
+        raise LabError(
+            f"{node} and {other}: one pair of cables can change places", fix="clear, then name two nodes"
+        )
+    _on_leaf(lab, faults.swap_argv(links[0].port, links[1].port), "swapping two cables")
+    lab.state.faults[key] = faults.MISWIRED
+    lab.save_state()
+    return f"{node} {rail} is on {LEAF} {links[1].port}, {other} {rail} on {links[0].port}"
 
 
 def link_down(lab: Machines, node: str, rail: str) -> str:
@@ -43,8 +69,18 @@ def kill(lab: Machines, name: str) -> str:
 def clear(lab: Machines) -> list[str]:
     """Undo every fault: boot what has no power, free the leaf's ports, plug the cables; says what it did."""
     done = [f"{name} booted" for name in lab.boot_what_is_off()]
+    for key in [key for key, fault in lab.state.faults.items() if fault == faults.MISWIRED]:
+        node, other, rail = key.split()
+        pair = [lab.topology.link(name, rail).port for name in (node, other)]
+        _on_leaf(lab, faults.swap_argv(*pair), "swapping two cables back")
+        del lab.state.faults[key]
+        lab.save_state()
+        done.append(f"{node} and {other} {rail} back in place")
     ports = [link.port for link in lab.topology.links]
     freed = _on_leaf(lab, faults.clear_argv(ports), "clearing faults").split()
+    restored = _on_leaf(lab, faults.restore_argv(ports), "restoring the switch's settings")
+    if restored and json.loads(restored).get("changed"):
+        done.append(f"{LEAF} has its settings back")
     for link in lab.topology.links:
         if link.port in freed:
             done.append(f"{LEAF} {link.port} freed (into {link.node} {link.rail})")

@@ -200,7 +200,8 @@ def class_of(rule: State) -> State:
         rest = set(keys) - {"eth_type", "ip_tos", "ip_tos_mask"}
         if not rest:
             name = "roce" if rule["pref"] < 20 else "cnp"
-            tc = int(action["priority"].rpartition(":")[2], 16)
+            minor = action["priority"].rpartition(":")[2]
+            tc = 0 if minor == "none" else int(minor, 16)  # tc prints class 0 as "none"
             return {**here, "class": name, "dscp": _number(keys["ip_tos"]) >> 2, "traffic_class": tc}
     ours = {"ip_proto": "udp", "dst_port": ROCE_UDP_PORT}
     if passes and action.get("kind") == "gact" and {k: keys.get(k) for k in ours} == ours and len(keys) == 3:
@@ -297,11 +298,21 @@ def refuse_wrong_ports(intent: dict[str, Any]) -> None:
 def differences(found: dict[str, State], want: dict[str, State]) -> list[str]:
     """One line for each part of each port that is not as wanted."""
     return [
-        f"{port} {part}: {json.dumps(found[port][part])} -> {json.dumps(want[port][part])}"
+        f"{port} {part}: {change(found[port][part], want[port][part])}"
         for port in want
         for part in want[port]
         if found[port][part] != want[port][part]
     ]
+
+
+def change(found: object, want: object, path: str = "") -> str:
+    """Only what differs, in words: `roce.ecn false -> true`."""
+    if isinstance(found, dict) and isinstance(want, dict):
+        keys = [k for k in {**want, **found} if found.get(k) != want.get(k)]
+        return ", ".join(change(found.get(k), want.get(k), f"{path}.{k}".lstrip(".")) for k in keys)
+    if isinstance(found, list) and isinstance(want, list):
+        found, want = [x for x in found if x not in want], [x for x in want if x not in found]
+    return f"{path} {json.dumps(found)} -> {json.dumps(want)}".lstrip()
 
 
 def boot_differences(intent: dict[str, Any]) -> list[str]:

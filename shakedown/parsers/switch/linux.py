@@ -35,10 +35,11 @@ def reported(_classes: Classes) -> tuple[str, ...]:
     return _REPORTED
 
 
-def parse(outputs: Outputs, _classes: Classes, file: str | Path | None = None) -> PortCounters:
+def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
     """Return the counters of every port.
 
-    The class of a packet is in handles and preferences, so the intent's numbers are not needed.
+    What a packet should be is in handles and preferences. RoCE that the port puts into another class than the
+    intent's is misclassified there, whatever its DSCP.
 
     Raises:
         BadInput: anything that is not these commands' JSON.
@@ -53,7 +54,7 @@ def parse(outputs: Outputs, _classes: Classes, file: str | Path | None = None) -
             port = ports.get(label.removeprefix(_FILTERS))
             if port is not None:
                 for rule in _objects(outputs, label, file):
-                    _add_filter(port, rule, label, file)
+                    _add_filter(port, rule, classes, label, file)
     return ports
 
 
@@ -114,7 +115,9 @@ def _add_qdisc(port: dict[str, int], qdisc: dict[str, Any], file: str | Path | N
         port["cnp_queue_drops"] = stat("drops")
 
 
-def _add_filter(port: dict[str, int], rule: dict[str, Any], label: str, file: str | Path | None) -> None:
+def _add_filter(
+    port: dict[str, int], rule: dict[str, Any], classes: Classes, label: str, file: str | Path | None
+) -> None:
     options = rule.get("options")
     if not options:
         return  # tc lists every filter's head once without its content
@@ -124,6 +127,10 @@ def _add_filter(port: dict[str, int], rule: dict[str, Any], label: str, file: st
     name = _CLASS_OF_PREF.get(pref // 10)
     if name is None:
         return
+    if name == "roce_rx" and str(actions[0].get("priority")).lstrip(":") != f"{classes.traffic_class:x}":
+        name = "roce_misclassified_rx"
+        for counter in ("roce_rx_packets", "roce_rx_bytes"):
+            port.setdefault(counter, 0)  # nothing came in the class, and that was read
     stat = _Stats(actions[0].get("stats"), f"{label} pref {pref}", file)
     # IPv4 and IPv6 have a filter each.
     port[f"{name}_packets"] = port.get(f"{name}_packets", 0) + stat("packets")

@@ -86,3 +86,92 @@ def test_more_than_all_packets_cannot_be_lost() -> None:
     """Catches a fraction mistaken for a percentage on the other side."""
     with pytest.raises(LabError, match="--percent"):
         faults.loss(100.5)
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Callable[..., tuple[int, list[str], str]]:
+    """Run a leaf's command where `tc`, `ip` and the switch's program note what they are asked."""
+    state = tmp_path / "intent.json"
+    qdisc = '[{"kind":"red","handle":"20:","options":{"limit":16777216,"min":1048576,"max":2097152,' \
+        '"ecn":true,"nodrop":true,"probability":0.05}}]'  # fmt: skip
+    rules = '[{"pref":10},{"pref":10,"options":{"keys":{"ip_tos":104,"ip_tos_mask":"fc"}}}]'
+    answers = f'case "$*" in *"qdisc show"*) echo \'{qdisc}\';; *"filter show"*) echo \'{rules}\';; esac\n'
+    for name in ("tc", "ip", "systemctl", "roce-leaf"):
+        tool = tmp_path / name
+        reply = '[ "$1" != apply ] || echo \'{"changed": true}\'\n' if name == "roce-leaf" else answers
+        tool.write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/asked\n{reply}')
+        tool.chmod(0o755)
+
+    def run(argv: list[str], *, configured: bool = True) -> tuple[int, list[str], str]:
+        (tmp_path / "asked").write_text("")
+        if configured:
+            state.write_text("{}")
+        argv = [
+            word.replace("/var/lib/roce-leaf/intent.json", str(state)).replace(
+                "/usr/local/sbin/roce-leaf", str(tmp_path / "roce-leaf")
+            )
+            for word in argv
+        ]
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": path})
+        asked = (tmp_path / "asked").read_text().splitlines()
+        return done.returncode, [line for line in asked if " show " not in line], done.stdout + done.stderr
+
+    return run
+
+
+def test_ecn_off_changes_nothing_but_the_flags(switch: Callable[..., tuple[int, list[str], str]]) -> None:
+    """Catches an ECN fault that also changes depth or thresholds, and is then found for another reason."""
+    assert switch(faults.setting_argv("swp3", faults.ecn_off()))[:2] == (
+        0,
+        [
+            "tc qdisc change dev swp3 parent 1:2 handle 20: red limit 16777216 min 1048576 max 2097152"
+            " probability 0.05 avpkt 1000 burst 1400 bandwidth 10gbit"
+        ],
+    )
+
+
+def test_a_wrong_map_keeps_the_dscp_and_changes_the_class(
+    switch: Callable[..., tuple[int, list[str], str]],
+) -> None:
+    """Catches a fault that takes the classifier away, which is found because nothing is counted."""
+    assert switch(faults.setting_argv("swp3", faults.wrong_dscp_map()))[:2] == (
+        0,
+        [
+            "tc filter replace dev swp3 ingress protocol ip pref 10 handle 1 flower ip_tos 104/0xfc"
+            " action skbedit priority 1 pass"
+        ],
+    )
+
+
+@pytest.mark.parametrize("fault", [faults.ecn_off(), faults.wrong_dscp_map(), faults.port_mtu(1500)])
+def test_a_switch_without_configuration_cannot_be_spoiled(
+    fault: faults.SettingFault, switch: Callable[..., tuple[int, list[str], str]]
+) -> None:
+    """Catches a fault planted on a switch that has no queues yet: the test would find the missing role."""
+    status, asked, said = switch(faults.setting_argv("swp3", fault), configured=False)
+    assert (status, asked) == (1, [])
+    assert "run site.yml first" in said
+
+
+def test_swapped_cables_come_back_by_swapping_again(
+    switch: Callable[..., tuple[int, list[str], str]],
+) -> None:
+    """Catches a swap that loses a port's name on the way."""
+    _, asked, _ = switch(faults.swap_argv("swp1", "swp2"))
+    names = {"swp1": "n1", "swp2": "n2"}
+    for line in asked:
+        words = line.split()
+        if "name" in words:
+            names[words[-1]] = names.pop(words[4])
+    assert names == {"swp1": "n2", "swp2": "n1"}
+    assert asked[-1] == "systemctl restart lldpd"
+
+
+def test_settings_come_back_from_what_the_switch_saved(
+    switch: Callable[..., tuple[int, list[str], str]],
+) -> None:
+    """Catches a clear that leaves a port shut, or a setting wrong."""
+    status, asked, said = switch(faults.restore_argv(["swp1", "swp2"]))
+    assert (status, said) == (0, '{"changed": true}\n')
+    assert asked == ["ip link set dev swp1 up", "ip link set dev swp2 up", "roce-leaf apply --saved"]

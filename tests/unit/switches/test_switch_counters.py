@@ -93,6 +93,20 @@ def test_roce_with_a_wrong_dscp_is_counted():
     assert found["swp2", "roce_misclassified_rx_packets"].delta == 9
 
 
+def test_roce_that_a_port_puts_into_another_class_is_counted_there():
+    """Catches a wrong DSCP map: the DSCP is right, the filter counts, and the RoCE queue stays empty."""
+
+    def elsewhere(rules):
+        rule = next(r for r in rules if r["pref"] == 10 and "options" in r)
+        rule["options"]["actions"][0]["priority"] = ":1"
+
+    before, after = edited("before", "filters swp2", elsewhere), edited("after", "filters swp2", elsewhere)
+    found = lines(before, after)
+    assert found["swp2", "roce_misclassified_rx_packets"].delta == 6400
+    assert found["swp2", "roce_rx_packets"].delta == 0
+    assert found["swp1", "roce_misclassified_rx_packets"].delta == 0
+
+
 def test_a_switch_that_lost_its_queues_reads_as_missing_not_as_zero():
     """Catches absent counters read as 0: ECN and queue drops of an unconfigured port would all pass."""
 
