@@ -101,7 +101,11 @@ def neighbours_of(reading: SwitchReading) -> Neighbours | None:
     from shakedown.parsers.switch.lldp import neighbours
 
     output = reading.outputs.get("neighbours")
-    return neighbours(output.stdout) if output and reading.nos in ("linux", "sonic", "cumulus") else None
+    return (
+        neighbours(output.stdout)
+        if output and reading.nos in ("linux", "sonic", "enterprise_sonic", "cumulus")
+        else None
+    )
 
 
 def _seen(heard: Neighbours | None, port: str) -> tuple[str, ...] | None:

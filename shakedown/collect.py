@@ -41,6 +41,7 @@ from shakedown.runs import (
     write_lines,
 )
 from shakedown.switch_counters import load_reading, readings
+from shakedown.switch_stage import switch_measurements
 
 _BULK_LIMIT = 256 * 1024 * 1024
 
@@ -78,6 +79,7 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     idle = _blames_the_idle(plan, counters, _busy_ends(measurements))
     counters = [reading for place, reading in enumerate(counters) if place not in idle]
     measurements.extend(_inventory(plan, folder))
+    measurements.extend(switch_measurements(plan, folder))
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     return measurements, counters
 

@@ -1,0 +1,73 @@
+"""Plan what is asked of switches in the config stage: their own settings, and both ends of every cable."""
+
+from __future__ import annotations
+
+from shakedown.core.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED, TELLS, dscp_check
+from shakedown.core.planning.draft import Draft
+from shakedown.core.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.core.site import ConfigStage
+
+SETTINGS, CROSSCHECK = "switch_settings", "crosscheck"
+ROLE = Reference(
+    id="intent.switch", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
+    source="the site's fabric intent, as roles/roce_switch renders it for the switch",
+)  # fmt: skip
+FITS = Reference(
+    id="crosscheck.fits", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
+    source="two ends of one cable must agree, and be the two that the inventory names",
+)  # fmt: skip
+
+
+def plan_switches(draft: Draft, stage: ConfigStage) -> None:
+    """Every switch's settings against the intent, and every cable's two ends against each other."""
+    if draft.site.switches:
+        _plan_settings(draft)
+        _plan_crosscheck(draft, stage)
+
+
+def _plan_settings(draft: Draft) -> None:
+    draft.references[ROLE.id] = ROLE
+    # Switches of one kind name their ports alike; what belongs to no port is the switch's.
+    blocks: dict[tuple[str | None, str | None], list[str]] = {}
+    for switch in draft.site.switches:
+        blocks.setdefault((None, None), []).append(switch.name)
+        for port, _host, _netdev, rail in switch.ports:
+            blocks.setdefault((rail, port), []).append(switch.name)
+    for (rail, port), names in blocks.items():
+        params: Params = {"port": port} if port else {}
+        _add(draft, ROLE, SETTINGS, names, rail, params)
+
+
+def _plan_crosscheck(draft: Draft, stage: ConfigStage) -> None:
+    draft.references[FITS.id] = FITS
+    roce = draft.site.network().roce
+    dscps = tuple(dscp_check(dscp) for dscp in (roce.dscp, roce.cnp.dscp))
+    # What the hosts' NICs cannot show is not asked of the switches either.
+    kinds = {MTU: (MTU,), CABLING: (CABLING,)}
+    kinds |= {PFC: (PFC,), DSCP: dscps} if stage.dcb else {}
+    kinds |= {SPEED: (SPEED,), FEC: (FEC,)} if stage.link_speed else {}
+    blocks: dict[tuple[str, str, str], list[str]] = {}
+    for switch in draft.site.switches:
+        for kind, checks in kinds.items():
+            # A system that nobody understands is asked all the same: what it does not tell is not fine.
+            told = kind in TELLS.get(switch.nos, frozenset(kinds))
+            why = "" if told else f"{kind} is not told by the read-back of {switch.nos}"
+            for check in checks:
+                for _port, host, _netdev, rail in switch.ports:
+                    if host in draft.site.nics:
+                        blocks.setdefault((check, rail, why), []).append(host)
+    for (check, rail, why), hosts in blocks.items():
+        _add(draft, FITS, CROSSCHECK, hosts, rail, {"what": check}, why)
+
+
+def _add(
+    draft: Draft, reference: Reference, test: str, nodes: list[str], rail: str | None, params: Params,
+    not_run: str = "",
+) -> None:  # fmt: skip
+    draft.items.append(
+        PlanItem(
+            stage=Stage.CONFIG, test=test, metric="wrong", unit=reference.unit, better=reference.better,
+            nodes=tuple((node,) for node in nodes), rails=(rail,), params=params, reference=reference.id,
+            required=not not_run, not_run=not_run or None,
+        )
+    )  # fmt: skip

@@ -1,0 +1,207 @@
+"""The switches' part of the config stage, from raw read-backs to the verdict; LLDP is a real leaf's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rendering import leaf
+
+from shakedown.collect import collect
+from shakedown.core.planner import make_plan
+from shakedown.inventory import site_of
+from shakedown.references_io import load_catalogue
+from shakedown.runs import judge_folder, to_json
+from tests.unit.plan.test_planner import WHERE, document
+
+READINGS = Path(__file__).parent / "readings"
+CABLES = [(f"swp{2 * r + n}", f"n{n}", f"fab{r}", f"rail{r}") for r in (0, 1) for n in (1, 2)]
+CABLING = [{"port": p, "host": h, "netdev": d, "rail": r} for p, h, d, r in CABLES]
+
+
+def found() -> dict:
+    """What a leaf that is configured as wanted says of its ports."""
+    fabric = document()["_meta"]["hostvars"]["n1"]["fabric"]
+    fabric["roce"]["cnp"]["scheduler"] = "strict"
+    return leaf.wanted({"roce": fabric["roce"], "mtu_bytes": 9000, "ports": [port for port, *_ in CABLES]})
+
+
+class Folder:
+    """A run of the config stage, as it lies on disk before it is collected."""
+
+    def __init__(self, folder: Path, nos: str = "linux") -> None:
+        inventory = document()
+        for host in inventory["_meta"]["hostvars"].values():
+            host["acceptance"] = {"config": {"link_speed": False}, "counter_tests": False}
+        inventory["switches"] = {"hosts": ["leaf0"]}
+        inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": nos, "leaf_ports": CABLING}
+        plan, jobs = make_plan(
+            site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z"
+        )
+        self.folder = folder
+        self.raw = folder / "raw/switches.config"
+        self.raw.mkdir(parents=True)
+        (folder / "plan.json").write_bytes(to_json(plan))
+        (folder / "jobs.json").write_bytes(to_json(jobs))
+        for when in ("before", "after"):
+            shutil.copy(READINGS / f"leaf0.{when}.json", self.raw)
+        (folder / "raw/config.settings.a1").mkdir()
+        for _, host, netdev, _ in CABLES:
+            self.host(host, netdev)
+        self.settings()
+
+    def settings(self, **changes: object) -> None:
+        """Write what was read from the switch."""
+        settings = {
+            "schema": 1, "switch": "leaf0", "nos": "linux", "cabling": CABLING, "differences": [],
+            "found": found(), "not_done": ["PFC"], "wanted": {}, "refusals": [],
+        }  # fmt: skip
+        (self.raw / "leaf0.settings.json").write_text(json.dumps(settings | changes))
+
+    def host(self, host: str, netdev: str, **changes: object) -> None:
+        """Write what a host said of one NIC."""
+        values = {
+            "mtu.host_bytes": 9000, "pfc.priorities": [3], "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
+            **changes,
+        }  # fmt: skip
+        entries = [
+            {"key": k, "found": v, "wanted": v, "ok": True, "settable": True} for k, v in values.items()
+        ]
+        report = {
+            "schema": 1, "target": netdev, "driver": "rxe", "error": None, "settings": entries,
+            "not_applicable": [],
+        }  # fmt: skip
+        path = self.folder / f"raw/config.settings.a1/settings.{host}.{netdev}.json"
+        path.write_text(json.dumps(report))
+
+    def judged(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Collect and judge; return the reasons of failed switch cells, and of those without a decision."""
+        collect(self.folder)
+        cells = [c for c in judge_folder(self.folder).cells if "switch" in c.cell or "crosscheck" in c.cell]
+        failed = {c.cell: c.reason for c in cells if c.outcome == "FAIL"}
+        return failed, {c.cell: c.reason for c in cells if c.outcome != "FAIL"}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run in which everything fits."""
+    return Folder(tmp_path / "r1")
+
+
+def test_ends_that_fit_pass_and_what_a_bridge_cannot_have_is_said(run):
+    """Catches good cables blamed, a planned cell that is not measured, and PFC of a bridge passed over."""
+    failed, open_ = run.judged()
+    assert failed == {}
+    assert len(open_) == 4  # PFC, of every cable
+    assert all("pfc is not told by the read-back of linux (not required)" in why for why in open_.values())
+    groups = [g for g in judge_folder(run.folder).groups if g.test == "crosscheck" and g.measured == 2]
+    whats = ["mtu", "cabling", "dscp.26", "dscp.48"]
+    assert sorted(str(g.params["what"]) for g in groups) == sorted(whats * 2)
+
+
+def test_ecn_off_is_named_with_switch_and_port(run):
+    """Catches a switch that lost a setting and forwards all the same."""
+    spoiled = found()
+    spoiled["swp2"]["queues"]["roce"]["ecn"] = False
+    run.settings(found=spoiled, differences=["swp2 queues: roce.ecn false -> true"])
+    failed, _ = run.judged()
+    cell = "config/switch_settings/wrong/leaf0/rail0/-/port=swp2"
+    assert list(failed) == [cell]
+    assert "leaf0 swp2: swp2 queues: roce.ecn false -> true" in failed[cell]
+
+
+def test_a_difference_that_names_no_port_is_the_switchs(run):
+    """Catches a wrong map of a whole switch that is nobody's cell, or every port's."""
+    run.settings(differences=["qos map dscp 26 to traffic-class 3: missing", "swp20 mtu: 1500 -> 9000"])
+    failed, _ = run.judged()
+    assert list(failed) == ["config/switch_settings/wrong/leaf0/-/-/-"]
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "what", "words"),
+    [
+        ("mtu", 1500, "mtu", "MTU: n2/fab0 has 9000 bytes, leaf0/swp2 has 1500 bytes"),
+        ("classes", [], "dscp.26", "class of DSCP 26: n2/fab0 has class 3, leaf0/swp2 has class 0"),
+    ],
+)
+def test_a_port_that_does_not_fit_its_host_is_named_with_both_ends(part, value, what, words, run):
+    """Catches a mismatch that loses large packets, or puts RoCE into a lossy class, without a word."""
+    spoiled = found()
+    spoiled["swp2"][part] = value
+    run.settings(found=spoiled)
+    failed, _ = run.judged()
+    assert words in failed[f"config/crosscheck/wrong/n2/rail0/-/what={what}"]
+    assert not [cell for cell in failed if "/n1/" in cell or "rail1" in cell]
+
+
+def test_swapped_cables_are_named_with_both_ends(run):
+    """Catches two nodes on each other's ports: every test passes, and every later diagnosis is wrong."""
+    path = run.raw / "leaf0.after.json"
+    text = path.read_text().replace("n1", "nX").replace("n2", "n1").replace("nX", "n2")
+    reading = json.loads(text)
+    reading["cabling"] = CABLING
+    path.write_text(json.dumps(reading))
+    failed, _ = run.judged()
+    assert len(failed) == 4
+    reason = failed["config/crosscheck/wrong/n1/rail0/-/what=cabling"]
+    assert "cabling of n1/fab0 and leaf0/swp1 by plan: leaf0/swp1 has n2/fab0 at its other end" in reason
+
+
+def test_a_host_that_differs_is_not_the_switchs_fault_alone(run):
+    """Catches a host's PFC or map compared with the intent only."""
+    run.host("n1", "fab1", **{"dscp.map": "0-63:0"})
+    failed, _ = run.judged()
+    assert list(failed) == [
+        "config/crosscheck/wrong/n1/rail1/-/what=dscp.26",
+        "config/crosscheck/wrong/n1/rail1/-/what=dscp.48",
+    ]
+
+
+def test_what_was_not_read_never_passes(run):
+    """Catches a silent switch, a host without a report, and half a file taken for ends that fit."""
+    (run.folder / "raw/config.settings.a1/settings.n1.fab0.json").unlink()
+    failed, open_ = run.judged()
+    assert failed == {}
+    assert "config/crosscheck/wrong/n1/rail0/-/what=mtu" in open_
+    (run.raw / "leaf0.settings.json").write_text("{")
+    _, open_ = run.judged()
+    assert "not JSON" in open_["config/switch_settings/wrong/leaf0/rail0/-/port=swp1"]
+    (run.raw / "leaf0.settings.json").unlink()
+    _, open_ = run.judged()
+    assert len([cell for cell in open_ if "switch_settings" in cell]) == 5
+    assert len([cell for cell in open_ if "crosscheck" in cell]) == 20
+
+
+@pytest.mark.parametrize("hostile", [{"pfc.priorities": 3}, {"dscp.map": "x:y"}, {"mtu.host_bytes": -1}])
+def test_a_host_that_answers_nonsense_is_undecided(hostile, run):
+    """Catches a crash, or a pass, on what a node may have written by itself."""
+    run.host("n1", "fab0", **hostile)
+    failed, open_ = run.judged()
+    assert failed == {}
+    assert "n1/fab0 told none" in open_["config/crosscheck/wrong/n1/rail0/-/what=mtu"]
+
+
+def test_a_port_that_is_shut_is_heard_by_nobody(run):
+    """Catches a port without a neighbour counted as rightly cabled."""
+    path = run.raw / "leaf0.after.json"
+    reading = json.loads(path.read_text())
+    reading["outputs"]["neighbours"]["stdout"] = '{"lldp": [{"interface": []}]}'
+    path.write_text(json.dumps(reading))
+    failed, open_ = run.judged()
+    assert failed == {}
+    assert "heard no LLDP neighbour" in open_["config/crosscheck/wrong/n1/rail0/-/what=cabling"]
+
+
+def test_a_system_that_nobody_understands_leaves_the_run_open(tmp_path):
+    """Catches OS9 and OS10, whose read-back is not understood, taken for switches that fit."""
+    run = Folder(tmp_path / "r1", nos="os9")
+    run.settings(nos="os9", found=["dcb enable"])
+    failed, open_ = run.judged()
+    assert failed == {}
+    assert "leaf0/swp1 told none" in open_["config/crosscheck/wrong/n1/rail0/-/what=pfc"]
+    assert "not required" not in open_["config/crosscheck/wrong/n1/rail0/-/what=pfc"]
