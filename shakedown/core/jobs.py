@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from shakedown.core.records import Name, Record, Stage
+from shakedown.core.records import Name, Params, Record, Stage
 
 
 class NicSpec(Record):
@@ -33,12 +33,24 @@ class JobSpec(Record):
     """
 
     name: Name
-    kind: Literal["settings", "mesh", "mpi_pingpong", "mpi_allreduce"]
+    kind: Literal[
+        "settings", "mesh", "mpi_pingpong", "mpi_allreduce", "gpu_node", "nccl", "torch_collectives",
+        "pcie_path", "copies", "inference",
+    ]
     stage: Stage
     tests: tuple[Name, ...] = Field(min_length=1)
     nodes: tuple[Name, ...] = Field(min_length=1)
     time_limit_s: int = Field(gt=0)
     settings: dict[str, Any] = Field(default_factory=dict)
+    # Which cells of its tests are this job's, where several jobs share a test: those with these parameters,
+    # and, if `whole`, those on all of its nodes together.
+    params: Params = Field(default_factory=dict)
+    whole: bool = False
+
+    def measures(self, test: str, nodes: tuple[str, ...], params: Params) -> bool:
+        """Whether a planned cell of this job's stage is this job's to measure."""
+        mine = set(nodes) == set(self.nodes) if self.whole else set(nodes) <= set(self.nodes)
+        return test in self.tests and mine and all(params.get(k) == v for k, v in self.params.items())
 
 
 class Jobs(Record):

@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from shakedown.core.gpu_site import GpuNode, Nccl, TorchCollectives
 from shakedown.core.jobs import NicSpec
 from shakedown.core.records import Name, Record
+from shakedown.core.site_interconnect import Inference, Interconnect
 
 Priority = Annotated[int, Field(ge=0, le=7)]
 Dscp = Annotated[int, Field(ge=0, le=63)]
@@ -184,6 +186,11 @@ class Acceptance(Record):
     config: ConfigStage | None = None  # None: settings are not read back
     perftest: tuple[PerftestTest, ...] = ()
     mpi: Mpi = Mpi()
+    interconnect: Interconnect | None = None
+    inference: Inference | None = None
+    gpu_node: GpuNode | None = None
+    nccl: Nccl | None = None
+    torch: TorchCollectives | None = None
     # References beyond the fabric's own profile.
     profiles: tuple[Name, ...] = ()
     # Facts for matching references, such as gpu: H100-SXM.

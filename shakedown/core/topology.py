@@ -77,6 +77,7 @@ class Device(_Part):
     max_read_request_bytes: int | None = None
     relaxed_ordering: bool | None = None
     acs_control: int | None = None
+    port_type: int | None = None  # of the PCI Express capability; None where it was not readable
     netdevs: tuple[_Word, ...] = ()
     rdma: tuple[_Word, ...] = ()
 

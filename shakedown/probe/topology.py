@@ -50,6 +50,7 @@ def registers(config: bytes) -> dict[str, Any]:
     while position >= 0x40 and position not in seen and position + 12 <= len(config):
         seen.add(position)
         if config[position] == _CAP_EXPRESS:
+            found["port_type"] = config[position + 2] >> 4
             capability = int.from_bytes(config[position + 4 : position + 8], "little")
             control = int.from_bytes(config[position + 8 : position + 10], "little")
             found["max_payload_supported_bytes"] = 128 << (capability & 7)

@@ -1,0 +1,159 @@
+"""Find the peak rate of ResNet50 behind LoadGen for every number of GPUs that the plan asks for.
+
+    srun python -m shakedown.inference.main FOLDER
+
+FOLDER/spec.json holds the settings. Every LoadGen run leaves its own summary and a line in a journal; a search
+that was killed reads the journal and goes on. For each number of GPUs, FOLDER/search.gN.json says what was done
+and FOLDER/outputs.jsonl which cells it measures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shakedown.errors import BadInput
+from shakedown.inference.harness import SUMMARY, Harness, ServerRun, WorkerLost
+from shakedown.inference.journal import Journal
+from shakedown.inference.search import End, Limits, Step, next_step, wasted_s
+from shakedown.inference.watch import GpuWatch
+from shakedown.inference.workers import Worker, error_of, notes_of, workers
+from shakedown.parsers.loadgen import LoadGenResult, parse_loadgen
+
+TEST = "resnet50_server"
+PERCENTILE = 0.99
+
+
+def now() -> str:
+    """Return the time in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def search(harness: Harness, gpus: int, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Search for the peak of the harness's workers; every run is kept.
+
+    Raises:
+        WorkerLost: a worker failed during a run.
+        BadInput: LoadGen's result is INVALID for another reason than the latency bound.
+    """
+    journal = Journal(folder, gpus, settings)
+    offline = journal.offline_qps or harness.offline_qps(float(settings["warmup_s"]))
+    journal.offline(offline)
+    limits = Limits(
+        start_qps=0.92 * offline, resolution=settings["resolution"], confirmations=settings["confirmations"],
+        floor_qps=max(1.0, 0.02 * offline),
+    )  # fmt: skip
+    while isinstance(step := next_step(journal.runs, limits), Step):
+        one_run(harness, step, journal, folder, settings)
+    assert isinstance(step, End)
+    return {
+        "schema": 1,
+        "gpus": gpus,
+        "model": settings["model"],
+        "weights": "random" if not settings.get("weights") else "file",
+        "offline_qps": offline,
+        "peak_qps": step.peak_qps,
+        "reason": step.reason,
+        "wasted_s": round(wasted_s(journal.runs), 3),
+        "spent_s": round(sum(run.wall_s for run in journal.runs), 3),
+        "runs": journal.entries(),
+    }
+
+
+def one_run(
+    harness: Harness, step: Step, journal: Journal, folder: Path, settings: dict[str, Any]
+) -> LoadGenResult:
+    """Make one LoadGen run and keep its summary."""
+    full = step.kind == "confirm"
+    wanted = ServerRun(
+        target_qps=step.target_qps, latency_ms=settings["latency_ms"], percentile=PERCENTILE,
+        min_duration_s=settings["confirm_s" if full else "probe_s"],
+        min_queries=settings["confirm_queries"] if full else 1,
+    )  # fmt: skip
+    name = journal.begin(step)
+    scratch = folder / "loadgen"
+    scratch.mkdir(exist_ok=True)
+    wall_s = harness.run(wanted, scratch)
+    text = (scratch / SUMMARY).read_text(encoding="utf-8", errors="replace")
+    (folder / name).write_text(text, encoding="utf-8")
+    result = parse_loadgen(text, file=name)
+    if not result.valid and not (result.min_duration and result.min_queries):
+        raise BadInput("LoadGen calls the run INVALID, and not for its latency", file=name)
+    journal.end(step, result, wall_s)
+    p99 = (result.percentile_ns(99.0) or 0) / 1e6
+    print(
+        f"{journal.gpus} GPUs: {step.kind} {step.target_qps:,.0f} queries/s: "
+        f"{'met' if result.valid else 'missed'}, p99 {p99:.2f} ms, {wall_s:.1f} s", flush=True,
+    )  # fmt: skip
+    return result
+
+
+def measure(gpus: int, found: list[Worker], folder: Path, settings: dict[str, Any]) -> bool:
+    """Search for one number of GPUs and write its document and journal line; False if it is no good."""
+    started, begin = now(), time.monotonic()
+    problem: dict[str, str] | None = None
+    document: dict[str, Any] = {"schema": 1, "gpus": gpus, "runs": []}
+    harness = Harness([w.ring for w in found], [w.process for w in found], samples=settings["samples"])
+    with GpuWatch(folder / f"gpu.g{gpus}.csv", gpus if settings["device"] == "cuda" else 0) as watch:
+        try:
+            document = search(harness, gpus, folder, settings)
+        except WorkerLost as lost:
+            why = "; ".join(
+                error_of(w) for w in found if not w.process.is_alive() or notes_of(w).get("error")
+            )
+            problem = {"kind": "killed", "message": f"{lost}: {why}"[:1900]}
+        except BadInput as refused:
+            problem = {"kind": "other", "message": str(refused)[:1900]}
+    if watch.problem:
+        problem = problem or {"kind": "missing-tool", "message": watch.problem}
+    document["workers"] = [notes_of(worker) for worker in found]
+    document["node"] = os.environ.get("SLURMD_NODENAME") or platform.node()
+    name = f"search.g{gpus}.json"
+    aside = folder / f"{name}.partial"
+    aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    aside.replace(folder / name)
+    record = {
+        "schema": 1, "tool": "inference", "test": TEST, "file": name, "nodes": [document["node"]],
+        "params": {"gpus": gpus}, "exit_code": 1 if problem else 0, "started": started,
+        "duration_s": round(time.monotonic() - begin, 3), "problem": problem,
+    }  # fmt: skip
+    with (folder / "outputs.jsonl").open("a", encoding="utf-8") as journal:
+        journal.write(json.dumps(record) + "\n")
+        journal.flush()
+        os.fsync(journal.fileno())
+    print(f"{gpus} GPUs: {problem['message'] if problem else document['reason']}", flush=True)
+    return problem is None and document.get("peak_qps") is not None
+
+
+def main() -> int:
+    """Run every search of the spec; 0 if each found a peak, 3 if one did not, 2 for a bad spec."""
+    if len(sys.argv) != 2:
+        print("usage: python -m shakedown.inference.main FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(sys.argv[1])
+    settings = json.loads((folder / "spec.json").read_bytes())
+    # Slurm ends a job with SIGTERM: leave through `finally`, so that no worker stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    good = True
+    try:
+        with workers(max(settings["gpus"]), folder, settings) as found:
+            for gpus in settings["gpus"]:
+                good &= measure(gpus, found[:gpus], folder, settings)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 3
+    finally:
+        shutil.rmtree(folder / "loadgen", ignore_errors=True)
+    return 0 if good else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
