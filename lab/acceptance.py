@@ -21,6 +21,7 @@ from lab.paths import CHECKOUT, cache_root, default_name
 from lab.topology import DEFAULT_NODES
 
 BIN = Path(sys.executable).parent
+INVENTORY = CHECKOUT / "inventories" / "lab"
 REQUIREMENTS = CHECKOUT / "requirements" / "head.txt"
 # The guests' Python; their glibc is newer than every manylinux level listed.
 GUEST_PYTHON = "3.13"
@@ -154,10 +155,10 @@ def environment(name: str, wheels: Path, *, plain_ssh: bool = False) -> dict[str
 
 def playbook(
     book: str, steps: Steps, *, name: str, wheels: Path, log: Path, run_id: str | None = None,
-    options: tuple[str, ...] = (), plain_ssh: bool = False,
+    options: tuple[str, ...] = (), plain_ssh: bool = False, inventory: Path = INVENTORY,
 ) -> bool:  # fmt: skip
     """Run one playbook, show its tasks as they go, log its output; return whether all hosts were well."""
-    argv = [str(BIN / "ansible-playbook"), "-i", "inventories/lab", f"playbooks/{book}", *options]
+    argv = [str(BIN / "ansible-playbook"), "-i", str(inventory), f"playbooks/{book}", *options]
     if run_id:
         argv += ["-e", f"run_id={run_id}"]
     child = subprocess.Popen(

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shakedown.core.jobs import Jobs
+from shakedown.core.localise_counters import end_to_end
 from shakedown.core.mesh import drop_superseded
 from shakedown.core.records import (
     Better,
@@ -27,6 +28,7 @@ from shakedown.core.records import (
     Stage,
 )
 from shakedown.errors import BadInput
+from shakedown.mesh.ended import lost_nodes
 from shakedown.readers import READERS, Value
 from shakedown.run_files import redact_folder
 from shakedown.runs import (
@@ -216,6 +218,8 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path) -> list[CounterReadi
         return []
     test = spec.tests[0]
     lines: list[CounterReading] = []
+    # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
+    bereaved = spec.kind == "mesh" and bool(lost_nodes(job_folder, spec.nodes))
     for node in spec.nodes:
         before = _counter_file(job_folder / f"counters.{node}.before.json")
         after = _counter_file(job_folder / f"counters.{node}.after.json")
@@ -224,6 +228,8 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path) -> list[CounterReadi
             if first is None or last is None:
                 continue  # planned and absent: the verdict says NOT-RUN
             for name in sorted(first.keys() | last.keys()):
+                if bereaved and end_to_end(name):
+                    continue
                 lines.append(
                     CounterReading(
                         run=plan.run, stage=job.stage, test=test, kind="nic", device=node,

@@ -20,6 +20,11 @@ _TIMES_PEERS = 10.0
 _MIN_EVENTS = 10
 
 
+def end_to_end(counter: str) -> bool:
+    """Whether a counter only says that something was lost between two ends, and not at which."""
+    return _END_TO_END.search(counter.lower()) is not None
+
+
 @dataclass(frozen=True)
 class Witness:
     """A counter that stands out.
@@ -73,7 +78,7 @@ def _witness(
     reading: CounterReading, counter: str, events: int, usual: float, ends: Mapping[str, tuple[str, str]]
 ) -> Witness:
     name = counter.lower()
-    local = not _END_TO_END.search(name)
+    local = not end_to_end(name)
     peer = reading.peer or ""
     where = f"{reading.device}:{reading.port}"
     if reading.kind == "nic":

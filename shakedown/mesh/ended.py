@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from shakedown.errors import BadInput
 from shakedown.mesh.driver import read_spec
 
 
-def lost_nodes(folder: Path) -> list[str] | None:
-    """Return the nodes that died, in order; None if one neither ended nor was named as lost.
-
-    Raises:
-        BadInput: the folder's `spec.json` is none.
-    """
-    spec, _ = read_spec(folder / "spec.json")
+def lost_nodes(folder: Path, nodes: Iterable[str]) -> list[str] | None:
+    """Return which of a mesh's nodes died, in order; None if one neither ended nor was named as lost."""
+    nodes = tuple(nodes)
     ended: set[str] = set()
     dropped: set[str] = set()
-    for node in spec.nodes:
+    for node in nodes:
         whole, named = _journal(folder / f"journal.{node}.jsonl")
         if whole:
             ended.add(node)
             dropped |= named
-    lost = [node for node in spec.nodes if node not in ended]
+    lost = [node for node in nodes if node not in ended]
     return lost if ended and dropped.issuperset(lost) else None
 
 
@@ -58,7 +55,8 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m shakedown.mesh.ended OUTDIR", file=sys.stderr)
         return 2
     try:
-        lost = lost_nodes(Path(arguments[0]))
+        folder = Path(arguments[0])
+        lost = lost_nodes(folder, read_spec(folder / "spec.json")[0].nodes)
     except BadInput as refused:
         print(f"shakedown mesh: {refused}", file=sys.stderr)
         return 2

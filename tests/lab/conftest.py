@@ -1,4 +1,4 @@
-"""One converged lab for all lab tests; every test begins from the snapshot taken right after."""
+"""Converged labs for the lab tests; every test begins from the snapshot taken right after."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from lab import cluster
-from lab.acceptance import BIN, Steps, playbook, wheelhouse
+from lab.acceptance import BIN, INVENTORY, Steps, playbook, wheelhouse
 from lab.paths import CHECKOUT
 
 NAME = os.environ.get("SHAKEDOWN_TEST_LAB", "test")
@@ -27,6 +29,7 @@ class Site:
     lab: cluster.Lab
     wheels: Path
     folder: Path
+    inventory: Path = INVENTORY
     converged: bool = False
     logs: list[Path] = field(default_factory=list)
 
@@ -34,7 +37,15 @@ class Site:
         """Run a playbook; return whether it ended well, and what it printed."""
         log = self.folder / f"{len(self.logs)}.{book}.log"
         self.logs.append(log)
-        well = playbook(book, Steps(), name=NAME, wheels=self.wheels, log=log, **options)
+        well = playbook(
+            book,
+            Steps(),
+            name=self.lab.name,
+            wheels=self.wheels,
+            log=log,
+            inventory=self.inventory,
+            **options,
+        )
         return well, log.read_text(encoding="utf-8")
 
     def accept(self, run_id: str, *stages: str) -> tuple[int, dict[str, Any], Path]:
@@ -51,20 +62,33 @@ class Site:
         return judged.returncode, json.loads(judged.stdout), run
 
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    """The lab, booted and converged once."""
-    folder = tmp_path_factory.mktemp("lab")
-    cluster.stop(NAME)
-    lab = cluster.Lab.up(2, NAME, progress=lambda line: print(line, flush=True))
+def pytest_addoption(parser):
+    """Let a person ask for more than one round."""
+    parser.addoption(
+        "--repetitions", type=int, default=1, help="How often each fault of the mesh is planted."
+    )
+
+
+@contextmanager
+def converged(nodes: int, name: str, folder: Path, inventory: Path = INVENTORY) -> Iterator[Site]:
+    """Boot a lab, converge it and save it; take it down at the end."""
+    cluster.stop(name)
+    lab = cluster.Lab.up(nodes, name, progress=lambda line: print(line, flush=True))
     try:
-        made = Site(lab, wheelhouse(Steps()), folder)
+        made = Site(lab, wheelhouse(Steps()), folder, inventory)
         made.converged, printed = made.play("site.yml")
         assert made.converged, f"site.yml failed in {CHECKOUT}:\n{printed[-4000:]}"
         lab.save(CONVERGED)
         yield made
     finally:
-        cluster.stop(NAME)
+        cluster.stop(name)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The lab of two compute nodes, booted and converged once."""
+    with converged(2, NAME, tmp_path_factory.mktemp("lab")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -33,9 +33,9 @@ def _plan_settings(draft: Draft) -> None:
         blocks.setdefault((None, None), []).append(switch.name)
         for port, _host, _netdev, rail in switch.ports:
             blocks.setdefault((rail, port), []).append(switch.name)
-    for (rail, port), names in blocks.items():
-        params: Params = {"port": port} if port else {}
-        _add(draft, ROLE, SETTINGS, names, rail, params)
+    for (on_rail, on_port), names in blocks.items():
+        params: Params = {"port": on_port} if on_port else {}
+        _add(draft, ROLE, SETTINGS, names, on_rail, params)
 
 
 def _plan_crosscheck(draft: Draft, stage: ConfigStage) -> None:
@@ -43,7 +43,7 @@ def _plan_crosscheck(draft: Draft, stage: ConfigStage) -> None:
     roce = draft.site.network().roce
     dscps = tuple(dscp_check(dscp) for dscp in (roce.dscp, roce.cnp.dscp))
     # What the hosts' NICs cannot show is not asked of the switches either.
-    kinds = {MTU: (MTU,), CABLING: (CABLING,)}
+    kinds: dict[str, tuple[str, ...]] = {MTU: (MTU,), CABLING: (CABLING,)}
     kinds |= {PFC: (PFC,), DSCP: dscps} if stage.dcb else {}
     kinds |= {SPEED: (SPEED,), FEC: (FEC,)} if stage.link_speed else {}
     blocks: dict[tuple[str, str, str], list[str]] = {}

@@ -48,7 +48,7 @@ def folder(tmp_path):
 def test_a_dead_node_that_a_partner_names_is_the_only_one_lost(folder):
     """Catches the death of one node that makes worthless what all others measured."""
     where = folder(n1=[START, END], n2=[START, N3_LOST, END], n3=[START])
-    assert lost_nodes(where) == ["n3"]
+    assert lost_nodes(where, SPEC["nodes"]) == ["n3"]
     done = subprocess.run(
         [sys.executable, "-m", "shakedown.mesh.ended", where], capture_output=True, text=True, check=False
     )
@@ -60,7 +60,7 @@ def test_half_a_last_line_is_no_event(folder):
     where = folder(n1=[START, END], n2=[START, N3_LOST, END], n3=[START])
     with (where / "journal.n3.jsonl").open("a") as journal:
         journal.write('{"event": "en')
-    assert lost_nodes(where) == ["n3"]
+    assert lost_nodes(where, SPEC["nodes"]) == ["n3"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_half_a_last_line_is_no_event(folder):
 def test_a_driver_that_is_not_accounted_for_spoils_the_job(folder, journals):
     """Catches a crashed driver, or a job that was cancelled, taken for a mesh that ended."""
     where = folder(**journals)
-    assert lost_nodes(where) is None
+    assert lost_nodes(where, SPEC["nodes"]) is None
     done = subprocess.run(
         [sys.executable, "-m", "shakedown.mesh.ended", where], capture_output=True, text=True, check=False
     )

@@ -239,6 +239,12 @@ def test_a_node_killed_in_a_mesh_costs_its_own_cells_only(run):
         kept = [r for r in map(json.loads, path.read_text().splitlines()) if r["rail"] != "rail1"]
         kept += lost if node == "n1" else []
         path.write_text("".join(json.dumps(r) + "\n" for r in kept))
+    (job / "journal.n1.jsonl").write_text('{"event":"dropped","dropped":"n2"}\n{"event":"end"}\n')
+    (job / "counters.n2.after.json").unlink()
+    after = json.loads((job / "counters.n1.after.json").read_text())
+    for device in after["devices"]:
+        device["counters"]["rdma.retry_exceeded_err"] += 3  # its partner did not answer any more
+    (job / "counters.n1.after.json").write_text(json.dumps(after))
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert "n2 lost" in verdict.reason
