@@ -1,4 +1,4 @@
-"""The way from the CPU's root port to every GPU: switches, links, who shares them, and how that fits the plan.
+"""The way from the CPU's root port to every GPU: switches, links, who shares them; against the plan.
 
 A PCIe switch is one upstream port and the downstream ports below it, so a way through a switch crosses two
 bridges (PCI Express Base Specification, 1.3.3). A link is described by what hangs at its lower end.
@@ -53,7 +53,7 @@ class GpuPath:
         for place, link in enumerate(self.links):
             shared = f" shared by {link.shared_by}" if link.shared_by > 1 else ""
             parts.append(f"=x{link.width or '?'} Gen{link.generation or '?'}{shared}=>")
-            # Upstream and downstream port of a switch have an internal link between them: drawn as one switch.
+            # A switch's ports have an internal link between them: drawn as one switch.
             parts.append(link.lower if not link.to_gpu else f"GPU {self.index} {link.lower}")
             if not link.to_gpu:
                 parts.append(f"[switch {place + 1}]")

@@ -8,6 +8,7 @@ from shakedown.core.planning.config import plan_inventory, plan_settings
 from shakedown.core.planning.counters import plan_counters
 from shakedown.core.planning.draft import Draft
 from shakedown.core.planning.fabric import plan_perftest
+from shakedown.core.planning.interconnect import plan_inference, plan_interconnect
 from shakedown.core.planning.switches import plan_switches
 from shakedown.core.records import Plan
 from shakedown.core.references import Catalogue
@@ -25,9 +26,13 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
         plan_settings(draft, site.acceptance.config)
         plan_inventory(draft)
         plan_switches(draft, site.acceptance.config)
+    if site.acceptance.interconnect:
+        plan_interconnect(draft, site.acceptance.interconnect)
     for test in site.acceptance.perftest:
         plan_perftest(draft, test)
     plan_mpi(draft)
+    if site.acceptance.inference:
+        plan_inference(draft, site.acceptance.inference)
     if site.acceptance.counter_tests:
         plan_counters(draft)
     plan = Plan(

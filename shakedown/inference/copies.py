@@ -1,6 +1,6 @@
 """Copy rates between host and GPU: each direction, both at once, each GPU alone and several at once.
 
-    srun python -m shakedown.inference.copies FOLDER
+    srun python -m shakedown.inference.copies FOLDER | --load GPUS
 
 FOLDER/spec.json says what to measure. The method is nvbandwidth's (memcpy_ce tests): pinned memory, 512 MiB a
 copy, 16 copies between two CUDA events, the median of several samples; so the two agree. Host memory is taken
@@ -63,14 +63,14 @@ class Lane:
 
 def _pinned(size_bytes: int) -> torch.Tensor:
     """Return pinned memory of this size; PyTorch's cache would hand out another node's, so it is emptied."""
-    torch._C._host_emptyCache()  # type: ignore[attr-defined]  # noqa: SLF001  (there is no public name)
+    torch._C._host_emptyCache()
     return torch.ones(size_bytes, dtype=torch.uint8).pin_memory()
 
 
 def measure(
     lanes: list[Lane], directions: tuple[str, ...], spec: dict[str, Any]
 ) -> dict[str, dict[str, list[float]]]:
-    """Return GB/s (10^9 byte/s) of every sample, by direction and GPU, with all lanes and directions at once."""
+    """Return GB/s (10^9 byte/s) of every sample, by direction and GPU; all lanes and directions at once."""
     size, times = int(spec["size_mib"]) * _MIB, int(spec["iterations"])
     found: dict[str, dict[str, list[float]]] = {d: {str(lane.gpu): [] for lane in lanes} for d in directions}
     for sample in range(int(spec["samples"]) + 1):
@@ -117,11 +117,14 @@ def rows(spec: dict[str, Any]) -> list[dict[str, Any]]:
                 samples = measure(chosen, directions, spec)
                 done.append(
                     {
-                        "pin": pin, "gpus": [lane.gpu for lane in chosen], "numa": [lane.node for lane in chosen],
-                        "gpu_numa": [numa[lane.gpu] for lane in chosen], "traffic": "+".join(directions),
+                        "pin": pin,
+                        "gpus": [lane.gpu for lane in chosen],
+                        "numa": [lane.node for lane in chosen],
+                        "gpu_numa": [numa[lane.gpu] for lane in chosen],
+                        "traffic": "+".join(directions),
                         "gb_per_s": samples,
                     }
-                )  # fmt: skip
+                )
                 medians = {d: [statistics.median(v) for v in by.values()] for d, by in samples.items()}
                 shown = ", ".join(f"{d} {sum(v):.2f}" for d, v in medians.items())
                 print(f"{pin} pin, GPUs {done[-1]['gpus']}: {shown} GB/s", flush=True)
@@ -129,8 +132,21 @@ def rows(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return done
 
 
+def load(gpus: int) -> None:
+    """Copy to all GPUs until killed, so that their links are awake."""
+    lanes = [Lane(gpu, None, 64 * _MIB) for gpu in range(gpus)]
+    events = [lane.copy("h2d", 4) for lane in lanes]
+    print("copying", flush=True)
+    while True:
+        for _, last in events:
+            last.synchronize()
+        events = [lane.copy("h2d", 16) for lane in lanes]
+
+
 def main() -> int:
-    """Measure, and write one document and one journal line."""
+    """Measure, and write one document and a journal line for every direction; or copy until killed."""
+    if sys.argv[1:2] == ["--load"] and len(sys.argv) == 3:
+        load(int(sys.argv[2]))
     if len(sys.argv) != 2:
         print("usage: python -m shakedown.inference.copies FOLDER", file=sys.stderr)
         return 2
@@ -147,14 +163,15 @@ def main() -> int:
     except (RuntimeError, AssertionError) as error:  # CUDA's errors; a lost GPU is one of them
         problem = {"kind": "other", "message": f"CUDA: {error}"[:1900]}
     (folder / "copies.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    record = {
+    common = {
         "schema": 1, "tool": "copies", "test": TEST, "file": "copies.json", "nodes": [node],
         "exit_code": 1 if problem else 0,
         "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "duration_s": round(time.monotonic() - begin, 3), "problem": problem,
     }  # fmt: skip
     with (folder / "outputs.jsonl").open("a", encoding="utf-8") as journal:
-        journal.write(json.dumps(record) + "\n")
+        for direction in ("h2d", "d2h", "h2d_duplex", "d2h_duplex"):
+            journal.write(json.dumps({**common, "direction": direction}) + "\n")
         journal.flush()
         os.fsync(journal.fileno())
     return 1 if problem else 0

@@ -1,7 +1,7 @@
 """LoadGen on one side, the workers' rings on the other: makes one Server run and keeps LoadGen's own summary.
 
 LoadGen calls back for queries; each goes to the worker that owes least. A second thread reports what workers
-have answered, in lists. The callbacks take an interpreter's time for every query, so the workers are processes.
+have answered, in lists. The callbacks take interpreter time for every query, so the workers are processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shakedown.inference.ring import FAILED, Ring
 SUMMARY, DETAIL = "mlperf_log_summary.txt", "mlperf_log_detail.txt"
 
 
-class WorkerLost(RuntimeError):
+class WorkerLostError(RuntimeError):
     """A worker died or failed while queries were under way."""
 
 
@@ -35,6 +35,7 @@ class ServerRun:
     percentile: float  # 0.99
     min_duration_s: float
     min_queries: int
+    seed: int  # of the schedule: runs that confirm must not repeat the same arrivals
 
 
 class Harness:
@@ -53,7 +54,7 @@ class Harness:
         self.lost: str = ""
         self._answers: threading.Thread | None = None
         self._stop = threading.Event()
-        # A thread that waits for the interpreter gets it after this time, by default 5 ms: too long for 15 ms.
+        # A thread that waits for the interpreter gets it after this time. The default, 5 ms, is too long.
         sys.setswitchinterval(1e-4)
 
     # ---- what LoadGen calls ----
@@ -110,7 +111,7 @@ class Harness:
         """Make one Server run; LoadGen's summary ends up in the folder. Returns its wall time in seconds.
 
         Raises:
-            WorkerLost: a worker failed; whatever the summary says, it counts for nothing.
+            WorkerLostError: a worker failed; whatever the summary says, it counts for nothing.
         """
         settings = lg.TestSettings()
         settings.scenario = lg.TestScenario.Server
@@ -120,6 +121,7 @@ class Harness:
         settings.server_target_latency_percentile = wanted.percentile
         settings.min_duration_ms = int(wanted.min_duration_s * 1e3)
         settings.min_query_count = wanted.min_queries
+        settings.qsl_rng_seed = settings.sample_index_rng_seed = settings.schedule_rng_seed = wanted.seed
         settings.performance_sample_count_override = self.samples
         # Queries that are due already come in one call: the schedule is LoadGen's, the calls are fewer.
         settings.server_coalesce_queries = True
@@ -139,7 +141,7 @@ class Harness:
                 lg.DestroyQSL(library)
                 lg.DestroyFastSUT(sut)
         if self.lost:
-            raise WorkerLost(self.lost)
+            raise WorkerLostError(self.lost)
         return time.monotonic() - begin
 
     def offline_qps(self, seconds: float) -> float:
@@ -148,17 +150,17 @@ class Harness:
         start = [ring.done for ring in self.rings]
         ids = [0] * chunk
         while (now := time.perf_counter()) - begin < seconds:
-            for place, ring in enumerate(self.rings):
+            for ring in self.rings:
                 if ring.head - ring.done < 16 * chunk:
                     ring.put(ids, [(ring.head + k) % self.samples for k in range(chunk)])
             if lost := self._who_is_lost():
-                raise WorkerLost(lost)
+                raise WorkerLostError(lost)
             time.sleep(self.poll_s)
         answered = sum(ring.done - first for ring, first in zip(self.rings, start, strict=True))
         elapsed = now - begin
         while any(ring.done < ring.head for ring in self.rings):
             if lost := self._who_is_lost():
-                raise WorkerLost(lost)
+                raise WorkerLostError(lost)
             time.sleep(self.poll_s)
         self.reported = [ring.done for ring in self.rings]
         self.heads = [ring.head for ring in self.rings]

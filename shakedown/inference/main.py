@@ -2,9 +2,9 @@
 
     srun python -m shakedown.inference.main FOLDER
 
-FOLDER/spec.json holds the settings. Every LoadGen run leaves its own summary and a line in a journal; a search
-that was killed reads the journal and goes on. For each number of GPUs, FOLDER/search.gN.json says what was done
-and FOLDER/outputs.jsonl which cells it measures.
+FOLDER/spec.json holds the settings. Every LoadGen run leaves its own summary and a line in a journal; a
+search that was killed reads the journal and goes on. For each number of GPUs, FOLDER/search.gN.json says what
+was done and FOLDER/outputs.jsonl which cells it measures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.errors import BadInput
-from shakedown.inference.harness import SUMMARY, Harness, ServerRun, WorkerLost
+from shakedown.inference.harness import SUMMARY, Harness, ServerRun, WorkerLostError
 from shakedown.inference.journal import Journal
 from shakedown.inference.search import End, Limits, Step, next_step, wasted_s
 from shakedown.inference.watch import GpuWatch
@@ -41,7 +41,7 @@ def search(harness: Harness, gpus: int, folder: Path, settings: dict[str, Any]) 
     """Search for the peak of the harness's workers; every run is kept.
 
     Raises:
-        WorkerLost: a worker failed during a run.
+        WorkerLostError: a worker failed during a run.
         BadInput: LoadGen's result is INVALID for another reason than the latency bound.
     """
     journal = Journal(folder, gpus, settings)
@@ -73,12 +73,12 @@ def one_run(
 ) -> LoadGenResult:
     """Make one LoadGen run and keep its summary."""
     full = step.kind == "confirm"
+    name = journal.begin(step)
     wanted = ServerRun(
         target_qps=step.target_qps, latency_ms=settings["latency_ms"], percentile=PERCENTILE,
         min_duration_s=settings["confirm_s" if full else "probe_s"],
-        min_queries=settings["confirm_queries"] if full else 1,
+        min_queries=settings["confirm_queries"] if full else 1, seed=len(journal.entries()),
     )  # fmt: skip
-    name = journal.begin(step)
     scratch = folder / "loadgen"
     scratch.mkdir(exist_ok=True)
     wall_s = harness.run(wanted, scratch)
@@ -105,7 +105,7 @@ def measure(gpus: int, found: list[Worker], folder: Path, settings: dict[str, An
     with GpuWatch(folder / f"gpu.g{gpus}.csv", gpus if settings["device"] == "cuda" else 0) as watch:
         try:
             document = search(harness, gpus, folder, settings)
-        except WorkerLost as lost:
+        except WorkerLostError as lost:
             why = "; ".join(
                 error_of(w) for w in found if not w.process.is_alive() or notes_of(w).get("error")
             )

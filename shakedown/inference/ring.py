@@ -1,4 +1,4 @@
-"""Queries on their way to one worker: a ring in shared memory, written by LoadGen's side, read by the worker's.
+"""Queries on their way to one worker: a ring in shared memory, written by LoadGen's side, read by the worker.
 
 One writer and one reader, no locks: the writer publishes by moving `head` after the entries are written, the
 reader answers by moving `done`. That order is what x86-64 keeps between processes (Intel SDM, volume 3, 9.2:
@@ -27,7 +27,9 @@ class Ring:
             raise OSError(f"the query ring needs x86-64's memory order, this is {platform.machine()}")
         size = _HEADER + SLOTS * 12
         self._memory = shared_memory.SharedMemory(name=name, create=name is None, size=size)
-        self._whole = whole = self._memory.buf[:size]
+        memory = self._memory.buf
+        assert memory is not None
+        self._whole = whole = memory[:size]
         self._words = whole[:_HEADER].cast("Q")
         self.ids = whole[_HEADER : _HEADER + 8 * SLOTS].cast("Q")
         self.indices = whole[_HEADER + 8 * SLOTS : size].cast("I")

@@ -128,8 +128,8 @@ def _next_confirmation(runs: Sequence[Run], confirmed: Bracket, limits: Limits) 
 def wasted_s(runs: Sequence[Run]) -> float:
     """Return the seconds spent on runs that could not change the answer.
 
-    Those are runs at a rate already decided when they began (not above a rate met, or not below one failed, by
-    runs of the same kind; repeats that confirm are none), and runs that were cut off before they said anything.
+    Those are runs at a rate already decided when they began (not above a rate met, or not below one failed,
+    by runs of the same kind; repeats that confirm are none), and runs that were cut off and said nothing.
     """
     lost = 0.0
     for place, run in enumerate(runs):

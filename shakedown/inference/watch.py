@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-# The reader (`shakedown.readers.inference`) expects these, in this order.
+# The columns of the file, in this order; `shakedown.readers.throttle` reads them.
 FIELDS = ("index", "clocks.sm", "temperature.gpu", "power.draw", "clocks_event_reasons.active")
 _EVERY_MS = 500
 

@@ -81,13 +81,13 @@ def work(place: int, ring_name: str, notes: str, settings: dict[str, Any]) -> No
         if hasattr(backend, "profile"):
             found["profile"] = backend.profile()
         if settings.get("labels"):
-            found["accuracy"] = backend.accuracy(settings["labels"])  # type: ignore[attr-defined]
+            found["accuracy"] = backend.accuracy(settings["images"], settings["labels"])  # type: ignore[attr-defined]
         Path(notes).write_text(json.dumps(found), encoding="utf-8")
         serve(
             ring, backend, hold_s=settings["hold_ms"] * 1e-3, poll_s=settings["poll_us"] * 1e-6,
             wanted=lambda: parent is None or parent.is_alive(),
         )  # fmt: skip
-    except Exception as error:  # noqa: BLE001  (whatever ends a worker must be told to the search)
+    except Exception as error:
         found["error"] = f"{type(error).__name__}: {error}"[:1500]
         Path(notes).write_text(json.dumps(found), encoding="utf-8")
         ring.state = FAILED
