@@ -29,7 +29,7 @@ from shakedown.core.records import (
 )
 from shakedown.errors import BadInput
 from shakedown.mesh.ended import lost_nodes
-from shakedown.readers import READERS, Value
+from shakedown.readers import READERS, Read, Value
 from shakedown.run_files import redact_folder
 from shakedown.runs import (
     COUNTERS,
@@ -107,15 +107,17 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
                 problem = problem or Problem(kind="parse", message=_without(job_folder, refused))
         if not values:
             values = _planned_without_value(plan, output)
-        for metric, value, unit, better, params, *detail in values:
+        for value in values:
+            read = Read(*value)
             found.append(
                 Measurement(
-                    run=plan.run, stage=job.stage, test=output.test, metric=metric, value=value, unit=unit,
-                    better=better, nodes=output.nodes, rail=output.rail, direction=output.direction,
-                    params={**output.params, **params}, job=job.job, state=job.state,
+                    run=plan.run, stage=job.stage, test=output.test, metric=read.metric, value=read.value,
+                    unit=read.unit, better=read.better, nodes=output.nodes, rail=output.rail,
+                    direction=output.direction, params={**output.params, **read.params}, job=job.job,
+                    state=job.state,
                     attempt=max(output.attempt, job.attempt), started=output.started,
                     duration_s=output.duration_s, raw=f"raw/{job_folder.name}/{output.file}", problem=problem,
-                    detail=detail[0][:1000] if detail else None,
+                    detail=read.detail[:1000] or None, samples=read.samples,
                 )
             )  # fmt: skip
     return found
@@ -178,10 +180,10 @@ def _spoiled(plan: Plan, jobs: Jobs, job: JobRecord, found: set[str]) -> Iterato
     if spec is None or job.problem is None:
         return
     for item in plan.items:
-        if item.stage != spec.stage or item.test not in spec.tests or item.metric.startswith("counter."):
+        if item.stage != spec.stage or item.metric.startswith("counter."):
             continue
         for cell, nodes, rail, direction in item.cells():
-            if cell not in found and set(nodes) <= set(spec.nodes):
+            if cell not in found and spec.measures(item.test, nodes, item.params):
                 yield Measurement(
                     run=plan.run, stage=item.stage, test=item.test, metric=item.metric, value=None,
                     unit=item.unit, better=item.better, nodes=nodes, rail=rail, direction=direction,

@@ -34,8 +34,16 @@ class JobSpec(Record):
 
     name: Name
     kind: Literal[
-        "settings", "mesh", "mpi_pingpong", "mpi_allreduce", "gpu_node", "nccl", "torch_collectives",
-        "pcie_path", "copies", "inference",
+        "settings",
+        "mesh",
+        "mpi_pingpong",
+        "mpi_allreduce",
+        "gpu_node",
+        "nccl",
+        "torch_collectives",
+        "pcie_path",
+        "copies",
+        "inference",
     ]
     stage: Stage
     tests: tuple[Name, ...] = Field(min_length=1)

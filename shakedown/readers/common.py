@@ -4,15 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shakedown.core.jobs import Jobs
 from shakedown.core.records import Better, OutputRecord, Params
 from shakedown.errors import BadInput
 from shakedown.runs import JOBS, read_record
 
-# (metric, value, unit, better, further parameters, what the number stands for)
-Value = tuple[str, float | None, str, Better, Params] | tuple[str, float | None, str, Better, Params, str]
+
+class Read(NamedTuple):
+    """One number that a reader found, with everything that can be said of it."""
+
+    metric: str
+    value: float | None
+    unit: str
+    better: Better
+    params: Params  # beyond those of the output
+    detail: str = ""  # what the number stands for
+    samples: tuple[float, ...] = ()  # repeats behind it
+
+
+# What a reader yields is a `Read`, or its first fields as a plain tuple.
+Value = (
+    tuple[str, float | None, str, Better, Params]
+    | tuple[str, float | None, str, Better, Params, str]
+    | tuple[str, float | None, str, Better, Params, str, tuple[float, ...]]
+)
+    tuple[str, float | None, str, Better, Params] | tuple[str, float | None, str, Better, Params, str] | Read
+)
 # (the output's text, its journal record, its path) to values; raises BadInput for what cannot be read.
 Reader = Callable[[str, OutputRecord, Path], Iterator[Value]]
 

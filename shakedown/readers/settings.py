@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shakedown.core.records import Better, OutputRecord
+from shakedown.core.records import Better, OutputRecord, Params
 from shakedown.core.settings import TargetReport, judge
 from shakedown.errors import BadInput
 from shakedown.readers.common import Value, job_settings
@@ -21,4 +21,5 @@ def settings(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
         raise BadInput(f"no read-back: {error.errors()[0]['msg']}", file=file) from None
     expected = job_settings(file)["expect"][output.nodes[0]][report.target]
     for setting, wrong, detail in judge(report, expected):
-        yield "wrong", float(wrong), "1", Better.LOWER, {"setting": setting}, detail
+        params: Params = {"setting": setting}
+        yield "wrong", float(wrong), "1", Better.LOWER, params, detail

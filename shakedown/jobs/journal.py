@@ -1,0 +1,130 @@
+"""Run one command under a watchdog and note, at the moment it ends, which cells its output measures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+# Between SIGTERM, on which srun ends its own step, and SIGKILL.
+_GRACE_S = 10.0
+
+
+def now() -> str:
+    """Return the time as records have it: RFC 3339, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def watched(
+    command: list[str], out: Path, err: Path, *, timeout_s: float, variables: Mapping[str, str] | None = None
+) -> tuple[int | None, dict[str, str] | None]:
+    """Run a command in its own process group and end that group, and nothing else, when time is up.
+
+    Returns its exit status (None: ended by a signal or by us) and the problem, None after a clean end.
+    """
+    name = Path(command[0]).name
+    try:
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
+                env={**os.environ, **(variables or {})},
+            )  # fmt: skip
+    except OSError as error:
+        return None, {"kind": "missing-tool", "message": f"{command[0]}: {error.strerror}"}
+    # Slurm ends a job with SIGTERM to this process: pass it on, and still write the record.
+    before = signal.signal(signal.SIGTERM, lambda *_: _end(child, signal.SIGTERM))
+    try:
+        code = child.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        _end(child, signal.SIGTERM)
+        try:
+            child.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            _end(child, signal.SIGKILL)
+            child.wait()
+        last = " ".join(out.read_text(encoding="utf-8", errors="replace")[-200:].split())
+        message = (
+            f"{name}: hung, no end within {timeout_s:g} s; the watchdog ended this run only; last: {last!r}"
+        )
+        return None, {"kind": "killed", "message": message}
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if code == 0:
+        return 0, None
+    words = err.read_text(encoding="utf-8", errors="replace") + out.read_text(
+        encoding="utf-8", errors="replace"
+    )
+    how = f"exit status {code}" if code > 0 else f"signal {-code}"
+    return (code if code > 0 else None), cause(words) or {
+        "kind": "killed" if code < 0 else "other",
+        "message": f"{name}: {how}: {' '.join(words.split())[-500:]}",
+    }
+
+
+# Words of a failed program, and what they mean. The first that is found is the cause.
+CAUSES = (
+    ("error while loading shared libraries", "missing-tool", "a shared library is missing"),
+    ("command not found", "missing-tool", "a program is missing"),
+    ("No such file or directory", "missing-tool", "a file is missing"),
+    ("driver version is insufficient", "environment", "the driver is too old for NCCL's CUDA"),
+    ("system not yet initialized", "environment", "the fabric manager of the NVSwitches does not run"),
+    ("uncorrectable ECC error", "environment", "an uncorrectable ECC error of a GPU"),
+    ("out of memory", "environment", "too little GPU memory is free"),
+    ("no CUDA-capable device", "environment", "no GPU can be used"),
+    ("invalid device ordinal", "environment", "fewer GPUs than planned"),
+    ("symbol lookup error", "environment", "the program was built for another NCCL"),
+)  # fmt: skip
+
+
+def cause(words: str) -> dict[str, str] | None:
+    """Return the known cause of a failure from what the program printed."""
+    for line in words.splitlines():
+        for mark, kind, meaning in CAUSES:
+            if mark in line:
+                return {"kind": kind, "message": f"{meaning}: {line.strip()[:300]}"}
+    return None
+
+
+def _end(child: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, how)
+
+
+class Journal:
+    """The journal of one job's outputs, or of one node's."""
+
+    def __init__(self, folder: Path, node: str | None = None) -> None:
+        self.path = folder / ("outputs.jsonl" if node is None else f"outputs.{node}.jsonl")
+
+    def add(
+        self, *, tool: str, test: str, file: str, nodes: list[str], exit_code: int | None, started: str,
+        duration_s: float, params: Mapping[str, Any], problem: dict[str, str] | None,
+    ) -> None:  # fmt: skip
+        """Write one record; it is on disk when this returns."""
+        record = {
+            "schema": 1, "tool": tool, "test": test, "file": file, "nodes": nodes, "params": dict(params),
+            "exit_code": exit_code, "started": started, "duration_s": round(duration_s, 3),
+            "problem": problem,
+        }  # fmt: skip
+        with self.path.open("a", encoding="utf-8") as journal:
+            journal.write(json.dumps(record) + "\n")
+            journal.flush()
+            os.fsync(journal.fileno())
+
+
+class Clock:
+    """When something began, and how long it took."""
+
+    def __init__(self) -> None:
+        self.started, self._begin = now(), time.monotonic()
+
+    def seconds(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._begin
