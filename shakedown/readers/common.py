@@ -30,8 +30,6 @@ Value = (
     | tuple[str, float | None, str, Better, Params, str]
     | tuple[str, float | None, str, Better, Params, str, tuple[float, ...]]
 )
-    tuple[str, float | None, str, Better, Params] | tuple[str, float | None, str, Better, Params, str] | Read
-)
 # (the output's text, its journal record, its path) to values; raises BadInput for what cannot be read.
 Reader = Callable[[str, OutputRecord, Path], Iterator[Value]]
 
