@@ -44,6 +44,8 @@ lock:  ## rewrite requirements/ from pyproject.toml
 		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/controller.txt
 	@.venv/bin/uv pip compile --quiet pyproject.toml --extra head --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/head.txt
+	@.venv/bin/uv pip compile --quiet pyproject.toml --extra inference --python-platform linux \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/inference.txt
 
 clean:  ## remove .venv and caches (images stay: python -m lab image --prune)
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
