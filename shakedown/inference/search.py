@@ -20,8 +20,8 @@ class Limits:
     start_qps: float
     resolution: float = 0.005  # relative width of the bracket at which bisection ends
     confirmations: int = 3
-    growth: float = 1.15  # from a rate that was met to the next one tried, while none has failed
-    shrink: float = 0.8  # from a rate that failed to the next one tried, while none was met
+    growth: float = 1.1  # from a rate that was met to the next one tried, while none has failed
+    shrink: float = 0.85  # from a rate that failed to the next one tried, squared after two failures, ...
     floor_qps: float = 1.0  # below this the bound counts as never met
     most_runs: int = 60
 
@@ -82,7 +82,8 @@ def next_step(runs: Sequence[Run], limits: Limits) -> Step | End:
     confirmed = bracket(runs, "confirm")
     if confirmed.low is None and confirmed.high is None:
         probed = bracket(runs, "probe")
-        step = _next_probe(probed, limits)
+        failed = sum(1 for run in runs if run.kind == "probe" and run.finished and not run.valid)
+        step = _next_probe(probed, failed, limits)
         if step is not None:
             return step
         assert probed.low is not None
@@ -90,13 +91,13 @@ def next_step(runs: Sequence[Run], limits: Limits) -> Step | End:
     return _next_confirmation(runs, confirmed, limits)
 
 
-def _next_probe(probed: Bracket, limits: Limits) -> Step | End | None:
+def _next_probe(probed: Bracket, failed: int, limits: Limits) -> Step | End | None:
     """The next short probe; None once the bracket is closed."""
     if probed.low is None and probed.high is None:
         return Step("probe", _rounded(limits.start_qps))
     if probed.low is None:
         assert probed.high is not None
-        lower = _rounded(probed.high * limits.shrink)
+        lower = _rounded(probed.high * limits.shrink**failed)
         if lower < limits.floor_qps:
             return End(None, f"the latency bound was never met, not even at {probed.high:g} queries/s")
         return Step("probe", lower)
