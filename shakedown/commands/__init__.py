@@ -7,6 +7,7 @@ from types import ModuleType
 from shakedown.commands import (
     ceiling,
     compare,
+    history,
     localise,
     mesh,
     parse,
@@ -22,6 +23,7 @@ from shakedown.commands import (
 COMMAND_MODULES: tuple[ModuleType, ...] = (
     ceiling,
     compare,
+    history,
     localise,
     mesh,
     parse,

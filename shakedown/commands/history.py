@@ -1,0 +1,181 @@
+"""`shakedown history`: every node and metric over the nights, with alarms, steps and inventory changes."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shakedown.errors import BadInput, ExitStatus
+
+if TYPE_CHECKING:
+    from shakedown.core.history_findings import Finding
+    from shakedown.history_report import NodeHistory
+
+StoreOption = Annotated[Path, typer.Option("--store", help="The history's folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Html = Annotated[Path | None, typer.Option(help="Write a page too: one file that needs nothing else.")]
+Since = Annotated[str | None, typer.Option(help="First day wanted, as 2026-11-20.")]
+DEFAULT_STORE = Path("reports/history")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Every node and metric over the nights.")
+    group.command("ingest")(ingest)
+    group.command("show")(show)
+    group.command("fleet")(fleet)
+    group.command("compact")(compact)
+    app.add_typer(group, name="history")
+
+
+def ingest(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    store: StoreOption = DEFAULT_STORE,
+    at: Annotated[str | None, typer.Option(help="When the run was made, if its clock was wrong.")] = None,
+) -> int:
+    """Take runs in. One that is there already is left; one that is refused stays where it is.
+
+    Exit status 2 if a run was refused, with a line for each; the others are taken in all the same.
+    """
+    from shakedown.history_ingest import ingest as take_in
+
+    if at is not None and len(runs) != 1:
+        raise BadInput("--at is for one run", fix="ingest them one by one")
+    when = None if at is None else _moment(at)
+    refused = 0
+    for run in runs:
+        try:
+            print(take_in(store, run, now=datetime.now(UTC), at=when))
+        except BadInput as reason:
+            print(f"shakedown: {reason}", file=sys.stderr)
+            refused += 1
+    return ExitStatus.BAD_INPUT if refused else ExitStatus.PASS
+
+
+def show(
+    node: Annotated[str, typer.Option(help="The node.")],
+    store: StoreOption = DEFAULT_STORE,
+    metric: Annotated[str, typer.Option(help="Only metrics with this in their name.")] = "",
+    since: Since = None,
+    html: Html = None,
+    as_json: Json = False,
+) -> int:
+    """Show one node: each metric's nights as a line, alarms, steps, and what was changed when.
+
+    Exit status 0: no standing alarm; 1: there is one; 3: part of the history cannot be read.
+    """
+    from shakedown.history_report import node_history, page
+    from shakedown.runs import write_aside
+
+    found = node_history(store, node, metric=metric, since=None if since is None else _moment(since))
+    if html is not None:
+        write_aside(html, page(found).encode())
+    if as_json:
+        sys.stdout.write(json.dumps(found.document(), indent=1) + "\n")
+    else:
+        _show_node(found)
+    return _status(found.findings, found.problems)
+
+
+def fleet(
+    store: StoreOption = DEFAULT_STORE,
+    metric: Annotated[str, typer.Option(help="Only metrics with this in their name; all if empty.")] = "",
+    since: Since = None,
+    html: Html = None,
+    worst: Annotated[int, typer.Option(min=0, help="How many findings to list, worst first.")] = 30,
+    as_json: Json = False,
+) -> int:
+    """Show alarms and steps of all nodes, with the inventory changes that they coincide with.
+
+    Exit status 0: no standing alarm; 1: there is one; 3: part of the history cannot be read.
+    """
+    from shakedown.core.wording import count, printable
+    from shakedown.history_report import fleet_history, fleet_page
+    from shakedown.runs import write_aside
+
+    found = fleet_history(store, metric=metric, since=None if since is None else _moment(since))
+    if html is not None:
+        write_aside(html, fleet_page(store, found).encode())
+    if as_json:
+        sys.stdout.write(json.dumps(found.document(), indent=1) + "\n")
+        return _status(found.findings, found.problems)
+    standing = sum(f.standing for f in found.findings)
+    earlier = count(len(found.findings) - standing, "earlier alarm or step")
+    sizes = (
+        f"{count(len(found.metrics), 'metric')} of {count(found.nodes, 'node')}, {count(found.runs, 'run')}"
+    )
+    print(f"{count(standing, 'standing alarm')}, {earlier} in {sizes}")
+    print(found.rate)
+    for problem in found.problems:
+        print(printable(f"problem: {problem}"))
+    for group in found.groups():
+        print(printable(group))
+    for finding in found.findings[:worst]:
+        print(printable(sentence(finding, with_metric=True)))
+    if len(found.findings) > worst:
+        print(f"... and {len(found.findings) - worst} more (--worst, --json)")
+    return _status(found.findings, found.problems)
+
+
+def compact(
+    store: StoreOption = DEFAULT_STORE,
+    keep_days: Annotated[
+        int | None, typer.Option(min=31, help="Drop months that are older than this; none if not given.")
+    ] = None,
+) -> int:
+    """Merge settled months into one file each, and drop what is older than wanted. Run folders stay."""
+    from shakedown.history_ingest import compact as merge
+
+    done = merge(store, now=datetime.now(UTC), keep_days=keep_days)
+    for line in done or ["nothing to do"]:
+        print(line)
+    return ExitStatus.PASS
+
+
+def sentence(finding: Finding, *, with_metric: bool = False) -> str:
+    """Return a finding in words."""
+    kind = "ALARM" if finding.standing else "alarm, over" if finding.kind == "alarm" else "step"
+    what = f" {finding.metric}" if with_metric else ""
+    text = (
+        f"{kind}: {finding.node}{what} {finding.shift:+.2%} on {finding.time[:10]} "
+        f"({finding.before:.6g} -> {finding.after:.6g} {finding.unit})"
+    )
+    return text + "".join(f"; coincides with {c}" for c in finding.coincides[:3])
+
+
+def _show_node(found: NodeHistory) -> None:
+    from shakedown.core.sparkline import text as line
+    from shakedown.core.wording import printable
+
+    print(printable(f"{found.node}: {len(found.series)} metrics, {found.system}"))
+    for problem in found.problems:
+        print(printable(f"problem: {problem}"))
+    for series in found.series:
+        usable = [v for v in series.values.tolist() if not math.isnan(v)]
+        last = f"{usable[-1]:.6g} {series.unit}" if usable else "no value"
+        print(printable(f"{line(series.values.tolist())}  {series.metric}  {last}, {len(usable)} nights"))
+        for finding in found.findings:
+            if finding.metric == series.metric:
+                print(printable(f"    {sentence(finding)}"))
+    for event in found.events:
+        print(printable(f"changed between {event.since} and {event.until}: {event.change}"))
+
+
+def _status(findings: list[Finding], problems: list[str]) -> ExitStatus:
+    if any(f.standing for f in findings):
+        return ExitStatus.FAIL
+    return ExitStatus.INCOMPLETE if problems else ExitStatus.PASS
+
+
+def _moment(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"{text!r} is no time", fix="write 2026-11-20 or 2026-11-20T02:00:00Z") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

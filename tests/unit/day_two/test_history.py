@@ -1,0 +1,274 @@
+"""The history: what is taken in, what is refused, and what it shows."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fleet import START, Night, names
+
+from shakedown import cli
+from shakedown.errors import BadInput
+from shakedown.history_ingest import compact, ingest
+from shakedown.history_query import fleet
+from shakedown.history_report import fleet_history, fleet_page, node_history, page
+from shakedown.history_store import Store
+
+NODES = names(8)
+NIGHTS = 45
+STEP_NIGHT = 40
+NOW = START + timedelta(days=400)
+WRITE = "fabric/ib_write_bw/bandwidth/-/-/size_bytes=65536"
+
+
+def slow_n3(metric: str, node: str) -> float:
+    """2 % less on one metric of one node."""
+    return 0.98 if (metric, node) == ("write", "n3") else 1.0
+
+
+def fill(root: Path, store: Path, nights: range, **options: object) -> None:
+    """Take in one run a night; from STEP_NIGHT on n3 has new firmware and is slow."""
+    for night in nights:
+        late = night >= STEP_NIGHT
+        planted = {"factor": slow_n3, "firmware": {"n3": "22.2"}} if late else {}
+        run = Night(f"night{night:03}", nodes=NODES, night=night, **{**planted, **options})
+        ingest(store, run.write(root / run.run), now=NOW)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A store of 45 nights whose node n3 lost 2 % with its new firmware in the 41st."""
+    root = tmp_path_factory.mktemp("runs")
+    fill(root, root / "history", range(NIGHTS))
+    return root / "history"
+
+
+def test_a_step_is_alarmed_and_named_with_the_firmware(filled):
+    """Catches: a slow degradation that passes every gate, and a cause that nobody sees beside it."""
+    found = fleet_history(filled)
+    standing = [f for f in found.findings if f.standing]
+    assert [(f.node, f.metric) for f in standing] == [("n3", WRITE)]
+    assert standing[0].time[:10] <= (START + timedelta(days=STEP_NIGHT + 1)).strftime("%Y-%m-%d")
+    steps = [f for f in found.findings if f.kind == "step"]
+    assert [(f.node, f.time[:10]) for f in steps] == [
+        ("n3", (START + timedelta(days=STEP_NIGHT)).strftime("%Y-%m-%d"))
+    ]
+    for finding in (*standing, *steps):
+        assert finding.shift == pytest.approx(-0.02, abs=0.006)
+        assert finding.coincides == ("n3 nic fab0 firmware: 22.1 -> 22.2",)
+
+
+def test_one_node_has_all_metrics_and_its_own_inventory(filled):
+    """Catches: another node's values or changes shown as one's own."""
+    shown = node_history(filled, "n3")
+    assert len(shown.series) == 3
+    assert all(len(s.values) == NIGHTS for s in shown.series)
+    assert [str(e) for e in shown.events] == ["n3 nic fab0 firmware: 22.1 -> 22.2"]
+    assert node_history(filled, "n4").events == []
+    assert node_history(filled, "n4").findings == []
+
+
+def test_merged_months_answer_as_before(tmp_path):
+    """Catches: values lost, doubled or put out of order when months are merged, and merged again."""
+    store = tmp_path / "history"
+    fill(tmp_path, store, range(40))
+    before = fleet(Store(store), WRITE)
+    assert compact(store, now=START + timedelta(days=80)) == ["2026-03: 31 runs merged, 744 rows"]
+    after = fleet(Store(store), WRITE)
+    assert (after.nodes, after.times.tolist()) == (before.nodes, before.times.tolist())
+    assert after.values.tolist() == before.values.tolist()
+    assert compact(store, now=START + timedelta(days=80)) == []
+    # A run that comes late belongs to a month that is merged already.
+    late = Night("late", nodes=NODES, created="2026-03-09T12:00:00Z").write(tmp_path / "late")
+    ingest(store, late, now=NOW)
+    assert compact(store, now=START + timedelta(days=80)) == ["2026-03: 32 runs merged, 768 rows"]
+    assert len(list((store / "months").glob("2026-03.*"))) == 3
+    assert fleet(Store(store), WRITE).values.shape == (8, 41)
+
+
+def test_retention_drops_whole_months_only(tmp_path):
+    """Catches: runs dropped that are not old enough, or a dropped month that still answers."""
+    store = tmp_path / "history"
+    fill(tmp_path, store, range(40))
+    done = compact(store, now=START + timedelta(days=100), keep_days=60)
+    assert done[0] == "2026-03: 31 runs dropped"
+    assert len(Store(store).entries) == 9
+    assert fleet(Store(store), WRITE).values.shape == (8, 9)
+
+
+def test_a_merge_that_was_killed_loses_nothing(tmp_path, monkeypatch):
+    """Catches: runs deleted before the month that holds them is there."""
+    store = tmp_path / "history"
+    fill(tmp_path, store, range(31))
+    monkeypatch.setattr("shakedown.history_ingest.to_json", lambda record: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        compact(store, now=START + timedelta(days=80))
+    opened = Store(store)
+    assert fleet(opened, WRITE).values.shape == (8, 31)
+    assert opened.problems == []
+    monkeypatch.undo()
+    assert compact(store, now=START + timedelta(days=80)) == ["2026-03: 31 runs merged, 744 rows"]
+
+
+def test_the_same_run_twice_counts_once(tmp_path):
+    """Catches: a duplicate that doubles a night, under its own name or another."""
+    store = tmp_path / "history"
+    run = Night("a", nodes=NODES).write(tmp_path / "a")
+    ingest(store, run, now=NOW)
+    assert ingest(store, run, now=NOW) == "a: is there already"
+    copy = tmp_path / "b"
+    copy.mkdir()
+    for name in ("plan.json", "results.jsonl", "inventory.json"):
+        (copy / name).write_text(
+            (run / name).read_text().replace('"run":"a"', '"run":"b"').replace('"run": "a"', '"run": "b"')
+        )
+    with pytest.raises(BadInput, match="is a copy of run a"):
+        ingest(store, copy, now=NOW)
+    other = Night("a", nodes=NODES, factor=lambda m, n: 0.9).write(tmp_path / "other")
+    with pytest.raises(BadInput, match="with other values"):
+        ingest(store, other, now=NOW)
+    assert len(Store(store).entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"system": "other"}, "is a run of 'other', the history is of 'fleet'"),
+        ({"created": "2031-01-01T00:00:00Z"}, "yet to come"),
+        ({"started": "1970-01-01T00:00:10Z"}, "a clock jumped"),
+        ({"created": "tomorrow", "started": "2026-03-01T02:00:00Z"}, "is no time"),
+    ],
+)
+def test_what_does_not_belong_is_refused_and_changes_nothing(tmp_path, options, message):
+    """Catches: another cluster's run and jumped clocks, which would put a value where it never was."""
+    store = tmp_path / "history"
+    ingest(store, Night("a", nodes=NODES).write(tmp_path / "a"), now=NOW)
+    before = sorted((p, p.stat().st_mtime_ns) for p in store.rglob("*.*") if p.is_file())
+    run = Night("b", nodes=NODES, night=1, **options).write(tmp_path / "b")
+    with pytest.raises(BadInput, match=message):
+        ingest(store, run, now=NOW)
+    assert sorted((p, p.stat().st_mtime_ns) for p in store.rglob("*.*") if p.is_file()) == before
+
+
+def test_a_wrong_clock_can_be_put_right(tmp_path):
+    """Catches: a good run lost for good because its clock was wrong."""
+    store = tmp_path / "history"
+    run = Night("a", nodes=NODES, created="2031-01-01T00:00:00Z").write(tmp_path / "a")
+    ingest(store, run, now=NOW, at=datetime(2026, 3, 2, tzinfo=UTC))
+    assert str(fleet(Store(store), WRITE).times[0]) == "2026-03-02T00:00:00"
+
+
+@pytest.mark.parametrize("cut", ["values", "ledger", "hosts"])
+def test_a_file_cut_off_is_reported_and_mended_by_ingesting_again(tmp_path, cut):
+    """Catches: a truncated file that crashes every question, or silently makes a night vanish."""
+    store = tmp_path / "history"
+    fill(tmp_path, store, range(3))
+    path = next((store / cut).glob("night001.*"))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    found = fleet_history(store)
+    assert any("night001" in problem for problem in found.problems), found.problems
+    assert fleet(Store(store), WRITE).values.shape == (8, 2 if cut != "hosts" else 3)
+    if cut != "hosts":
+        ingest(store, tmp_path / "night001", now=NOW)
+        assert fleet_history(store).problems == []
+        assert fleet(Store(store), WRITE).values.shape == (8, 3)
+
+
+def test_a_damaged_month_names_its_runs_and_can_be_filled_again(tmp_path):
+    """Catches: a month of a year that is gone without anybody being told which runs were in it."""
+    store = tmp_path / "history"
+    fill(tmp_path, store, range(31))
+    compact(store, now=START + timedelta(days=80))
+    path = store / "months" / "2026-03.1.values.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "ingest again night000" in fleet_history(store).problems[0]
+    for night in range(31):
+        ingest(store, tmp_path / f"night{night:03}", now=NOW)
+    assert fleet_history(store).problems == []
+    assert fleet(Store(store), WRITE).values.shape == (8, 31)
+
+
+def test_a_full_disk_adds_nothing_and_says_so(tmp_path):
+    """Catches: half a run in the history. The limit on file size stands for the disk."""
+    store = tmp_path / "history"
+    ingest(store, Night("a", nodes=NODES).write(tmp_path / "a"), now=NOW)
+    run = Night("b", nodes=NODES, night=1).write(tmp_path / "b")
+
+    def no_room() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "shakedown", "history", "ingest", "--store", store, run],
+        check=False, capture_output=True, text=True, preexec_fn=no_room,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "cannot be written" in done.stderr
+    opened = Store(store)
+    assert (list(opened.entries), opened.problems) == (["a"], [])
+    assert not list(store.rglob("*.new"))
+    assert ingest(store, run, now=NOW).startswith("b: ")
+
+
+def test_a_run_is_not_taken_in_while_another_is(tmp_path):
+    """Catches: two writers at once."""
+    store = tmp_path / "history"
+    run = Night("a", nodes=NODES).write(tmp_path / "a")
+    with Store.create(store, "fleet").locked(), pytest.raises(BadInput, match="by another process"):
+        ingest(store, run, now=NOW)
+
+
+def test_pages_need_nothing_else_and_escape_names(filled):
+    """Catches: a request, a script, or a name that becomes markup; steps and changes on one axis."""
+    shown = node_history(filled, "n3")
+    text = page(shown)
+    assert "default-src 'none'" in text
+    assert "<script" not in text
+    assert text.count("n3 nic fab0 firmware: 22.1 -&gt; 22.2") >= 2  # on the axis and in the table
+    assert "stroke-dasharray" in text
+    everything = fleet_page(filled, fleet_history(filled))
+    assert "coincides with n3 nic fab0" in everything
+    assert everything.count("<polyline") == 1  # the one series with findings
+
+
+def run_command(monkeypatch, capsys, *argv: object) -> tuple[int, str, str]:
+    """Run a command; return its exit status and what it printed."""
+    monkeypatch.setattr(sys, "argv", ["shakedown", *map(str, argv)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out = capsys.readouterr()
+    return int(ended.value.code or 0), out.out, out.err
+
+
+def test_command_takes_in_the_good_runs_and_names_the_refused(tmp_path, monkeypatch, capsys):
+    """Catches: one bad run that keeps the others out, or exit status 0 for it."""
+    good = Night("a", nodes=NODES).write(tmp_path / "a")
+    bad = Night("b", nodes=NODES, system="other").write(tmp_path / "b")
+    last = Night("c", nodes=NODES, night=1).write(tmp_path / "c")
+    store = tmp_path / "history"
+    status, out, err = run_command(
+        monkeypatch, capsys, "history", "ingest", "--store", store, good, bad, last
+    )
+    assert (status, len(out.splitlines()), len(err.splitlines())) == (2, 2, 1)
+    assert sorted(Store(store).entries) == ["a", "c"]
+
+
+def test_command_exit_status_says_whether_an_alarm_stands(filled, monkeypatch, capsys):
+    """Catches: a nightly report that says nothing is wrong while an alarm stands."""
+    status, out, _ = run_command(monkeypatch, capsys, "history", "fleet", "--store", filled)
+    assert status == 1
+    assert out.startswith("1 standing alarm, ")
+    status, out, _ = run_command(monkeypatch, capsys, "history", "show", "--store", filled, "--node", "n3")
+    assert status == 1
+    assert "ALARM: n3 -" in out
+    status, out, _ = run_command(
+        monkeypatch, capsys, "history", "show", "--store", filled, "--node", "n4", "--json"
+    )
+    assert (status, json.loads(out)["changes"]) == (0, [])
