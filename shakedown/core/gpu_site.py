@@ -92,6 +92,7 @@ class Nccl(Record):
     sweeps: tuple[NcclSweep, ...] = Field(min_length=1)
     expect: NcclExpect
     variables: dict[Variable, str] = Field(default_factory=dict)
+    power: bool = False  # mean power, energy and temperature of the GPUs, to show; they decide nothing
     run_timeout_s: int = Field(default=300, gt=0)  # one run of one program; then it hangs and is ended
 
 

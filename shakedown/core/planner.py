@@ -8,11 +8,14 @@ from shakedown.core.planning.config import plan_inventory, plan_settings
 from shakedown.core.planning.counters import plan_counters
 from shakedown.core.planning.draft import Draft
 from shakedown.core.planning.fabric import plan_perftest
+from shakedown.core.planning.gpu import plan_gpu_node
 from shakedown.core.planning.interconnect import plan_inference, plan_interconnect
+from shakedown.core.planning.nccl import plan_nccl, plan_torch
 from shakedown.core.planning.switches import plan_switches
 from shakedown.core.records import Plan
 from shakedown.core.references import Catalogue
 from shakedown.core.site import Site
+from shakedown.errors import BadInput
 
 
 def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tuple[Plan, Jobs]:
@@ -30,11 +33,21 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
         plan_interconnect(draft, site.acceptance.interconnect)
     for test in site.acceptance.perftest:
         plan_perftest(draft, test)
+    if site.acceptance.gpu_node:
+        plan_gpu_node(draft, site.acceptance.gpu_node)
     plan_mpi(draft)
+    if site.acceptance.nccl:
+        plan_nccl(draft, site.acceptance.nccl)
+    if site.acceptance.torch:
+        plan_torch(draft, site.acceptance.torch)
     if site.acceptance.inference:
         plan_inference(draft, site.acceptance.inference)
     if site.acceptance.counter_tests:
         plan_counters(draft)
+    if not draft.items:
+        raise BadInput(
+            "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"
+        )
     plan = Plan(
         run=run, system=site.fabric.system, profile=site.fabric.profile, created=created, nodes=draft.nodes,
         rails=draft.rails, items=tuple(draft.items), references=draft.references,

@@ -121,7 +121,7 @@ def sample(folder: Path) -> int:
         for line in child.stdout:
             if line.startswith("index"):
                 if not header:
-                    file.write(f"time_s, {line}")
+                    file.write(f"time_s [s], {line}")
                 header = True
             else:
                 file.write(f"{time.time():.3f}, {line}")

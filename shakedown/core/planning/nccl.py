@@ -61,6 +61,9 @@ def _nccl_job(
         params["split"] = split
     for operation in sweep.operations:
         _cells(draft, nccl, sweep, group, operation, params, per_node)
+        for metric in ("power", "energy", "temperature") if nccl.power else ():
+            facts = {"nodes": len(group), "gpus": per_node * len(group)}
+            _add(draft, draft.reference(f"nccl_{operation}", metric, facts), f"nccl_{operation}", group, params)
         for check in (*LOCAL_CHECKS, *(NETWORK_CHECKS if len(group) > 1 else ())):
             draft.items.append(
                 PlanItem(
@@ -72,6 +75,7 @@ def _nccl_job(
     settings = {
         **sweep.model_dump(exclude={"nodes", "split"}), "split": split, "launcher": launcher,
         "gpus": dict.fromkeys(group, per_node), "variables": nccl.variables, "params": params,
+        "power": nccl.power,
         "timeout_s": nccl.run_timeout_s, "sizes": sweep.sizes(),
         "expect": {
             **nccl.expect.model_dump(),

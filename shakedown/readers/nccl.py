@@ -1,0 +1,90 @@
+"""nccl-tests: its numbers, and NCCL's logs of the same runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shakedown.core.records import Better, OutputRecord
+from shakedown.core.statistics import median
+from shakedown.errors import BadInput
+from shakedown.parsers.nccl import NcclResult, parse_nccl
+from shakedown.parsers.nccl_log import parse_nccl_log
+from shakedown.readers.common import Read, Value, job_settings
+from shakedown.readers.gpus import power
+from shakedown.readers.nccl_transport import judge_log
+from shakedown.runs import read_bytes
+
+
+def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    """Yield time or busbw, and wrong elements, of every size; the median of all repeats.
+
+    Out of place, as the published figures are; wrong elements of both.
+    """
+    settings = job_settings(file)
+    texts = [text, *(_sibling(file, i) for i in range(2, settings["repeats"] + 1))]
+    runs = [_checked(parse_nccl(one, file=file), output, settings, file) for one in texts]
+    chosen = _choices(file)
+    for number, size in enumerate(settings["sizes"]):
+        rows = [run.rows[number] for run in runs]
+        timings = [row.out_of_place or row.in_place for row in rows]
+        short = size < settings["time_below_bytes"]
+        samples = tuple(t.time_us if short else t.busbw_gb_per_s for t in timings)
+        metric, unit, better = ("time", "us", Better.LOWER) if short else ("busbw", "GB/s", Better.HIGHER)
+        many = samples if len(samples) > 1 else ()
+        yield Read(metric, median(samples), unit, better, {"size_bytes": size}, chosen.get(size, ""), many)
+        wrong = sum(t.wrong or 0 for row in rows for t in (row.out_of_place, row.in_place) if t)
+        yield "wrong", float(wrong), "1", Better.LOWER, {"size_bytes": size}
+    if settings.get("power"):
+        yield from power(file, output)
+
+
+def _sibling(file: Path, number: int) -> str:
+    other = file.with_name(file.name.replace(".r1.", f".r{number}."))
+    try:
+        return read_bytes(other).decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise BadInput(f"repeat {number} of {file.name} is missing", file=other) from None
+
+
+def _checked(run: NcclResult, output: OutputRecord, settings: dict[str, Any], file: Path) -> NcclResult:
+    """Refuse a run of something else than what was planned."""
+    ranks, sizes = sum(settings["gpus"].values()), len(settings["sizes"])
+    operation = output.test.removeprefix("nccl_")
+    what = ""
+    if run.operation not in (None, operation):
+        what = f"this is {run.operation}, {operation} was planned"
+    elif run.ranks != ranks:
+        what = f"it ran on {run.ranks} GPUs, {ranks} were planned"
+    elif run.reduced_max_bytes is not None:
+        what = f"nccl-tests went only to {run.reduced_max_bytes} bytes for lack of memory"
+    elif len(run.rows) != sizes or run.min_bytes != settings["sizes"][0]:
+        what = f"{len(run.rows)} sizes, {sizes} were planned"
+    elif {row.dtype for row in run.rows} != {settings["dtype"]}:
+        what = f"data type {run.rows[0].dtype}, {settings['dtype']} was planned"
+    elif not run.data_checked:
+        what = "the data were not checked"
+    if what:
+        raise BadInput(what, fix="run it as planned", file=file)
+    return run
+
+
+def _choices(file: Path) -> dict[int, str]:
+    """Return algorithm and protocol by size from the tuning run's log; what it does not say is left out."""
+    log = file.with_name(re.sub(r"\.r1\.txt\Z", ".tuning.log", file.name))
+    try:
+        choices = parse_nccl_log(read_bytes(log).decode("utf-8"), file=log, allow_unfinished=True).choices
+    except (BadInput, OSError, UnicodeDecodeError):
+        return {}
+    return {choice.size_bytes: f"{choice.algorithm}/{choice.protocol}" for choice in choices}
+
+
+def nccl_log(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    """Yield 0 or 1 for each check of the way that the data went."""
+    settings = job_settings(file)
+    log = parse_nccl_log(text, file=file)
+    for found in judge_log(log, settings["expect"], settings["gpus"]):
+        wrong = None if found.wrong is None else float(found.wrong)
+        yield Read("wrong", wrong, "1", Better.LOWER, {"check": found.check}, found.detail)
