@@ -1,12 +1,18 @@
-"""What Slurm says of a job, read from `scontrol`, which knows finished jobs until MinJobAge has passed."""
+"""What Slurm says of jobs and nodes, and the few things that it is told.
+
+A finished job is read from `scontrol`, which knows it until MinJobAge has passed. Every call is an argument
+list; `Slurm` can make it on another host through ssh, quoted for the shell there.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from shakedown.core.draining import NodeState
 from shakedown.errors import BadInput
 
 # States in which a job will still change (squeue(1), JOB STATE CODES).
@@ -125,3 +131,89 @@ def _moment(text: str | None) -> datetime | None:
         return datetime.strptime(text or "", _TIME).astimezone()  # Slurm prints local time
     except ValueError:
         return None  # "Unknown", "None"
+
+
+_NODE_FIELD = re.compile(r"(?:^|\s)(NodeName|State|Partitions)=(\S*)")
+# Last in its line but for the user and time that Slurm adds: `Reason=bad NIC [root@2026-11-20T02:10:00]`.
+_REASON = re.compile(r"\sReason=(.*?)(?: \[([^\[\]@]+)@[^\[\]]+\])?(?:\s+(?:Comment|ReservationName)=.*)?$")
+_RESERVED = re.compile(r"^ReservationName=(\S+).*?\sNodes=(\S*)")
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Slurm's commands, here or on another host. `over` is what goes in front, such as ("ssh", "head")."""
+
+    over: tuple[str, ...] = ()
+
+    def ask(self, *argv: str) -> str:
+        """Run one command and return what it prints. Raises BadInput with what it said if it failed."""
+        # ssh hands one line to a shell over there, so that it must be quoted for it.
+        call = [*self.over, shlex.join(argv)] if self.over else list(argv)
+        try:
+            done = subprocess.run(
+                call, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BadInput(f"{argv[0]}: {error}", fix="is Slurm's command there, and slurmctld up?") from None
+        if done.returncode != 0:
+            said = done.stderr.strip() or f"exit status {done.returncode}"
+            raise BadInput(f"{shlex.join(argv[:3])}: {said[:300]}", fix="is slurmctld up?")
+        return done.stdout
+
+    def nodes(self) -> dict[str, NodeState]:
+        """Return every node."""
+        return parse_show_nodes(self.ask("scontrol", "--oneliner", "show", "node"))
+
+    def drain(self, node: str, reason: str) -> None:
+        """Take a node out of service; running jobs end by themselves."""
+        self.ask("scontrol", "update", f"NodeName={_plain(node)}", "State=DRAIN", f"Reason={reason}")
+
+    def resume(self, node: str) -> None:
+        """Give a node back."""
+        self.ask("scontrol", "update", f"NodeName={_plain(node)}", "State=RESUME")
+
+    def reserve(self, name: str, nodes: tuple[str, ...], user: str) -> None:
+        """Keep nodes for one user until `release`; without an end, lest a node slips back into service."""
+        self.ask(
+            "scontrol", "create", "reservation", f"ReservationName={_plain(name)}",
+            f"Nodes={','.join(_plain(n) for n in nodes)}", f"Users={_plain(user)}", "StartTime=now",
+            "Duration=UNLIMITED", "Flags=IGNORE_JOBS",
+        )  # fmt: skip
+
+    def release(self, name: str) -> None:
+        """End a reservation."""
+        self.ask("scontrol", "delete", f"ReservationName={_plain(name)}")
+
+    def reservations(self) -> dict[str, str]:
+        """Return the nodes of every reservation, as Slurm writes them."""
+        text = self.ask("scontrol", "--oneliner", "show", "reservation")
+        return {m[1]: m[2] for line in text.splitlines() if (m := _RESERVED.match(line))}
+
+
+def parse_show_nodes(text: str) -> dict[str, NodeState]:
+    """Read `scontrol --oneliner show node`. Raises BadInput for a line that describes no node."""
+    found = {}
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        fields: dict[str, str] = {}
+        for name, value in _NODE_FIELD.findall(line):
+            fields.setdefault(name, value)  # a reason may hold what looks like a field; it comes later
+        if not fields.get("NodeName") or not fields.get("State"):
+            raise BadInput(f"scontrol describes no node: {line[:80]!r}", fix="unknown Slurm release?")
+        reason = _REASON.search(line)
+        # A star is a node that does not answer.
+        states = frozenset(fields["State"].replace("*", "+NOT_RESPONDING").split("+"))
+        found[fields["NodeName"]] = NodeState(
+            fields["NodeName"],
+            states,
+            reason[1].strip() if reason else "",
+            (reason[2] or "") if reason else "",
+        )
+    return found
+
+
+def _plain(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", name):
+        raise BadInput(f"{name!r} is no name of a node or reservation", fix="use letters, digits and -_.")
+    return name

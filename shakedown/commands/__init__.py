@@ -7,6 +7,7 @@ from types import ModuleType
 from shakedown.commands import (
     ceiling,
     compare,
+    drain,
     history,
     localise,
     mesh,
@@ -23,6 +24,7 @@ from shakedown.commands import (
 COMMAND_MODULES: tuple[ModuleType, ...] = (
     ceiling,
     compare,
+    drain,
     history,
     localise,
     mesh,

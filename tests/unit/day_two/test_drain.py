@@ -1,0 +1,294 @@
+"""Draining: who is named on what evidence, and everything that must not be touched."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm
+
+from shakedown import runs
+from shakedown.core.draining import Policy
+from shakedown.core.records import (
+    Better,
+    Measurement,
+    Plan,
+    PlanItem,
+    Problem,
+    Reference,
+    ReferenceKind,
+    Stage,
+)
+from shakedown.drain import Drainer
+from shakedown.errors import BadInput
+from shakedown.slurm import Slurm, parse_show_nodes
+
+NODES = ("n1", "n2", "n3", "n4")
+ALL = Policy(max_nodes=10, max_fraction=1.0)
+
+
+def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) -> Path:
+    """Write a run of all pairs; a pair with a bad node has half the rate.
+
+    Options: `pairs` instead of all, `killed` pairs without a value, `alone` nodes that fail their own test.
+    """
+    pairs = options.get("pairs") or list(combinations(NODES, 2))
+    killed, alone = options.get("killed", ()), options.get("alone")
+    reference = Reference(
+        id="rate", value=390, tolerance=0.05, unit="Gb/s", better=Better.HIGHER,
+        kind=ReferenceKind.MEASURED, source="made up",
+    )  # fmt: skip
+    item = PlanItem(
+        stage=Stage.FABRIC, test="ib_write_bw", metric="bandwidth", unit="Gb/s", better=Better.HIGHER,
+        nodes=tuple(pairs), rails=("rail0",), directions=("forward", "reverse"), reference="rate",
+    )  # fmt: skip
+    items = [item]
+    values = [
+        (item, pair, "rail0", direction, 190.0 if bad and bad & set(pair) else 388.0)
+        for pair in pairs
+        for direction in item.directions
+    ]
+    if alone is not None:
+        single = PlanItem(
+            stage=Stage.NODE, test="h2d", metric="bandwidth", unit="Gb/s", better=Better.HIGHER,
+            nodes=tuple((n,) for n in NODES), reference="rate",
+        )  # fmt: skip
+        items.append(single)
+        values += [(single, (n,), None, None, 100.0 if n in alone else 388.0) for n in NODES]
+    path = folder / run
+    plan = Plan(
+        run=run, system="fleet", created="2026-11-20T02:00:00Z", nodes=NODES, rails=("rail0",),
+        items=tuple(items), references={"rate": reference},
+    )  # fmt: skip
+    runs.write_plan(path, plan)
+    runs.write_lines(
+        path / "results.jsonl",
+        [
+            Measurement(
+                run=run, stage=i.stage, test=i.test, metric=i.metric, unit=i.unit, better=i.better,
+                nodes=nodes, rail=rail, direction=direction,
+                state="PREEMPTED" if nodes in killed else "COMPLETED", value=None if nodes in killed else value,
+                problem=Problem(kind="killed", message="Slurm says PREEMPTED") if nodes in killed else None,
+            )
+            for i, nodes, rail, direction, value in values
+        ],
+    )  # fmt: skip
+    return path
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A fake Slurm of four nodes on PATH."""
+    made = FakeSlurm(tmp_path, NODES)
+    monkeypatch.setenv("PATH", str(made.bin))
+    return made
+
+
+@pytest.fixture
+def drainer(tmp_path, slurm):
+    """Make a drainer with a log in the test's folder."""
+    return lambda **options: Drainer(Slurm(), tmp_path / "drain.jsonl", **{"policy": ALL, **options})
+
+
+def log(tmp_path) -> list[tuple[str, str, str]]:
+    """Return the log as (node, action, step)."""
+    lines = (tmp_path / "drain.jsonl").read_text().splitlines()
+    return [(e["node"], e["action"], e["step"]) for e in map(json.loads, lines)]
+
+
+def chosen(actions) -> dict[str, str]:
+    """Return what is done, by node."""
+    return {a.node: a.action for a in actions if a.action != "none"}
+
+
+def test_only_the_bad_node_of_bad_pairs_is_drained(tmp_path, slurm, drainer):
+    """Catches: both nodes of a bad pair taken out."""
+    actions = drainer(act=True).after_run(pairs_run(tmp_path, "r1", {"n3"}))
+    assert chosen(actions) == {"n3": "drain"}
+    assert list(slurm.drained()) == ["n3"]
+    assert slurm.drained()["n3"].startswith("shakedown: r1: 6 cells failed, first fabric/ib_write_bw/")
+    assert ("n3", "drain", "begin") in log(tmp_path)
+    assert ("n3", "drain", "done") in log(tmp_path)
+    left = {a.node: a.reason for a in actions if a.action == "none"}
+    assert "failed with 0 partners that are well" in left["n1"]
+
+
+def test_a_dry_run_is_the_default_and_tells_slurm_nothing(tmp_path, slurm, drainer):
+    """Catches: a proposal that acts."""
+    assert chosen(drainer().after_run(pairs_run(tmp_path, "r1", {"n3"}))) == {"n3": "drain"}
+    assert slurm.updates() == []
+    assert ("n3", "drain", "dry-run") in log(tmp_path)
+
+
+def test_one_partner_is_not_enough(tmp_path, slurm, drainer):
+    """Catches: a node blamed on the word of one partner, who may be the bad one."""
+    run = pairs_run(tmp_path, "r1", {"n2"}, pairs=[("n1", "n2"), ("n3", "n4")])
+    assert chosen(drainer(act=True).after_run(run)) == {}
+    assert slurm.drained() == {}
+
+
+def test_what_is_inconclusive_drains_nobody(tmp_path, slurm, drainer):
+    """Catches: a preempted job blamed on its nodes."""
+    run = pairs_run(tmp_path, "r1", killed=[p for p in combinations(NODES, 2) if "n3" in p])
+    assert drainer(act=True).after_run(run) == []
+    assert slurm.updates() == []
+
+
+def test_a_test_of_the_node_alone_is_enough(tmp_path, slurm, drainer):
+    """Catches: a node with a slow GPU left in service because no partner speaks against it."""
+    assert chosen(drainer(act=True).after_run(pairs_run(tmp_path, "r1", alone={"n4"}))) == {"n4": "drain"}
+
+
+def test_another_persons_drain_is_never_touched(tmp_path, slurm, drainer):
+    """Catches: the reason of an admin's drain overwritten, or the drain undone."""
+    slurm.set("n3", state="IDLE+DRAIN", reason="bad DIMM, ticket 4711", by="alice")
+    actions = drainer(act=True).after_run(pairs_run(tmp_path, "r1", {"n3"}))
+    assert chosen(actions) == {}
+    drainer(act=True).after_run(pairs_run(tmp_path, "r2"))
+    assert slurm.drained() == {"n3": "bad DIMM, ticket 4711"}
+    assert slurm.updates() == []
+    with pytest.raises(BadInput, match="n3 was not drained by us: bad DIMM"):
+        drainer(act=True).begin_retest("n3", ["n1", "n2"])
+
+
+def test_our_prefix_alone_does_not_make_a_drain_ours(tmp_path, slurm, drainer):
+    """Catches: a drain that a person made with our words, and that our log knows nothing of."""
+    slurm.set("n3", state="IDLE+DRAIN", reason="shakedown: looked odd", by="bob")
+    actions = drainer(act=True).after_run(pairs_run(tmp_path, "r2"))
+    assert [(a.node, a.action, a.reason) for a in actions] == [
+        ("n3", "none", "our log does not say that we drained it")
+    ]
+    assert slurm.updates() == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        (Policy(max_nodes=1, max_fraction=1.0), "drained by us already, 1 are allowed"),
+        (Policy(max_nodes=9, max_fraction=0.25), "are out of service, 25% may be"),
+        (Policy(max_nodes=0, max_fraction=1.0), "0 nodes drained by us already"),
+    ],
+)
+def test_the_caps_hold(tmp_path, slurm, drainer, policy, why):
+    """Catches: a switch fault that drains the cluster."""
+    actions = drainer(act=True, policy=policy).after_run(pairs_run(tmp_path, "r1", alone={"n1", "n2", "n4"}))
+    assert len(slurm.drained()) == (0 if policy.max_nodes == 0 else 1)
+    assert sum(why in a.reason for a in actions) >= 2
+
+
+def test_nodes_that_others_took_out_count_against_the_fraction(tmp_path, slurm, drainer):
+    """Catches: a cap that forgets that half of the cluster is down already."""
+    slurm.set("n1", state="DOWN*", reason="Not responding", by="slurm")
+    policy = Policy(max_nodes=9, max_fraction=0.25)
+    actions = drainer(act=True, policy=policy).after_run(pairs_run(tmp_path, "r1", alone={"n4"}))
+    assert chosen(actions) == {}
+
+
+def test_a_node_is_given_back_after_a_retest_with_two_partners(tmp_path, slurm, drainer):
+    """Catches: a node that stays out for ever, and the whole way back: reserved first, released last."""
+    it = drainer(act=True)
+    it.after_run(pairs_run(tmp_path, "r1", {"n3"}))
+    name = it.begin_retest("n3", ["n1", "n2"])
+    assert slurm.state["reservations"][name]["Nodes"] == "n3,n1,n2"
+    assert slurm.drained() == {}
+    action = it.end_retest("n3", pairs_run(tmp_path, "r2", pairs=[("n1", "n3"), ("n2", "n3")]))
+    assert (action.action, action.reason) == ("undrain", "retest r2 passed with n1, n2")
+    assert (slurm.drained(), slurm.state["reservations"]) == ({}, {})
+    kinds = [c[1] + (" " + c[3] if c[1] == "update" else "") for c in slurm.updates()]
+    assert kinds == ["update State=DRAIN", "create", "update State=RESUME", "delete"]
+    assert it.after_run(pairs_run(tmp_path, "r3")) == []  # it is nobody's any more
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"bad": {"n3"}}, "failed again"),
+        ({"pairs": [("n1", "n3"), ("n2", "n4")]}, "passed with 1 partner, not 2"),
+        ({"pairs": [("n1", "n2")]}, "was not retested"),
+        ({"killed": [("n1", "n3")]}, "neither passed nor failed"),
+    ],
+)
+def test_a_retest_that_does_not_pass_drains_again(tmp_path, slurm, drainer, options, why):
+    """Catches: a node given back on half a retest."""
+    it = drainer(act=True)
+    it.after_run(pairs_run(tmp_path, "r1", {"n3"}))
+    it.begin_retest("n3", ["n1", "n2"])
+    action = it.end_retest("n3", pairs_run(tmp_path, "r2", options.pop("bad", None), **options))
+    assert action.action == "none"
+    assert why in action.reason
+    assert slurm.drained()["n3"].startswith("shakedown: r1: retest r2: ")
+    assert slurm.state["reservations"] == {}
+
+
+def test_the_run_that_drained_a_node_cannot_give_it_back(tmp_path, slurm, drainer):
+    """Catches: an old run, read again, taken for a retest."""
+    it = drainer(act=True)
+    it.after_run(pairs_run(tmp_path, "r1", {"n3"}))
+    it.begin_retest("n3", ["n1", "n2"])
+    assert "for which it was drained" in it.end_retest("n3", pairs_run(tmp_path, "r1")).reason
+    assert list(slurm.drained()) == ["n3"]
+
+
+def test_a_retest_that_was_cut_off_is_found(tmp_path, slurm, drainer):
+    """Catches: a bad node that slips back into service because the retest died: its reservation stays."""
+    it = drainer(act=True)
+    it.after_run(pairs_run(tmp_path, "r1", {"n3"}))
+    it.begin_retest("n3", ["n1", "n2"])
+    assert it.leftovers() == ["shakedown_n3"]
+    it.end_retest("n3", None)
+    assert list(slurm.drained()) == ["n3"]
+    assert it.leftovers() == []
+
+
+def test_a_refusal_by_slurm_is_logged_and_said(tmp_path, slurm, drainer):
+    """Catches: a drain that Slurm refused, believed to be done."""
+    slurm.refuse()
+    with pytest.raises(BadInput, match="Access/permission denied"):
+        drainer(act=True).after_run(pairs_run(tmp_path, "r1", {"n3"}))
+    assert [e for e in log(tmp_path) if e[0] == "n3"] == [("n3", "drain", "begin"), ("n3", "drain", "failed")]
+
+
+def test_a_log_that_cannot_be_read_stops_everything(tmp_path, slurm, drainer):
+    """Catches: acting without knowing what was done before. A last line that was cut off is no entry."""
+    path = tmp_path / "drain.jsonl"
+    path.write_text('{"time": "x"}\n')
+    with pytest.raises(BadInput, match=r"drain\.jsonl:1: is no entry"):
+        drainer(act=True).after_run(pairs_run(tmp_path, "r1"))
+    path.write_text('{"time": "x", "node"')
+    drainer(act=True).after_run(pairs_run(tmp_path, "r2"))
+
+
+def test_node_states_are_read_as_slurm_prints_them():
+    """Catches: a reason with equals signs or brackets that hides the state or the user."""
+    text = (
+        "NodeName=n1 Arch=x86_64 CoresPerSocket=1 State=IDLE+DRAIN Partitions=all "
+        "Reason=State=IDLE [see #1] x=y [alice@2026-11-20T02:10:00]\n"
+        "NodeName=n2 State=DOWN* Reason=Not responding [slurm@2026-11-20T02:10:00] Comment=(null)\n"
+        "NodeName=n3 State=MIXED Partitions=all\n"
+    )
+    nodes = parse_show_nodes(text)
+    assert (nodes["n1"].drained, nodes["n1"].reason, nodes["n1"].by) == (
+        True,
+        "State=IDLE [see #1] x=y",
+        "alice",
+    )
+    assert (sorted(nodes["n2"].states), nodes["n2"].reason) == (["DOWN", "NOT_RESPONDING"], "Not responding")
+    assert (nodes["n3"].reason, nodes["n3"].drained) == ("", False)
+    with pytest.raises(BadInput, match="describes no node"):
+        parse_show_nodes("slurm_load_node error\n")
+
+
+def test_words_from_outside_do_not_reach_a_shell(tmp_path, monkeypatch):
+    """Catches: a cell's name run as a command on the other host when Slurm is asked over ssh."""
+    said = tmp_path / "said"
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$2" > {said}\n')
+    ssh.chmod(0o755)
+    Slurm((str(ssh), "head")).drain("n1", "shakedown: $(touch x); `id`")
+    assert said.read_text() == (
+        "scontrol update NodeName=n1 State=DRAIN 'Reason=shakedown: $(touch x); `id`'\n"
+    )
+    with pytest.raises(BadInput, match="is no name"):
+        Slurm().drain("n1;reboot", "x")
