@@ -287,6 +287,8 @@ def judge_folder(folder: Path) -> Verdict:
 
 def _judge(run: Run) -> Verdict:
     from shakedown.core.verdict import judge_cells, summarise
+    from shakedown.mesh.blame import Blame
 
-    judged = judge_cells(run.plan, run.measurements(), run.counters())
-    return summarise(run.plan, judged, run.problems)
+    blame = Blame(run.plan)
+    judged = judge_cells(run.plan, blame.measurements(run.measurements()), blame.counters(run.counters()))
+    return summarise(run.plan, judged, run.problems, blame.causes(run))

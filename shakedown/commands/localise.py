@@ -32,20 +32,20 @@ def localise(
 
     Exit status 0: nothing is at fault; 1: something is; 3: suspects only, or results are missing.
     """
-    from shakedown.core.localise import localise as find_causes
     from shakedown.core.localise_fit import Settings
-    from shakedown.mesh.matrices import read_mesh
+    from shakedown.mesh.culprits import culprits
+    from shakedown.mesh.matrices import read_pairs
     from shakedown.runs import Run, no_cycle_search
 
     with no_cycle_search():
         opened = Run(run)
-        matrices, fabric = read_mesh(opened)
-        causes = find_causes(matrices, fabric, opened.counters(), Settings(min_effect=min_effect))
-    missing = sum(int(m.failed.sum()) for m in matrices)
+        pairs = read_pairs(opened)
+        causes, matrices = culprits(pairs, opened, opened.counters(), Settings(min_effect=min_effect))
+    missing = sum(int(m.failed.sum()) for m in matrices) + len(pairs.lost_places)
     if as_json:
         sys.stdout.write(json.dumps(document(opened.plan.run, causes, matrices), indent=1) + "\n")
     else:
-        show(causes, matrices)
+        show(causes, matrices, missing)
     if any(cause.blamed for cause in causes):
         return ExitStatus.FAIL
     return ExitStatus.INCOMPLETE if causes or missing or opened.problems else ExitStatus.PASS
@@ -80,7 +80,7 @@ def document(run: str, causes: list[Cause], matrices: list[Matrix]) -> dict[str,
     }
 
 
-def show(causes: list[Cause], matrices: list[Matrix]) -> None:
+def show(causes: list[Cause], matrices: list[Matrix], missing: int) -> None:
     """Print the causes, then the suspects, with their evidence."""
     from rich.console import Console
     from rich.text import Text
@@ -96,7 +96,6 @@ def show(causes: list[Cause], matrices: list[Matrix]) -> None:
 
     nodes, rails = len(matrices[0].nodes), len(matrices[0].rails)
     measured = sum(_measured(m) for m in matrices)
-    missing = sum(int(m.failed.sum()) for m in matrices)
     blamed = [c for c in causes if c.blamed]
     say(f"{count(len(blamed), 'cause')}, {count(len(causes) - len(blamed), 'suspect')}")
     say(

@@ -221,7 +221,7 @@ def _outside(value: float, bound: Bound) -> str:
     target = reference.value if reference.ceiling is None or not bound.higher else reference.ceiling
     mine, gate = apart(value, bound.gate, unit), apart(bound.gate, value, unit)
     if bound.gate == 0 and not bound.higher:
-        return f"{number(value)} {unit}, none allowed"
+        return f"{number(value)} {'' if unit == '1' else unit}".rstrip() + ", none allowed"
     if bound.higher and target > 0:
         return f"{mine} of {number(target, unit)} {unit}, {100 * value / target:.0f} %, gate {gate}"
     return f"{mine} {unit}, gate {gate}"

@@ -25,6 +25,12 @@ def end_to_end(counter: str) -> bool:
     return _END_TO_END.search(counter.lower()) is not None
 
 
+def can_witness(counter: str) -> bool:
+    """Whether a counter counts errors."""
+    name = counter.lower()
+    return any(kind.search(name) for kind in (_END_TO_END, _PHYSICAL, _DISCARDED))
+
+
 @dataclass(frozen=True)
 class Witness:
     """A counter that stands out.
@@ -59,8 +65,7 @@ def witnesses(readings: Iterable[CounterReading], ports: Mapping[tuple[str, str]
     total: dict[tuple[str, str], dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     about: dict[tuple[str, str], CounterReading] = {}
     for reading in readings:
-        name = reading.counter.lower()
-        if not (_END_TO_END.search(name) or _PHYSICAL.search(name) or _DISCARDED.search(name)):
+        if not can_witness(reading.counter):
             continue
         total[reading.kind, reading.counter][reading.device, reading.port] += reading.delta or 0
         about[reading.device, reading.port] = reading

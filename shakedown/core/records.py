@@ -368,6 +368,18 @@ class GroupVerdict(Record):
     best: float | None = None
 
 
+class CauseVerdict(Record):
+    """A piece of hardware that explains bad results of a mesh, or a suspect (see core.localise)."""
+
+    element: str
+    blamed: bool  # else a suspect
+    confidence: float
+    effect: float  # worst relative change of its results; -1 when they are missing
+    evidence: tuple[str, ...]
+    rivals: tuple[str, ...] = ()
+    proposal: str
+
+
 class Coverage(Record):
     """Cells with a finite value over cells planned."""
 
@@ -397,5 +409,7 @@ class Verdict(Record):
     unplanned: tuple[str, ...] = ()
     # Flaws of the run itself: a file cut off in a line, a node that no cell measures.
     problems: tuple[str, ...] = ()
+    # What a mesh's results blame, most first. They explain; cells decide.
+    causes: tuple[CauseVerdict, ...] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

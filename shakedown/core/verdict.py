@@ -15,6 +15,7 @@ from shakedown.core.cells import (
     judge_measurement,
 )
 from shakedown.core.records import (
+    CauseVerdict,
     CellVerdict,
     CounterReading,
     Coverage,
@@ -166,8 +167,10 @@ def _optional(cells: list[CellVerdict], item: PlanItem) -> list[CellVerdict]:
     ]
 
 
-def summarise(plan: Plan, judged: Judged, problems: Sequence[str] = ()) -> Verdict:
-    """Sum up judged cells into the verdict on the run."""
+def summarise(
+    plan: Plan, judged: Judged, problems: Sequence[str] = (), causes: Sequence[CauseVerdict] = ()
+) -> Verdict:
+    """Sum up judged cells into the verdict on the run; `causes` explain it and change no outcome."""
     outcomes: Counter[Outcome] = Counter()
     planned: Counter[Stage] = Counter()
     measured: Counter[Stage] = Counter()
@@ -201,7 +204,7 @@ def summarise(plan: Plan, judged: Judged, problems: Sequence[str] = ()) -> Verdi
         schema=1,
         run=plan.run,
         outcome=outcome,
-        reason=reason,
+        reason=reason + _at_fault(causes),
         coverage=coverage,
         stages={s: Coverage(planned=planned[s], measured=measured[s]) for s in Stage if planned[s]},
         outcomes={o: outcomes[o] for o in Outcome},
@@ -209,7 +212,23 @@ def summarise(plan: Plan, judged: Judged, problems: Sequence[str] = ()) -> Verdi
         cells=tuple(v for _, v in listed),
         unplanned=judged.unplanned,
         problems=(*problems, *holes),
+        causes=tuple(causes),
     )
+
+
+def _at_fault(causes: Sequence[CauseVerdict]) -> str:
+    """Whom the mesh blames, or else suspects, for the end of the reason."""
+    blamed = [c for c in causes if c.blamed]
+    if not causes:
+        return ""
+    named = blamed or causes
+    shown = [
+        f"{printable(c.element)} ({'no results' if c.effect <= -1 else f'{c.effect:+.1%}'}, "
+        f"confidence {c.confidence:.0%})"
+        for c in named[:3]
+    ]
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    return f"; {'at fault by the mesh' if blamed else 'suspects of the mesh'}: {', '.join(shown)}{more}"
 
 
 def _group(item: PlanItem, cells: Sequence[CellVerdict]) -> GroupVerdict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import defaultdict
 from typing import Literal
 
 import numpy as np
@@ -13,15 +12,12 @@ from pydantic import ConfigDict, Field, ValidationError
 from shakedown.core.jobs import Jobs
 from shakedown.core.localise_model import Fabric, Matrix
 from shakedown.core.mesh_spec import natural_key
-from shakedown.core.records import Better, Measurement, Name, Record, Stage
+from shakedown.core.records import Name, Record
 from shakedown.errors import BadInput
+from shakedown.mesh.pair_results import PairResults, Place
 from shakedown.runs import LONGEST_LINE, Run, open_plain, read_record
 
 JOBS, PATHS = "jobs.json", "paths.jsonl"
-# A tail percentile says more about its own luck than about the fabric.
-_NOT_LOCALISED = frozenset({"latency_p99"})
-
-_Place = tuple[str, str, str]  # rail, source, sink
 
 
 class FlowPath(Record):
@@ -42,29 +38,35 @@ def read_mesh(run: Run) -> tuple[list[Matrix], Fabric]:
     Raises:
         BadInput: a file of the run cannot be used, or the run has no pair test.
     """
-    values: dict[str, dict[_Place, tuple[int, float]]] = defaultdict(dict)
-    higher: dict[str, bool] = {}
-    said: dict[tuple[str, str], str] = {}
+    return matrices_of(read_pairs(run), run)
+
+
+def read_pairs(run: Run) -> PairResults:
+    """Return the results of all pair tests of a run. Raises BadInput as `read_mesh` does."""
+    pairs = PairResults()
     for m in run.measurements():
-        if not _is_pair(m):
-            continue
-        assert m.rail is not None
-        label = _label(m)
-        higher[label] = m.better is Better.HIGHER
-        source, sink = m.nodes if m.direction == "forward" else (m.nodes[1], m.nodes[0])
-        earlier = values[label].get((m.rail, source, sink))
-        if earlier is None or m.attempt >= earlier[0]:
-            good = m.value is not None and math.isfinite(m.value) and m.value > 0 and m.problem is None
-            values[label][m.rail, source, sink] = (m.attempt, m.value if good and m.value else math.nan)
-        _listen(m, said)
-    if not values:
+        pairs.add(m)
+    if not pairs:
         raise BadInput("no result of a pair of nodes", fix="name a run with a mesh", file=run.folder)
-    places = [place for cells in values.values() for place in cells]
+    return pairs
+
+
+def matrices_of(pairs: PairResults, run: Run) -> tuple[list[Matrix], Fabric]:
+    """Return the matrices of results that were already read, and the run's fabric."""
+    places = [place for cells in pairs.values.values() for place in cells]
     nodes = tuple(sorted({n for _, *ends in places for n in ends}, key=natural_key))
     rails = tuple(sorted({rail for rail, *_ in places}, key=natural_key))
+    # What a dead node leaves unmeasured says nothing about its NICs, or anybody's.
     matrices = [
-        _matrix(label, higher[label], nodes, rails, {p: v for p, (_, v) in cells.items()}, said)
-        for label, cells in sorted(values.items())
+        _matrix(
+            label,
+            pairs.higher[label],
+            nodes,
+            rails,
+            {p: v for p, (_, v) in cells.items() if (label, p) not in pairs.lost_places},
+            pairs.said,
+        )
+        for label, cells in sorted(pairs.values.items())
         if any(math.isfinite(v) for _, v in cells.values())
     ]
     return matrices, read_fabric(run, nodes, rails)
@@ -118,38 +120,12 @@ def _spines(
     return spine, tuple(names)
 
 
-def _is_pair(m: Measurement) -> bool:
-    return (
-        m.stage is Stage.FABRIC
-        and len(m.nodes) == 2
-        and m.rail is not None
-        and m.direction in {"forward", "reverse"}
-        and m.metric not in _NOT_LOCALISED
-        and not m.metric.startswith("counter.")
-    )
-
-
-def _label(m: Measurement) -> str:
-    return " ".join([m.test, m.metric, *(f"{k}={m.params[k]}" for k in sorted(m.params))])
-
-
-def _listen(m: Measurement, said: dict[tuple[str, str], str]) -> None:
-    """Take over what a node said of its own rail: the driver begins such a message with `NODE RAIL: `."""
-    if m.problem is None or m.problem.kind != "setup":
-        return
-    for node in m.nodes:
-        for rail in (m.rail or "").split(">"):
-            prefix = f"{node} {rail}: "
-            if m.problem.message.startswith(prefix):
-                said[node, rail] = m.problem.message.removeprefix(prefix)
-
-
 def _matrix(
     label: str,
     higher: bool,
     nodes: tuple[str, ...],
     rails: tuple[str, ...],
-    cells: dict[_Place, float],
+    cells: dict[Place, float],
     said: dict[tuple[str, str], str],
 ) -> Matrix:
     node_index, rail_index = {n: i for i, n in enumerate(nodes)}, {r: i for i, r in enumerate(rails)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shakedown.core.cells import SEVERITY
-from shakedown.core.records import Coverage, Measurement, Outcome, Stage
+from shakedown.core.records import CauseVerdict, Coverage, Measurement, Outcome, Stage
 from shakedown.report import evidence, tables, text
 from shakedown.report.findings import Finding, Suspect, find, suspects
 from shakedown.report.matrix import HeatMap, heat_maps
@@ -70,6 +70,7 @@ class ReportView:
     findings: tuple[Finding, ...]
     findings_left_out: int
     suspects: tuple[Suspect, ...]
+    causes: tuple[CauseVerdict, ...]
     groups: tuple[tables.GroupRow, ...]
     families: tuple[tables.FamilyRow, ...]
     cells: tuple[tables.CellRow, ...]
@@ -178,6 +179,7 @@ def build(source: Source, checksum: Checksum | None = None) -> ReportView:
         findings=found,
         findings_left_out=found_left_out,
         suspects=suspects(source),
+        causes=verdict.causes,
         groups=groups,
         families=tables.family_rows(source, groups),
         cells=cells,

@@ -11,6 +11,7 @@ from shakedown import runs
 from shakedown.core.records import Outcome
 from shakedown.core.verdict import judge_cells, summarise
 from shakedown.errors import BadInput
+from shakedown.mesh.blame import Blame
 from shakedown.report import html, junit, losses, markdown, prometheus, raw, view
 from shakedown.report.source import Source
 from shakedown.run_files import SUMS
@@ -42,9 +43,11 @@ def checksum(folder: Path) -> view.Checksum:
 def read(folder: Path) -> Source:
     """Read and judge a run. Raises BadInput, also if the stored verdict is not what the files say."""
     run = runs.Run(folder)
-    measurements, counters = list(run.measurements()), list(run.counters())
+    blame = Blame(run.plan)
+    measurements = list(blame.measurements(run.measurements()))
+    counters = list(blame.counters(run.counters()))
     judged = judge_cells(run.plan, measurements, counters)
-    verdict = summarise(run.plan, judged, run.problems)
+    verdict = summarise(run.plan, judged, run.problems, blame.causes(run))
     stored = folder / runs.VERDICT
     if os.path.lexists(stored) and runs.read_bytes(stored) != runs.to_json(verdict):
         raise BadInput(

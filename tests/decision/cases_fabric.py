@@ -1,0 +1,97 @@
+"""Inputs of the cases of the fabric: a mesh with a bad NIC, one that lost a node, and switches' settings."""
+
+# ruff: noqa: D103  (expected.json names the fault of each case)
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from case_folder import DROPS, WRITE_BW, Case, case, good
+
+INTENT = {
+    "id": "intent.switch",
+    "value": 0.0,
+    "limit": 0.0,
+    "unit": "1",
+    "better": "lower",
+    "kind": "contract",
+    "source": "the fabric intent",
+}
+
+
+def mesh(c: Case, nodes: int) -> None:
+    """Plan every pair, rail and direction."""
+    c.nodes, c.rails = [f"n{i}" for i in range(1, nodes + 1)], ["rail0", "rail1"]
+    c.mesh = c.plan(WRITE_BW, combinations(c.nodes, 2), directions=["forward", "reverse"])
+
+
+def cells(c: Case):
+    """Number, pair, rail, direction and data's sink of every cell of the mesh."""
+    places = [(p, r, d) for p in c.mesh["nodes"] for r in c.rails for d in c.mesh["directions"]]
+    for number, (pair, rail, direction) in enumerate(places):
+        yield number, pair, rail, direction, pair[1] if direction == "forward" else pair[0]
+
+
+@case
+def mesh_slow_receiver(c: Case) -> None:
+    mesh(c, 6)
+    for number, pair, rail, direction, sink in cells(c):
+        value = 231.0 if (rail, sink) == ("rail1", "n3") else good(number)
+        c.line(c.mesh, pair, value, rail=rail, direction=direction)
+
+
+@case
+def mesh_node_killed(c: Case) -> None:
+    mesh(c, 3)
+    for number, pair, rail, direction, _ in cells(c):
+        gone = "n3" in pair and not (pair[0] == "n1" and rail == "rail0")  # killed in its first round
+        problem = {"kind": "environment", "message": "n3 lost: does not answer for 15 s"}
+        c.line(
+            c.mesh, pair, None if gone else good(number), rail=rail, direction=direction,
+            problem=problem if gone else None,
+        )  # fmt: skip
+
+
+def setting(c: Case, test: str, node: str, value: float, detail: str, **params: object) -> None:
+    """Plan and record one cell of a switch's settings, or of a cable's two ends."""
+    rail = params.pop("rail", "rail0")
+    item = c.plan(INTENT, [[node]], stage="config", test=test, metric="wrong", params=params, rails=[rail])
+    c.line(item, [node], value, detail=detail)
+
+
+@case
+def switch_ecn_off(c: Case) -> None:
+    c.all_lines(c.plan(WRITE_BW, [["n1", "n2"]]), good)
+    setting(c, "switch_settings", "leaf0", 0, "leaf0 swp1: ", port="swp1")
+    setting(c, "switch_settings", "leaf0", 1, "leaf0 swp2: swp2 queues: roce.ecn false -> true", port="swp2")
+
+
+@case
+def cable_ends_differ(c: Case) -> None:
+    c.all_lines(c.plan(WRITE_BW, [["n1", "n2"]]), good)
+    for node, port in (("n1", "swp1"), ("n2", "swp2")):
+        size = 1500 if node == "n2" else 9000
+        text = f"MTU: {node}/fab0 has 9000 bytes, leaf0/{port} has {size} bytes"
+        setting(c, "crosscheck", node, float(size == 1500), text, what="mtu")
+
+
+@case
+def cables_swapped(c: Case) -> None:
+    c.all_lines(c.plan(WRITE_BW, [["n1", "n2"]]), good)
+    for node, port, other in (("n1", "swp1", "n2"), ("n2", "swp2", "n1")):
+        text = (
+            f"cabling of {node}/fab0 and leaf0/{port} by plan: leaf0/{port} has {other}/fab0 at its other end"
+        )
+        setting(c, "crosscheck", node, 1.0, text, what="cabling")
+
+
+@case
+def roce_in_another_queue(c: Case) -> None:
+    c.all_lines(c.plan(WRITE_BW, [["n1", "n2"]]), good)
+    for port in ("swp1", "swp2"):
+        c.plan(
+            DROPS, [["leaf0"]], metric="counter.roce_misclassified_rx_packets", params={"port": port},
+            rails=[None],
+        )  # fmt: skip
+    c.counter("roce_misclassified_rx_packets", "leaf0", "swp1", 40, 6440)
+    c.counter("roce_misclassified_rx_packets", "leaf0", "swp2", 40, 40)
