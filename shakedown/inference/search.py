@@ -20,7 +20,7 @@ class Limits:
     start_qps: float
     resolution: float = 0.005  # relative width of the bracket at which bisection ends
     confirmations: int = 3
-    growth: float = 1.1  # from a rate that was met to the next one tried, while none has failed
+    growth: float = 1.05  # from a rate that was met to the next one tried, while none has failed
     shrink: float = 0.85  # from a rate that failed to the next one tried, squared after two failures, ...
     floor_qps: float = 1.0  # below this the bound counts as never met
     most_runs: int = 60
