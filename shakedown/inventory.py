@@ -12,8 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.core.site import Acceptance, Fabric, OneHost, Site
+from shakedown.core.site import LOST, Acceptance, Fabric, OneHost, Site
 from shakedown.errors import BadInput
+from shakedown.parsers.switch import Classes, ratios, system
 from shakedown.switch_counters import port_name
 
 
@@ -66,6 +67,7 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
                             [port_name(str(p["port"])), p["host"], p["netdev"], p["rail"]]
                             for p in hostvars[name].get("leaf_ports", [])
                         ],
+                        **_reports(str(hostvars[name].get("roce_switch_nos", "unknown")), fabric),
                     }
                     for name in _group(document, "switches")
                 ],
@@ -79,6 +81,24 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
         raise BadInput(f"hosts lack {error}", fix="mend the inventory", file=file) from None
     _check(site, file)
     return site
+
+
+def _reports(nos: str, fabric: Fabric | OneHost) -> dict[str, tuple[str, ...]]:
+    """Return the counters that a switch's system is known to tell."""
+    if isinstance(fabric, OneHost):
+        return {}
+    roce = fabric.roce
+    classes = Classes(
+        priority=roce.priority, traffic_class=roce.traffic_class, queue=roce.queue, cnp_queue=roce.cnp.queue
+    )
+    try:
+        reader = system(nos)
+    except BadInput:
+        return {}
+    return {
+        "reports": (*reader.reported(classes), *ratios(reader.reported(classes), classes)),
+        "reports_of_rails": (LOST,) if reader.forwarded else (),
+    }
 
 
 def _check(site: Site, file: Path) -> None:

@@ -13,8 +13,9 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.core.records import CounterReading, Name, Record, Stage
+from shakedown.core.site import LOST
 from shakedown.errors import BadInput
-from shakedown.parsers.switch import COUNTERS, Classes, PortCounters, system
+from shakedown.parsers.switch import COUNTERS, Classes, PortCounters, ratios, system
 
 RecordT = TypeVar("RecordT", bound=Record)
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
@@ -121,6 +122,17 @@ def readings(
                 "after": last.get(name),
             }
             lines.append(CounterReading.model_validate({**common, **line, "kind": "switch_port"}))
+        for name, (events, packets) in ratios({*always, *extra}, after.classes).items():
+            share = _per_million(*(_difference(first, last, key) for key in (events, packets)))
+            line = {
+                "port": port_name(cable.port),
+                "rail": cable.rail,
+                "peer": f"{cable.host}/{cable.netdev}",
+                "counter": name,
+                "before": None if share is None else 0,
+                "after": share,
+            }
+            lines.append(CounterReading.model_validate({**common, **line, "kind": "switch_port"}))
     if reader.forwarded:
         for rail in sorted({cable.rail for cable in after.cabling}):
             ports = [cable.port for cable in after.cabling if cable.rail == rail]
@@ -128,7 +140,7 @@ def readings(
             line = {
                 "port": rail,
                 "rail": rail,
-                "counter": "roce_lost_packets",
+                "counter": LOST,
                 "before": None if lost is None else 0,
                 "after": lost,
             }
@@ -144,11 +156,24 @@ def _lost(first: PortCounters, last: PortCounters, ports: list[str], entered: st
     total = 0
     for port in ports:
         for name, sign in ((entered, 1), (left, -1)):
-            was, now = first.get(port, {}).get(name), last.get(port, {}).get(name)
-            if was is None or now is None or now < was:
+            moved = _difference(first.get(port, {}), last.get(port, {}), name)
+            if moved is None:
                 return None
-            total += sign * (now - was)
+            total += sign * moved
     return max(total, 0)
+
+
+def _difference(first: dict[str, int], last: dict[str, int], name: str) -> int | None:
+    """Return how far a counter went; None if it was not read twice, or was reset."""
+    was, now = first.get(name), last.get(name)
+    return None if was is None or now is None or now < was else now - was
+
+
+def _per_million(events: int | None, packets: int | None) -> int | None:
+    """Return events for every million packets, rounded up; None if one of the two is not known."""
+    if events is None or packets is None:
+        return None
+    return -(-events * 1_000_000 // packets) if packets else events and 1_000_000
 
 
 def port_name(port: str) -> str:

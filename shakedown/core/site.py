@@ -202,12 +202,19 @@ class Acceptance(Record):
     caveats: tuple[str, ...] = ()
 
 
+# The one counter that is of a rail: what entered a switch in the RoCE class and never left it.
+LOST = "roce_lost_packets"
+
+
 class SwitchHost(Record):
     """One switch of the inventory with the cabling of its host ports."""
 
     name: Name
     nos: Name
     ports: tuple[tuple[str, str, str, str], ...]  # port, host, netdev, rail
+    # The counters that a reading of its system always has, of each port and of each rail; none: not read.
+    reports: tuple[Name, ...] = ()
+    reports_of_rails: tuple[Name, ...] = ()
 
 
 class Site(Record):

@@ -8,7 +8,7 @@ report is left out, never read as 0. Values run on from some point in the past; 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from shakedown.core.records import Record
+from shakedown.core.site import LOST
 from shakedown.errors import BadInput
 from shakedown.parsers.text import Source, quote
 
@@ -76,7 +77,7 @@ COUNTERS: dict[str, Due] = {
     # RoCE (UDP port 4791) that arrived with a DSCP of no class: the host's marking is wrong.
     "roce_misclassified_rx_packets": Due.ZERO,
     # Of a rail, not of a port: what entered the switch in the RoCE class and never left it.
-    "roce_lost_packets": Due.ZERO,
+    LOST: Due.ZERO,
     "cnp_rx_packets": Due.BOUNDED,
     "cnp_tx_packets": Due.BOUNDED,
     "cnp_queue_drops": Due.ZERO,
@@ -88,12 +89,35 @@ COUNTERS: dict[str, Due] = {
     "pfc_tx_frames": Due.BOUNDED,
     "watchdog_events": Due.ZERO,
     "watchdog_drops": Due.ZERO,
+    # For every million RoCE packets that the port sent (marks, pauses received) or received (pauses sent).
+    "ecn_marked_ppm": Due.BOUNDED,
+    "pfc_rx_ppm": Due.BOUNDED,
+    "pfc_tx_ppm": Due.BOUNDED,
 }
+
+
+def ratios(counters: Collection[str], classes: Classes) -> dict[str, tuple[str, str]]:
+    """Return how each ratio is made from the counters that there are: name to (events, packets).
+
+    Where a system does not count the packets of the RoCE class, those of the port stand in for them.
+    """
+    found = {}
+    for name, events, way in (
+        ("ecn_marked_ppm", ("ecn_marked",), "tx"),
+        ("pfc_rx_ppm", (f"pfc_rx_prio{classes.priority}", "pfc_rx_frames"), "tx"),
+        ("pfc_tx_ppm", (f"pfc_tx_prio{classes.priority}", "pfc_tx_frames"), "rx"),
+    ):
+        top = next((event for event in events if event in counters), None)
+        packets = (f"roce_{way}_packets", f"{way}_packets")
+        bottom = next((packet for packet in packets if packet in counters), None)
+        if top and bottom:
+            found[name] = (top, bottom)
+    return found
 
 
 def system(nos: str, file: str | Path | None = None) -> System:
     """Return how to read `nos`. Raises BadInput for a system that nobody taught us to read."""
-    from shakedown.parsers.switch import cumulus, eos, linux, nxos, sonic
+    from shakedown.parsers.switch import cumulus, eos, linux, nxos, os10, sonic
 
     systems = {
         "linux": System(linux.parse, linux.reported, linux.FORWARDED),
@@ -103,6 +127,7 @@ def system(nos: str, file: str | Path | None = None) -> System:
         "cumulus": System(cumulus.parse, cumulus.reported),
         "eos": System(eos.parse, eos.reported),
         "nxos": System(nxos.parse, nxos.reported),
+        "os10": System(os10.parse, os10.reported),
     }
     if nos not in systems:
         raise BadInput(

@@ -212,3 +212,48 @@ def test_eos_without_watchdog_events_counts_zero_and_a_queue_without_ecn_nothing
     found = system("eos").parse(outputs, CLASSES, None)["Ethernet1/1"]
     assert found["watchdog_events"] == 0
     assert "ecn_marked" not in found
+
+
+# As a switch printed it (netdev mailing list, 25 March 2022), with numbers of our own.
+OS10 = """Interface ethernet1/1/4
+Queue Packets                  Bytes                    Dropped-Packets          Dropped-Bytes
+0     17                       1700                     5                        500
+1     0                        0                        0                        0
+2     0                        0                        0                        0
+3     9000                     36864000                 7                        28672
+4     0                        0                        0                        0
+5     0                        0                        0                        0
+6     80                       6400                     1                        80
+7     0                        0                        0                        0
+"""
+
+
+def test_os10_queues_are_read_by_their_number():
+    """Catches the drops of a lossy queue taken for those of RoCE, and packets for bytes."""
+    ports = system("os10").parse({"queues ethernet1/1/4": OS10}, CLASSES, None)
+    assert ports == {
+        "ethernet1/1/4": {
+            "roce_tx_packets": 9000, "roce_tx_bytes": 36864000, "roce_queue_drops": 7,
+            "cnp_tx_packets": 80, "cnp_queue_drops": 1,
+        }
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Dropped-Packets ", "Dropped "),
+        ("ethernet1/1/4", "ethernet1/1/5"),
+        (OS10, "% Error: Unrecognized command."),
+    ],
+)
+def test_os10_prints_something_else_is_refused(old, new):
+    """Catches another port, or another release's table, read as this one."""
+    with pytest.raises(BadInput, match="not OS10's table"):
+        system("os10").parse({"queues ethernet1/1/4": OS10.replace(old, new)}, CLASSES, None)
+
+
+def test_os10_queue_that_is_missing_is_not_zero():
+    """Catches a truncated table that reads as no drops."""
+    text = OS10.partition("3     9000")[0]
+    assert system("os10").parse({"queues ethernet1/1/4": text}, CLASSES, None) == {"ethernet1/1/4": {}}

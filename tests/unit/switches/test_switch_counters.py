@@ -175,3 +175,29 @@ def test_port_names_of_every_system_fit_a_record():
         "hundredGigE1:1",
         "swp1",
     ]
+
+
+def test_marks_are_held_against_the_packets_that_could_be_marked():
+    """Catches a bound of ECN marks that a long stage always breaks and a short one never."""
+
+    def mark(qdiscs):
+        next(q for q in qdiscs if q["dev"] == "swp1" and q["handle"] == "20:")["marked"] += 64
+
+    found = lines(load("before"), edited("after", "qdiscs", mark))
+    assert found["swp1", "ecn_marked_ppm"].delta == 10_000  # 64 of 6400
+    assert found["swp2", "ecn_marked_ppm"].delta == 0
+
+    def forget(qdiscs):
+        qdiscs[:] = [q for q in qdiscs if q["dev"] != "swp1" or q["handle"] in ("1:", "ffff:")]
+
+    found = lines(load("before"), edited("after", "qdiscs", forget))
+    assert found["swp1", "ecn_marked_ppm"].delta is None
+
+
+def test_pauses_without_any_traffic_are_the_worst_ratio():
+    """Catches a division by nothing, and pauses of an idle port that look like none."""
+    from shakedown.switch_counters import _per_million
+
+    assert [_per_million(*x) for x in ((0, 0), (3, 0), (1, 3), (None, 5), (5, None))] == [
+        0, 1_000_000, 333_334, None, None,
+    ]  # fmt: skip

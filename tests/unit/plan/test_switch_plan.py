@@ -1,0 +1,83 @@
+"""What is planned of switches, by what each system tells: silence is never taken for zero loss."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.core.planner import make_plan
+from shakedown.inventory import site_of
+from shakedown.references_io import load_catalogue
+from tests.unit.plan.test_planner import WHERE, document
+
+
+def switch_cells(nos: str, *, mpi: bool = True) -> dict[tuple[str, str], list]:
+    """The planned items of one switch with two ports on a rail, by stage and counter."""
+    inventory = document()
+    ports = [
+        {"port": f"swp{2 * r + n}", "host": f"n{n}", "netdev": f"fab{r}", "rail": f"rail{r}"}
+        for r in (0, 1)
+        for n in (1, 2)
+    ]
+    inventory["switches"] = {"hosts": ["leaf0"]}
+    inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": nos, "leaf_ports": ports}
+    if not mpi:
+        for host in inventory["_meta"]["hostvars"].values():
+            host.get("acceptance", {})["mpi"] = {}
+    site = site_of(inventory, WHERE)
+    entries = load_catalogue(["lab", "roce_switches"]).entries
+    # The lab judges the same counters by itself; here the general profile is looked at.
+    catalogue = load_catalogue(["lab", "roce_switches"])
+    catalogue.entries.clear()
+    catalogue.entries.update({k: e for k, e in entries.items() if not k.startswith("lab-leaf")})
+    plan, _ = make_plan(site, catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    found: dict[tuple[str, str], list] = {}
+    for item in plan.items:
+        if item.test == "switches":
+            found.setdefault((item.stage.value, item.metric.removeprefix("counter.")), []).append(item)
+    return found
+
+
+@pytest.mark.parametrize("nos", ["linux", "sonic", "enterprise_sonic", "cumulus", "eos", "nxos", "os10"])
+def test_drops_of_the_lossless_queue_are_required_on_every_system_that_is_read(nos):
+    """Catches a fabric passed without anybody having asked its switches for loss."""
+    items = switch_cells(nos)["fabric", "roce_queue_drops"]
+    assert all(item.required and item.not_run is None for item in items)
+    assert {item.params["port"] for item in items} == {"swp1", "swp2", "swp3", "swp4"}
+
+
+@pytest.mark.parametrize("nos", ["os9", "unheard_of"])
+def test_a_system_that_is_not_read_leaves_the_run_open(nos):
+    """Catches OS9, whose counters nobody reads, passed as lossless."""
+    found = switch_cells(nos)
+    assert found
+    assert all(
+        item.required and "zero loss cannot be claimed" in item.not_run
+        for items in found.values()
+        for item in items
+    )
+
+
+def test_what_a_system_does_not_count_is_listed_and_not_required():
+    """Catches a cell that no reading can ever fill, and one that is dropped without a word."""
+    (watchdog, *_) = switch_cells("linux")["fabric", "watchdog_events"]
+    assert (watchdog.required, watchdog.not_run) == (False, "linux does not report watchdog_events")
+    (watchdog, *_) = switch_cells("sonic")["fabric", "watchdog_events"]
+    assert (watchdog.required, watchdog.not_run) == (True, None)
+    assert switch_cells("sonic")["fabric", "pfc_rx_ppm"][0].required
+    assert switch_cells("eos")["fabric", "ecn_marked_ppm"][0].required
+
+
+def test_packets_lost_inside_a_switch_are_one_cell_a_rail():
+    """Catches a counter of a rail planned by port, which no reading has."""
+    items = switch_cells("linux")["fabric", "roce_lost_packets"]
+    assert [(item.rails, item.params["port"]) for item in items] == [
+        (("rail0",), "rail0"),
+        (("rail1",), "rail1"),
+    ]
+    assert ("fabric", "roce_lost_packets") not in switch_cells("sonic")
+
+
+def test_loss_is_forbidden_above_the_fabric_stage_too():
+    """Catches a collective that loses packets on a fabric whose own stage was clean."""
+    assert ("collective", "roce_queue_drops") in switch_cells("sonic")
+    assert ("collective", "roce_queue_drops") not in switch_cells("sonic", mpi=False)
