@@ -1,6 +1,8 @@
 # Shakedown. `make help` lists the targets.
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
+# The lab tests that CI has time for.
+LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py
 
 .PHONY: help setup acceptance test test-unit test-lab test-switches lint lab-up lab-down lock clean
 
@@ -13,13 +15,13 @@ setup:  ## install what is missing: system packages and .venv
 acceptance: setup  ## from a bare machine to a verdict in the embedded lab (KEEP=1 leaves the lab up)
 	@$(PYTHON) -m lab acceptance $(if $(KEEP),--keep)
 
-test: setup lint  ## everything that CI runs: linters, unit, decision and browser tests
-	@$(PYTHON) -m pytest tests/unit tests/decision tests/browser
+test: setup lint  ## everything that CI runs: linters, fast tests, browser, then the lab with planted faults (30 min emulated)
+	@$(PYTHON) -m pytest tests/unit tests/decision tests/runs tests/browser $(LAB_TESTS)
 
 test-unit: setup  ## the fast tests
-	@$(PYTHON) -m pytest tests/unit tests/decision
+	@$(PYTHON) -m pytest tests/unit tests/decision tests/runs
 
-test-lab: setup  ## the tests that boot the virtual cluster, healthy and with planted faults
+test-lab: setup  ## all tests that boot the virtual cluster, also those on three nodes and of the switches
 	@$(PYTHON) -m pytest tests/lab
 
 test-switches: setup  ## the switch role against scripted devices, over their own protocols (half an hour)

@@ -61,6 +61,21 @@ class Site:
         assert judged.returncode in (0, 1, 3), judged.stderr
         return judged.returncode, json.loads(judged.stdout), run
 
+    def restore(self) -> None:
+        """Bring everything back to the state right after the playbook, and wait until Slurm is ready."""
+        self.lab.restore(CONVERGED)
+        # The machines' clocks have jumped: to slurmctld no node has answered since the snapshot was taken,
+        # and at its next look it would call them down. One that starts anew asks them first.
+        restarted = self.lab.ssh("head", ["systemctl", "restart", "slurmctld"])
+        assert restarted.returncode == 0, restarted.stderr
+        deadline, states = time.monotonic() + 180, ""
+        while time.monotonic() < deadline:
+            states = self.lab.ssh("head", ["sinfo", "--noheader", "--Node", "--format=%N %T"]).stdout
+            if states and all(line.endswith(" idle") for line in states.splitlines()):
+                return
+            time.sleep(2)
+        pytest.fail(f"Slurm does not come back after the snapshot was restored:\n{states}")
+
 
 def pytest_addoption(parser):
     """Let a person ask for more than one round."""
@@ -94,15 +109,5 @@ def site(tmp_path_factory):
 @pytest.fixture
 def fresh(site):
     """The lab as it was right after the playbook, without faults."""
-    site.lab.restore(CONVERGED)
-    # The machines' clocks have jumped: to slurmctld no node has answered since the snapshot was taken, and at
-    # its next look it would call them down. One that starts anew asks them first.
-    restarted = site.lab.ssh("head", ["systemctl", "restart", "slurmctld"])
-    assert restarted.returncode == 0, restarted.stderr
-    deadline, states = time.monotonic() + 180, ""
-    while time.monotonic() < deadline:
-        states = site.lab.ssh("head", ["sinfo", "--noheader", "--Node", "--format=%N %T"]).stdout
-        if states and all(line.endswith(" idle") for line in states.splitlines()):
-            return site
-        time.sleep(2)
-    pytest.fail(f"Slurm does not come back after the snapshot was restored:\n{states}")
+    site.restore()
+    return site

@@ -12,7 +12,7 @@ import time
 
 import pytest
 import yaml
-from conftest import CONVERGED, NAME, converged
+from conftest import NAME, converged
 
 from lab.acceptance import BIN, INVENTORY
 from lab.paths import CHECKOUT
@@ -57,7 +57,7 @@ def mesh_site(tmp_path_factory):
 @pytest.fixture
 def mesh(mesh_site):
     """That lab as it was right after the playbook."""
-    mesh_site.lab.restore(CONVERGED)
+    mesh_site.restore()
     return mesh_site
 
 
@@ -102,7 +102,7 @@ def test_a_healthy_full_mesh_covers_every_pair_and_blames_nobody(mesh):
 def test_a_planted_fault_is_named(kind, place, mesh_site, request):
     """Catches: the wrong node, rail or direction accused, and a fault that nobody is accused of."""
     for repetition in range(request.config.getoption("--repetitions")):
-        mesh_site.lab.restore(CONVERGED)
+        mesh_site.restore()
         plant(mesh_site, kind, place)
         _, verdict, run = mesh_site.accept(f"mesh-{kind}-{place}-{repetition}", "fabric")
         status, blamed, found = causes_of(run)
