@@ -124,12 +124,14 @@ class Guard(rfm.RegressionTestPlugin):
         out, step = shlex.quote(str(self.out)), "srun --ntasks-per-node=1 --input=none --mpi=none"
         last_step = step
         if self.outlives_nodes:
-            # Slurm takes a dead node out of the job; a step of the first size would wait for it in vain.
+            # Slurm takes a dead node out of the job; a step of the first size would wait for it in vain. It
+            # also forgets to give back what the first step held (22.05: "unable to update job's core use
+            # information due to job resizing"), so this one must not ask for it.
             last_step = (
                 'left=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N); '
                 'count=$(scontrol show hostnames "$left" | wc -l); '
                 f'timeout 300 {step} --nodes="$count" --ntasks="$count" --nodelist="$left" '
-                f"--wait=60 {' '.join(OUTLIVE)}"
+                f"--overlap --wait=60 {' '.join(OUTLIVE)}"
             )
         python = shlex.quote(sys.executable)
         self.prerun_cmds = [
