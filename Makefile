@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The lab tests that CI has time for.
 LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py
 
-.PHONY: help setup acceptance test test-unit test-lab test-switches lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-unit test-lab test-switches test-training training-env lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -48,6 +48,19 @@ lock:  ## rewrite requirements/ from pyproject.toml
 		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/head.txt
 	@.venv/bin/uv pip compile --quiet pyproject.toml --extra inference --python-platform linux \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/inference.txt
+	@.venv/bin/uv pip compile --quiet pyproject.toml --extra training --python-platform linux \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/training.txt
+
+# TRAINING_ENV is where, on a file system that the nodes share; TRAINING_PYTHON the interpreter they all have.
+TRAINING_ENV ?= $(HOME)/.cache/shakedown/training-venv
+TRAINING_PYTHON ?= python3
+training-env: setup  ## PyTorch, transformers and PEFT for LoRA tests, into TRAINING_ENV (5 GB)
+	@.venv/bin/uv venv --quiet --no-project --allow-existing --python $(TRAINING_PYTHON) $(TRAINING_ENV)
+	@.venv/bin/uv pip install --quiet --no-config --no-deps --require-hashes --python $(TRAINING_ENV)/bin/python \
+		--requirement requirements/training.txt
+
+test-training: setup  ## the trainer on two processes: faults, resuming, layouts (needs training-env)
+	@$(PYTHON) -m pytest tests/training
 
 clean:  ## remove .venv and caches (images stay: python -m lab image --prune)
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -44,6 +44,7 @@ class JobSpec(Record):
         "pcie_path",
         "copies",
         "inference",
+        "lora",
     ]
     stage: Stage
     tests: tuple[Name, ...] = Field(min_length=1)

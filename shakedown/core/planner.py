@@ -12,6 +12,7 @@ from shakedown.core.planning.gpu import plan_gpu_node
 from shakedown.core.planning.interconnect import plan_inference, plan_interconnect
 from shakedown.core.planning.nccl import plan_nccl, plan_torch
 from shakedown.core.planning.switches import plan_switches
+from shakedown.core.planning.training import plan_lora
 from shakedown.core.records import Plan
 from shakedown.core.references import Catalogue
 from shakedown.core.site import Site
@@ -42,6 +43,7 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
         plan_torch(draft, site.acceptance.torch)
     if site.acceptance.inference:
         plan_inference(draft, site.acceptance.inference)
+    plan_lora(draft)
     if site.acceptance.counter_tests:
         plan_counters(draft)
     if not draft.items:

@@ -13,6 +13,7 @@ from shakedown.core.gpu_site import GpuNode, Nccl, TorchCollectives
 from shakedown.core.jobs import NicSpec
 from shakedown.core.records import Name, Record
 from shakedown.core.site_interconnect import Inference, Interconnect
+from shakedown.core.training_spec import TrainingSpec
 
 Priority = Annotated[int, Field(ge=0, le=7)]
 Dscp = Annotated[int, Field(ge=0, le=63)]
@@ -188,6 +189,7 @@ class Acceptance(Record):
     mpi: Mpi = Mpi()
     interconnect: Interconnect | None = None
     inference: Inference | None = None
+    lora: tuple[TrainingSpec, ...] = ()
     gpu_node: GpuNode | None = None
     nccl: Nccl | None = None
     torch: TorchCollectives | None = None

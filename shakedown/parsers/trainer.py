@@ -1,7 +1,7 @@
 """The trainer's log: JSON lines, one `header`, then `step` lines, then one `summary`.
 
-The models below are the format. The trainer writes them with `model_dump_json(exclude_none=True)`; a loss
-that is not finite is left out, never written as NaN. A log is complete with its summary.
+The models below are the format. A loss that is not finite is left out, never written as NaN. A log is
+complete with its summary. `shakedown.jobs.lora` makes it of what the ranks of `shakedown.trainer` wrote.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shakedown.core.records import Record
+from shakedown.core.records import Name, Record
 from shakedown.parsers.text import Amount, Count, Line, Source, quote
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -29,7 +29,7 @@ class TrainerHeader(Record):
     precision: str  # bf16, fp16, fp32, fp8
     parallelism: str  # ddp, fsdp, tp8, ...
     world_size: Size
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[Name, ...] = ()  # the node of each rank
     sequence_length: Size
     global_batch_samples: Size
     micro_batch_samples: Size
@@ -39,6 +39,16 @@ class TrainerHeader(Record):
     flop_per_token: Amount | None = None
     peak_flop_per_s_per_gpu: Amount | None = None
     seed: Count | None = None
+    device: str | None = None  # as its driver names it
+    lora_rank: Size | None = None
+    learning_rate: Amount | None = None
+    data: str | None = None
+    weights: Literal["random", "loaded"] | None = None  # with random ones, the loss proves mechanics only
+    software: dict[str, str] = Field(default_factory=dict)
+    # What collectives should move per step, by shakedown.core.physics.training.lora_step_traffic.
+    expected_gpu_rx_bytes: Amount | None = None
+    expected_node_rx_bytes: Amount | None = None
+    resumed_from: Size | None = None  # the log begins after this step, with what a checkpoint held
 
 
 class TrainerStep(Record):
@@ -55,6 +65,8 @@ class TrainerStep(Record):
     memory_bytes: Count | None = None  # peak allocated on this rank's GPU
     power_w: Amount | None = None  # this rank's GPU, mean over the step
     comm_s: Amount | None = None  # time in collectives that was not hidden
+    compute_s: Amount | None = None  # time in this rank's own computing, waiting for nobody
+    nvlink_rx_bytes: Count | None = None  # over all NVLinks of this rank's GPU
     mfu: Ratio | None = None  # model FLOP utilisation; above 1 is impossible, and for the verdict to say
 
 
@@ -154,13 +166,14 @@ def _check_steps(
     steps: list[tuple[Line, TrainerStep]],
     summary: TrainerSummary | None,
 ) -> None:
-    """Every rank that writes steps writes all of them, in order, from 1 to the last."""
+    """Every rank that writes steps writes all of them, in order, from 1 (or where it resumed) to the last."""
     last: dict[int, int] = {}
+    before = header.resumed_from or 0
     for line, step in steps:
         if step.rank >= header.world_size:
             source.refuse(f"rank {step.rank} of a job of {header.world_size}", line=line)
-        if step.step != last.get(step.rank, 0) + 1:
-            what = f"step {step.step} of rank {step.rank} after step {last.get(step.rank, 0)}"
+        if step.step != last.get(step.rank, before) + 1:
+            what = f"step {step.step} of rank {step.rank} after step {last.get(step.rank, before)}"
             source.refuse(f"{what}: steps are missing or doubled", line=line)
         last[step.rank] = step.step
     if summary is not None and set(last.values()) != {summary.steps}:

@@ -4,6 +4,7 @@ from shakedown.readers.common import Read, Reader, Value
 from shakedown.readers.gpus import gpu_state, nvbandwidth
 from shakedown.readers.inference import inference
 from shakedown.readers.interconnect import copies, pcie_path
+from shakedown.readers.lora import lora
 from shakedown.readers.mpi import mpi
 from shakedown.readers.nccl import nccl, nccl_log
 from shakedown.readers.perftest import perftest
@@ -17,6 +18,7 @@ READERS: dict[str, Reader] = {
     "pcie-path": pcie_path,
     "copies": copies,
     "inference": inference,
+    "trainer": lora,
     "nccl": nccl,
     "nccl-log": nccl_log,
     "gpu-state": gpu_state,

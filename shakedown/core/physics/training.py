@@ -16,6 +16,17 @@ from shakedown.errors import BadInput
 PEAK_BF16_TFLOP_PER_S = {"a100": 312.0, "h100": 989.4, "h200": 989.4, "b200": 2250.0, "l40s": 362.0}
 
 
+def peak_bf16_tflop_per_s(device: str) -> float | None:
+    """Return the dense bf16 peak of a GPU by the name that its driver gives, None if it is not known.
+
+    PCIe parts named `H100 PCIe` and `H100 NVL` have other peaks than the SXM part and are left out.
+    """
+    words = device.lower().replace("-", " ").split()
+    if {"pcie", "nvl"} & set(words):
+        return None
+    return next((PEAK_BF16_TFLOP_PER_S[word] for word in words if word in PEAK_BF16_TFLOP_PER_S), None)
+
+
 @dataclass(frozen=True)
 class TransformerShape:
     """A Llama-style decoder: what decides its parameters, its FLOP and its LoRA adapters."""
@@ -37,6 +48,16 @@ class TransformerShape:
         fused = self.hidden + (self.hidden + 2 * self.kv_width)
         return self.layers * rank * (fused + 2 * self.hidden)
 
+    def lora_parameters_qkvo(self, rank: int) -> int:
+        """Weights of adapters on q, k, v and o one by one, as PEFT makes them for a Llama."""
+        q_or_o, k_or_v = 2 * self.hidden, self.hidden + self.kv_width
+        return self.layers * rank * 2 * (q_or_o + k_or_v)
+
+    @property
+    def layer_parameters(self) -> int:
+        """Weights of all layers: without embedding, head and last norm."""
+        return self.parameters - 2 * self.vocabulary * self.hidden - self.hidden
+
 
 # Meta's published configurations.
 LLAMA2 = {
@@ -44,6 +65,10 @@ LLAMA2 = {
     "llama2-13b": TransformerShape(40, 5120, 5120, 13824, 32000),
     "llama2-70b": TransformerShape(80, 8192, 1024, 28672, 32000),
 }
+
+
+# Shapes that a job may name: Llama 2, and one that a CPU trains in seconds.
+SHAPES = {"tiny": TransformerShape(4, 128, 64, 352, 512), **LLAMA2}
 
 
 def flop_per_token(shape: TransformerShape, *, sequence_tokens: int, lora: bool) -> float:
@@ -94,6 +119,65 @@ def fsdp_all_gather_bytes(parameters: int, *, ranks: int, bytes_per_parameter: i
     Llama-2-70B in bf16 over 64 GPUs: 272 GB.
     """
     return 2 * all_gather_bytes(parameters * bytes_per_parameter, ranks)
+
+
+@dataclass(frozen=True)
+class StepTraffic:
+    """What collectives move in one optimiser step: bytes that each GPU, and each node by its NICs,
+    receives."""
+
+    gpu_bytes: float
+    node_bytes: float
+
+
+def lora_step_traffic(
+    shape: TransformerShape,
+    *,
+    layout: Literal["ddp", "tp", "fsdp", "hsdp"],
+    nodes: int,
+    gpus_per_node: int,
+    lora_rank: int,
+    micro_batches: int,
+    micro_batch_tokens: int,
+    weight_bytes: int = 2,
+) -> StepTraffic:
+    """Return the expected traffic of a LoRA step with ring collectives; gradients travel as float32.
+
+    A ring over several nodes enters each node once, whatever its number of GPUs: of an all-gather each node
+    receives (n-1)/n of the payload through all its NICs together, of an all-reduce twice that.
+
+    - ddp: one all-reduce of the adapters' gradients a step.
+    - tp: that, of each rank's share, between nodes; within the node seven all-reduces of activations a layer
+      and micro-batch (o and down forward; q, k, v, gate and up backward). Adapters split along one side only:
+      A of q, k, v and B of o are whole on every rank.
+    - fsdp: the layers' weights are gathered twice a micro-batch, embedding and head once (the root is not
+      freed between); the adapters' gradients are reduce-scattered once a step.
+    - hsdp: as fsdp within the node; between nodes an all-reduce of each rank's shard of the gradients.
+
+    Raises:
+        BadInput: no rank.
+    """
+    ranks = nodes * gpus_per_node
+    adapters = shape.lora_parameters_qkvo(lora_rank) * 4
+    if layout == "ddp":
+        moved = all_reduce_bytes(adapters, ranks)
+        return StepTraffic(moved, moved if nodes > 1 else 0.0)
+    if layout == "tp":
+        whole = shape.layers * lora_rank * 4 * shape.hidden * 4
+        between = all_reduce_bytes(whole + (adapters - whole) / gpus_per_node, nodes)
+        activations = micro_batch_tokens * shape.hidden * weight_bytes
+        within = 7 * shape.layers * micro_batches * all_reduce_bytes(activations, gpus_per_node)
+        return StepTraffic(within + between, gpus_per_node * between)
+    # Adapters are gathered with their layers.
+    layers = (shape.layer_parameters + shape.lora_parameters_qkvo(lora_rank)) * weight_bytes
+    rest = (shape.parameters - shape.layer_parameters) * weight_bytes
+    gathered = micro_batches * (2 * layers + rest)
+    if layout == "fsdp":
+        moved = all_gather_bytes(gathered + adapters, ranks)
+        return StepTraffic(moved, moved if nodes > 1 else 0.0)
+    within = all_gather_bytes(gathered + adapters, gpus_per_node)
+    between = all_reduce_bytes(adapters / gpus_per_node, nodes)
+    return StepTraffic(within + between, gpus_per_node * between)
 
 
 def transfer_time_s(payload_bytes: float, gb_per_s: float) -> float:

@@ -1,0 +1,40 @@
+"""LoRA fine-tuning over all nodes: does training run, how fast, and who lags."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import reframe as rfm
+from reframe.core.builtins import parameter, run_before
+
+import shakedown
+from reframe_tests.guard import Guard, planned_jobs
+from shakedown.jobs.lora import trainer_command
+
+
+@rfm.simple_test
+class Lora(rfm.RunOnlyRegressionTest, Guard):
+    """Fine-tune a Llama with LoRA under torchrun, one task a node.
+
+    Catches: training that does not start, hangs, diverges or learns nothing; throughput below its reference;
+    a slow rank, by rank and node; less traffic on the fabric's NICs than the parallelism must cause.
+    """
+
+    # The trainer's own watchdog ends a job and says why; Slurm's must not be quicker.
+    wait_s = 30
+
+    planned = parameter(planned_jobs("lora"), type=str, loggable=True)
+
+    @run_before("run")
+    def command(self) -> None:
+        settings = self.spec.settings
+        if settings["device"] == "cuda":
+            self.job.options += [f"--gres=gpu:{settings['gpus_per_node']}"]
+        self.job.options += ["--exclusive"]
+        self.job.launcher.options += ["--kill-on-bad-exit=1"]
+        keep = ["-m", "shakedown.jobs.lora", str(self.out), ",".join(self.spec.nodes), "--"]
+        self.job.launcher.modifier = shlex.quote(sys.executable)
+        self.job.launcher.modifier_options = [shlex.quote(word) for word in keep]
+        source = Path(shakedown.__file__).resolve().parent
+        words = trainer_command(settings, len(self.spec.nodes), source, self.out)
+        self.executable, *self.executable_opts = words

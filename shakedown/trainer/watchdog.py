@@ -1,0 +1,147 @@
+"""Ends a job whose ranks make no progress, and names the rank at fault.
+
+A collective that one rank never enters blocks all others for the backend's timeout, half an hour by default,
+and then every rank complains about every other. Here each rank has a thread that tells the store how far it
+has come. Rank 0 reads all of them, the others read rank 0's. Who is silent, or behind the others, is at
+fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+EXIT_HUNG = 75
+_PERIOD_S = 2.0
+STOP = "watch/stop"
+
+
+class Store(Protocol):
+    """What of torch's TCPStore is used."""
+
+    def set(self, key: str, value: str) -> None:
+        """Set a key."""
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        """Return the values of keys, waiting for those that are not there yet."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all keys are there."""
+
+
+@dataclass
+class Beat:
+    """What is known of one rank: where it is, and since when that has not changed."""
+
+    node: str
+    step: int
+    place: int  # grows within a step: layers forward, then waiting for gradients, then done
+    phase: str
+    count: int  # of beats; a rank whose count stands still is dead or stopped
+    changed: float
+    moved: float
+
+
+def culprits(beats: dict[int, Beat], now: float, *, silent_s: float, hang_s: float) -> tuple[str, list[int]]:
+    """Return what is wrong, and with which ranks; an empty text if nothing is.
+
+    Args:
+        beats: by rank.
+        now: the clock of `Beat.changed` and `Beat.moved`, in seconds.
+        silent_s: a rank that sends nothing for longer is dead or stopped.
+        hang_s: nobody moving for longer is a hang; at fault is who is behind.
+    """
+    silent = [rank for rank, beat in beats.items() if now - beat.changed > silent_s]
+    if silent:
+        return f"no sign of life for {silent_s:.0f} s", silent
+    if min(now - beat.moved for beat in beats.values()) <= hang_s:
+        return "", []
+    last = min((beat.step, beat.place) for beat in beats.values())
+    behind = [rank for rank, beat in beats.items() if (beat.step, beat.place) == last]
+    if len(behind) == len(beats):
+        return f"no progress for {hang_s:.0f} s and nobody is behind: a hung collective", behind
+    return f"no progress for {hang_s:.0f} s while the others wait", behind
+
+
+def describe(what: str, ranks: list[int], beats: dict[int, Beat]) -> str:
+    """Name ranks by number and node: `rank 1 on n2: ... (step 5, forward)`."""
+    shown = ", ".join(f"rank {rank} on {beats[rank].node}" for rank in ranks[:8])
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    first = beats[ranks[0]]
+    return f"{shown}{more}: {what} (step {first.step}, {first.phase})"
+
+
+class Watchdog(threading.Thread):
+    """The thread of one rank. `mark` is called by the training loop and costs two assignments."""
+
+    def __init__(
+        self, store: Store, rank: int, world: int, node: str, *, hang_s: float, start_s: float,
+        give_reason: Callable[[str, str], None],
+    ) -> None:  # fmt: skip
+        super().__init__(daemon=True, name="watchdog")
+        self._store, self._rank, self._world, self._node = store, rank, world, node
+        self._hang_s, self._start_s, self._give_reason = hang_s, start_s, give_reason
+        self._position = (0, 0, "start")
+        self._done = threading.Event()
+
+    def mark(self, step: int, place: int, phase: str) -> None:
+        """Say where this rank is."""
+        self._position = (step, place, phase)
+
+    def stop(self) -> None:
+        """Training is over; silence is no fault from here on."""
+        self._done.set()
+
+    def run(self) -> None:
+        """Send and read beats until told to stop."""
+        count, beats = 0, dict[int, Beat]()
+        watched = range(self._world) if self._rank == 0 else (0,)
+        met = False
+        while not self._done.wait(_PERIOD_S):
+            count += 1
+            step, place, phase = self._position
+            try:
+                beat = json.dumps([self._node, step, place, phase, count])
+                self._store.set(f"watch/{self._rank}", beat)
+                if self._store.check([STOP]):
+                    os._exit(EXIT_HUNG)
+                keys = [f"watch/{rank}" for rank in watched]
+                met = met or self._store.check(keys)
+                found = self._store.multi_get(keys) if met else []
+            except Exception as error:
+                # Any error here means that the store is gone, and with it the node that serves it.
+                if not self._done.is_set():
+                    self._end(f"the node that serves the job's store no longer answers ({error})")
+                return
+            now = time.monotonic()
+            for rank, value in zip(watched, found, strict=False):
+                _note(beats, rank, json.loads(value), now)
+            if beats and (told := self._judge(beats, now)):
+                self._end(told)
+
+    def _judge(self, beats: dict[int, Beat], now: float) -> str:
+        started = all(beat.step > 1 for beat in beats.values())
+        # Only rank 0 sees who is behind; the others see whether rank 0 lives.
+        limit = (self._hang_s if started else self._start_s) if self._rank == 0 else float("inf")
+        what, ranks = culprits(beats, now, silent_s=max(self._hang_s / 2, 3 * _PERIOD_S), hang_s=limit)
+        return describe(what, ranks, beats) if what else ""
+
+    def _end(self, message: str) -> None:
+        self._give_reason("environment", message)
+        try:
+            self._store.set(STOP, "1")
+        finally:
+            os._exit(EXIT_HUNG)
+
+
+def _note(beats: dict[int, Beat], rank: int, sent: tuple[str, int, int, str, int], now: float) -> None:
+    node, step, place, phase, count = sent
+    old = beats.get(rank)
+    changed = old.changed if old and old.count == count else now
+    moved = old.moved if old and (old.step, old.place) == (step, place) else now
+    beats[rank] = Beat(node, step, place, phase, count, changed, moved)

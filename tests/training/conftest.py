@@ -1,0 +1,161 @@
+"""Training jobs of the tiny shape on gloo, through the job's own program, collection and verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.collect import collect
+from shakedown.core.planner import make_plan
+from shakedown.core.records import JobRecord, Stage, Verdict
+from shakedown.core.training_spec import TrainingSpec
+from shakedown.inventory import site_of
+from shakedown.references_io import load_catalogue
+from shakedown.runs import to_json, write_aside
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = Path(os.environ.get("TRAINING_ENV", Path.home() / ".cache/shakedown/training-venv"))
+PYTHON = ENVIRONMENT / "bin/python"
+NODES = ("n1", "n2")
+TINY: dict[str, Any] = {
+    "model": "tiny", "layout": "ddp", "gpus_per_node": 1, "device": "cpu", "dtype": "fp32", "steps": 40,
+    "warmup_steps": 3, "sequence_tokens": 64, "micro_batch": 2, "global_batch": 8, "learning_rate": 0.01,
+    "clip": 10.0, "compile": False, "hang_s": 16.0, "start_s": 120.0, "python": str(PYTHON),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def training_environment() -> None:
+    """Skip with the command that installs what is missing."""
+    if not PYTHON.exists():
+        pytest.skip(f"no training environment at {ENVIRONMENT}: make training-env")
+
+
+def inventory(settings: dict[str, Any]) -> dict[str, Any]:
+    """What Ansible says of two nodes without a fabric to measure, that train."""
+    fabric = {
+        "system": "training", "profile": "lora_tests", "link_speed_gbps": 25,
+        "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
+        "roce": {
+            "dscp": 26, "priority": 3, "traffic_class": 3, "queue": 3,
+            "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
+            "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}, "pfc": {"enabled": True},
+        },
+        "rails": [{"name": "rail0", "subnet": "10.10.0.0/24"}],
+    }  # fmt: skip
+    acceptance = {"lora": [settings], "counter_tests": False}
+    hosts = {
+        name: {
+            "fabric": fabric, "acceptance": acceptance, "mgmt_ip": f"10.20.0.{i}",
+            "fabric_nics": [
+                {"rail": "rail0", "netdev": "fab0", "rdma_device": "rxe0", "ipv4": f"10.10.0.{i}/24"}
+            ],
+        }
+        for i, name in enumerate(NODES, start=1)
+    }  # fmt: skip
+    return {"_meta": {"hostvars": hosts}, "compute": {"hosts": list(NODES)}}
+
+
+class Training:
+    """One run with one training job."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.run = folder
+        settings = {**TINY, **changes}
+        catalogue = load_catalogue([ROOT / "tests/training/lora_tests.yml", "lora_generated"])
+        plan, jobs = make_plan(
+            site_of(inventory(settings), Path("inventories/x")),
+            catalogue,
+            run="r1",
+            created="2026-01-01T00:00:00Z",
+        )
+        folder.mkdir(exist_ok=True)
+        write_aside(folder / "plan.json", to_json(plan))
+        write_aside(folder / "jobs.json", to_json(jobs))
+        self.job = jobs.jobs[0]
+        self.spec = TrainingSpec.from_json(self.job.settings)
+        self.out = folder
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def start(self, attempt: int = 1) -> None:
+        """Start the job as its batch script would."""
+        self.attempt = attempt
+        self.out = self.run / "raw" / f"{self.job.name}.a{attempt}"
+        self.out.mkdir(parents=True)
+        (self.out / "spec.json").write_text(json.dumps(self.job.settings))
+        command = [
+            sys.executable, "-m", "shakedown.jobs.lora", str(self.out), ",".join(NODES), "--", str(PYTHON),
+            str(ROOT / "tests/training/two_nodes.py"), ",".join(NODES), str(self.spec.gpus_per_node),
+            str(ROOT / "shakedown/trainer/launch.py"), str(self.out / "spec.json"), str(self.out),
+        ]  # fmt: skip
+        self.child = subprocess.Popen(command, cwd=ROOT)
+
+    def wait(self, timeout_s: float = 240) -> int:
+        """Wait for the job's end, note what Slurm would have said of it, and return the exit status."""
+        assert self.child is not None
+        code = self.child.wait(timeout=timeout_s)
+        state = "COMPLETED" if code == 0 else "FAILED"
+        problem = None if state == "COMPLETED" else {"kind": "other", "message": f"Slurm says {state}"}
+        record = JobRecord.model_validate(
+            {
+                "schema": 1, "run": "r1", "stage": Stage.APPLICATION, "test": self.job.name, "job": "1",
+                "state": state, "nodes": NODES, "attempt": self.attempt, "problem": problem,
+            }
+        )  # fmt: skip
+        write_aside(self.out / "job.json", to_json(record))
+        return code
+
+    def rank(self, rank: int, *, past_step: int, timeout_s: float = 120) -> int:
+        """Return a rank's process id once it has finished a step."""
+        log, deadline = self.out / f"rank.{rank:05d}.jsonl", time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            lines = [json.loads(x) for x in log.read_text().splitlines()] if log.exists() else []
+            if any(x["type"] == "step" and x["step"] > past_step for x in lines):
+                return int(next(x["pid"] for x in lines if x["type"] == "place"))
+            time.sleep(0.1)
+        raise AssertionError(f"rank {rank} did not get past step {past_step}")
+
+    def verdict(self) -> Verdict:
+        """Collect and judge, as the commands do."""
+        collect(self.run)
+        done = subprocess.run(
+            [sys.executable, "-m", "shakedown", "verdict", str(self.run), "--json"],
+            capture_output=True, cwd=ROOT, check=False,
+        )  # fmt: skip
+        return Verdict.model_validate_json(done.stdout)
+
+    def cells(self) -> dict[str, tuple[str, str]]:
+        """Return outcome and reason of every metric; passed ones have no reason."""
+        verdict = self.verdict()
+        bad = {cell.cell.split("/")[2]: (cell.outcome.value, cell.reason) for cell in verdict.cells}
+        return {g.metric: bad.get(g.metric, ("PASS", "")) for g in verdict.groups}
+
+    def losses(self) -> dict[int, float]:
+        """Return rank 0's loss by step."""
+        lines = [json.loads(x) for x in (self.out / "lora.jsonl").read_text().splitlines()]
+        return {x["step"]: x["loss"] for x in lines if x["type"] == "step" and x["rank"] == 0}
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[Callable[..., Training]]:
+    """Make training runs, and end what is left of them."""
+    made: list[Training] = []
+
+    def make(name: str = "run", **changes: Any) -> Training:
+        made.append(Training(tmp_path / name, **changes))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.child is not None and each.child.poll() is None:
+            each.child.send_signal(signal.SIGTERM)
+            each.child.wait(timeout=60)
