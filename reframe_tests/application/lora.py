@@ -31,6 +31,7 @@ class Lora(rfm.RunOnlyRegressionTest, Guard):
         if settings["device"] == "cuda":
             self.job.options += [f"--gres=gpu:{settings['gpus_per_node']}"]
         self.job.options += ["--exclusive"]
+        self.env_vars.update(settings["variables"])
         self.job.launcher.options += ["--kill-on-bad-exit=1"]
         keep = ["-m", "shakedown.jobs.lora", str(self.out), ",".join(self.spec.nodes), "--"]
         self.job.launcher.modifier = shlex.quote(sys.executable)

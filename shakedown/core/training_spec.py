@@ -7,7 +7,8 @@ inventory is validated by pydantic through it, the trainer builds it from the jo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+import re
+from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +23,9 @@ Metric = Literal[
     "samples_per_s", "tokens_per_s", "mfu", "step_time", "step_time_p99", "final_loss", "nonfinite_steps",
     "rank_skew", "comm_share", "traffic_share", "duration",
 ]  # fmt: skip
+
+# Only what steers the communication libraries: nothing of a site's options may load code into a job.
+_VARIABLE = re.compile(r"(NCCL|TORCH_NCCL|GLOO|UCX)_[A-Z0-9_]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,8 @@ class TrainingSpec:
     # The training environment's interpreter, as the nodes see it. None: not installed, the cells are NOT-RUN.
     python: str | None = None
     container: str | None = None  # image that holds the environment instead; started by Apptainer
+    # Settings of the communication libraries for every rank, such as NCCL_NVLS_ENABLE: "0".
+    variables: dict[str, str] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ("samples_per_s", "final_loss", "nonfinite_steps", "rank_skew")
 
     def __post_init__(self) -> None:
@@ -78,6 +84,8 @@ class TrainingSpec:
         for name in ("gpus_per_node", "steps", "micro_batch", "global_batch", "lora_rank", "time_limit_s"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        if wrong := [name for name in self.variables if not _VARIABLE.fullmatch(name)]:
+            raise ValueError(f"variables: {wrong[0]!r} is no setting of NCCL, Gloo or UCX")
         if self.sequence_tokens < 16:
             raise ValueError(f"sequence_tokens is {self.sequence_tokens}; no instruction fits")
         if not 1 <= self.warmup_steps < self.steps:
