@@ -17,6 +17,7 @@ from shakedown.core.crosscheck import Cable, End
 from shakedown.core.records import Name, Record
 from shakedown.core.settings import TargetReport
 from shakedown.errors import BadInput
+from shakedown.parsers.switch import json_object
 from shakedown.switch_counters import SwitchReading, load_record
 
 Tree = dict[str, Any]
@@ -57,12 +58,15 @@ def cables(settings: SwitchSettings) -> list[Cable]:
     return [Cable(switch=settings.switch, **entry.model_dump()) for entry in settings.cabling]
 
 
-def switch_ends(settings: SwitchSettings, heard: Neighbours | None = None) -> dict[tuple[str, str], End]:
+def switch_ends(
+    settings: SwitchSettings, heard: Neighbours | None = None, links: Mapping[str, Tree] | None = None
+) -> dict[tuple[str, str], End]:
     """Return what each cabled port says of itself. A system that is not understood here tells nothing.
 
     Args:
         settings: what the role read back.
         heard: the LLDP neighbours of its ports; None if it was not asked.
+        links: rate and FEC of its ports, where its settings do not tell them.
 
     Raises:
         BadInput: the read-back is not what that system's read-back looks like.
@@ -71,7 +75,7 @@ def switch_ends(settings: SwitchSettings, heard: Neighbours | None = None) -> di
     ends = {}
     for entry in settings.cabling:
         try:
-            fields = describe(settings.found, entry.port)
+            fields = describe(settings.found, entry.port) | (links or {}).get(entry.port, {})
             known = {key: value for key, value in fields.items() if value is not None}
             ends[settings.switch, entry.port] = End(neighbours=_seen(heard, entry.port), **known)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -97,15 +101,54 @@ def host_end(report: TargetReport, heard: Neighbours | None = None) -> End:
 
 
 def neighbours_of(reading: SwitchReading) -> Neighbours | None:
-    """Return the LLDP neighbours in a counter reading; None if the switch was not asked, or has no lldpd."""
-    from shakedown.parsers.switch.lldp import neighbours
+    """Return the LLDP neighbours in a counter reading; None if the switch was not asked.
 
+    Raises:
+        BadInput: what it printed is not understood.
+    """
+    from shakedown.parsers.switch import lldp
+
+    readers = {"eos": lldp.neighbours_eos, "nxos": lldp.neighbours_nxos}
     output = reading.outputs.get("neighbours")
-    return (
-        neighbours(output.stdout)
-        if output and reading.nos in ("linux", "sonic", "enterprise_sonic", "cumulus")
-        else None
-    )
+    return readers.get(reading.nos, lldp.neighbours)(output.stdout) if output else None
+
+
+def links_of(reading: SwitchReading) -> dict[str, Tree]:
+    """Return rate (`speed_gbps`) and FEC (`fec`) of each cabled port, as far as a counter reading has them.
+
+    From EOS's `show interfaces status | json`, NX-OS's `show interface | json` and, on Cumulus, ethtool.
+
+    Raises:
+        BadInput: an output is not JSON where it should be.
+    """
+    outputs = {label: output.stdout for label, output in reading.outputs.items()}
+    found: dict[str, Tree] = {}
+    if reading.nos == "eos" and "status" in outputs:
+        statuses = json_object(outputs, "status").get("interfaceStatuses", {})
+        for port, status in statuses.items():
+            if status.get("linkStatus") == "connected" and status.get("bandwidth"):
+                found[port] = {"speed_gbps": status["bandwidth"] / 1e9}  # bit/s
+    elif reading.nos == "nxos":
+        rows = json_object(outputs, "links").get("TABLE_interface", {}).get("ROW_interface", [])
+        for row in rows if isinstance(rows, list) else [rows]:
+            speed = re.fullmatch(r"(\d+) ([GM])b/s", str(row.get("eth_speed")))
+            if speed:
+                found[str(row.get("interface"))] = {
+                    "speed_gbps": int(speed[1]) / (1000 if speed[2] == "M" else 1)
+                }
+    elif reading.nos == "cumulus":
+        for cable in reading.cabling:
+            speed = re.search(r"(?m)^\s*Speed: (\d+)Mb/s$", outputs.get(f"ethtool {cable.port}", ""))
+            fec = re.search(r"(?m)^Active FEC encoding:\s*(\w+)\s*$", outputs.get(f"fec {cable.port}", ""))
+            found[cable.port] = {
+                "speed_gbps": int(speed[1]) / 1000 if speed else None,
+                "fec": _FEC.get(fec[1].lower(), fec[1].lower()) if fec else None,
+            }
+    return found
+
+
+# As ethtool names them, and as switches do.
+_FEC = {"off": "none", "baser": "fc"}
 
 
 def _seen(heard: Neighbours | None, port: str) -> tuple[str, ...] | None:
@@ -137,9 +180,12 @@ def _linux(found: Tree, port: str) -> Tree:
 def _sonic(found: Tree, port: str) -> Tree:
     qos = found["PORT_QOS_MAP"].get(port, {})
     used = found["DSCP_TO_TC_MAP"].get(qos.get("dscp_to_tc_map"), {})
-    mtu = found["PORT"].get(port, {}).get("mtu")
+    row = found["PORT"].get(port, {})
+    mtu, speed = row.get("mtu"), row.get("speed")
     return {
         "mtu_bytes": mtu and int(mtu),
+        "speed_gbps": speed and int(speed) / 1000,  # CONFIG_DB has Mbit/s
+        "fec": row.get("fec"),
         "pfc_priorities": frozenset(int(p) for p in qos.get("pfc_enable", "").split(",") if p),
         "dscp_map": {int(dscp): int(group) for dscp, group in used.items()},
     }

@@ -6,6 +6,7 @@ reading with its LLDP neighbours; `raw/config.settings.aN/` what the hosts read 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from shakedown.cable_ends import (
     SwitchSettings,
     cables,
     host_end,
+    links_of,
     load_settings,
     neighbours_of,
     switch_ends,
@@ -109,12 +111,13 @@ def _crosscheck(plan: Plan, folder: Path, found: dict[str, SwitchSettings]) -> I
 def _switch(folder: Path, settings: SwitchSettings) -> dict[tuple[str, str], End]:
     """Return what a switch says of its ports; what cannot be read tells nothing."""
     reading = folder / _SWITCHES / f"{settings.switch}.after.json"
+    heard, links = None, None
+    with contextlib.suppress(BadInput, AttributeError, TypeError):
+        read = load_reading(reading) if reading.exists() else None
+        heard = neighbours_of(read) if read else None
+        links = links_of(read) if read else None
     try:
-        heard = neighbours_of(load_reading(reading)) if reading.exists() else None
-    except BadInput:
-        heard = None
-    try:
-        return switch_ends(settings, heard)
+        return switch_ends(settings, heard, links)
     except BadInput:
         return {}
 

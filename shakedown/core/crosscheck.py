@@ -16,11 +16,11 @@ MTU, PFC, DSCP, SPEED, FEC, CABLING = "mtu", "pfc", "dscp", "speed", "fec", "cab
 # What the read-backs of a switch's system tell; of a system that is not listed, nothing is understood.
 TELLS: dict[str, frozenset[str]] = {
     "linux": frozenset({MTU, DSCP, CABLING}),  # a bridge has no PFC, and a virtual port neither rate nor FEC
-    "sonic": frozenset({MTU, PFC, DSCP, CABLING}),
+    "sonic": frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     "enterprise_sonic": frozenset({MTU, PFC, DSCP, CABLING}),
-    "cumulus": frozenset({MTU, PFC, DSCP, CABLING}),
-    "eos": frozenset({MTU, PFC, DSCP}),
-    "nxos": frozenset({MTU, PFC, DSCP}),
+    "cumulus": frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
+    "eos": frozenset({MTU, PFC, DSCP, CABLING, SPEED}),
+    "nxos": frozenset({MTU, PFC, DSCP, CABLING, SPEED}),
 }
 
 

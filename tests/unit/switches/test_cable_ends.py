@@ -11,11 +11,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, render, sonic
 
-from shakedown.cable_ends import cables, host_end, load_settings, neighbours_of, switch_ends
-from shakedown.core.crosscheck import CABLING, TELLS, cross_check
+from shakedown.cable_ends import cables, host_end, links_of, load_settings, neighbours_of, switch_ends
+from shakedown.core.crosscheck import CABLING, FEC, SPEED, TELLS, cross_check
 from shakedown.core.settings import TargetReport
 from shakedown.errors import BadInput
-from shakedown.switch_counters import load_reading
+from shakedown.switch_counters import SwitchReading, load_reading
 from tests.unit.switches.test_renders import facts
 
 
@@ -26,6 +26,8 @@ def read_back(nos):
         text = cli_text(nos, intent())
         return cli.compare(text, text, [])["found"]
     if nos == "sonic":
+        for row in wanted["PORT"].values():
+            row |= {"speed": "400000", "fec": "rs"}  # as CONFIG_DB has them beside what the role sets
         return sonic.difference(wanted, wanted)["found"]
     if nos == "cumulus":
         return nvue.difference(wanted, wanted)["found"]
@@ -53,6 +55,7 @@ def host(**found):
         "pfc.priorities": [3],
         "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
         "link.speed_gbps": 400.0,
+        "link.fec": "rs",
         **found,
     }
     entries = [
@@ -74,7 +77,8 @@ def test_a_configured_switch_fits_a_configured_host(nos, tmp_path):
     checks = list(cross_check(cables(read), hosts, switch_ends(read), (26, 48)))
     assert not [c.text for c in checks if c.fits is False]
     told = {c.what.partition(".")[0] for c in checks if c.fits and c.cable.host == "n1"}
-    assert told == TELLS[nos] - {CABLING}  # which the counter reading tells
+    # The counter reading tells the rest.
+    assert told == TELLS[nos] - {CABLING} - ({SPEED, FEC} if nos != "sonic" else set())
 
 
 @pytest.mark.parametrize(
@@ -125,3 +129,104 @@ def test_neighbours_come_from_the_counter_reading(tmp_path):
     read = settings(tmp_path, "linux", read_back("linux"))
     ends = switch_ends(read, neighbours_of(reading))
     assert ends["leaf0", "swp1"].neighbours == ("n1/fab0",)
+
+
+EOS_LLDP = {
+    "lldpNeighbors": {
+        "Ethernet1/1": {
+            "lldpNeighborInfo": [
+                {
+                    "systemName": "n1.example.org",
+                    "chassisId": "001c.73a0.fc18",
+                    "neighborInterfaceInfo": {
+                        "interfaceId": '"0c42.a1b2.c3d4"',
+                        "interfaceId_v2": "0c42.a1b2.c3d4",
+                        "interfaceDescription": "fab0",
+                    },
+                }
+            ]
+        },
+        "Ethernet2/1": {"lldpNeighborInfo": []},
+    }
+}
+NXOS_LLDP = """Capability codes:
+  (R) Router, (B) Bridge, (S) Station, (O) Other
+Device ID            Local Intf      Hold-time  Capability  Port ID
+
+Chassis id: 001e.49f7.2c00
+Port id: 0c42.a1b2.c3d4
+Local Port id: Eth1/1
+Port Description: fab0
+System Name: n1
+System Description: Debian GNU/Linux 12: with a colon
+Time remaining: 114 seconds
+Management Address: not advertised
+
+Chassis id: 4321.4321.4321
+Port id: 1234.4444.3333
+Local Port id: Eth1/2
+Port Description: null
+System Name: null
+"""
+
+
+def reading(nos, **outputs):
+    """A counter reading with these outputs."""
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in outputs.items()}
+    return SwitchReading.model_validate(
+        {
+            "schema": 1, "switch": "leaf0", "nos": nos, "when": "after", "taken": "2026-11-20T08:00:00Z",
+            "classes": {"priority": 3, "traffic_class": 3, "queue": 3, "cnp_queue": 6},
+            "cabling": cabling(nos),
+            "outputs": {k: {"command": k, "stdout": v} for k, v in texts.items()},
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("nos", "text"), [("eos", EOS_LLDP), ("nxos", NXOS_LLDP)])
+def test_neighbours_of_other_systems_name_host_and_interface(nos, text):
+    """Catches a port id, a MAC address with Linux hosts, taken for the interface."""
+    heard = neighbours_of(reading(nos, neighbours=text))
+    name = "n1.example.org" if nos == "eos" else "n1"
+    assert heard[PORTS[nos][0]] == [(name, "fab0")]
+    if nos == "nxos":  # a NIC's own agent: nobody's name
+        assert heard["Ethernet1/2"] == [("4321.4321.4321", "1234.4444.3333")]
+
+
+@pytest.mark.parametrize(
+    ("nos", "outputs", "speeds", "fec"),
+    [
+        (
+            "eos",
+            {"status": {"interfaceStatuses": {
+                "Ethernet1/1": {"linkStatus": "connected", "bandwidth": 400000000000},
+                "Ethernet2/1": {"linkStatus": "notconnect", "bandwidth": 400000000000},
+            }}},
+            [400.0, None], [None, None],
+        ),
+        (
+            "nxos",
+            {"links": {"TABLE_interface": {"ROW_interface": [
+                {"interface": "Ethernet1/1", "eth_speed": "400 Gb/s", "eth_bw": "400000000"},
+                {"interface": "Ethernet1/2", "eth_speed": "auto-speed", "eth_bw": "400000000"},
+            ]}}},
+            [400.0, None], [None, None],
+        ),
+        (
+            "cumulus",
+            {
+                "ethtool swp1": "Settings for swp1:\n\tSpeed: 400000Mb/s\n\tDuplex: Full\n",
+                "fec swp1": "FEC parameters for swp1:\nActive FEC encoding: RS\n",
+                "ethtool swp2": "Settings for swp2:\n\tSpeed: Unknown!\n",
+                "fec swp2": "Active FEC encoding: Off\n",
+            },
+            [400.0, None], ["rs", "none"],
+        ),
+    ],
+)  # fmt: skip
+def test_rate_and_fec_of_a_port_are_those_in_use(nos, outputs, speeds, fec):
+    """Catches a configured or nominal rate taken for the one that the link came up with."""
+    found = links_of(reading(nos, **outputs))
+    ports = [found.get(port, {}) for port in PORTS[nos]]
+    assert [p.get("speed_gbps") for p in ports] == speeds
+    assert [p.get("fec") for p in ports] == fec

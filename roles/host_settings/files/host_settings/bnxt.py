@@ -67,6 +67,7 @@ def items(found: dict[str, Any], nic: Nic) -> list[Item]:
         *_congestion_control(found, nic),
         *rdma.cm_settings(found["rdma"], nic),
         link.speed_observation(found["link"], nic),
+        link.fec_observation(found["link"]),
         *link.observations(found["link"], nic),
         *rdma.observations(found["rdma"], nic),
         Setting("rdma.device", found["rdma"]["device"], nic.rdma_device),

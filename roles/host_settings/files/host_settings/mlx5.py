@@ -70,6 +70,7 @@ def items(found: dict[str, Any], nic: Nic) -> list[Item]:
         *rdma.cm_settings(found["rdma"], nic),
         *_firmware_items(found["firmware"], nic),
         link.speed_observation(found["link"], nic),
+        link.fec_observation(found["link"]),
         *link.observations(found["link"], nic),
         *rdma.observations(found["rdma"], nic),
         Setting("rdma.device", found["rdma"]["device"], nic.rdma_device),

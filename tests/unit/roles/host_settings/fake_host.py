@@ -120,10 +120,15 @@ class Fake:
 
     def _ethtool(self, args: list[str]) -> Answer:
         option, words = args[0], args[2:]
-        part = {"-a": "pause", "-A": "pause", "-g": "rings", "-G": "rings"}[option]
+        part = {"-a": "pause", "-A": "pause", "-g": "rings", "-G": "rings", "--show-fec": "fec"}[option]
         if self.state.get(part) is None:
             return Answer(err="netlink error: Operation not supported\n", status=1)
         values = self.state[part]
+        if option == "--show-fec":
+            return Answer(
+                f"FEC parameters for {args[1]}:\nSupported/Configured FEC encodings: Auto\n"
+                f"Active FEC encoding: {values}\n"
+            )
         if option == "-a":
             text = "".join(f"{k.upper()}:\t\t{v}\n" for k, v in values.items())
             return Answer(f"Pause parameters for {args[1]}:\nAutonegotiate:\toff\n{text}\n")

@@ -55,6 +55,19 @@ def test_mlx5_inbox_changes_in_this_order(host):
     assert nic.fake.state["trust"] == "dscp"
 
 
+def test_the_fec_in_use_is_told_as_switches_name_it(host):
+    """Catches a FEC that never matches the switch's for its spelling, and a NIC refused for want of it."""
+    nic = host("connectx7_inbox")
+    told = {s["key"]: s["found"] for s in nic("check")["settings"]}
+    assert told["link.fec"] == "rs"
+    nic.fake.state["fec"] = "BaseR"
+    assert {s["key"]: s["found"] for s in nic("check")["settings"]}["link.fec"] == "fc"
+    nic.fake.state["fec"] = None
+    report = nic("check")
+    assert "link.fec" not in {s["key"] for s in report["settings"]}
+    assert "link.fec" in {entry["key"] for entry in report["not_applicable"]}
+
+
 @pytest.mark.parametrize(
     ("nic", "changes"),
     [
