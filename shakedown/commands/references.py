@@ -1,4 +1,4 @@
-"""`shakedown references lint|show`: the figures that results are held to, and whether they can hold."""
+"""`shakedown references lint|show|propose`: the figures that results are held to; can they hold?"""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="References: what a metric must reach, and who says so.")
     group.command("lint")(lint)
     group.command("show")(show)
+    group.command("propose")(propose)
     app.add_typer(group, name="references")
 
 
@@ -64,6 +65,33 @@ def lint(
         entries = sum(len(profile.entries) for _, profile in good)
         print(f"{len(good)} profiles, {entries} references, {len(findings)} findings", file=sys.stderr)
     return ExitStatus.FAIL if findings else ExitStatus.PASS
+
+
+def propose(
+    run: Annotated[Path, typer.Argument(help="Run folder with results.jsonl.")],
+    prefix: Annotated[str, typer.Option(help="What the names begin with.")],
+    scope: Annotated[list[str] | None, typer.Option(help="A fact of the site: gpu=H200-SXM.")] = None,
+    ceiling_gb_per_s: Annotated[float | None, typer.Option(help="Rate of the link behind busbw.")] = None,
+) -> int:
+    """Print references that a run's repeats suggest, as YAML, for a person to correct and sign."""
+    import yaml
+
+    from shakedown.core.reference_propose import MIN_SAMPLES, proposals
+    from shakedown.errors import BadInput
+    from shakedown.runs import Run
+
+    facts: dict[str, int | str] = {}
+    for word in scope or ():
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise BadInput(f"--scope {word}", fix="write it as key=value")
+        facts[key] = int(value) if value.isdigit() else value
+    found = Run(run).measurements()
+    made = list(proposals(found, scope=facts, prefix=prefix, ceiling_gb_per_s=ceiling_gb_per_s))
+    if not made:
+        raise BadInput(f"no value has {MIN_SAMPLES} repeats", fix="plan more repeats", file=run)
+    sys.stdout.write(yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=160))
+    return ExitStatus.PASS
 
 
 def show(

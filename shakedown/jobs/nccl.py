@@ -158,11 +158,15 @@ def once(
     """Run a program once. Its processes' logs are joined in nccl_OPERATION[.tuning].log."""
     log = folder / (f"nccl_{operation}.tuning.log" if tuning else f"nccl_{operation}.log")
     variables = {**spec["variables"], "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{log}.%h.%p"}
-    variables["NCCL_DEBUG_SUBSYS"] = "INIT,TUNING" if tuning else "INIT,NET,GRAPH"
+    variables["NCCL_DEBUG_SUBSYS"] = "INIT,TUNING" if tuning else "INIT,NET"
     if spec["split"] != "none":
         variables["NCCL_TESTS_SPLIT"] = f"{SPLIT[spec['split']]} {next(iter(spec['gpus'].values()))}"
     changes = {"iterations": 1, "warmup": 0, "check": 0} if tuning else {}
     started, each = launch(spec, command, variables)
+    if spec["launcher"] == "mpirun":
+        # The job asked for one task a node; OpenMPI takes its slots from here.
+        per_node = next(iter(spec["gpus"].values()))
+        variables["SLURM_TASKS_PER_NODE"] = f"{per_node}(x{len(spec['gpus'])})"
     full = [*started, *arguments(spec, operation, each, **changes)]
     code, problem = watched(
         full, out, out.with_suffix(".err"), timeout_s=spec["timeout_s"], variables=variables

@@ -33,9 +33,10 @@ def main() -> int:
             spec["python"], "-m", "shakedown.jobs.torch_collectives", str(folder),
         ]  # fmt: skip
         # The interpreter is the site's own: it finds this package where this one lies.
-        variables = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "SHAKEDOWN_FIRST_NODE": nodes[0]}
-        if len(nodes) == 1:
-            variables["SHAKEDOWN_FIRST_NODE"] = "127.0.0.1"
+        variables = {
+            **spec["variables"], "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            "SHAKEDOWN_FIRST_NODE": nodes[0] if len(nodes) > 1 else "127.0.0.1",
+        }  # fmt: skip
         code, problem = watched(
             command, out, folder / "torch.err", timeout_s=spec["timeout_s"], variables=variables
         )
