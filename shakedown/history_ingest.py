@@ -29,8 +29,13 @@ from shakedown.runs import Run, no_cycle_search, to_json, write_aside
 
 # Months are merged once no run of theirs is likely to come any more.
 SETTLED = timedelta(days=35)
-# What a month merges, and by what it is sorted: one metric of all nodes lies together, one node within it.
-MERGED = {"values": (VALUES, ("metric", "node", "time")), "hosts": (HOSTS, ("host", "time"))}
+# What a month merges, and by what it is sorted. Values lie there twice: a question about one metric and one
+# about one node each read a few neighbouring row groups, and not the whole month.
+MERGED = {
+    "values": (VALUES, ("metric", "node", "time")),
+    "nodes": (VALUES, ("node", "metric", "time")),
+    "hosts": (HOSTS, ("host", "time")),
+}
 
 
 def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = None) -> str:
@@ -154,15 +159,16 @@ def compact(root: Path, *, now: datetime, keep_days: int | None = None) -> list[
 def _merge(store: Store, month: str, runs: list[str]) -> int:
     held = store.months.get(month)
     number = held.number + 1 if held else 1
-    rows = {kind: _merge_kind(store, kind, month, number, runs) for kind in ("values", "hosts")}
+    rows = {kind: _merge_kind(store, kind, month, number, runs) for kind in MERGED}
     record = Month(month=month, number=number, runs=tuple(runs), rows=rows["values"])
     write_aside(store.layout.month(month, number, "json"), to_json(record))
     # From here on the new files hold; what they replace is only room.
     store.months[month] = record
-    for kind in ("values", "hosts"):
+    for kind in MERGED:
         if held is not None:
             store.layout.month(month, held.number, f"{kind}.parquet").unlink(missing_ok=True)
-        for run in runs:
+    for run in runs:
+        for kind in ("values", "hosts"):
             store.layout.file(kind, run).unlink(missing_ok=True)
     if held is not None:
         store.layout.month(month, held.number, "json").unlink(missing_ok=True)

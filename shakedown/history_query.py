@@ -62,7 +62,7 @@ def node_series(store: Store, node: str, *, metric: str = "", since: datetime | 
     wanted = pc.field("node") == node
     if since is not None:
         wanted &= pc.field("time") >= pa.scalar(since, VALUES.field("time").type)
-    table = _read(store, "values", VALUES, wanted)
+    table = _read(store, "nodes", VALUES, "node", wanted)
     groups: dict[str, list[dict[str, object]]] = defaultdict(list)
     for row in sort_rows(table, ("time", "run")).to_pylist():
         if metric in str(row["metric"]):
@@ -95,8 +95,8 @@ def fleet(store: Store, metric: str, *, since: datetime | None = None) -> Fleet 
     wanted = pc.field("metric") == metric
     if since is not None:
         wanted &= pc.field("time") >= pa.scalar(since, VALUES.field("time").type)
-    columns = ["time", "run", "node", "unit", "better", "value"]
-    table = _read(store, "values", VALUES, wanted, columns)
+    columns = ["time", "run", "node", "metric", "unit", "better", "value"]
+    table = _read(store, "values", VALUES, "metric", wanted, columns)
     if table.num_rows == 0:
         return None
     nodes, row = _codes(table["node"])
@@ -119,7 +119,7 @@ def fleet(store: Store, metric: str, *, since: datetime | None = None) -> Fleet 
 def events(store: Store, hosts: set[str] | None = None) -> list[Event]:
     """Return what changed on hosts (all if None), in time, from one run that saw them to the next."""
     wanted = None if hosts is None else pc.field("host").isin(sorted(hosts))
-    table = _read(store, "hosts", HOSTS, wanted)
+    table = _read(store, "hosts", HOSTS, "host", wanted)
     if table.num_rows == 0:
         return []
     table = sort_rows(table, ("host", "time", "run"))
@@ -151,7 +151,7 @@ def _states(store: Store, digests: set[str]) -> dict[str, dict[tuple[str, str], 
     found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     wanted = pc.field("digest").isin(sorted(digests))
     for path in sorted((store.layout.root / "states").glob("*.parquet")):
-        for row in store.read(path, STATES, (path.stem,), filters=wanted).to_pylist():
+        for row in store.read(path, STATES, (path.stem,), filters=wanted, plain=("digest",)).to_pylist():
             parts = found.setdefault(row["digest"], {})
             attributes = parts.setdefault((row["kind"], row["name"]), {})
             if row["attribute"]:
@@ -160,14 +160,15 @@ def _states(store: Store, digests: set[str]) -> dict[str, dict[tuple[str, str], 
 
 
 def _read(
-    store: Store, kind: str, schema: pa.Schema, wanted: pc.Expression | None, columns: list[str] | None = None
-) -> pa.Table:
-    options = {"filters": wanted} | ({"columns": columns} if columns else {})
-    tables = [store.read(path, schema, runs, **options) for path, runs in store.files(kind)]
-    if not tables:
-        wide = schema if columns is None else pa.schema([schema.field(c) for c in columns])
-        return wide.empty_table()
-    return pa.concat_tables(tables).unify_dictionaries()
+    store: Store, kind: str, schema: pa.Schema, by: str, wanted: pc.Expression | None,
+    columns: list[str] | None = None,
+) -> pa.Table:  # fmt: skip
+    """Return the rows of all files of a kind that are wanted; `by` is the text column that decides."""
+    tables = [
+        store.read(path, schema, runs, columns=columns, filters=wanted, plain=(by,))
+        for path, runs in store.files(kind)
+    ]
+    return pa.concat_tables(tables).unify_dictionaries() if tables else schema.empty_table()
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int64]]:

@@ -5,7 +5,7 @@
     values/RUN.parquet    one row per node and metric
     hosts/RUN.parquet     the digest of each host's parts
     states/RUN.parquet    the parts behind digests that no earlier run had
-    months/YYYY-MM.N.*    values and hosts of all runs of a month; the .json names them and is written last
+    months/YYYY-MM.N.*    values by metric, values by node, and hosts of a month; the .json is written last
 
 Nothing is ever changed in place, so that a killed process, a full disk or a cut file costs one file, which
 is named and can be taken in again from the run's folder. A store is for one system.
@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -149,45 +149,62 @@ class Store:
             yield
 
     def files(self, kind: str) -> list[tuple[Path, tuple[str, ...]]]:
-        """Return the files of values or hosts, each with its runs. A run that a month holds is read there."""
+        """Return the files of a kind, each with its runs; a run that a month holds is read there.
+
+        `values` and `nodes` hold the same rows: in months the one lies by metric, the other by node.
+        """
+        of_a_run = "hosts" if kind == "hosts" else "values"
         merged = {run for month in self.months.values() for run in month.runs}
         files = [
             (self.layout.month(m.month, m.number, f"{kind}.parquet"), m.runs) for m in self.months.values()
         ]
         single = sorted(run for run in self.entries if run not in merged)
-        return files + [(self.layout.file(kind, run), (run,)) for run in single]
+        return files + [(self.layout.file(of_a_run, run), (run,)) for run in single]
 
-    def read(self, path: Path, schema: pa.Schema, runs: Sequence[str], **options: Any) -> pa.Table:  # noqa: ANN401
-        """Read a Parquet file, or nothing and a problem that says what to take in again."""
+    def read(
+        self, path: Path, schema: pa.Schema, runs: Sequence[str], *, columns: Sequence[str] | None = None,
+        filters: pc.Expression | None = None, plain: Sequence[str] = (),
+    ) -> pa.Table:  # fmt: skip
+        """Read a Parquet file, or nothing and a problem that says what to take in again.
+
+        `plain` names text columns that are filtered on: only of those can row groups be passed over unread.
+        """
+        fields = [schema.field(name) for name in columns or schema.names]
+        coded = [f.name for f in fields if pa.types.is_dictionary(f.type) and f.name not in plain]
         try:
-            found = pq.read_table(path, page_checksum_verification=True, **options)
+            return pq.read_table(
+                path, columns=[f.name for f in fields], filters=filters, read_dictionary=coded,
+                page_checksum_verification=True,
+            )  # fmt: skip
         except (OSError, pa.ArrowException) as error:
             which = ", ".join(runs[:5]) + (f" and {len(runs) - 5} more" if len(runs) > 5 else "")
             why = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
             problem = f"{path.name} cannot be read ({why}): ingest again {which}"
             if problem not in self.problems:
                 self.problems.append(problem)
-            columns = options.get("columns")
-            return (pa.schema([schema.field(c) for c in columns]) if columns else schema).empty_table()
-        return found
+            return pa.schema(
+                [f if f.name not in plain else pa.field(f.name, pa.string()) for f in fields]
+            ).empty_table()
 
     def add(self, entry: Entry, values: pa.Table, hosts: pa.Table, states: pa.Table) -> None:
         """Write a run's files, the ledger last. Raises BadInput if the disk is full; nothing is added."""
         write_parquet(self.layout.file("states", entry.run), states)
         write_parquet(self.layout.file("hosts", entry.run), hosts)
-        write_parquet(self.layout.file("values", entry.run), values)
+        write_parquet(self.layout.file("values", entry.run), sort_rows(values, ("node", "metric")))
         write_aside(self.layout.ledger(entry.run), to_json(entry))
         self.entries[entry.run] = entry
 
     def readable(self, run: str) -> bool:
-        """Whether a run's values can be read back."""
-        merged = any(run in month.runs for month in self.months.values())
-        path = self.layout.file("values", run)
-        if merged and not path.exists():
-            month = next(m for m in self.months.values() if run in m.runs)
-            path = self.layout.month(month.month, month.number, "values.parquet")
+        """Whether a run's values can be read back, from every file that holds them."""
+        month = next((m for m in self.months.values() if run in m.runs), None)
+        if month is None:
+            paths = [self.layout.file("values", run)]
+        else:
+            kinds = ("values", "nodes")
+            paths = [self.layout.month(month.month, month.number, f"{k}.parquet") for k in kinds]
         try:
-            pq.ParquetFile(path).close()
+            for path in paths:
+                pq.ParquetFile(path).close()
         except (OSError, pa.ArrowException):
             return False
         return True
@@ -229,6 +246,8 @@ def sort_rows(table: pa.Table, by: tuple[str, ...]) -> pa.Table:
     keys = []
     for name in reversed(by):  # lexsort: the last is the first
         column = table[name].combine_chunks()
+        if pa.types.is_string(column.type):
+            column = column.dictionary_encode()
         if pa.types.is_dictionary(column.type):
             order = np.argsort(np.array(column.dictionary.to_pylist(), dtype=str))
             rank = np.empty(len(order), dtype=np.int64)
@@ -243,7 +262,14 @@ def write_parquet(path: Path, table: pa.Table) -> None:
     """Write a file whole or not at all. Raises BadInput if there is no room for it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        pq.write_table(table, aside, compression="zstd", row_group_size=ROW_GROUP, write_page_checksum=True)
+        pq.write_table(
+            table,
+            aside,
+            compression="zstd",
+            row_group_size=ROW_GROUP,
+            write_page_checksum=True,
+            store_schema=False,
+        )
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.replace(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -81,8 +82,12 @@ def _can_change(z: Floats) -> bool:
     gain about the common mean, so one segment alone gains half the penalty.
     """
     s = np.concatenate([[0.0], np.cumsum(z - z.mean())])
-    longest = len(z) - SHORTEST_NIGHTS
-    return any(
-        float(np.max(np.abs(s[n:] - s[:-n]))) >= np.sqrt(n * PENALTY / 2)
-        for n in range(SHORTEST_NIGHTS, longest + 1)
-    )
+    sums = np.subtract.outer(s, s)  # of every segment
+    return bool(np.any(sums * sums >= _needed(len(s))))
+
+
+@lru_cache(maxsize=8)
+def _needed(n: int) -> Floats:
+    """Return what the squared sum of a segment must reach, for every pair of its ends."""
+    length = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    return np.where(length >= SHORTEST_NIGHTS, length * PENALTY / 2, np.inf)

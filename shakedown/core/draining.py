@@ -47,7 +47,7 @@ class Policy:
     """How much may be taken out of service."""
 
     max_nodes: int = 2  # at one time, drained by us
-    max_fraction: float = 0.1  # of all nodes, drained or down for whatever reason
+    max_fraction: float = 0.1  # of all nodes, drained or down for whatever reason; one at least
 
 
 class Evidence(Record):
@@ -132,7 +132,7 @@ def propose(
         why_not = _not_to_drain(e, states)
         if not why_not and taken >= policy.max_nodes:
             why_not = f"{count(taken, 'node')} drained by us already, {policy.max_nodes} are allowed"
-        if not why_not and out + 1 > policy.max_fraction * len(states):
+        if not why_not and out + 1 > max(1.0, policy.max_fraction * len(states)):
             why_not = (
                 f"{out} of {count(len(states), 'node')} are out of service, {policy.max_fraction:.0%} may be"
             )

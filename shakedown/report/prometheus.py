@@ -20,7 +20,8 @@ def _label(value: str) -> str:
     return text.inert(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _family(name: str, help_text: str, samples: Iterable[Sample]) -> str:
+def family(name: str, help_text: str, samples: Iterable[Sample]) -> str:
+    """Return one metric with its help and all its samples; nothing if there are none."""
     lines = [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
     for labels, value in samples:
         inner = ",".join(f'{k}="{_label(v)}"' for k, v in labels.items() if v)
@@ -70,25 +71,25 @@ def render(view: ReportView) -> str:
         created = []
     return "".join(
         (
-            _family(
+            family(
                 "shakedown_verdict",
                 "1 for the verdict on the run, 0 for the three others.",
                 ((run | {"outcome": o.value}, int(o is view.outcome)) for o in Outcome),
             ),
-            _family(
+            family(
                 "shakedown_cells",
                 "Required cells by outcome.",
                 ((run | {"outcome": o.value}, n) for o, n in view.outcomes.items()),
             ),
-            _family("shakedown_cells_planned", "Required cells planned.", [(run, view.coverage.planned)]),
-            _family("shakedown_cells_measured", "Required cells measured.", [(run, view.coverage.measured)]),
-            _family("shakedown_plan_created_seconds", "When the run was planned, Unix time.", created),
-            _family(
+            family("shakedown_cells_planned", "Required cells planned.", [(run, view.coverage.planned)]),
+            family("shakedown_cells_measured", "Required cells measured.", [(run, view.coverage.measured)]),
+            family("shakedown_plan_created_seconds", "When the run was planned, Unix time.", created),
+            family(
                 "shakedown_test_cells",
                 "Cells of a test by outcome.",
                 ((labels | {"outcome": o.value}, n) for labels, g in groups for o, n in g.outcomes.items()),
             ),
-            _family(
+            family(
                 "shakedown_test_value",
                 "Worst, median and best value of a test, in its unit.",
                 (
@@ -102,12 +103,12 @@ def render(view: ReportView) -> str:
                     if value is not None
                 ),
             ),
-            _family(
+            family(
                 "shakedown_test_gate",
                 "The worst value of a test that still passes, in its unit.",
                 ((labels, g.gate_value) for labels, g in groups),
             ),
-            _family(
+            family(
                 "shakedown_cell_value",
                 "Value of a cell that the report lists, in its unit.",
                 ((labels, value) for labels, value in cells if value is not None),

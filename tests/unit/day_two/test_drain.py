@@ -69,7 +69,8 @@ def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) ->
             Measurement(
                 run=run, stage=i.stage, test=i.test, metric=i.metric, unit=i.unit, better=i.better,
                 nodes=nodes, rail=rail, direction=direction,
-                state="PREEMPTED" if nodes in killed else "COMPLETED", value=None if nodes in killed else value,
+                state="PREEMPTED" if nodes in killed else "COMPLETED",
+                value=None if nodes in killed else value,
                 problem=Problem(kind="killed", message="Slurm says PREEMPTED") if nodes in killed else None,
             )
             for i, nodes, rail, direction, value in values

@@ -88,7 +88,7 @@ def test_merged_months_answer_as_before(tmp_path):
     late = Night("late", nodes=NODES, created="2026-03-09T12:00:00Z").write(tmp_path / "late")
     ingest(store, late, now=NOW)
     assert compact(store, now=START + timedelta(days=80)) == ["2026-03: 32 runs merged, 768 rows"]
-    assert len(list((store / "months").glob("2026-03.*"))) == 3
+    assert len(list((store / "months").glob("2026-03.*"))) == 4
     assert fleet(Store(store), WRITE).values.shape == (8, 41)
 
 

@@ -1,0 +1,77 @@
+"""`shakedown nightly run`: one night on idle nodes, from the rotation to the report."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shakedown.errors import BadInput, ExitStatus
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Measure a part of the cluster every night.")
+    group.command("run")(run)
+    group.command("rotation")(rotation)
+    app.add_typer(group, name="nightly")
+
+
+Config = Annotated[Path, typer.Option(help="nightly.json, as roles/nightly writes it.")]
+DEFAULT = Path("/etc/shakedown/nightly.json")
+
+
+def run(
+    config: Config = DEFAULT,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Measure these nodes with each other, all tests; for a retest.")
+    ] = None,
+    access: Annotated[list[str] | None, typer.Option(help="A further sbatch option.")] = None,
+) -> int:
+    """Measure idle nodes within their budget, judge, remember, and report.
+
+    Exit status: 0 PASS, 1 FAIL or a standing alarm, 2 bad input, 3 INCONCLUSIVE, NOT-RUN or a problem.
+    """
+    from shakedown.core.night_report import text
+    from shakedown.core.nightly_config import NightlyConfig
+    from shakedown.deliver import deliver
+    from shakedown.nightly import Nightly
+    from shakedown.runs import read_record
+
+    wanted = read_record(config, NightlyConfig)
+    if access:
+        wanted = wanted.model_copy(update={"access": (*wanted.access, *access)})
+    if only is not None and len(set(only)) < 2:
+        raise BadInput("one node has nobody to be measured with", fix="name two with --only")
+    night = Nightly(wanted).run(datetime.now(UTC), tuple(dict.fromkeys(only or ())))
+    print(text(night), end="")
+    failed = deliver(night, wanted.deliver)
+    for line in failed:
+        print(f"not delivered: {line}")
+    if night.outcome == "FAIL" or night.alarms:
+        return ExitStatus.FAIL
+    return (
+        ExitStatus.PASS
+        if night.outcome == "PASS" and not night.problems and not failed
+        else ExitStatus.INCOMPLETE
+    )
+
+
+def rotation(config: Config = DEFAULT) -> int:
+    """Show the slots, what each costs a node, and in how many nights all have their turn."""
+    from shakedown.core.nightly_config import NightlyConfig
+    from shakedown.core.nightly_plan import slot_costs
+    from shakedown.core.rotation import check, nights_to_cover
+    from shakedown.inventory import read_site
+    from shakedown.runs import read_record
+
+    wanted = read_record(config, NightlyConfig)
+    costs = slot_costs(read_site(Path(wanted.inventory)), wanted.group)
+    check(costs, budget_s=wanted.budget_s, group=wanted.group)
+    for slot, cost in costs.items():
+        print(f"{cost:5.0f} s  {slot}")
+    nights = nights_to_cover(costs, budget_s=wanted.budget_s)
+    print(f"all in {nights} idle nights of {wanted.budget_s:.0f} s, in groups of {wanted.group}")
+    return ExitStatus.PASS

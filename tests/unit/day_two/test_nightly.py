@@ -1,0 +1,325 @@
+"""A night end to end with a Slurm and a playbook that are made up: what is measured, told and delivered."""
+
+from __future__ import annotations
+
+import fcntl
+import http.server
+import json
+import socketserver
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm
+from prometheus_client.parser import text_string_to_metric_families
+
+import shakedown.nightly as under_test
+from shakedown import cli
+from shakedown.core.jobs import Jobs
+from shakedown.core.night_report import Night, metrics, subject, text
+from shakedown.core.nightly_config import Delivery, Draining, NightlyConfig, Webhook
+from shakedown.core.nightly_plan import slot_costs
+from shakedown.core.records import Plan
+from shakedown.core.rotation import nights_to_cover
+from shakedown.deliver import SIGNATURE, STAMP, deliver, signature
+from shakedown.errors import BadInput
+from shakedown.inventory import site_of
+from shakedown.nightly import Nightly
+from shakedown.runs import read_record
+
+FIRST = datetime(2026, 11, 2, 1, 0, tzinfo=UTC)
+NODES = tuple(f"n{i}" for i in range(1, 7))
+FAKE = Path(__file__).with_name("fake_playbook.py")
+
+
+def site_document() -> dict:
+    """Six nodes on two rails, two tests."""
+    fabric = {
+        "system": "lab", "profile": "lab", "link_speed_gbps": 100,
+        "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
+        "roce": {
+            "dscp": 26, "priority": 3, "traffic_class": 3, "queue": 3,
+            "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
+            "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}, "pfc": {"enabled": True},
+        },
+        "rails": [{"name": f"rail{r}", "subnet": f"10.10.{r}.0/24"} for r in range(2)],
+    }  # fmt: skip
+    acceptance = {
+        "perftest": [
+            {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9},
+            {"test": "ib_write_lat", "size_bytes": 64, "iterations": 9},
+        ]
+    }
+    hostvars = {
+        name: {
+            "fabric": fabric, "acceptance": acceptance, "mgmt_ip": f"10.20.0.{i}",
+            "fabric_nics": [
+                {
+                    "rail": f"rail{r}", "netdev": f"fab{r}", "rdma_device": f"rxe{r}", "leaf": "leaf0",
+                    "ipv4": f"10.10.{r}.{i}/24", "leaf_port": f"swp{r * 8 + i}",
+                }
+                for r in range(2)
+            ],
+        }
+        for i, name in enumerate(NODES, start=1)
+    }  # fmt: skip
+    return {"_meta": {"hostvars": hostvars}, "compute": {"hosts": list(NODES)}}
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A fake Slurm whose six nodes are idle, and the fake playbook in place of Ansible's."""
+    made = FakeSlurm(tmp_path, NODES)
+    playbook = tmp_path / "ansible-playbook"
+    playbook.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
+    playbook.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{made.bin}:/usr/bin:/bin")
+    monkeypatch.setattr(under_test, "_PLAYBOOK", playbook)
+    monkeypatch.setattr(under_test, "read_site", lambda inventory: site_of(site_document(), inventory))
+    return made
+
+
+@pytest.fixture
+def config(tmp_path):
+    """The nightly's configuration, with what a test changes."""
+    base = {
+        "checkout": str(Path(__file__).resolve().parents[3]), "inventory": "inventories/x", "budget_s": 200,
+        "state": str(tmp_path / "state"), "access": ("--nice=10000", "--qos=scavenger"),
+    }  # fmt: skip
+    return lambda **more: NightlyConfig.model_validate(base | more)
+
+
+def test_a_quiet_night_passes_and_the_rotation_goes_on(slurm, config):
+    """Catches: the same slots every night; three nights must have measured everything of every node."""
+    nightly = Nightly(config())
+    costs = slot_costs(site_of(site_document(), Path("x")), 4)
+    rounds = nights_to_cover(costs, budget_s=200)
+    assert rounds == 2
+    for number in range(rounds):
+        night = nightly.run(FIRST + timedelta(days=number))
+        assert (night.outcome, night.problems) == ("PASS", ()), (night.reason, night.failed)
+        assert (night.nodes, night.not_idle, night.nights_to_cover) == (NODES, {}, rounds)
+    covered = json.loads((nightly.state / "rotation.json").read_text())["covered"]
+    assert {n: set(covered[n]) for n in NODES} == {n: set(costs) for n in NODES}
+
+
+def test_jobs_get_low_priority_and_a_deadline(slurm, config):
+    """Catches: a nightly job that waits for a busy node for ever, or is preferred to a user's."""
+    nightly = Nightly(config(wait_s=600))
+    night = nightly.run(FIRST)
+    folder = nightly.state / "runs" / night.run
+    extra = json.loads((folder / "raw" / "nightly.json").read_text())
+    longest = max(j.time_limit_s for j in read_record(folder / "jobs.json", Jobs).jobs)
+    assert extra["stage_access"] == [
+        "--nice=10000",
+        "--qos=scavenger",
+        f"--deadline=now+{600 + longest}seconds",
+    ]
+
+
+def test_only_idle_nodes_are_used_and_the_others_are_named(slurm, config):
+    """Catches: a user's node measured, a drained node used, and a node forgotten without a word."""
+    slurm.set("n1", state="ALLOCATED")
+    slurm.set("n2", state="IDLE+DRAIN", reason="bad DIMM", by="alice")
+    slurm.set("n3", state="MIXED")
+    nightly = Nightly(config(exclude=("n4",)))
+    night = nightly.run(FIRST)
+    assert night.nodes == ("n5", "n6")
+    assert night.not_idle == {
+        "n1": "ALLOCATED", "n2": "DRAIN+IDLE: bad DIMM", "n3": "MIXED", "n4": "excluded"
+    }  # fmt: skip
+    plan = read_record(nightly.state / "runs" / night.run / "plan.json", Plan)
+    assert {n for item in plan.items for nodes in item.nodes for n in nodes if n != "leaf0"} == {"n5", "n6"}
+    assert slurm.updates() == []
+
+
+def test_a_slow_node_is_found_and_drained_when_that_is_wanted(slurm, config, monkeypatch):
+    """Catches: the whole way from measurement to drain; its partners stay in service."""
+    monkeypatch.setenv("FAKE_NIGHT", '{"slow": ["n3"]}')
+    night = Nightly(config()).run(FIRST)
+    assert (night.outcome, [(a.node, a.action) for a in night.actions if a.action != "none"]) == (
+        "FAIL", [("n3", "drain")]
+    )  # fmt: skip
+    assert slurm.updates() == []  # a proposal
+    wanted = Draining(act=True, max_fraction=0.5)
+    night = Nightly(config(drain=wanted.model_dump())).run(FIRST + timedelta(days=1))
+    assert list(slurm.drained()) == ["n3"]
+    assert "drained: n3" in subject(night)
+    night = Nightly(config(drain=wanted.model_dump())).run(FIRST + timedelta(days=2))
+    assert "n3" not in night.nodes
+
+
+def test_a_preempted_job_is_inconclusive_and_stays_first_in_line(slurm, config, monkeypatch):
+    """Catches: a preempted job counted as covered, or blamed on its nodes."""
+    monkeypatch.setenv("FAKE_NIGHT", '{"killed": ["fabric.ib_write_bw"]}')
+    nightly = Nightly(config(drain={"act": True, "max_fraction": 1.0}))
+    night = nightly.run(FIRST)
+    assert (night.outcome, night.actions, slurm.updates()) == ("INCONCLUSIVE", (), [])
+    covered = json.loads((nightly.state / "rotation.json").read_text())["covered"]
+    assert not any(slot.startswith("ib_write_bw") for of in covered.values() for slot in of)
+    monkeypatch.setenv("FAKE_NIGHT", "{}")
+    again = nightly.run(FIRST + timedelta(days=1))
+    plan = read_record(nightly.state / "runs" / again.run / "plan.json", Plan)
+    assert "ib_write_bw" in {item.test for item in plan.items}
+
+
+def test_a_night_that_takes_too_long_is_ended(slurm, config, monkeypatch):
+    """Catches: a hung night that holds the lock until somebody notices."""
+    monkeypatch.setenv("FAKE_NIGHT", '{"hang": 60}')
+    night = Nightly(config(limit_s=2)).run(FIRST)
+    assert night.outcome in ("NOT-RUN", "INCONCLUSIVE")
+    assert any("took longer than 2 s" in p for p in night.problems)
+
+
+def test_two_nights_do_not_overlap(slurm, config):
+    """Catches: a second night that starts while the first still runs."""
+    nightly = Nightly(config())
+    nightly.state.mkdir()
+    with (nightly.state / "nightly.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(BadInput, match="another night is still running"):
+            nightly.run(FIRST)
+
+
+def test_a_broken_rotation_is_said_and_measures_all_again(slurm, config):
+    """Catches: a cut-off state file that stops the nightly for good, or that passes unnoticed."""
+    nightly = Nightly(config())
+    nightly.run(FIRST)
+    (nightly.state / "rotation.json").write_text('{"n1": {"ib_wri')
+    night = nightly.run(FIRST + timedelta(days=1))
+    assert any("rotation.json cannot be read" in p for p in night.problems)
+    assert len(night.nodes) == 6
+
+
+def test_what_is_never_idle_becomes_overdue(slurm, config):
+    """Catches: a node that is always busy and that nobody misses."""
+    slurm.set("n1", state="ALLOCATED")
+    nightly = Nightly(config())
+    for day in (0, 2, 4, 6):
+        night = nightly.run(FIRST + timedelta(days=day))
+    assert night.overdue
+    assert all(line.startswith("n1 ") for line in night.overdue)
+
+
+def test_one_idle_node_is_no_pass(slurm, config):
+    """Catches: a night that measured nothing and reads as good."""
+    for name in NODES[1:]:
+        slurm.set(name, state="ALLOCATED")
+    night = Nightly(config()).run(FIRST)
+    assert (night.outcome, night.nodes) == ("NOT-RUN", ())
+
+
+def test_old_runs_go_and_their_values_stay(slurm, config):
+    """Catches: a disk that fills, and a history that goes with the runs."""
+    nightly = Nightly(config(keep_runs_days=5))
+    first = nightly.run(FIRST)
+    nightly.run(FIRST + timedelta(days=10))
+    assert not (nightly.state / "runs" / first.run).exists()
+    assert (nightly.state / "history" / "ledger" / f"{first.run}.json").exists()
+
+
+NIGHT = Night(
+    system='la"b', run="night-1", started="2026-11-20T02:00:00Z", ended="2026-11-20T02:30:00Z",
+    outcome="FAIL", reason="1 of 10 cells failed", measured=10, planned=10, nodes=("n1", "n2"),
+    not_idle={"n3": "ALLOCATED"}, shares=1, nights_to_cover=3, overdue=(), alarms=(), actions=(),
+    failed=("n1 \x1b[31m too slow",), acted=False, problems=(),
+)  # fmt: skip
+
+
+def test_metrics_are_what_prometheus_reads():
+    """Catches: a file that the collector refuses, which looks like a quiet night."""
+    found = {
+        (s.name, s.labels.get("outcome")): s.value
+        for family in text_string_to_metric_families(metrics(NIGHT))
+        for s in family.samples
+    }
+    assert found["shakedown_nightly_outcome", "FAIL"] == 1
+    assert found["shakedown_nightly_outcome", "PASS"] == 0
+    assert found["shakedown_nightly_cells_measured", None] == 10
+    assert "\x1b" not in text(NIGHT)
+
+
+def test_the_dashboard_asks_for_metrics_that_exist():
+    """Catches: a panel that is empty for ever because a metric was renamed."""
+    import re
+
+    shown = json.loads((Path("roles/nightly/files/grafana-dashboard.json")).read_text())
+    asked = set(re.findall(r"shakedown_\w+", json.dumps([p["targets"] for p in shown["panels"]])))
+    written = set(re.findall(r'"(shakedown_\w+)"', Path("shakedown/core/night_report.py").read_text()))
+    assert asked
+    assert asked <= written
+    assert len({p["id"] for p in shown["panels"]}) == len(shown["panels"])
+
+
+@pytest.fixture
+def receiver():
+    """A web server that keeps what it is sent."""
+    got: list[tuple[dict, bytes]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            got.append((dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(500 if self.path == "/refuses" else 204)
+            self.end_headers()
+
+        def log_message(self, *args):
+            return
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", got
+        server.shutdown()
+
+
+def test_the_webhook_is_signed(receiver, tmp_path):
+    """Catches: a report that anybody could have sent."""
+    url, got = receiver
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef0123456789abcdef\n")
+    key.chmod(0o600)
+    assert deliver(NIGHT, Delivery(webhook=Webhook(url=f"{url}/x", key_file=str(key)))) == []
+    headers, body = got[0]
+    assert json.loads(body)["outcome"] == "FAIL"
+    assert headers[SIGNATURE] == signature(b"0123456789abcdef0123456789abcdef", headers[STAMP], body)
+    assert headers[SIGNATURE] != signature(b"0123456789abcdef0123456789abcdef", "0", body)
+
+
+def test_one_way_that_fails_does_not_keep_the_others(receiver, tmp_path):
+    """Catches: a mail server that is down and takes the file with it; a key that all can read."""
+    url, _ = receiver
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef")
+    key.chmod(0o644)
+    wanted = Delivery.model_validate(
+        {
+            "mail": {"to": ["ops@example.org"], "sender": "x@example.org", "server": "127.0.0.1", "port": 1},
+            "webhook": {"url": f"{url}/refuses", "key_file": str(key)},
+            "file": str(tmp_path / "out" / "night.txt"), "textfile": str(tmp_path / "night.prom"),
+        }
+    )  # fmt: skip
+    failed = deliver(NIGHT, wanted)
+    assert [line.split(":")[0] for line in failed] == ["mail", "webhook"]
+    assert "others can read the key" in failed[1]
+    assert (tmp_path / "out" / "night.txt").read_text().startswith('FAIL la"b night-1')
+    assert json.loads((tmp_path / "out" / "night.json").read_text())["run"] == "night-1"
+    assert "shakedown_nightly_outcome" in (tmp_path / "night.prom").read_text()
+    key.chmod(0o600)
+    assert "answered 500" in deliver(NIGHT, Delivery(webhook=wanted.webhook))[0]
+
+
+def test_command_exit_status_is_the_nights(slurm, config, tmp_path, monkeypatch, capsys):
+    """Catches: a timer's service that looks well after a night that failed."""
+    path = tmp_path / "nightly.json"
+    path.write_text(config().model_dump_json(by_alias=True))
+    for wrong, status in (("{}", 0), ('{"slow": ["n3"]}', 1), ('{"killed": ["fabric"]}', 3)):
+        monkeypatch.setenv("FAKE_NIGHT", wrong)
+        monkeypatch.setattr(sys, "argv", ["shakedown", "nightly", "run", "--config", str(path)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == status, capsys.readouterr().out
+        # Runs are named by the second.
+        import time
+
+        time.sleep(1.1)
