@@ -107,6 +107,16 @@ def test_a_switch_that_does_not_fit_its_hosts_is_named_with_its_port(nos, old, n
     assert f"leaf0/{PORTS[nos][0]}" in first.text
 
 
+def test_the_class_of_ipv4_is_not_hidden_by_that_of_ipv6(tmp_path):
+    """Catches a leaf that puts IPv4 RoCE into another class while its IPv6 filter is right."""
+    found = json.loads(json.dumps(read_back("linux")))
+    wrong = next(c for c in found["swp1"]["classes"] if c.get("dscp") == 26 and c["protocol"] == "ip")
+    wrong["traffic_class"] = 1
+    read = settings(tmp_path, "linux", found)
+    checks = cross_check(cables(read), {("n1", "fab0"): host()}, switch_ends(read), (26,))
+    assert "leaf0/swp1 has class 1" in next(c.text for c in checks if c.what == "dscp.26")
+
+
 def test_an_unread_system_tells_nothing_rather_than_fine(tmp_path):
     """Catches a system that nobody understands counted as compared."""
     read = settings(tmp_path, "os9", ["dcb enable"])
