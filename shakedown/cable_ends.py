@@ -173,8 +173,8 @@ def _linux(found: Tree, port: str) -> Tree:
     classes = [one for one in found[port]["classes"] or [] if "dscp" in one]
     return {
         "mtu_bytes": found[port]["mtu"],
-        # Each DSCP has a filter for IPv4 and one for IPv6: the one that is asked first says it here; that both
-        # are as they should be is what the port's settings are compared for.
+        # Each DSCP has a filter for IPv4 and one for IPv6: the one asked first says it here. That both are as
+        # they should be is compared with the port's settings.
         "dscp_map": {
             one["dscp"]: one["traffic_class"]
             for one in sorted(classes, key=lambda one: one["pref"], reverse=True)
