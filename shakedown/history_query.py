@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shakedown.core.inventory_changes import Change, PartKey, part_differences
-from shakedown.core.records import Better
+from shakedown.core.records import Better, Outcome
 from shakedown.history_store import HOSTS, STATES, VALUES, Store, sort_rows
 
 Floats = NDArray[np.float64]
@@ -90,12 +90,16 @@ def metrics(store: Store) -> list[str]:
     return sorted({name for entry in store.entries.values() for name in entry.metrics})
 
 
-def fleet(store: Store, metric: str, *, since: datetime | None = None) -> Fleet | None:
-    """Return one metric of all nodes, or None if nothing was measured."""
+def fleet(
+    store: Store, metric: str, *, since: datetime | None = None, outcome: Outcome | None = None
+) -> Fleet | None:
+    """Return one metric of all nodes, with that outcome only if one is given; None if there is no value."""
     wanted = pc.field("metric") == metric
     if since is not None:
         wanted &= pc.field("time") >= pa.scalar(since, VALUES.field("time").type)
-    columns = ["time", "run", "node", "metric", "unit", "better", "value"]
+    if outcome is not None:
+        wanted &= pc.field("outcome") == outcome.value
+    columns = ["time", "run", "node", "metric", "unit", "better", "value", "outcome"]
     table = _read(store, "values", VALUES, "metric", wanted, columns)
     if table.num_rows == 0:
         return None

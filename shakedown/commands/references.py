@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     group.command("lint")(lint)
     group.command("show")(show)
     group.command("propose")(propose)
+    group.command("baseline")(baseline)
     app.add_typer(group, name="references")
 
 
@@ -126,6 +127,40 @@ def show(
         for profile in loaded:
             _print(profile)
     return ExitStatus.PASS
+
+
+def baseline(
+    profiles: Annotated[list[str], typer.Argument(help="Profiles in force: names or files.")],
+    store: Annotated[Path, typer.Option(help="The history's folder.")] = Path("reports/history"),
+    into: Annotated[
+        Path | None, typer.Option(help="File that the diff is for; default: SYSTEM_baseline.yml.")
+    ] = None,
+    min_nights: Annotated[int, typer.Option(min=6, help="Fewer nights propose nothing.")] = 14,
+    min_nodes: Annotated[int, typer.Option(min=1, help="Nor do fewer nodes.")] = 2,
+) -> int:
+    """Print references that the fleet's own history supports, as a diff to review. Nothing is written.
+
+    Exit status 0: there is a proposal; 2: the history supports none; 3: part of it was left out.
+
+    \b
+    Example:
+      shakedown references baseline lab > baseline.diff; patch -p0 < baseline.diff
+    """
+    from shakedown import references_io
+    from shakedown.baselines import diff
+    from shakedown.baselines import propose as make
+    from shakedown.history_store import Store
+
+    name = f"{Store(store).system}_baseline"
+    path = into or references_io.PROFILES / f"{name}.yml"
+    text, left = make(
+        store, references_io.load_catalogue(profiles), profile=path.stem, min_nights=min_nights,
+        min_nodes=min_nodes,
+    )  # fmt: skip
+    print(diff(path, text), end="")
+    for line in left:
+        print(f"left out: {line}", file=sys.stderr)
+    return ExitStatus.INCOMPLETE if left else ExitStatus.PASS
 
 
 def _resolved(profile: Profile) -> dict[str, object]:
