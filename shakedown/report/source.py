@@ -30,6 +30,14 @@ class Series:
 
 
 @dataclass(frozen=True)
+class InterconnectRaw:
+    """What the raw files of PCIe paths and inference say beyond the measurements."""
+
+    paths: tuple[tuple[str, int, str], ...] = ()  # node, GPU, its way in one line
+    network_qps: tuple[tuple[str, int, float], ...] = ()  # node, GPUs, images/s without copies
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a cell lies in the plan."""
 
@@ -55,6 +63,7 @@ class Source:
     judged: Judged
     verdict: Verdict
     losses: Sequence[Series] = field(default_factory=tuple)
+    interconnect: InterconnectRaw = InterconnectRaw()
 
     @cached_property
     def places(self) -> dict[str, Place]:

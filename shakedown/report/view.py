@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from shakedown.core.cells import SEVERITY
 from shakedown.core.records import CauseVerdict, Coverage, Measurement, Outcome, Stage
-from shakedown.report import evidence, tables, text
+from shakedown.report import evidence, interconnect, tables, text
 from shakedown.report.findings import Finding, Suspect, find, suspects
+from shakedown.report.interconnect import InterconnectView
 from shakedown.report.matrix import HeatMap, heat_maps
 from shakedown.report.source import Source
 from shakedown.report.sweeps import Chart, loss_charts, size_sweeps
@@ -79,6 +80,7 @@ class ReportView:
     sweeps: tuple[Chart, ...]
     sweeps_left_out: int
     losses: tuple[Chart, ...]
+    interconnect: InterconnectView | None
     maps: tuple[HeatMap, ...]
     maps_left_out: int
     counters: tuple[evidence.CounterRow, ...]
@@ -188,6 +190,7 @@ def build(source: Source, checksum: Checksum | None = None) -> ReportView:
         sweeps=charts,
         sweeps_left_out=charts_left_out,
         losses=loss_charts(source),
+        interconnect=interconnect.build(source),
         maps=maps,
         maps_left_out=maps_left_out,
         counters=counters,

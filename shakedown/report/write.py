@@ -12,7 +12,7 @@ from shakedown.core.records import Outcome
 from shakedown.core.verdict import judge_cells, summarise
 from shakedown.errors import BadInput
 from shakedown.mesh.blame import Blame
-from shakedown.report import html, junit, losses, markdown, prometheus, raw, view
+from shakedown.report import html, interconnect, junit, losses, markdown, prometheus, raw, view
 from shakedown.report.source import Source
 from shakedown.run_files import SUMS
 
@@ -63,6 +63,7 @@ def read(folder: Path) -> Source:
         judged=judged,
         verdict=verdict,
         losses=losses.read(folder, measurements),
+        interconnect=interconnect.read(folder, measurements),
     )
 
 
