@@ -101,7 +101,8 @@ class Guard(rfm.RegressionTestPlugin):
         self.out = folder / "raw" / f"{self.spec.name}.a{self.attempt}"
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / "spec.json").write_text(json.dumps(self.spec.settings, indent=1) + "\n", encoding="utf-8")
-        unusable = "" if self.is_dry_run() else unusable_nodes(self.spec.nodes)
+        reserved = any(option.startswith("--reservation") for option in self.current_partition.access)
+        unusable = "" if self.is_dry_run() else unusable_nodes(self.spec.nodes, reserved=reserved)
         problem = Problem(kind="environment", message=unusable) if unusable else None
         self.record(JobRecord(state="NOT-SUBMITTED", job=None, problem=problem, **self.about()))
         if unusable:

@@ -23,7 +23,7 @@ UNFINISHED = frozenset(
 
 _FIELD = re.compile(r"(?:^|\s)(JobId|JobState|ExitCode|StartTime|EndTime|Requeue|Restarts|Reason)=(\S*)")
 # sinfo(1), NODE STATE CODES; a trailing * is a node that does not answer.
-_USABLE = re.compile(r"(?:idle|mixed|allocated|completing)[+~#!%$@^-]?")
+_USABLE = re.compile(r"(?:idle|mixed|allocated|completing|planned)[+~#!%$@^-]?")
 _TIME = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -95,8 +95,10 @@ def show_job(job: str) -> JobState:
     return parse_show_job(answer.stdout)
 
 
-def unusable_nodes(nodes: tuple[str, ...]) -> str:
+def unusable_nodes(nodes: tuple[str, ...], *, reserved: bool = False) -> str:
     """Return why Slurm cannot run a job on these nodes now, in one sentence; empty if it can.
+
+    `reserved`: the job names a reservation. Without one it would wait until the nodes' reservation ends.
 
     Raises:
         BadInput: `sinfo` failed.
@@ -107,10 +109,10 @@ def unusable_nodes(nodes: tuple[str, ...]) -> str:
     )  # fmt: skip
     if answer.returncode != 0:
         raise BadInput(f"sinfo: {answer.stderr.strip()}", fix="is slurmctld up?")
-    return parse_unusable(answer.stdout, nodes)
+    return parse_unusable(answer.stdout, nodes, reserved=reserved)
 
 
-def parse_unusable(text: str, nodes: tuple[str, ...]) -> str:
+def parse_unusable(text: str, nodes: tuple[str, ...], *, reserved: bool = False) -> str:
     """Read `sinfo --Node --format=%N|%T|%E`; a node that it does not list is unusable too."""
     states: dict[str, tuple[str, str]] = {}
     for line in text.splitlines():
@@ -120,7 +122,7 @@ def parse_unusable(text: str, nodes: tuple[str, ...]) -> str:
     bad = []
     for node in nodes:
         state, reason = states.get(node, ("unknown to Slurm", ""))
-        if not _USABLE.fullmatch(state):
+        if not _USABLE.fullmatch(state) and not (reserved and state == "reserved"):
             because = f" ({reason})" if reason and reason != "none" else ""
             bad.append(f"{node} is {state}{because}")
     return f"Slurm cannot use {', '.join(bad)}" if bad else ""

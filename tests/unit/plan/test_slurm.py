@@ -85,3 +85,9 @@ def test_unusable_nodes_are_named(text, says):
     """Catches: a job queued for ever on a node that is down, a drained node named without its reason."""
     assert says in parse_unusable(text, ("n1", "n2"))
     assert bool(parse_unusable(text, ("n1", "n2"))) == bool(says)
+
+
+def test_reserved_nodes_are_for_jobs_that_name_a_reservation():
+    """Catches: a job that waits for a reservation's end, and a retest inside one that is refused."""
+    assert "n1 is reserved" in parse_unusable("n1|reserved|none\n", ("n1",))
+    assert parse_unusable("n1|reserved|none\n", ("n1",), reserved=True) == ""
