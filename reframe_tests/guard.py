@@ -180,7 +180,8 @@ class Guard(rfm.RegressionTestPlugin):
             message = f"Slurm says {state.state}, exit code {state.exit_code}, {state.restarts} restarts"
             # A node that died is named: the others are not to be looked at.
             with contextlib.suppress(BadInput, OSError, subprocess.SubprocessError):
-                message = "; ".join(part for part in (message, unusable_nodes(self.spec.nodes)) if part)
+                down = unusable_nodes(self.spec.nodes, reserved=True)
+                message = f"{message}; {down}" if down else message
             problem = Problem(kind="killed" if state.state != "FAILED" else "other", message=message)
         self.record(
             JobRecord(
