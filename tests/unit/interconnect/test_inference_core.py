@@ -1,0 +1,77 @@
+"""What a peak says: data rate, bottleneck, the paper's table; and the plan that asks for it."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from shakedown.core.inference import bottleneck, data_rate_gb_per_s, difference, extrapolated
+from shakedown.core.interconnect_table import table
+from shakedown.core.site_interconnect import Inference
+from shakedown.errors import BadInput
+
+# PRIMERGY CDI paper, Gen5 H100 NVL, GB/s by GPUs; 5 and 6 without switches were extrapolated by the authors.
+PAPER = {
+    "none": {3: 28.82, 4: 38.49},
+    "path3": {3: 28.43, 4: 38.28, 5: 47.22, 6: 53.75},
+    "path4": {3: 28.46, 4: 38.14, 5: 46.50, 6: 53.01},
+}
+
+
+def test_data_rate_is_the_papers():
+    """Catches another image size: 158,125 queries/s are 23.80 GB/s in the paper."""
+    assert data_rate_gb_per_s(158_125) == pytest.approx(23.80, abs=0.005)
+
+
+def test_table_is_the_papers():
+    """Catches a wrong baseline, a wrong extrapolation (57.74 and 48.12 in the paper) or one not marked."""
+    rows = {row.path: row.cells for row in table(PAPER, "none")}
+    assert rows["none"][6].extrapolated and rows["none"][6].gb_per_s == pytest.approx(57.74, rel=2e-3)
+    assert rows["none"][5].extrapolated and rows["none"][5].gb_per_s == pytest.approx(48.12, rel=2e-3)
+    assert not rows["path4"][6].extrapolated
+    assert rows["path4"][6].ratio == pytest.approx(53.01 / 57.74, rel=2e-3)
+    assert rows["path4"][6].reading == "-8.1% (extrapolated)"
+
+
+def test_differences_within_the_noise_are_none():
+    """Catches 1.5 % at 3 GPUs called a cost of the switches when the baseline itself varies by 3 %."""
+    rows = {row.path: row.cells for row in table(PAPER, "none")}
+    assert rows["path3"][3].reading == rows["path4"][4].reading == "no difference"
+    assert difference(0.969) == "-3.1%" and difference(1.029) == "no difference"
+
+
+def test_baseline_must_be_there():
+    """Catches a table normalised to nothing."""
+    with pytest.raises(BadInput, match="no rates of the baseline"):
+        table(PAPER, "path9")
+    assert extrapolated({}, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("h2d", "network", "limit"),
+    [
+        (55.0, 42_000.0, "gpu"),  # 5.5 of 55 GB/s, 36.5k of 42k
+        (6.0, 80_000.0, "interconnect"),
+        (6.0, 40_000.0, "both"),
+        (55.0, 90_000.0, "neither"),
+        (None, None, "unknown"),
+    ],
+)
+def test_bottleneck(h2d, network, limit):
+    """Catches the GPU blamed for a slow link, and the link for a slow GPU."""
+    found = bottleneck(5.5, h2d=h2d, ceiling=58.45, network_qps=network, qps=36_500)
+    assert found.limit == limit
+
+
+def test_a_probe_too_short_to_tell_is_refused():
+    """Catches a bisection to 0.5 % with probes in which 0.5 % too much does not fill the latency bound."""
+    with pytest.raises(ValidationError, match="cannot tell"):
+        Inference(python="/usr/bin/python3", gpus=(1,), probe_s=1)
+    Inference(python="/usr/bin/python3", gpus=(1,), probe_s=3)
+
+
+def test_accuracy_needs_weights_images_and_labels():
+    """Catches an accuracy gate that random weights would be held to, or that nobody would measure."""
+    for missing in ({"labels": "/l.npy"}, {"labels": "/l.npy", "images": "/i.npy"}):
+        with pytest.raises(ValidationError, match="together"):
+            Inference(python="/usr/bin/python3", gpus=(1,), **missing)

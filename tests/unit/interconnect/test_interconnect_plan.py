@@ -1,0 +1,72 @@
+"""What the plan asks for of paths, copies and inference."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.core.planner import make_plan
+from shakedown.core.references import MissingReference
+from shakedown.core.site import Acceptance, OneHost, Site
+from shakedown.references_io import load_catalogue
+
+PYTHON = "/usr/bin/python3"
+INTERCONNECT = {
+    "python": PYTHON,
+    "path": {"generation": 5},
+    "copies": {"at_once": [1, 2, 4], "far_pin": True},
+}
+INFERENCE = {"python": PYTHON, "gpus": [1, 2, 4, 8]}
+
+
+def planned(gpus: int = 4, **sections):
+    """Return plan and jobs of one host with as many GPUs."""
+    site = Site(
+        fabric=OneHost(system="one", profile="h200x4_interconnect", one_host=True),
+        acceptance=Acceptance(scope={"gpu": "H200-SXM"}, counter_tests=False, **sections),
+        nics={"n1": ()}, addresses={"n1": "127.0.0.1"}, gpus={"n1": gpus},
+    )  # fmt: skip
+    return make_plan(site, load_catalogue(["h200x4_interconnect"]), run="r", created="2026-11-20T00:00:00Z")
+
+
+def test_every_gpu_is_asked_about_and_copied_to():
+    """Catches a GPU, direction or number of GPUs at once that nobody plans to measure."""
+    plan, jobs = planned(interconnect=INTERCONNECT)
+    cells = {cell for item in plan.items for cell, *_ in item.cells()}
+    for gpu in range(4):
+        for what in ("hops", "speed", "width", "sharing", "numa"):
+            assert f"node/pcie_path/wrong/n1/-/-/gpu={gpu},what={what}" in cells
+        for direction in ("h2d", "d2h", "h2d_duplex", "d2h_duplex"):
+            assert f"node/copy/bandwidth/n1/-/{direction}/gpu={gpu},gpus=1" in cells
+            assert f"node/copy/far_pin/n1/-/{direction}/gpu={gpu}" in cells
+    assert {f"node/copy/bandwidth/n1/-/h2d/gpus={n}" for n in (2, 4)} <= cells
+    assert [job.kind for job in jobs.jobs] == ["pcie_path", "copies"]
+    assert not any(item.required for item in plan.items if item.metric == "far_pin")
+
+
+def test_no_search_for_more_gpus_than_there_are():
+    """Catches cells that no node could ever measure."""
+    plan, jobs = planned(inference=INFERENCE)
+    assert sorted({item.params["gpus"] for item in plan.items}) == [1, 2, 4]
+    assert jobs.jobs[0].settings["gpus"] == [1, 2, 4]
+
+
+def test_rate_without_a_reference_is_refused():
+    """Catches a number of GPUs that could only pass by not being looked at."""
+    with pytest.raises(MissingReference, match="gpus=8"):
+        planned(8, inference=INFERENCE)
+
+
+def test_accuracy_is_planned_with_weights_only():
+    """Catches random weights held to an accuracy, and real ones that are not."""
+    plan, _ = planned(inference=INFERENCE)
+    assert "accuracy" not in {item.metric for item in plan.items}
+    files = {"weights": "/w.pt", "images": "/i.npy", "labels": "/l.npy"}
+    plan, _ = planned(inference={**INFERENCE, **files})
+    gates = [plan.references[item.reference].gate for item in plan.items if item.metric == "accuracy"]
+    assert gates == [pytest.approx(75.70, abs=0.005)] * 3
+
+
+def test_time_limit_covers_the_searches():
+    """Catches a Slurm time limit that ends a full search before its confirmations."""
+    _, jobs = planned(inference=INFERENCE)
+    assert jobs.jobs[0].time_limit_s > 3 * 3 * 600
