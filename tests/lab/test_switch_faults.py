@@ -81,13 +81,13 @@ def test_roce_outside_the_roce_queue_is_counted_at_its_port(fresh):
     failed = failed_cells(verdict)
     for counter in ("roce_misclassified_rx_packets", "roce_rx_packets"):
         assert f"fabric/switches/counter.{counter}/leaf0/rail0/-/port=swp1" in failed, failed
-    assert not [c for c in failed if "/leaf0/" in c and "port=swp1" not in c], failed
+    assert not [c for c in failed if "misclassified" in c and "port=swp1" not in c], failed
 
 
 def test_loss_and_a_dead_pace_are_seen_at_their_rail(fresh):
     """Catches: loss that retransmission hides, and a port that holds everything back."""
     fresh.lab.fault_loss("n2", "rail0", 2)
-    fresh.lab.fault_delay("n1", "rail1", 300)
+    fresh.lab.fault_delay("n1", "rail1", 220)  # twice what a ping-pong may take one way
     status, verdict, _ = fresh.accept("loss-and-delay", "fabric")
     assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
     failed = failed_cells(verdict)

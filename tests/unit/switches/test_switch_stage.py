@@ -139,6 +139,15 @@ def test_a_port_that_does_not_fit_its_host_is_named_with_both_ends(part, value, 
     assert not [cell for cell in failed if "/n1/" in cell or "rail1" in cell]
 
 
+def test_a_wrong_class_of_ipv4_alone_is_seen(run):
+    """Catches a wrong map hidden by the filter of the other IP version, which is still right."""
+    spoiled = found()
+    next(c for c in spoiled["swp2"]["classes"] if c["class"] == "roce")["traffic_class"] = 1
+    run.settings(found=spoiled)
+    failed, _ = run.judged()
+    assert "leaf0/swp2 has class 1" in failed["config/crosscheck/wrong/n2/rail0/-/what=dscp.26"]
+
+
 def test_swapped_cables_are_named_with_both_ends(run):
     """Catches two nodes on each other's ports: every test passes, and every later diagnosis is wrong."""
     path = run.raw / "leaf0.after.json"

@@ -1,0 +1,86 @@
+"""Planting: the right port of the right machine gets the fault, and clearing brings everything back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lab import faults, planting
+from lab.errors import LabError
+from lab.topology import Topology
+
+
+class Lab:
+    """A lab that notes what its leaf is asked."""
+
+    def __init__(self) -> None:
+        self.topology = Topology(2)
+        self.state = SimpleNamespace(faults={})
+        self.asked: list[tuple[str, list[str]]] = []
+        self.changed = True
+
+    def ssh(self, machine: str, command: Sequence[str], timeout_s: float) -> Any:
+        """Take a command for a machine."""
+        self.asked.append((machine, list(command)))
+        answer = json.dumps({"changed": self.changed}) if command[3] == "restore" else ""
+        return subprocess.CompletedProcess(command, 0, answer, "")
+
+    def save_state(self) -> None:
+        """Nothing is kept."""
+
+    def boot_what_is_off(self) -> list[str]:
+        """Everything is on."""
+        return []
+
+    @contextmanager
+    def monitor(self, _node: str) -> Iterator[Any]:
+        """A monitor that takes everything."""
+        yield SimpleNamespace(command=lambda *_args, **_options: None)
+
+
+@pytest.fixture
+def lab() -> Any:
+    """Two nodes: swp1, swp2 are rail0 of n1, n2, swp3, swp4 their rail1."""
+    return Lab()
+
+
+def test_a_wrong_setting_lands_on_the_port_of_its_node_and_rail(lab: Any) -> None:
+    """Catches a fault on the neighbour's port: the test would find it and blame the wrong one."""
+    said = planting.setting_fault(lab, "n2", "rail1", faults.ecn_off())
+    assert lab.asked[-1][0] == "leaf0"
+    assert lab.asked[-1][1][-1] == "swp4"
+    assert "leaf0 swp4" in said
+    assert lab.state.faults == {"n2 rail1": "ECN off"}
+
+
+def test_swapped_cables_are_remembered_and_brought_back(lab: Any) -> None:
+    """Catches a clear that leaves two ports with each other's names, and so every later test miswired."""
+    planting.miswire(lab, "n1", "n2", "rail0")
+    assert lab.asked[-1][1][-2:] == ["swp1", "swp2"]
+    with pytest.raises(LabError, match="one pair of cables"):
+        planting.miswire(lab, "n1", "n2", "rail1")
+    done = planting.clear(lab)
+    assert lab.state.faults == {}
+    swaps = [command[-2:] for _, command in lab.asked if command[3] == "swap"]
+    assert swaps == [["swp1", "swp2"]] * 2
+    assert "n1 and n2 rail0 back in place" in done
+    assert "leaf0 has its settings back" in done
+
+
+def test_clearing_without_faults_says_nothing(lab: Any) -> None:
+    """Catches a clear that claims to have mended what was whole."""
+    lab.changed = False
+    assert planting.clear(lab) == []
+
+
+def test_a_cable_cannot_change_places_with_itself(lab: Any) -> None:
+    """Catches a miswiring that is none."""
+    with pytest.raises(LabError, match="name two nodes"):
+        planting.miswire(lab, "n1", "n1", "rail0")
+    assert lab.asked == []
