@@ -26,7 +26,7 @@ from shakedown.core.draining import Action, NodeState, Policy
 from shakedown.core.history_findings import Finding
 from shakedown.core.night_report import Night, cell_line
 from shakedown.core.nightly_config import NightlyConfig
-from shakedown.core.nightly_plan import covered_slots, nightly_plan, slot_costs
+from shakedown.core.nightly_plan import alone_slots, covered_slots, nightly_plan, slot_costs
 from shakedown.core.records import Plan, Record, Verdict
 from shakedown.core.rotation import Share, check, choose, nights_to_cover
 from shakedown.core.site import Site
@@ -87,24 +87,25 @@ class Nightly:
         with self._lock():
             problems: list[str] = []
             site = read_site(Path(self.config.inventory))
-            costs = slot_costs(site, self.config.group)
+            costs, alone = slot_costs(site, self.config.group, self.config.node_tests_s), alone_slots(site)
             check(costs, budget_s=self.config.budget_s, group=self.config.group)
             states = Slurm(self.config.over).nodes()
             idle, not_idle = _idle(site, states, self.config.exclude)
             covered = self._covered(now, problems)
             if only:
                 not_idle = {n: s for n, s in not_idle.items() if n not in only}
-                shares = [Share(slot, only) for slot in costs]
+                having = {slot: tuple(n for n in only if n in alone.get(slot, only)) for slot in costs}
+                shares = [Share(slot, nodes) for slot, nodes in having.items() if nodes]
             else:
                 shares = choose(
                     idle, costs, covered.covered, budget_s=self.config.budget_s, group=self.config.group,
-                    seed=int(now.timestamp()) // 86400,
+                    seed=int(now.timestamp()) // 86400, alone=alone,
                 )  # fmt: skip
             run = f"night-{now.strftime('%Y%m%dT%H%M%SZ')}"
             folder = self.state / "runs" / run
             if not shares:
                 return self._empty(site, run, now, not_idle, costs, covered, problems)
-            plan, jobs = nightly_plan(
+            plan, jobs, slots = nightly_plan(
                 site, load_catalogue([site.fabric.profile, *site.acceptance.profiles]), shares,
                 run=run, created=now.strftime(_TIME),
             )  # fmt: skip
@@ -113,7 +114,7 @@ class Nightly:
             (folder / "raw").mkdir()
             problems += self._measure(folder, plan)
             verdict = self._judge(folder, problems)
-            self._cover(folder, covered, now, problems)
+            self._cover(folder, slots, covered, now, problems)
             alarms = self._remember(folder, now, problems)
             actions = self._drain(folder, problems)
             self._tidy(now, problems)
@@ -232,12 +233,14 @@ class Nightly:
             problems.append("rotation.json cannot be read: all slots count as never covered")
         return Rotation(first=now.timestamp(), covered={})
 
-    def _cover(self, folder: Path, covered: Rotation, now: datetime, problems: list[str]) -> None:
+    def _cover(
+        self, folder: Path, slots: dict[str, str], covered: Rotation, now: datetime, problems: list[str]
+    ) -> None:
         """Note what was measured: a slot whose job was preempted stays first in line."""
         try:
             with no_cycle_search():
                 run = Run(folder)
-                for node, slot in covered_slots(run.plan, run.measurements()):
+                for node, slot in covered_slots(slots, run.measurements()):
                     covered.covered.setdefault(node, {})[slot] = now.timestamp()
             write_aside(self.state / "rotation.json", to_json(covered))
         except (BadInput, OSError) as error:
@@ -253,7 +256,8 @@ class Nightly:
             for node in site.nics
             if node not in self.config.exclude
             for slot in costs
-            if now.timestamp() - covered.covered.get(node, {}).get(slot, covered.first) > limit
+            if node in alone_slots(site).get(slot, site.nics)
+            and now.timestamp() - covered.covered.get(node, {}).get(slot, covered.first) > limit
         )
 
     def _tidy(self, now: datetime, problems: list[str]) -> None:

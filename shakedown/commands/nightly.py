@@ -68,7 +68,7 @@ def rotation(config: Config = DEFAULT) -> int:
     from shakedown.runs import read_record
 
     wanted = read_record(config, NightlyConfig)
-    costs = slot_costs(read_site(Path(wanted.inventory)), wanted.group)
+    costs = slot_costs(read_site(Path(wanted.inventory)), wanted.group, wanted.node_tests_s)
     check(costs, budget_s=wanted.budget_s, group=wanted.group)
     for slot, cost in costs.items():
         print(f"{cost:5.0f} s  {slot}")

@@ -53,6 +53,7 @@ class NightlyConfig(Record):
     state: str  # folder of rotation, lock, history, runs and drain log
     budget_s: float = Field(default=300, gt=0)  # that a node may be used a night
     group: int = Field(default=4, ge=3, le=64)
+    node_tests_s: float = Field(default=120, gt=0)  # that the tests of a node by itself take, each section
     over: tuple[str, ...] = ()  # in front of Slurm's commands where they are elsewhere: ("ssh", "head")
     # sbatch options that make jobs lowest in priority, preemptable, and gone if they cannot start.
     access: tuple[str, ...] = ()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from shakedown.core.jobs import Jobs, JobSpec
+from shakedown.core.mesh_spec import natural_key
 from shakedown.core.planner import make_plan
 from shakedown.core.records import Measurement, Plan, PlanItem, Reference
 from shakedown.core.references import Catalogue
@@ -23,9 +24,9 @@ def slot_name(test: PerftestTest, rail: str) -> str:
     return f"{test.test}/{test.size_bytes}/{rail}"
 
 
-def slot_costs(site: Site, group: int) -> dict[str, float]:
-    """Return the seconds that each slot takes of a node, in groups of that size."""
-    return {
+def slot_costs(site: Site, group: int, node_tests_s: float) -> dict[str, float]:
+    """Return the seconds that each slot takes of a node: pairs in groups of that size, and its own tests."""
+    costs = {
         slot_name(test, rail.name): pair_rounds(group)
         * 2
         * ((test.duration_s or _ITERATIONS_S) + _OVERHEAD_S)
@@ -33,58 +34,79 @@ def slot_costs(site: Site, group: int) -> dict[str, float]:
         if "one" in test.rails_at_once
         for rail in site.fabric.rails
     }
+    return {**costs, **dict.fromkeys(alone_slots(site), node_tests_s)}
+
+
+def alone_slots(site: Site) -> dict[str, tuple[str, ...]]:
+    """Return the slots that a node is measured in by itself, with the nodes that have GPUs to measure."""
+    having = tuple(node for node in site.nics if site.gpus.get(node))
+    wanted = site.acceptance
+    asked = {"gpu_node": wanted.gpu_node is not None, "interconnect": wanted.interconnect is not None}
+    return {slot: having for slot, there in asked.items() if there and having}
 
 
 def nightly_plan(
     site: Site, catalogue: Catalogue, shares: Sequence[Share], *, run: str, created: str
-) -> tuple[Plan, Jobs]:
-    """Return the plan and jobs of a night: settings of all its nodes, then its shares.
+) -> tuple[Plan, Jobs, dict[str, str]]:
+    """Return the plan and jobs of a night: settings of all its nodes, then its shares; and each cell's slot.
 
     Raises:
         MissingReference: a cell has no reference.
     """
-    tests = {slot_name(t, r.name): (t, r.name) for t in site.acceptance.perftest for r in site.fabric.rails}
-    nodes = sorted({node for share in shares for node in share.nodes})
-    parts: list[tuple[Site, str]] = []
+    nodes = sorted({node for share in shares for node in share.nodes}, key=natural_key)
+    rails = [rail.name for rail in site.fabric.rails]
+    parts: list[tuple[Site, str, str | None]] = []
     if site.acceptance.config:
         for start in range(0, len(nodes), _SETTINGS_GROUP):
             some = nodes[start : start + _SETTINGS_GROUP]
             asked = Acceptance(
                 config=site.acceptance.config, scope=site.acceptance.scope, counter_tests=False
             )
-            parts.append((_only(site, some, [r.name for r in site.fabric.rails], asked), some[0]))
-    for share in shares:
-        test, rail = tests[share.slot]
-        wanted = site.acceptance
-        asked = Acceptance(
-            perftest=(test.model_copy(update={"rails_at_once": ("one",)}),),
-            profiles=wanted.profiles, scope=wanted.scope, measurement_timeout_s=wanted.measurement_timeout_s,
-            qp_timeout=wanted.qp_timeout, counter_tests=wanted.counter_tests, caveats=wanted.caveats,
-        )  # fmt: skip
-        parts.append((_only(site, share.nodes, [rail], asked), f"{test.size_bytes}.{rail}.{share.nodes[0]}"))
+            parts.append((_only(site, some, rails, asked), some[0], None))
+    parts += [(*_share(site, share, rails), share.slot) for share in shares]
     items: list[PlanItem] = []
     jobs: list[JobSpec] = []
     references: dict[str, Reference] = {}
     seen: set[str] = set()
-    for small, suffix in parts:
+    slots: dict[str, str] = {}
+    for small, suffix, slot in parts:
         plan, its_jobs = make_plan(small, catalogue, run=run, created=created)
         references |= plan.references
         jobs += [job.model_copy(update={"name": f"{job.name}.{suffix}"}) for job in its_jobs.jobs]
         for item in plan.items:
             cells = {cell for cell, *_ in item.cells()}
+            if slot is not None and not item.metric.startswith("counter."):
+                slots |= dict.fromkeys(cells, slot)
             # A switch port's counters are read once a stage, however many tests cross it.
             if not cells <= seen:
                 items.append(item)
                 seen |= cells
     used = {item.reference for item in items}
-    rails = [r.name for r in site.fabric.rails]
     plan = Plan(
         run=run, system=site.fabric.system, profile=site.fabric.profile, created=created,
         nodes=tuple(nodes), rails=tuple(rails), items=tuple(items),
         references={k: v for k, v in references.items() if k in used},
         caveats=(*site.acceptance.caveats, "A nightly run measures a part; the rest has its turn."),
     )  # fmt: skip
-    return plan, Jobs(run=run, jobs=tuple(jobs), nics={n: site.nics[n] for n in nodes})
+    return plan, Jobs(run=run, jobs=tuple(jobs), nics={n: site.nics[n] for n in nodes}), slots
+
+
+def _share(site: Site, share: Share, rails: Sequence[str]) -> tuple[Site, str]:
+    """Return a share as a site of its own, and what its jobs' names end in."""
+    wanted = site.acceptance
+    if share.slot in alone_slots(site):
+        own = {share.slot: getattr(wanted, share.slot)}
+        asked = Acceptance.model_validate(
+            {"profiles": wanted.profiles, "scope": wanted.scope, "counter_tests": False, **own}
+        )
+        return _only(site, share.nodes, rails, asked), f"{share.slot}.{share.nodes[0]}"
+    test, rail = next((t, r) for t in wanted.perftest for r in rails if slot_name(t, r) == share.slot)
+    asked = Acceptance(
+        perftest=(test.model_copy(update={"rails_at_once": ("one",)}),),
+        profiles=wanted.profiles, scope=wanted.scope, measurement_timeout_s=wanted.measurement_timeout_s,
+        qp_timeout=wanted.qp_timeout, counter_tests=wanted.counter_tests, caveats=wanted.caveats,
+    )  # fmt: skip
+    return _only(site, share.nodes, [rail], asked), f"{test.size_bytes}.{rail}.{share.nodes[0]}"
 
 
 def _only(site: Site, nodes: Iterable[str], rails: Sequence[str], acceptance: Acceptance) -> Site:
@@ -106,13 +128,17 @@ def _only(site: Site, nodes: Iterable[str], rails: Sequence[str], acceptance: Ac
     )
 
 
-def covered_slots(plan: Plan, measurements: Iterable[Measurement]) -> set[tuple[str, str]]:
-    """Return which (node, slot) a run has measured: with a value, from a job that completed."""
-    planned = {item.test for item in plan.items}
+def covered_slots(slots: Mapping[str, str], measurements: Iterable[Measurement]) -> set[tuple[str, str]]:
+    """Return which (node, slot) had its turn: a job that completed tried it, with a value or without.
+
+    What was preempted or found its node busy is still due. What completed and gave no value is a finding of
+    the verdict; to try it again every night would keep the node's other slots waiting.
+    """
     return {
-        (node, f"{m.test}/{m.params.get('size_bytes')}/{m.rail}")
+        (node, slots[m.cell])
         for m in measurements
-        if m.value is not None and m.problem is None and m.state == "COMPLETED" and m.rail
-        and m.test in planned and "size_bytes" in m.params
+        if m.cell in slots
+        and m.state == "COMPLETED"
+        and (m.problem is None or m.problem.kind not in ("killed", "environment", "busy"))
         for node in m.nodes
-    }  # fmt: skip
+    }

@@ -1,13 +1,14 @@
 """What a night measures: each idle node gets what it has waited for longest, within its budget.
 
-A *slot* is one test on one rail. Nodes are measured in small groups, all pairs of a group, so that one job
-that is preempted spoils little and every node meets several partners, others each night.
+A *slot* is one test on one rail, or the tests of a node by itself. Pairs are measured in small groups, all
+pairs of a group, so that one job that is preempted spoils little and every node meets several partners,
+others each night.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -32,6 +33,7 @@ class _Night:
     costs: Mapping[str, float]
     covered: Covered
     left: dict[str, float]
+    alone: Mapping[str, Collection[str]]
     chosen: dict[str, list[str]] = field(default_factory=dict)  # by slot
 
     def waits(self, node: str, slot: str) -> tuple[float, str]:
@@ -43,7 +45,9 @@ class _Night:
         can = [
             slot
             for slot, cost in self.costs.items()
-            if cost <= self.left[node] and node not in self.chosen.get(slot, ())
+            if cost <= self.left[node]
+            and node not in self.chosen.get(slot, ())
+            and (slot not in self.alone or node in self.alone[slot])
         ]
         return min(can, key=lambda slot: self.waits(node, slot), default=None)
 
@@ -60,6 +64,7 @@ def choose(
     budget_s: float,
     group: int,
     seed: int,
+    alone: Mapping[str, Collection[str]] | None = None,
 ) -> list[Share]:
     """Return tonight's shares, in a fixed order.
 
@@ -70,6 +75,7 @@ def choose(
         budget_s: seconds that a node may be used tonight.
         group: nodes measured with each other; at least three. Where there are fewer, fewer.
         seed: mixes the groups, so that partners change from night to night.
+        alone: slots that a node is measured in by itself, with the nodes that have them.
 
     Raises:
         BadInput: a slot costs more than the budget, or the group is no group.
@@ -78,7 +84,7 @@ def choose(
     nodes = sorted(set(idle), key=natural_key)
     if len(nodes) < 2:
         return []
-    night = _Night(nodes, costs, covered, dict.fromkeys(nodes, budget_s))
+    night = _Night(nodes, costs, covered, dict.fromkeys(nodes, budget_s), alone or {})
     while True:
         wishes: dict[str, list[str]] = {}
         for node in nodes:
@@ -94,7 +100,7 @@ def choose(
         Share(slot, part)
         for slot in sorted(night.chosen)
         for part in groups(night.chosen[slot], group, f"{seed} {slot}")
-        if len(part) > 1
+        if len(part) > 1 or slot in night.alone
     ]
 
 
@@ -104,7 +110,7 @@ def _serve(night: _Night, slot: str, members: Sequence[str]) -> bool:
         n for n in members if night.left[n] >= night.costs[slot] and n not in night.chosen.get(slot, ())
     ]
     # One alone needs a partner: whoever waits the longest and can spare the time.
-    if len(taking) + len(night.chosen.get(slot, ())) < 2:
+    if slot not in night.alone and len(taking) + len(night.chosen.get(slot, ())) < 2:
         partner = _partner(night, slot, taking[0]) if taking else None
         if partner is None:
             return False

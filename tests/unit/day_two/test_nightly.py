@@ -20,13 +20,14 @@ from shakedown import cli
 from shakedown.core.jobs import Jobs
 from shakedown.core.night_report import Night, metrics, subject, text
 from shakedown.core.nightly_config import Delivery, Draining, NightlyConfig, Webhook
-from shakedown.core.nightly_plan import slot_costs
+from shakedown.core.nightly_plan import alone_slots, nightly_plan, slot_costs
 from shakedown.core.records import Plan
-from shakedown.core.rotation import nights_to_cover
+from shakedown.core.rotation import choose, nights_to_cover
 from shakedown.deliver import SIGNATURE, STAMP, deliver, signature
 from shakedown.errors import BadInput
 from shakedown.inventory import site_of
 from shakedown.nightly import Nightly
+from shakedown.references_io import load_catalogue
 from shakedown.runs import read_record
 
 FIRST = datetime(2026, 11, 2, 1, 0, tzinfo=UTC)
@@ -94,7 +95,7 @@ def config(tmp_path):
 def test_a_quiet_night_passes_and_the_rotation_goes_on(slurm, config):
     """Catches: the same slots every night; three nights must have measured everything of every node."""
     nightly = Nightly(config())
-    costs = slot_costs(site_of(site_document(), Path("x")), 4)
+    costs = slot_costs(site_of(site_document(), Path("x")), 4, 120)
     rounds = nights_to_cover(costs, budget_s=200)
     assert rounds == 2
     for number in range(rounds):
@@ -323,3 +324,23 @@ def test_command_exit_status_is_the_nights(slurm, config, tmp_path, monkeypatch,
         import time
 
         time.sleep(1.1)
+
+
+def test_nodes_with_gpus_have_their_own_tests_in_turn(tmp_path):
+    """Catches: GPU tests left out of the rotation, planned where there is no GPU, or twice in one plan."""
+    document = site_document()
+    for name in NODES:
+        document["_meta"]["hostvars"][name]["acceptance"]["gpu_node"] = {}
+        document["_meta"]["hostvars"][name]["gpus"] = [{"index": g} for g in range(2)] if name != "n6" else []
+    site = site_of(document, Path("x"))
+    costs, alone = slot_costs(site, 4, 100), alone_slots(site)
+    assert alone == {"gpu_node": NODES[:5]}
+    shares = choose(NODES, costs, {}, budget_s=600, group=4, seed=1, alone=alone)
+    plan, jobs, slots = nightly_plan(
+        site, load_catalogue(["lab"]), shares, run="r", created="2026-11-20T02:00:00Z"
+    )
+    tested = {n for item in plan.items if item.test == "gpu_state" for nodes in item.nodes for n in nodes}
+    assert tested == set(NODES[:5])
+    names = [job.name for job in jobs.jobs]
+    assert len(set(names)) == len(names)
+    assert {slot for cell, slot in slots.items() if "/gpu_state/" in cell} == {"gpu_node"}

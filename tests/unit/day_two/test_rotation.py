@@ -103,3 +103,21 @@ def test_groups_hold_everybody_and_none_of_one():
     assert sorted(n for g in groups(list("abcdefg"), 3, "x") for n in g) == list("abcdefg")
     assert [pair_rounds(n) for n in (2, 3, 4, 5)] == [1, 3, 3, 5]
     assert isinstance(Share("a", ("n1", "n2")), Share)
+
+
+def test_a_node_is_measured_by_itself_without_a_partner():
+    """Catches: a GPU test that waits for a partner, and one that is planned on a node without GPUs."""
+    costs = {**COSTS, "gpu_node": 100.0}
+    having = {"gpu_node": ("n1",)}
+    turns: dict[str, int] = {}
+    covered: dict[str, dict[str, float]] = {}
+    for night in range(nights_to_cover(costs, budget_s=300) + 1):
+        for share in choose(
+            ["n1", "n2", "n3", "n4"], costs, covered, budget_s=300, group=4, seed=night, alone=having
+        ):
+            for node in share.nodes:
+                covered.setdefault(node, {})[share.slot] = night
+                turns[f"{node} {share.slot}"] = turns.get(f"{node} {share.slot}", 0) + 1
+    assert turns["n1 gpu_node"] >= 1
+    assert not [t for t in turns if t.endswith("gpu_node") and not t.startswith("n1 ")]
+    assert set(covered["n2"]) == set(COSTS)
