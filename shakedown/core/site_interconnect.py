@@ -57,6 +57,8 @@ class Inference(Record):
     device: Literal["cuda", "cpu"] = "cuda"
     gpus: tuple[int, ...] = Field(min_length=1)  # how many work at once, one search each
     path: Name = "none"
+    # The data rate is the rate x bytes per image: a source may give either.
+    metrics: tuple[Literal["rate", "data_rate"], ...] = Field(default=("rate", "data_rate"), min_length=1)
     latency_ms: float = Field(default=15, gt=0)
     resolution: float = Field(default=0.005, gt=0, lt=0.2)
     probe_s: float = Field(default=5, gt=0)

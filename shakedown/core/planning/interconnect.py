@@ -92,7 +92,7 @@ def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int, pyth
 
 def plan_inference(draft: Draft, section: Inference) -> None:
     """One search for each number of GPUs on every node that has as many. Raises MissingReference."""
-    metrics = ("rate", "data_rate", "latency_p99", *(("accuracy",) if section.labels else ()))
+    metrics = (*section.metrics, "latency_p99", *(("accuracy",) if section.labels else ()))
     for node in draft.nodes:
         have = draft.site.gpus.get(node, 0) if section.device == "cuda" else max(section.gpus)
         counts = [n for n in section.gpus if n <= have]

@@ -18,14 +18,15 @@ INTERCONNECT = {
 INFERENCE = {"python": PYTHON, "gpus": [1, 2, 4, 8]}
 
 
-def planned(gpus: int = 4, **sections):
+def planned(gpus: int = 4, gpu: str = "H200-SXM", profile: str = "h200x4_interconnect", **sections):
     """Return plan and jobs of one host with as many GPUs."""
+    scope = sections.pop("scope", {})
     site = Site(
-        fabric=OneHost(system="one", profile="h200x4_interconnect", one_host=True),
-        acceptance=Acceptance(scope={"gpu": "H200-SXM"}, counter_tests=False, **sections),
+        fabric=OneHost(system="one", profile=profile, one_host=True),
+        acceptance=Acceptance(scope={"gpu": gpu, **scope}, counter_tests=False, **sections),
         nics={"n1": ()}, addresses={"n1": "127.0.0.1"}, gpus={"n1": gpus},
     )  # fmt: skip
-    return make_plan(site, load_catalogue(["h200x4_interconnect"]), run="r", created="2026-11-20T00:00:00Z")
+    return make_plan(site, load_catalogue([profile]), run="r", created="2026-11-20T00:00:00Z")
 
 
 def test_every_gpu_is_asked_about_and_copied_to():
@@ -70,3 +71,16 @@ def test_time_limit_covers_the_searches():
     """Catches a Slurm time limit that ends a full search before its confirmations."""
     _, jobs = planned(inference=INFERENCE)
     assert jobs.jobs[0].time_limit_s > 3 * 3 * 600
+
+
+@pytest.mark.parametrize("path", ["none", "path1", "path2", "path3", "path4"])
+def test_every_path_of_the_paper_can_be_planned(path):
+    """Catches a path whose figures are shipped and that no plan can be held to."""
+    hops = 0 if path == "none" else int(path[-1])
+    plan, _ = planned(
+        4, "L40S", "primergy_cdi", scope={"pcie_generation": 4},
+        interconnect={**INTERCONNECT, "path": {"name": path, "generation": 4, "switch_hops": hops}},
+        inference={"python": PYTHON, "gpus": [1, 2, 3, 4], "path": path, "metrics": ["data_rate"]},
+    )  # fmt: skip
+    gates = {item.params["gpus"]: item.reference for item in plan.items if item.metric == "data_rate"}
+    assert gates == {n: f"primergy-l40s-{path}-{n}gpu" for n in (1, 2, 3, 4)}
