@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -48,7 +49,8 @@ def change_points(values: Floats, *, resolution: float = 0.0, smallest: float = 
     z = (values - np.median(values)) / sigma
     middle = _running_median(z)
     z = np.clip(z, middle - _CLIP_SIGMAS, middle + _CLIP_SIGMAS)
-    if not _can_change(z):
+    # To load ruptures takes longer than all else that is asked of one node; to use it, less than to be sure.
+    if not _can_change(z) or ("ruptures" not in sys.modules and not _join_costs(z)):
         return []
     import ruptures
 
@@ -76,14 +78,27 @@ def _running_median(z: Floats) -> Floats:
 
 
 def _can_change(z: Floats) -> bool:
-    """Whether the fit could find a change at all; most series need no fit, and one node need not load it.
+    """Whether the fit could find a change at all; most series need none.
 
-    If it finds one, to join two neighbouring segments would lose the penalty; that loss is at most what both
-    gain about the common mean, so one segment alone gains half the penalty.
+    If it finds one, to join two neighbouring segments would lose the penalty (`_join_costs`); that loss is at
+    most what both gain about the common mean, so one segment alone gains half the penalty.
     """
     s = np.concatenate([[0.0], np.cumsum(z - z.mean())])
     sums = np.subtract.outer(s, s)  # of every segment
     return bool(np.any(sums * sums >= _needed(len(s))))
+
+
+def _join_costs(z: Floats) -> bool:
+    """Whether there are two neighbouring segments that to join would lose the penalty."""
+    s = np.concatenate([[0.0], np.cumsum(z - z.mean())])
+    for middle in range(SHORTEST_NIGHTS, len(z) - SHORTEST_NIGHTS + 1):
+        left = np.arange(SHORTEST_NIGHTS, middle + 1)
+        right = np.arange(SHORTEST_NIGHTS, len(z) - middle + 1)
+        means = (s[middle] - s[middle - left]) / left, (s[middle + right] - s[middle]) / right
+        weight = np.multiply.outer(left, right) / np.add.outer(left, right)
+        if np.any(np.subtract.outer(*means) ** 2 * weight >= PENALTY):
+            return True
+    return False
 
 
 @lru_cache(maxsize=8)
