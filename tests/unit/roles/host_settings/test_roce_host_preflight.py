@@ -60,11 +60,11 @@ def test_every_site_of_ours_passes_and_is_understood(site):
     document = json.loads(done.stdout)
     hosts = document["_meta"]["hostvars"]
     compute = [hosts[name] for name in document["compute"]["hosts"]]
-    every_nic = [nic for host in compute for nic in host["fabric_nics"]]
+    every_nic = [nic for host in compute for nic in host.get("fabric_nics", [])]
     policy = {"arp_ignore": 2, "arp_announce": 1, "ets_roce_percent": 50, "rings": "max"}
     for host in compute:
         fabric = host["fabric"]
-        if not fabric["rails"]:
+        if not fabric.get("rails"):
             pytest.skip("one host, no fabric")
         assert filters.intent_problems(fabric) == []
         assert filters.nic_problems(host["fabric_nics"], fabric, "192.0.2.1", every_nic) == []
