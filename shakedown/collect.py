@@ -196,12 +196,19 @@ def _inventory(plan: Plan, folder: Path) -> Iterator[Measurement]:
     """Yield how many parts of each node differ from their class, from `inventory.json`."""
     from shakedown.core.uniformity import odd_parts
 
-    if not (folder / INVENTORY).exists():
+    planned = {
+        (node, item.params.get("part"))
+        for item in plan.items
+        if item.test == "inventory"
+        for nodes in item.nodes
+        for node in nodes
+    }
+    if not planned or not (folder / INVENTORY).exists():
         return  # planned and absent: the verdict says NOT-RUN
     found = read_record(folder / INVENTORY, Inventory)
     for host, part, odd, detail in odd_parts(found):
-        if host not in plan.nodes:
-            continue  # the submit host is in the inventory and is no node under test
+        if (host, part) not in planned:
+            continue  # the inventory is of more than what is under test: the submit host, switches
         yield Measurement(
             run=plan.run, stage=Stage.CONFIG, test="inventory", metric="odd", value=float(odd), unit="1",
             better=Better.LOWER, nodes=(host,), params={"part": part}, state="COMPLETED",
