@@ -1,0 +1,69 @@
+"""Firmware day as people call it: the real playbook and the real comparison around made-up runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+# Stands for the acceptance playbook: writes the run that it is asked for, with the new firmware after.
+ACCEPTANCE = """#!{python}
+import json, os, sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from fleet import Night, names
+from shakedown.runs import judge_folder, write_verdict
+words = [w.partition("=")[2] for w in sys.argv if w.startswith("--extra-vars=")]
+run, root = words[1].partition("=")[2], Path(json.loads(words[0])["run_root"])
+after, slow = run.endswith("-after"), float(os.environ.get("FAKE_FACTOR", "1"))
+new = set(names(24)[:12]) if after and Path({flag!r}).exists() else set()
+night = Night(run, nodes=names(24), night=int(after), firmware=dict.fromkeys(new, "22.2"),
+              factor=lambda m, n: slow if n in new and m == "write" else 1.0)
+write_verdict(night.write(root / run), judge_folder(root / run))
+with open({calls!r}, "a") as calls:
+    print(run, file=calls)
+"""
+
+
+@pytest.fixture
+def day(tmp_path):
+    """Return a function that runs the playbook; the upgrade is a command that makes a file."""
+    programs, flag, calls = tmp_path / "bin", tmp_path / "upgraded", tmp_path / "calls"
+    programs.mkdir()
+    acceptance = programs / "ansible-playbook"
+    here = str(Path(__file__).parent)
+    acceptance.write_text(
+        ACCEPTANCE.format(python=sys.executable, here=here, flag=str(flag), calls=str(calls))
+    )
+    acceptance.chmod(0o755)
+    (programs / "shakedown").symlink_to(Path(sys.executable).with_name("shakedown"))
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text("all: {}\n")
+    upgrade = f'{{"firmware_upgrade": ["touch", "{flag}"]}}'
+
+    def run(**environment: str) -> tuple[int, str, list[str]]:
+        argv = [
+            Path(sys.executable).with_name("ansible-playbook"), "-i", inventory, "playbooks/firmware.yml",
+            "-e", f"run_root={tmp_path} firmware_bin={programs} firmware_id=day",
+            "-e", "firmware_changed=nic.firmware", "-e", upgrade,
+        ]  # fmt: skip
+        done = subprocess.run(
+            argv, cwd=CHECKOUT, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+            env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_LOCALHOST_WARNING": "0", **environment},
+        )  # fmt: skip
+        made = calls.read_text().split() if calls.exists() else []
+        return done.returncode, done.stdout + done.stderr, made
+
+    return run
+
+
+def test_a_bad_upgrade_fails_the_day_and_no_run_is_made_twice(day):
+    """Catches: a play that is green after an upgrade that cost 5 %, and one that cannot be gone on with."""
+    for _ in range(2):
+        status, said, made = day(FAKE_FACTOR="0.95")
+        assert (status != 0, made) == (True, ["day-before", "day-after"]), said[-3000:]
+        assert "WORSE  day-after against day-before: nic.firmware changed on 12 nodes" in said, said[-3000:]
