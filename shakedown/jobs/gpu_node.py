@@ -35,6 +35,10 @@ def main() -> int:
     journal, clock = Journal(folder, node), Clock()
     sampler = subprocess.Popen([sys.executable, "-m", "shakedown.jobs.gpus", "sample", str(folder)])
     good = problem is None
+    if spec["warmup"] and good:
+        every = [word for test in spec["nvbandwidth"] for word in ("-t", test)]
+        kept = folder / f"warmup.{node}.json"
+        watched([spec["program"], "-j", *every], kept, kept.with_suffix(".err"), timeout_s=spec["timeout_s"])
     for test in spec["nvbandwidth"]:
         good &= _bandwidth(folder, journal, node, spec, test, problem)
     sampler.terminate()

@@ -10,7 +10,7 @@ from typing import Any
 from shakedown.core.records import Better, OutputRecord
 from shakedown.core.statistics import median
 from shakedown.errors import BadInput
-from shakedown.parsers.nccl import NcclResult, parse_nccl
+from shakedown.parsers.nccl import NcclResult, NcclRow, parse_nccl
 from shakedown.parsers.nccl_log import parse_nccl_log
 from shakedown.readers.common import Read, Value, job_settings
 from shakedown.readers.gpus import power
@@ -28,11 +28,19 @@ def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     runs = [_checked(parse_nccl(one, file=file), output, settings, file) for one in texts]
     chosen = _choices(file)
     for number, size in enumerate(settings["sizes"]):
+        if size < settings.get("smallest", {}).get(output.test, 0):
+            continue  # not planned: the operation would round it down to nothing
         rows = [run.rows[number] for run in runs]
         timings = [row.out_of_place or row.in_place for row in rows]
         short = size < settings["time_below_bytes"]
         samples = tuple(t.time_us if short else t.busbw_gb_per_s for t in timings)
         metric, unit, better = ("time", "us", Better.LOWER) if short else ("busbw", "GB/s", Better.HIGHER)
+        if any(row.size_bytes == 0 for row in rows):
+            for name, its_unit, side in ((metric, unit, better), ("wrong", "1", Better.LOWER)):
+                yield Read(
+                    name, None, its_unit, side, {"size_bytes": size}, "rounded down to 0 bytes: no data moved"
+                )
+            continue
         many = samples if len(samples) > 1 else ()
         yield Read(metric, median(samples), unit, better, {"size_bytes": size}, chosen.get(size, ""), many)
         wrong = sum(t.wrong or 0 for row in rows for t in (row.out_of_place, row.in_place) if t)
@@ -64,11 +72,19 @@ def _checked(run: NcclResult, output: OutputRecord, settings: dict[str, Any], fi
         what = f"{len(run.rows)} sizes, {sizes} were planned"
     elif {row.dtype for row in run.rows} != {settings["dtype"]}:
         what = f"data type {run.rows[0].dtype}, {settings['dtype']} was planned"
-    elif not run.data_checked:
+    elif not all(_is_checked(row, operation) for row in run.rows):
         what = "the data were not checked"
     if what:
         raise BadInput(what, fix="run it as planned", file=file)
     return run
+
+
+def _is_checked(row: NcclRow, operation: str) -> bool:
+    """Whether every element was compared. nccl-tests prints N/A for these two in place: it cannot check them."""
+    timings = (
+        [row.out_of_place] if operation in ("alltoall", "sendrecv") else [row.out_of_place, row.in_place]
+    )
+    return all(timing is not None and timing.wrong is not None for timing in timings)
 
 
 def _choices(file: Path) -> dict[int, str]:

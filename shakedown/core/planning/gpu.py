@@ -63,12 +63,12 @@ def plan_gpu_node(draft: Draft, stage: GpuNode) -> None:
             having = [node for node in nodes if gpus[node] > highest]
             draft.add(entry, test, stage=Stage.NODE, nodes=[(node,) for node in having], params=params)
     settings = {"gpus": gpus, "state": stage.state.model_dump(), "nvbandwidth": list(stage.nvbandwidth),
-                "program": stage.program, "timeout_s": stage.timeout_s}  # fmt: skip
+                "program": stage.program, "warmup": stage.warmup, "timeout_s": stage.timeout_s}  # fmt: skip
     draft.jobs.append(
         JobSpec(
             name="node.gpu_node", kind="gpu_node", stage=Stage.NODE, nodes=nodes,
             tests=("gpu_state", *stage.nvbandwidth),
-            time_limit_s=60 + stage.timeout_s * max(1, len(stage.nvbandwidth)), settings=settings,
+            time_limit_s=60 + stage.timeout_s * (stage.warmup + len(stage.nvbandwidth)), settings=settings,
         )
     )  # fmt: skip
 

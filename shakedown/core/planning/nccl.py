@@ -63,7 +63,9 @@ def _nccl_job(
         _cells(draft, nccl, sweep, group, operation, params, per_node)
         for metric in ("power", "energy", "temperature") if nccl.power else ():
             facts = {"nodes": len(group), "gpus": per_node * len(group)}
-            _add(draft, draft.reference(f"nccl_{operation}", metric, facts), f"nccl_{operation}", group, params)
+            _add(
+                draft, draft.reference(f"nccl_{operation}", metric, facts), f"nccl_{operation}", group, params
+            )
         for check in (*LOCAL_CHECKS, *(NETWORK_CHECKS if len(group) > 1 else ())):
             draft.items.append(
                 PlanItem(
@@ -77,6 +79,7 @@ def _nccl_job(
         "gpus": dict.fromkeys(group, per_node), "variables": nccl.variables, "params": params,
         "power": nccl.power,
         "timeout_s": nccl.run_timeout_s, "sizes": sweep.sizes(),
+        "smallest": {f"nccl_{op}": smallest_bytes(op, per_node * len(group)) for op in sweep.operations},
         "expect": {
             **nccl.expect.model_dump(),
             "nics": {node: [nic.rdma_device for nic in draft.site.nics[node]] for node in group},
@@ -100,9 +103,10 @@ def _cells(
     test = f"nccl_{operation}"
     # At sizes that are judged by busbw NVLink SHARP alone decides which algorithm a reference holds for.
     algorithm = "nvls" if nccl.expect.nvls and operation in NVLS_OPERATIONS else "ring"
-    for size in sweep.sizes():
+    ranks = per_node * len(group)
+    for size in (size for size in sweep.sizes() if size >= smallest_bytes(operation, ranks)):
         scope: dict[str, int | str] = {
-            "nodes": len(group), "gpus": per_node * len(group), "dtype": sweep.dtype, "size_bytes": size,
+            "nodes": len(group), "gpus": ranks, "dtype": sweep.dtype, "size_bytes": size,
             "algorithm": algorithm, "operation": operation,
         }  # fmt: skip
         entry = draft.reference(test, "time" if size < sweep.time_below_bytes else "busbw", scope)
@@ -113,6 +117,16 @@ def _cells(
                 nodes=(group,), params={**params, "size_bytes": size}, reference=CORRECT.id,
             )
         )  # fmt: skip
+
+
+# nccl-tests rounds these down to a multiple of 16 bytes a rank; what is smaller moves nothing.
+ROUNDED_OPERATIONS = frozenset({"all_gather", "alltoall", "reduce_scatter"})
+_ROUND_BYTES = 16
+
+
+def smallest_bytes(operation: str, ranks: int) -> int:
+    """Return the smallest message that an operation moves (nccl-tests, *GetCollByteCount)."""
+    return _ROUND_BYTES * ranks if operation in ROUNDED_OPERATIONS else 0
 
 
 # NCCL's user guide, NCCL_ALGO: NVLS serves all_reduce, all_gather and reduce_scatter.
