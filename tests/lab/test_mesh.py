@@ -20,11 +20,15 @@ from lab.paths import CHECKOUT
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
 
 NODES = ("n1", "n2", "n3")
-# Smaller than the lab's own acceptance: a bandwidth and a latency, rails one by one.
+# Four bandwidth and three latency matrices: with two rails and the noise of emulated nodes (20 %), fewer
+# cannot tell a bad NIC from bad luck. A packet that a ping-pong loses costs 2.1 s (qp_timeout), so they
+# are short.
 ACCEPTANCE = {
     "perftest": [
-        {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 300},
-        {"test": "ib_write_lat", "size_bytes": 64, "iterations": 200},
+        {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 200, "rails_at_once": ["one", "all"]},
+        {"test": "ib_read_bw", "size_bytes": 65536, "iterations": 200, "rails_at_once": ["one", "all"]},
+        {"test": "ib_write_lat", "size_bytes": 64, "iterations": 100, "rails_at_once": ["one", "all"]},
+        {"test": "ib_send_lat", "size_bytes": 64, "iterations": 100},
     ],
     "measurement_timeout_s": 90,
     "qp_timeout": 19,
@@ -32,7 +36,7 @@ ACCEPTANCE = {
 # What is planted on egress of a node's own NIC, as tc(8) takes it.
 QDISCS = {
     "rate": "tbf rate 30mbit burst 64kb limit 16mb",
-    "loss": "netem loss 8%",
+    "loss": "netem loss 4%",
     "delay": "netem delay 40ms limit 100000",
 }
 
@@ -74,7 +78,7 @@ def causes_of(run):
 def plant(site, kind, place):
     """Plant a fault of some kind on n2: on its leaf port, on its NIC, or on both NICs."""
     if place == "port":
-        values = {"rate": 30, "loss": 8, "delay": 40}
+        values = {"rate": 30, "loss": 4, "delay": 40}
         getattr(site.lab, f"fault_{kind}")("n2", "rail0", values[kind])
         return
     for netdev in ("fab0",) if place == "nic" else ("fab0", "fab1"):
@@ -108,7 +112,7 @@ def test_a_planted_fault_is_named(kind, place, mesh_site, request):
         status, blamed, found = causes_of(run)
         assert status == 1, (kind, place, repetition, found)
         assert {c["node"] for c in blamed} == {"n2"}, (kind, place, repetition, found)
-        assert "n2" in verdict["reason"] or verdict["outcome"] == "PASS", verdict["reason"]
+        assert "n2" in verdict["reason"], verdict["reason"]
         if place == "node":
             rails = {c["rail"] for c in blamed}
             assert "node" in {c["kind"] for c in blamed} or rails == {"rail0", "rail1"}, found
