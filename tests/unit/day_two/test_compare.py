@@ -196,3 +196,12 @@ def test_a_component_is_named_in_known_words():
     """Catches: a misspelt component that would cover nothing."""
     with pytest.raises(BadInput, match="names no component"):
         named("firmware")
+
+
+def test_the_shift_is_the_upgrades_own(pair):
+    """Catches: 3 % gained while everything lost 5 % called a loss of 2 %."""
+    shifted = pair(factor=lambda m, n: 0.95 * (1.03 if n in UPGRADED and m == "write" else 1.0))
+    result = compare_folders(*shifted, changed=FIRMWARE)
+    write = next(m for m in result.metrics if "ib_write_bw" in m.metric)
+    assert (write.decision, write.worse) == ("better", ())
+    assert write.shift == pytest.approx(0.0285, abs=0.005)

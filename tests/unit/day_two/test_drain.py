@@ -293,3 +293,12 @@ def test_words_from_outside_do_not_reach_a_shell(tmp_path, monkeypatch):
     )
     with pytest.raises(BadInput, match="is no name"):
         Slurm().drain("n1;reboot", "x")
+
+
+def test_a_drain_that_somebody_took_over_is_not_ours_any_more(tmp_path, slurm, drainer):
+    """Catches: a node that we drained, that a person then drained for another reason, given back by us."""
+    it = drainer(act=True)
+    it.after_run(pairs_run(tmp_path, "r1", {"n3"}))
+    slurm.set("n3", reason="bad DIMM, ticket 4711", by="alice")
+    assert it.after_run(pairs_run(tmp_path, "r2")) == []
+    assert slurm.drained() == {"n3": "bad DIMM, ticket 4711"}

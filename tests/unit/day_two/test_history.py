@@ -37,6 +37,8 @@ def fill(root: Path, store: Path, nights: range, **options: object) -> None:
     for night in nights:
         late = night >= STEP_NIGHT
         planted = {"factor": slow_n3, "firmware": {"n3": "22.2"}} if late else {}
+        if night >= 10:
+            planted["kernel"] = {"n3": "6.2.0"}  # long before: no cause of what comes later
         run = Night(f"night{night:03}", nodes=NODES, night=night, **{**planted, **options})
         ingest(store, run.write(root / run.run), now=NOW)
 
@@ -69,7 +71,9 @@ def test_one_node_has_all_metrics_and_its_own_inventory(filled):
     shown = node_history(filled, "n3")
     assert len(shown.series) == 3
     assert all(len(s.values) == NIGHTS for s in shown.series)
-    assert [str(e) for e in shown.events] == ["n3 nic fab0 firmware: 22.1 -> 22.2"]
+    assert [str(e) for e in shown.events] == [
+        "n3 node kernel: 6.1.0 -> 6.2.0", "n3 nic fab0 firmware: 22.1 -> 22.2"
+    ]  # fmt: skip
     assert node_history(filled, "n4").events == []
     assert node_history(filled, "n4").findings == []
 

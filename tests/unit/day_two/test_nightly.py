@@ -20,8 +20,8 @@ from shakedown import cli
 from shakedown.core.jobs import Jobs
 from shakedown.core.night_report import Night, metrics, subject, text
 from shakedown.core.nightly_config import Delivery, Draining, NightlyConfig, Webhook
-from shakedown.core.nightly_plan import alone_slots, nightly_plan, slot_costs
-from shakedown.core.records import Plan
+from shakedown.core.nightly_plan import alone_slots, covered_slots, nightly_plan, slot_costs
+from shakedown.core.records import Better, Measurement, Plan, Problem, Stage
 from shakedown.core.rotation import choose, nights_to_cover
 from shakedown.deliver import SIGNATURE, STAMP, deliver, signature
 from shakedown.errors import BadInput
@@ -344,3 +344,24 @@ def test_nodes_with_gpus_have_their_own_tests_in_turn(tmp_path):
     names = [job.name for job in jobs.jobs]
     assert len(set(names)) == len(names)
     assert {slot for cell, slot in slots.items() if "/gpu_state/" in cell} == {"gpu_node"}
+
+
+@pytest.mark.parametrize(
+    ("state", "problem", "value", "covered"),
+    [
+        ("COMPLETED", None, 1.0, True),
+        ("COMPLETED", "parse", None, True),
+        ("COMPLETED", "busy", None, False),
+        ("PREEMPTED", None, 1.0, False),
+        ("NODE_FAIL", "killed", None, False),
+    ],
+)
+def test_a_slot_had_its_turn_when_its_job_completed(state, problem, value, covered):
+    """Catches: what somebody else interrupted counted as done; a dead NIC tried again every night."""
+    m = Measurement(
+        run="r", stage=Stage.FABRIC, test="ib_write_bw", metric="bandwidth", value=value, unit="Gb/s",
+        better=Better.HIGHER, nodes=("n1", "n2"), rail="rail0", state=state,
+        problem=Problem(kind=problem, message="x") if problem else None,
+    )  # fmt: skip
+    assert covered_slots({m.cell: "s"}, [m]) == ({("n1", "s"), ("n2", "s")} if covered else set())
+    assert covered_slots({}, [m]) == set()
