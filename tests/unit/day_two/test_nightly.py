@@ -19,7 +19,7 @@ import shakedown.nightly as under_test
 from shakedown import cli
 from shakedown.core.jobs import Jobs
 from shakedown.core.night_report import Night, metrics, subject, text
-from shakedown.core.nightly_config import Delivery, Draining, NightlyConfig, Webhook
+from shakedown.core.nightly_config import Delivery, Draining, Mail, NightlyConfig, Webhook
 from shakedown.core.nightly_plan import alone_slots, covered_slots, nightly_plan, slot_costs
 from shakedown.core.records import Better, Measurement, Plan, Problem, Stage
 from shakedown.core.rotation import choose, nights_to_cover
@@ -285,6 +285,33 @@ def test_the_webhook_is_signed(receiver, tmp_path):
     assert json.loads(body)["outcome"] == "FAIL"
     assert headers[SIGNATURE] == signature(b"0123456789abcdef0123456789abcdef", headers[STAMP], body)
     assert headers[SIGNATURE] != signature(b"0123456789abcdef0123456789abcdef", "0", body)
+
+
+def test_the_mail_says_in_its_subject_what_needs_a_look():
+    """Catches: a mail that is never sent, or that hides the outcome in an attachment."""
+    got: list[str] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            self.wfile.write(b"220 here\r\n")
+            for line in self.rfile:
+                word = line[:4].upper()
+                if word == b"DATA":
+                    self.wfile.write(b"354 go\r\n")
+                    got.append("".join(iter(lambda: self.rfile.readline().decode(), ".\r\n")))
+                self.wfile.write(b"221 bye\r\n" if word == b"QUIT" else b"250 well\r\n")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        to = {"to": ["ops@example.org"], "sender": "x@example.org", "only_if_needed": True}
+        mail = Mail.model_validate({**to, "server": "127.0.0.1", "port": server.server_address[1]})
+        assert deliver(NIGHT, Delivery(mail=mail)) == []
+        calm = NIGHT.model_copy(update={"outcome": "PASS"})
+        assert deliver(calm, Delivery(mail=mail)) == []
+        server.shutdown()
+    assert len(got) == 1
+    assert 'Subject: FAIL la"b night-1' in got[0]
+    assert "10 of 10 cells measured on 2 nodes" in got[0]
 
 
 def test_one_way_that_fails_does_not_keep_the_others(receiver, tmp_path):
