@@ -18,8 +18,8 @@ pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen is part of the d
 
 # 1 ms an image: 1,000 queries/s, by the model's own pace. Wide bounds, because test machines are shared.
 SETTINGS = {
-    "model": "tiny", "device": "cpu", "gpus": [1], "latency_ms": 250, "probe_s": 0.7, "confirm_s": 0.7,
-    "confirm_queries": 300, "confirmations": 3, "resolution": 0.15, "samples": 64, "max_batch": 32,
+    "model": "tiny", "device": "cpu", "gpus": [1], "latency_ms": 500, "probe_s": 0.8, "confirm_s": 0.8,
+    "confirm_queries": 300, "confirmations": 3, "resolution": 0.25, "samples": 64, "max_batch": 32,
     "slots": 2, "hold_ms": 5, "poll_us": 500, "pace_us": 1000, "threads": 1, "warmup_s": 0.4,
 }  # fmt: skip
 
@@ -30,6 +30,12 @@ def start(folder: Path, **changes) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "shakedown.inference.main", str(folder)], stdout=subprocess.PIPE, text=True
     )
+
+
+def workers_of(child: subprocess.Popen) -> list[int]:
+    """Return the process ids of a search's workers."""
+    children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+    return [int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
 def records(folder: Path) -> list[dict]:
@@ -45,26 +51,34 @@ def test_search_with_real_loadgen_is_killed_and_goes_on(tmp_path):
     while not (journal.exists() and journal.read_text().count('"end"') >= 2):
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
+    left = workers_of(child)
     child.send_signal(signal.SIGKILL)
     child.wait()
+    while any(Path(f"/proc/{pid}").exists() for pid in left):
+        assert time.monotonic() < deadline, "a worker outlived the search that asked it"
+        time.sleep(0.05)
     kept = journal.read_text().count('"end"')
     assert not (tmp_path / "search.g1.json").exists()
 
     again = start(tmp_path)
-    assert again.wait(timeout=120) == 0
+    status = again.wait(timeout=200)
     found = json.loads((tmp_path / "search.g1.json").read_text())
     begun = [json.loads(line) for line in journal.read_text().splitlines() if '"begin"' in line]
     assert len(begun) == len(found["runs"]) > kept >= 2
     assert [run["file"] for run in found["runs"]] == sorted(run["file"] for run in found["runs"])
-    # A run of 0.7 s may answer 0.25 s late, so it can take up to 1.4 times what the pace allows for long; a
+    if status == 3 and found["peak_qps"] is None:
+        assert "never met" in found["reason"]
+        pytest.skip("this machine is too busy to answer within half a second")
+    assert status == 0
+    # A run of 0.8 s may answer 0.5 s late, so it can take up to 1.6 times what the pace allows for long; a
     # machine that is busy otherwise takes less.
-    assert 100 < found["peak_qps"] < 1450
+    assert 100 < found["peak_qps"] < 1700
     assert found["wasted_s"] <= 0.25 * found["spent_s"] + SETTINGS["probe_s"]
-    confirmed = [run for run in found["runs"] if run["kind"] == "confirm" and run["valid"]]
+    confirmed = [run for run in found["runs"] if run["kind"] == "confirm" and run.get("valid")]
     assert len([run for run in confirmed if run["target_qps"] == found["peak_qps"]]) == 3
     for run in confirmed:
         summary = parse_loadgen((tmp_path / run["file"]).read_text())
-        assert summary.valid and summary.target_latency_ns == 250_000_000 and summary.min_duration_ms == 700
+        assert summary.valid and summary.target_latency_ns == 500_000_000 and summary.min_duration_ms == 800
     assert records(tmp_path)[-1]["problem"] is None
     assert records(tmp_path)[-1]["params"] == {"gpus": 1}
 
@@ -85,8 +99,7 @@ def test_a_worker_that_is_lost_is_named(tmp_path):
     while not (journal.exists() and '"begin"' in journal.read_text()):
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-    victims = [int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+    victims = workers_of(child)
     assert len(victims) == 2
     os.kill(victims[1], signal.SIGKILL)
     assert child.wait(timeout=60) == 3
