@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from shakedown.runs import Run, no_cycle_search
 from shakedown.slurm import Slurm
 
 _RESERVATION = "shakedown_"
+_ANSWERS_WITHIN_S = 60
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,19 @@ class Drainer:
             # Reserved before it is resumed: nobody else's job may start on it.
             self._step(node, "reserve", name, lambda: self.slurm.reserve(name, (node, *partners), self.user))
             self._step(node, "resume", f"for its retest in {name}", lambda: self.slurm.resume(node))
+            self._wait_for(node)
         return name
+
+    def _wait_for(self, node: str) -> None:
+        """Wait until a resumed node answers slurmctld again, which pings it a moment later."""
+        deadline = time.monotonic() + _ANSWERS_WITHIN_S
+        while "NOT_RESPONDING" in self.slurm.nodes()[node].states:
+            if time.monotonic() > deadline:
+                raise BadInput(
+                    f"{node} does not answer Slurm",
+                    fix=f"shakedown drain end-retest {node} --act drains it again",
+                )
+            time.sleep(1)
 
     def end_retest(self, node: str, folder: Path | None) -> Action:
         """Judge a retest: give the node back, or drain it again. Without a run it is drained again."""

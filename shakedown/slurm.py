@@ -175,7 +175,7 @@ class Slurm:
         self.ask("scontrol", "update", f"NodeName={_plain(node)}", "State=RESUME")
 
     def reserve(self, name: str, nodes: tuple[str, ...], user: str) -> None:
-        """Keep nodes for one user until `release`; without an end, lest a node slips back into service."""
+        """Keep nodes for one user until `release`, a year at most, lest a node slips back into service."""
         self.ask(
             "scontrol", "create", "reservation", f"ReservationName={_plain(name)}",
             f"Nodes={','.join(_plain(n) for n in nodes)}", f"Users={_plain(user)}", "StartTime=now",

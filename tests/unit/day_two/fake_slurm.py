@@ -29,6 +29,9 @@ if Path(sys.argv[0]).name == "sinfo":
     end()
 if argv[:3] == ["--oneliner", "show", "node"]:
     for name, node in state["nodes"].items():
+        node["silent"] = node.get("silent", 0) - 1
+        if node["silent"] == 0:
+            node["state"] = node["state"].rstrip("*")
         reason = f" Reason={{node['reason']}} [{{node['by']}}@2026-11-20T02:00:00]" if node["reason"] else ""
         print(f"NodeName={{name}} CPUTot=8 State={{node['state']}} Partitions=all Extra=x{{reason}}")
     end()
@@ -46,7 +49,8 @@ if argv[0] == "update":
     if f["State"] == "DRAIN":
         node.update(state=node["state"].replace("+DRAIN", "") + "+DRAIN", reason=f["Reason"], by="root")
     elif f["State"] == "RESUME":
-        node.update(state=node["state"].replace("+DRAIN", ""), reason="", by="")
+        # As the real one: for a moment after this the node has not answered yet.
+        node.update(state=node["state"].replace("+DRAIN", "") + "*", reason="", by="", silent=2)
     end()
 if argv[:2] == ["create", "reservation"]:
     f = fields(argv[2:])

@@ -193,6 +193,7 @@ def test_a_node_is_given_back_after_a_retest_with_two_partners(tmp_path, slurm, 
     it.after_run(pairs_run(tmp_path, "r1", {"n3"}))
     name = it.begin_retest("n3", ["n1", "n2"])
     assert slurm.state["reservations"][name]["Nodes"] == "n3,n1,n2"
+    assert slurm.state["nodes"]["n3"]["state"] == "IDLE"  # it answers again: a job can start
     assert slurm.drained() == {}
     action = it.end_retest("n3", pairs_run(tmp_path, "r2", pairs=[("n1", "n3"), ("n2", "n3")]))
     assert (action.action, action.reason) == ("undrain", "retest r2 passed with n1, n2")
