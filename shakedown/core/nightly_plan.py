@@ -82,9 +82,11 @@ def nightly_plan(
                 items.append(item)
                 seen |= cells
     used = {item.reference for item in items}
+    # A rail that is in the plan and that nothing measures is a hole, which no verdict passes.
+    measured = {rail for item in items if item.required for rail in item.rails}
     plan = Plan(
         run=run, system=site.fabric.system, profile=site.fabric.profile, created=created,
-        nodes=tuple(nodes), rails=tuple(rails), items=tuple(items),
+        nodes=tuple(nodes), rails=tuple(r for r in rails if r in measured), items=tuple(items),
         references={k: v for k, v in references.items() if k in used},
         caveats=(*site.acceptance.caveats, "A nightly run measures a part; the rest has its turn."),
     )  # fmt: skip

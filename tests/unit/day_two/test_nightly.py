@@ -106,6 +106,12 @@ def test_a_quiet_night_passes_and_the_rotation_goes_on(slurm, config):
     assert {n: set(covered[n]) for n in NODES} == {n: set(costs) for n in NODES}
 
 
+def test_a_night_of_one_rail_can_pass(slurm, config):
+    """Catches: the rails whose turn it is not counted as holes of the plan, so that no night ever passes."""
+    night = Nightly(config(budget_s=100)).run(FIRST)
+    assert (night.outcome, night.shares) == ("PASS", 2), (night.reason, night.failed)
+
+
 def test_jobs_get_low_priority_and_a_deadline(slurm, config):
     """Catches: a nightly job that waits for a busy node for ever, or is preferred to a user's."""
     nightly = Nightly(config(wait_s=600))
