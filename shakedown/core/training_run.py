@@ -116,10 +116,12 @@ def slowest(steps: Sequence[Step]) -> Lag | None:
 
 
 def lag_by_step(steps: Sequence[Step]) -> dict[tuple[int, int], float]:
-    """Return each rank's computing at each step over the median of all ranks' at that step, by (rank,
-    step)."""
+    """Return each rank's computing over the median of all ranks' at the same step, by (rank, step).
+
+    The first step of a log is left out: there each rank compiles as long as it takes.
+    """
     found = {}
-    for number, ranks in by_step(steps).items():
+    for number, ranks in list(by_step(steps).items())[1:]:
         own = [(s.rank, s.compute_s) for s in ranks if s.compute_s is not None]
         centre = median(t for _, t in own) if own else 0.0
         if centre > 0:
@@ -128,7 +130,11 @@ def lag_by_step(steps: Sequence[Step]) -> dict[tuple[int, int], float]:
 
 
 def comm_share(steps: Sequence[Step]) -> float | None:
-    """Return the share of time lost to communication: the mean over ranks and over the steps that tell it."""
-    told = [(s.comm_s, s.step_time_s) for s in steps if s.comm_s is not None]
+    """Return the share of time lost to communication, over ranks and over the steps that tell it.
+
+    The first step of a log is left out: there ranks wait for each other to compile.
+    """
+    first = min((s.step for s in steps), default=0)
+    told = [(s.comm_s, s.step_time_s) for s in steps if s.comm_s is not None and s.step > first]
     total = sum(t for _, t in told)
     return sum(c for c, _ in told if c is not None) / total if total > 0 else None

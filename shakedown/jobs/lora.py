@@ -33,6 +33,8 @@ _GRACE_S = 8.0
 # How torchrun tells which process failed first (torch.distributed.elastic.multiprocessing.errors).
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 
+_ENDED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
+
 
 def trainer_command(settings: dict[str, Any], nodes: int, package: Path, folder: Path) -> list[str]:
     """Return the words of a shell that start torchrun on each node, `$`-variables for the job to fill in.
@@ -185,6 +187,11 @@ def reason(folder: Path, code: int) -> dict[str, str]:
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         kind = "killed" if status < 0 else "other"
         return {"kind": kind, "message": f"rank {rank} on {_host(folder, rank)}: {how}"}
+    if ended := _ENDED.search(words):
+        return {
+            "kind": "killed",
+            "message": f"ended from outside by signal {ended[1]}: cancelled, or out of time",
+        }
     how = f"exit status {code}" if code > 0 else f"signal {-code}"
     return {
         "kind": "killed" if code < 0 else "other",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -38,6 +38,26 @@ class InterconnectRaw:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """What a GPU or node should receive per training step, and what its counters say (None: no counter)."""
+
+    where: str
+    expected_bytes: float
+    measured_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training log: loss and rate by step, each rank's lag by (rank, step), traffic."""
+
+    loss: Series
+    samples_per_s: tuple[float, ...]
+    ranks: tuple[str, ...]
+    lag: Mapping[tuple[int, int], float]
+    traffic: tuple[Traffic, ...]
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a cell lies in the plan."""
 
@@ -52,8 +72,8 @@ class Place:
 class Source:
     """One judged run.
 
-    `judged` holds the verdict on every planned cell, `verdict` the run's. `losses` are
-    training curves read from raw trainer output.
+    `judged` holds the verdict on every planned cell, `verdict` the run's. `trainings` are
+    read from raw trainer output.
     """
 
     plan: Plan
@@ -62,8 +82,13 @@ class Source:
     inventory: Inventory | None
     judged: Judged
     verdict: Verdict
-    losses: Sequence[Series] = field(default_factory=tuple)
+    trainings: Sequence[Training] = field(default_factory=tuple)
     interconnect: InterconnectRaw = InterconnectRaw()
+
+    @property
+    def losses(self) -> tuple[Series, ...]:
+        """The training curves."""
+        return tuple(training.loss for training in self.trainings)
 
     @cached_property
     def places(self) -> dict[str, Place]:

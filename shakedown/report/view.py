@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 
 from shakedown.core.cells import SEVERITY
 from shakedown.core.records import CauseVerdict, Coverage, Measurement, Outcome, Stage
-from shakedown.report import evidence, interconnect, tables, text
+from shakedown.report import evidence, interconnect, tables, text, training
 from shakedown.report.findings import Finding, Suspect, find, suspects
 from shakedown.report.interconnect import InterconnectView
 from shakedown.report.matrix import HeatMap, heat_maps
 from shakedown.report.source import Source
 from shakedown.report.sweeps import Chart, loss_charts, size_sweeps
+from shakedown.report.training import TrainingView
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class ReportView:
     sweeps: tuple[Chart, ...]
     sweeps_left_out: int
     losses: tuple[Chart, ...]
+    training: TrainingView | None
     interconnect: InterconnectView | None
     maps: tuple[HeatMap, ...]
     maps_left_out: int
@@ -190,6 +192,7 @@ def build(source: Source, checksum: Checksum | None = None) -> ReportView:
         sweeps=charts,
         sweeps_left_out=charts_left_out,
         losses=loss_charts(source),
+        training=training.build(source),
         interconnect=interconnect.build(source),
         maps=maps,
         maps_left_out=maps_left_out,

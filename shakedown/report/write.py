@@ -62,7 +62,7 @@ def read(folder: Path) -> Source:
         inventory=run.inventory(),
         judged=judged,
         verdict=verdict,
-        losses=losses.read(folder, measurements),
+        trainings=losses.read(folder, measurements),
         interconnect=interconnect.read(folder, measurements),
     )
 

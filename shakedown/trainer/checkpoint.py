@@ -18,7 +18,10 @@ from shakedown.errors import BadInput
 from shakedown.trainer.layout import Adapters, Layout
 
 # What a resumed job may change: everything else would make another curve.
-_FREE = {"python", "container", "checkpoint_every", "hang_s", "start_s", "time_limit_s", "metrics", "compile", "variables"}
+_FREE = {
+    "python", "container", "variables", "compile", "checkpoint_every", "hang_s", "start_s", "time_limit_s",
+    "metrics",
+}  # fmt: skip
 
 
 def save(folder: Path, step: int, adapters: Adapters, layout: Layout, spec: TrainingSpec) -> None:

@@ -29,7 +29,7 @@ NODES = ("n1", "n2")
 TINY: dict[str, Any] = {
     "model": "tiny", "layout": "ddp", "gpus_per_node": 1, "device": "cpu", "dtype": "fp32", "steps": 40,
     "warmup_steps": 3, "sequence_tokens": 64, "micro_batch": 2, "global_batch": 8, "learning_rate": 0.01,
-    "clip": 10.0, "compile": False, "hang_s": 16.0, "start_s": 120.0, "python": str(PYTHON),
+    "clip": 10.0, "compile": False, "hang_s": 40.0, "start_s": 420.0, "python": str(PYTHON),
 }  # fmt: skip
 
 
@@ -99,7 +99,7 @@ class Training:
         ]  # fmt: skip
         self.child = subprocess.Popen(command, cwd=ROOT)
 
-    def wait(self, timeout_s: float = 240) -> int:
+    def wait(self, timeout_s: float = 480) -> int:
         """Wait for the job's end, note what Slurm would have said of it, and return the exit status."""
         assert self.child is not None
         code = self.child.wait(timeout=timeout_s)
@@ -114,7 +114,7 @@ class Training:
         write_aside(self.out / "job.json", to_json(record))
         return code
 
-    def rank(self, rank: int, *, past_step: int, timeout_s: float = 120) -> int:
+    def rank(self, rank: int, *, past_step: int, timeout_s: float = 400) -> int:
         """Return a rank's process id once it has finished a step."""
         log, deadline = self.out / f"rank.{rank:05d}.jsonl", time.monotonic() + timeout_s
         while time.monotonic() < deadline:

@@ -13,7 +13,7 @@ from synthetic_run import CREATED, REFERENCES, Faults, judged, make_plan
 
 from shakedown.core.records import Component, Inventory, Measurement, Outcome, Plan, Problem
 from shakedown.report import charts, html, raw, text, view
-from shakedown.report.source import Series, Source
+from shakedown.report.source import Series, Source, Traffic, Training
 from shakedown.report.sweeps import Chart, Curve
 
 HOSTILE = (
@@ -124,7 +124,15 @@ def hostile_run() -> Source:
         inventory,
         cells,
         summarise(plan, cells, (HOSTILE,)),
-        (Series(HOSTILE, (1.0, 2.0), (3.0, 2.0)),),
+        (
+            Training(
+                Series(HOSTILE, (1.0, 2.0), (3.0, 2.0)),
+                (7.0, 8.0),
+                (HOSTILE, "rank 1"),
+                {(0, 1): 1.0, (1, 1): 2.5, (0, 2): 1.0, (1, 2): 1.3},
+                (Traffic(HOSTILE, 1e9, None), Traffic("n1, fabric NICs", 1e9, 9e8)),
+            ),
+        ),
     )
 
 

@@ -1,0 +1,276 @@
+"""LoRA fine-tuning from plan to cells: what is planned, what a log must match, and who lags."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_planner import WHERE, document
+
+from shakedown.collect import collect
+from shakedown.core import training_run
+from shakedown.core.planner import make_plan
+from shakedown.core.training_spec import TrainingSpec
+from shakedown.errors import BadInput
+from shakedown.inventory import site_of
+from shakedown.jobs.lora import merge, reason, trainer_command
+from shakedown.parsers.trainer import parse_trainer
+from shakedown.references_io import load_catalogue
+from shakedown.runs import judge_folder, to_json, write_aside
+
+JOB: dict[str, Any] = {
+    "model": "tiny", "layout": "fsdp", "gpus_per_node": 2, "device": "cpu", "dtype": "fp32", "steps": 8,
+    "warmup_steps": 2, "sequence_tokens": 64, "micro_batch": 1, "global_batch": 8, "python": "/t/bin/python",
+    "metrics": ["final_loss", "nonfinite_steps", "rank_skew", "traffic_share", "comm_share"],
+}  # fmt: skip
+
+
+def plan_of(**changes: Any) -> Any:
+    """Plan two nodes that train and measure nothing else."""
+    inventory = document()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"] = {"lora": [{**JOB, **changes}], "counter_tests": False}
+    catalogue = load_catalogue(["lab", "lora_generated"])
+    return make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+
+
+def log(
+    *, ranks: int = 4, steps: int = 8, slow: int | None = None, loss: float | None = 0.5, **header: Any
+) -> str:  # fmt: skip
+    """What a job of the plan writes; `slow` is a rank whose computing takes half as long again."""
+    spec = TrainingSpec.from_json(plan_of()[1].jobs[0].settings)
+    lines: list[dict[str, Any]] = [
+        {
+            "type": "header", "model": "tiny", "method": "lora", "precision": "fp32", "parallelism": "fsdp",
+            "world_size": ranks, "hosts": ["n1", "n1", "n2", "n2"][:ranks], "sequence_length": 64,
+            "global_batch_samples": 8, "micro_batch_samples": 1, "steps": 8, "parameters": 869504,
+            "trainable_parameters": 57344, "seed": spec.seed, "lora_rank": 16,
+            "learning_rate": spec.learning_rate, **header,
+        }
+    ]  # fmt: skip
+    for step in range(1, steps + 1):
+        for rank in range(ranks):
+            own = 0.3 if rank == slow else 0.2
+            record = {
+                "type": "step", "step": step, "rank": rank, "step_time_s": 0.4, "samples": 8, "tokens": 512,
+                "compute_s": own, "comm_s": 0.02, "loss": loss if step == steps else 0.6,
+            }  # fmt: skip
+            lines.append({k: v for k, v in record.items() if v is not None})
+    lines.append(
+        {"type": "summary", "steps": steps, "elapsed_s": 4.0, "samples": 64, "tokens": 4096,
+         "samples_per_s": 20.0, "tokens_per_s": 1280.0}
+    )  # fmt: skip
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float = 1.0, **output: Any) -> Any:
+    """Return cells by metric of a run whose job wrote a log; `received` is the share of the expected
+    bytes."""
+    plan, jobs = plan_of()
+    job = jobs.jobs[0]
+    raw = folder / "raw" / f"{job.name}.a1"
+    raw.mkdir(parents=True)
+    write_aside(folder / "plan.json", to_json(plan))
+    write_aside(folder / "jobs.json", to_json(jobs))
+    (raw / "lora.jsonl").write_text(text)
+    spec = TrainingSpec.from_json(job.settings)
+    from shakedown.core.physics.training import SHAPES
+
+    total = spec.traffic(SHAPES["tiny"], 2).node_bytes * 8 * received
+    for node in ("n1", "n2"):
+        for when, count in (("before", 1000), ("after", 1000 + int(total / 4))):
+            device = {"device": "rxe0", "netdev": "fab0", "counters": {"ib.port_rcv_data": count}}
+            (raw / f"counters.{node}.{when}.json").write_text(json.dumps({"devices": [device]}))
+    problem = {"kind": "other", "message": f"Slurm says {state}"} if state != "COMPLETED" else None
+    (raw / "job.json").write_text(
+        json.dumps({"schema": 1, "run": "r1", "stage": "application", "test": job.name, "job": "1",
+                    "state": state, "nodes": ["n1", "n2"], "problem": problem})
+    )  # fmt: skip
+    record = {
+        "schema": 1, "tool": "trainer", "test": "lora", "file": "lora.jsonl", "nodes": ["n1", "n2"],
+        "params": spec.params, "exit_code": 0, "started": "2026-01-01T00:00:00Z", "duration_s": 5.0, **output,
+    }  # fmt: skip
+    (raw / "outputs.jsonl").write_text(json.dumps(record) + "\n")
+    collect(folder)
+    verdict = judge_folder(folder)
+    bad = {cell.cell.split("/")[2]: cell for cell in verdict.cells}
+    found = {group.metric: (bad[group.metric].outcome, bad[group.metric].reason) if group.metric in bad
+             else ("PASS", "") for group in verdict.groups}  # fmt: skip
+    return found
+
+
+def test_a_healthy_log_passes_everywhere(tmp_path):
+    """Catches: a reader that gives no value for a planned metric."""
+    assert {outcome for outcome, _ in judged(tmp_path, log()).values()} == {"PASS"}
+
+
+def test_a_slow_rank_is_named_by_rank_and_node(tmp_path):
+    """Catches: lag read from step times, which are the same on all ranks."""
+    outcome, why = judged(tmp_path, log(slow=2))["rank_skew"]
+    assert outcome == "FAIL" and "rank 2 on n2" in why and "1.50 times" in why
+
+
+def test_a_loss_that_is_not_finite_fails_and_names_its_rank(tmp_path):
+    """Catches: NaN that passes because the steps without it look well."""
+    cells = judged(tmp_path, log(loss=None))
+    assert cells["nonfinite_steps"][0] == "FAIL" and "step 8, rank 0 on n1" in cells["nonfinite_steps"][1]
+    assert cells["final_loss"][0] == "INCONCLUSIVE"
+
+
+def test_traffic_that_did_not_pass_the_fabric_fails(tmp_path):
+    """Catches: training over the management network, with every NIC of the fabric silent."""
+    outcome, why = judged(tmp_path, log(), received=0.4)["traffic_share"]
+    assert outcome == "FAIL" and "expected a node" in why
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"steps": 7}, {"sequence_length": 32}, {"world_size": 3}, {"parameters": 1}, {"seed": 9},
+     {"micro_batch_samples": 2}, {"learning_rate": 0.1}, {"hosts": ["n1"] * 4}],
+)  # fmt: skip
+def test_a_log_of_an_easier_job_is_refused(tmp_path, changed):
+    """Catches: a job that trains something smaller or shorter than ordered and passes."""
+    text = log(**changed)
+    if "world_size" in changed:
+        text = log(ranks=3)
+    cells = judged(tmp_path, text)
+    assert {outcome for outcome, _ in cells.values()} == {"INCONCLUSIVE"}
+
+
+def test_a_log_that_ends_early_is_refused(tmp_path):
+    """Catches: a job that stops after its fast steps."""
+    cells = judged(tmp_path, log(steps=5))
+    assert all(o == "INCONCLUSIVE" and "5 of 8 steps" in why for o, why in cells.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("killed", "rank 3 on n2: killed by signal 9"), ("setup", "rank 1 on n1: out of memory: tried 9 GiB"),
+     ("environment", "rank 2 on n2: no sign of life for 20 s (step 5, forward)")],
+)  # fmt: skip
+def test_a_job_that_was_spoiled_says_why(tmp_path, kind, message):
+    """Catches: a killed, hung or starved job that leaves its cells without a reason, or passes by its log."""
+    cells = judged(tmp_path, log(), state="FAILED", problem={"kind": kind, "message": message}, exit_code=1)
+    assert all(outcome == "INCONCLUSIVE" and message in why for outcome, why in cells.values())
+
+
+def test_without_an_environment_the_cells_are_not_run_and_say_what_installs_it():
+    """Catches: training left out of the plan because it cannot be run."""
+    plan, jobs = plan_of(python=None)
+    assert not jobs.jobs and len(plan.items) == 5
+    assert all(item.not_run and "make training-env" in item.not_run for item in plan.items)
+
+
+def test_a_metric_without_a_reference_is_refused():
+    """Catches: a throughput that nothing is expected of."""
+    with pytest.raises(BadInput, match="no reference for lora samples_per_s"):
+        plan_of(metrics=["samples_per_s"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"model": "lama"}, "neither tiny"),
+        ({"global_batch": 6}, "no multiple of 4 replicas"),
+        ({"warmup_steps": 8}, "warmup_steps"),
+        ({"learning_rate": 0}, "learning_rate"),
+        ({"data": "dolly.jsonl"}, "absolute path"),
+        ({"variables": {"LD_PRELOAD": "/tmp/x.so"}}, "LD_PRELOAD"),
+        ({"stepps": 5}, "stepps"),
+    ],
+)
+def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, told):
+    """Catches: a misspelt or impossible setting found out on the cluster."""
+    with pytest.raises(BadInput, match=told):
+        plan_of(**changes)
+
+
+def test_more_than_the_peak_is_impossible():
+    """Catches: a rate that no GPU can reach, taken for a very good one."""
+    inventory = document()
+    job = {**JOB, "model": "llama2-7b", "layout": "ddp", "gpus_per_node": 1, "device": "cuda",
+           "dtype": "bf16",
+           "sequence_tokens": 2048, "metrics": ["mfu", "samples_per_s"]}  # fmt: skip
+    names = list(inventory["_meta"]["hostvars"])
+    for name in names[1:]:
+        del inventory["_meta"]["hostvars"][name]
+    inventory["compute"]["hosts"] = names[:1]
+    inventory["_meta"]["hostvars"][names[0]]["acceptance"] = {
+        "lora": [job], "counter_tests": False, "scope": {"gpu": "H200-SXM"}}  # fmt: skip
+    catalogue = load_catalogue(["lab", "h200_lora"])
+    plan, _ = make_plan(site_of(inventory, WHERE), catalogue, run="r", created="2026-01-01T00:00:00Z")
+    ceilings = {i.metric: plan.references[i.reference].ceiling for i in plan.items}
+    assert ceilings["mfu"] == 100
+    flop = 4 * 6738415616 + 6 * 32 * 2048 * 4096
+    assert ceilings["samples_per_s"] == pytest.approx(989.4e12 / flop / 2048)
+
+
+def test_ranks_logs_become_one_and_a_resumed_one_goes_on(tmp_path):
+    """Catches: a rank's log lost, steps out of order, and a step counted twice after a restart."""
+    for rank in (0, 1):
+        lines = [{"type": "place", "rank": rank, "node": f"n{rank + 1}", "pid": 1}]
+        if rank == 0:
+            lines.insert(0, json.loads(log().splitlines()[0]) | {"world_size": 2})
+        for step, loss in ((1, 3.0), (2, 2.0), (2, 1.9), (3, 1.0)):
+            lines.append({"type": "step", "step": step, "rank": rank, "step_time_s": 0.1, "samples": 8,
+                          "tokens": 512, "loss": loss})  # fmt: skip
+        text = "".join(json.dumps(x) + "\n" for x in lines)
+        (tmp_path / f"rank.{rank:05d}.jsonl").write_text(text + '{"type": "ste')
+    merge(tmp_path, trained=True)
+    result = parse_trainer((tmp_path / "lora.jsonl").read_text())
+    assert result.header.hosts == ("n1", "n2")
+    assert training_run.losses(result.steps) == [(1, 3.0), (2, 1.9), (3, 1.0)]
+    assert result.summary is not None and result.summary.samples == 24
+    assert not list(tmp_path.glob("rank.*"))
+
+
+def test_the_rank_that_torchrun_saw_die_first_is_named(tmp_path):
+    """Catches: every rank blamed for the death of one. The text is torchrun's own (PyTorch 2.11)."""
+    (tmp_path / "lora.jsonl").write_text(log(hosts=["n1", "n1", "n2", "n2"]))
+    (tmp_path / "lora.err").write_text(
+        "launch.py FAILED\nFailures:\n  <NO_OTHER_FAILURES>\nRoot Cause (first observed failure):\n[0]:\n"
+        "  time      : 2026-11-20_15:00:00\n  host      : n2\n  rank      : 3 (local_rank: 1)\n"
+        "  exitcode  : -9 (pid: 4711)\n  error_file: <N/A>\n"
+    )
+    assert reason(tmp_path, 1) == {"kind": "killed", "message": "rank 3 on n2: killed by signal 9"}
+
+
+def test_the_command_quotes_what_a_site_may_name(tmp_path):
+    """Catches: a path with a space or a `$` that becomes another command in the batch script."""
+    settings = {**plan_of()[1].jobs[0].settings, "python": "/t/my $(env)/python"}
+    words = trainer_command(settings, 2, Path("/src/shakedown"), tmp_path / "a b")
+    assert words[0] == "'/t/my $(env)/python'" and f"'{tmp_path}/a b/spec.json'" in words
+    settings["container"] = "/img/t.sif"
+    boxed = trainer_command(settings, 1, Path("/src/shakedown"), tmp_path / "r/j")
+    assert boxed[:2] == ["apptainer", "exec"] and "--standalone" in boxed
+
+
+RUNS = Path(__file__).resolve().parents[2] / "runs"
+
+
+def test_a_throttled_gpu_of_a_real_job_is_named():
+    """Catches: a lag that is lost in real timings. Another program computed on GPU 2 (4 x H200, 7B, ddp)."""
+    text = (RUNS / "h200x4_lora_slow_rank/raw/lora.llama2-7b.ddp.4.a1/lora.jsonl").read_text()
+    result = parse_trainer(text, allow_truncated=True)
+    lag = training_run.slowest(training_run.steady(result.steps, 2))
+    assert lag is not None and lag.rank == 2 and 2.2 < lag.ratio < 2.4
+    # Step times do not tell: they differ by less than 3 % between ranks.
+    last = [step.step_time_s for step in result.steps if step.step == 8]
+    assert max(last) / min(last) < 1.03
+
+
+@pytest.mark.parametrize("job", ["lora.llama2-7b.ddp.4", "lora.llama2-70b.fsdp.4"])
+def test_expected_traffic_is_what_real_links_carried(job):
+    """Catches: a gather or an exchange of gradients left out of what is expected (NVLink counters)."""
+    result = parse_trainer((RUNS / f"h200x4_lora/raw/{job}.a1/lora.jsonl").read_text())
+    spec = TrainingSpec.from_json(
+        json.loads((RUNS / f"h200x4_lora/raw/{job}.a1/spec.json").read_bytes())
+    )  # fmt: skip
+    from shakedown.core.physics.training import SHAPES
+
+    expected = spec.traffic(SHAPES[spec.model], 1).gpu_bytes
+    for step in result.steps:
+        if step.step > 1:
+            assert step.nvlink_rx_bytes == pytest.approx(expected, rel=0.001)
