@@ -82,13 +82,13 @@ def test_a_looser_gate_is_marked(tmp_path, fleet_profile):
 
 def test_a_sick_node_does_not_widen_the_tolerance(tmp_path, fleet_profile):
     """Catches: a baseline learnt from the fault that it should find."""
-    healthy, _ = propose(fill(tmp_path / "a", 40), load_catalogue([fleet_profile]), profile="x")
+    healthy, _ = propose(fill(tmp_path / "a", 24), load_catalogue([fleet_profile]), profile="x")
     late = {"n2": 0.9}
     sick = tmp_path / "b"
-    for night in range(40):
+    for night in range(24):
         run = Night(
             f"r{night:03}", nodes=NODES, night=night, metrics=("write", "lat"),
-            factor=lambda m, n, night=night: late.get(n, 1.0) if night >= 30 and m == "write" else 1.0,
+            factor=lambda m, n, night=night: late.get(n, 1.0) if night >= 16 and m == "write" else 1.0,
         )  # fmt: skip
         ingest(sick / "history", run.write(sick / run.run), now=NOW)
     found, _ = propose(sick / "history", load_catalogue([fleet_profile]), profile="x")
