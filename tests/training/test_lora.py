@@ -67,12 +67,12 @@ def test_layouts_train_the_same_curve(training):
 def test_a_killed_job_resumes_on_the_same_curve(training):
     """Catches: a killed rank without a name, a curve that starts again, an optimiser that forgot its
     moments."""
-    whole = training("whole", steps=40)
+    whole = training("whole", steps=24)
     whole.start()
     assert whole.wait() == 0
-    run = training(steps=40, checkpoint_every=10)
+    run = training(steps=24, checkpoint_every=5)
     run.start()
-    os.kill(run.rank(1, past_step=23), signal.SIGKILL)
+    os.kill(run.rank(1, past_step=12), signal.SIGKILL)
     killed = time.monotonic()
     assert run.wait() != 0
     assert time.monotonic() - killed < SEEN_WITHIN_S
@@ -80,7 +80,7 @@ def test_a_killed_job_resumes_on_the_same_curve(training):
     run.start(attempt=2)
     assert run.wait() == 0
     resumed, uninterrupted = run.losses(), whole.losses()
-    assert min(resumed) == 21 and max(resumed) == 40
+    assert min(resumed) in {11, 16} and max(resumed) == 24  # after the last checkpoint before the kill
     assert resumed == pytest.approx({step: uninterrupted[step] for step in resumed}, rel=1e-3)
     # A pass on retry is no pass.
     assert {outcome for outcome, _ in run.cells().values()} == {"INCONCLUSIVE"}
