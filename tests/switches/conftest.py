@@ -19,6 +19,16 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 FABRIC = yaml.safe_load((ROOT / "inventories/lab/group_vars/all/fabric.yml").read_text())["fabric"]
 
+# A playbook takes about 100 s on a free core and three times that on a busy one; this only ends what hangs.
+HANGS_S = 900
+
+
+def pytest_collection_modifyitems(items):
+    """Give every test here the time of its playbook."""
+    for item in items:
+        if Path(item.path).parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(HANGS_S + 60))
+
 
 @pytest.fixture
 def loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
@@ -81,7 +91,7 @@ def play(tmp_path: Path) -> Callable[..., Result]:
             check=False,
             env=environment,
             cwd=tmp_path,
-            timeout=280,
+            timeout=HANGS_S,
         )
         output = done.stdout + done.stderr
         recap = next((line for line in output.splitlines() if line.startswith("leaf1 ")), "")
