@@ -251,9 +251,21 @@ class OutputRecord(Record):
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     tool: Literal[
-        "perftest", "nccl", "nccl-log", "nvbandwidth", "loadgen", "trainer", "mpi", "counters", "settings",
-        "pcie-path", "copies", "inference",
-        "gpu-state", "gpu-samples", "torch-collectives"
+        "perftest",
+        "nccl",
+        "nccl-log",
+        "nvbandwidth",
+        "loadgen",
+        "trainer",
+        "mpi",
+        "counters",
+        "settings",
+        "pcie-path",
+        "copies",
+        "inference",
+        "gpu-state",
+        "gpu-samples",
+        "torch-collectives",
     ]
     test: Name
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,+=-]*$", max_length=200)]
