@@ -30,6 +30,9 @@ from shakedown.parsers.loadgen import LoadGenResult, parse_loadgen
 
 TEST = "resnet50_server"
 PERCENTILE = 0.99
+# LoadGen calls a run VALID only if 99 % hold with 99 % confidence (early stopping): 0.99^n <= 0.01 takes 459
+# queries of which none is late, and more with each late one. A slow server needs longer probes for that.
+PROBE_QUERIES = 1000
 
 
 def now() -> str:
@@ -49,7 +52,7 @@ def search(harness: Harness, gpus: int, folder: Path, settings: dict[str, Any]) 
     journal.offline(offline)
     limits = Limits(
         start_qps=0.92 * offline, resolution=settings["resolution"], confirmations=settings["confirmations"],
-        floor_qps=max(1.0, 0.02 * offline),
+        floor_qps=max(1.0, 0.1 * offline),
     )  # fmt: skip
     while isinstance(step := next_step(journal.runs, limits), Step):
         one_run(harness, step, journal, folder, settings)
@@ -77,7 +80,7 @@ def one_run(
     wanted = ServerRun(
         target_qps=step.target_qps, latency_ms=settings["latency_ms"], percentile=PERCENTILE,
         min_duration_s=settings["confirm_s" if full else "probe_s"],
-        min_queries=settings["confirm_queries"] if full else 1, seed=len(journal.entries()),
+        min_queries=settings["confirm_queries"] if full else PROBE_QUERIES, seed=len(journal.entries()),
     )  # fmt: skip
     scratch = folder / "loadgen"
     scratch.mkdir(exist_ok=True)
@@ -115,22 +118,42 @@ def measure(gpus: int, found: list[Worker], folder: Path, settings: dict[str, An
     if watch.problem:
         problem = problem or {"kind": "missing-tool", "message": watch.problem}
     document["workers"] = [notes_of(worker) for worker in found]
+    note(gpus, folder, document, problem, started, time.monotonic() - begin)
+    print(f"{gpus} GPUs: {problem['message'] if problem else document['reason']}", flush=True)
+    return problem is None and document.get("peak_qps") is not None
+
+
+def note(
+    gpus: int,
+    folder: Path,
+    document: dict[str, Any],
+    problem: dict[str, str] | None,
+    started: str,
+    took_s: float,
+) -> None:
+    """Write a search's document and its line in the journal; an earlier start's line goes."""
     document["node"] = os.environ.get("SLURMD_NODENAME") or platform.node()
     name = f"search.g{gpus}.json"
-    aside = folder / f"{name}.partial"
-    aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    aside.replace(folder / name)
+    _replace(folder / name, json.dumps(document, indent=1) + "\n")
     record = {
         "schema": 1, "tool": "inference", "test": TEST, "file": name, "nodes": [document["node"]],
         "params": {"gpus": gpus}, "exit_code": 1 if problem else 0, "started": started,
-        "duration_s": round(time.monotonic() - begin, 3), "problem": problem,
+        "duration_s": round(took_s, 3), "problem": problem,
     }  # fmt: skip
-    with (folder / "outputs.jsonl").open("a", encoding="utf-8") as journal:
-        journal.write(json.dumps(record) + "\n")
-        journal.flush()
-        os.fsync(journal.fileno())
-    print(f"{gpus} GPUs: {problem['message'] if problem else document['reason']}", flush=True)
-    return problem is None and document.get("peak_qps") is not None
+    journal = folder / "outputs.jsonl"
+    # A search that goes on after a kill says again what it had found before: one line for a cell.
+    before = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
+    others = [line for line in before if f'"file": "{name}"' not in line]
+    _replace(journal, "".join(f"{line}\n" for line in [*others, json.dumps(record)]))
+
+
+def _replace(path: Path, text: str) -> None:
+    aside = path.with_name(f"{path.name}.partial")
+    with aside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
 
 
 def main() -> int:
@@ -149,6 +172,15 @@ def main() -> int:
                 good &= measure(gpus, found[:gpus], folder, settings)
     except RuntimeError as error:
         print(error, file=sys.stderr)
+        for gpus in settings["gpus"]:
+            document = {
+                "schema": 1,
+                "gpus": gpus,
+                "runs": [],
+                "peak_qps": None,
+                "reason": "no worker started",
+            }
+            note(gpus, folder, document, {"kind": "setup", "message": str(error)[:1900]}, now(), 0.0)
         return 3
     finally:
         shutil.rmtree(folder / "loadgen", ignore_errors=True)

@@ -19,7 +19,7 @@ pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen is part of the d
 # 1 ms an image: 1,000 queries/s, by the model's own pace. Wide bounds, because test machines are shared.
 SETTINGS = {
     "model": "tiny", "device": "cpu", "gpus": [1], "latency_ms": 500, "probe_s": 0.8, "confirm_s": 0.8,
-    "confirm_queries": 300, "confirmations": 3, "resolution": 0.25, "samples": 64, "max_batch": 32,
+    "confirm_queries": 1000, "confirmations": 3, "resolution": 0.25, "samples": 64, "max_batch": 32,
     "slots": 2, "hold_ms": 5, "poll_us": 500, "pace_us": 1000, "threads": 1, "warmup_s": 0.4,
 }  # fmt: skip
 
@@ -47,7 +47,7 @@ def test_search_with_real_loadgen_is_killed_and_goes_on(tmp_path):
     """Catches a search that forgets its probes when it is killed, and one that misses a known peak."""
     child = start(tmp_path)
     journal = tmp_path / "probes.g1.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while not (journal.exists() and journal.read_text().count('"end"') >= 2):
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
@@ -79,13 +79,17 @@ def test_search_with_real_loadgen_is_killed_and_goes_on(tmp_path):
     for run in confirmed:
         summary = parse_loadgen((tmp_path / run["file"]).read_text())
         assert summary.valid and summary.target_latency_ns == 500_000_000 and summary.min_duration_ms == 800
+    # Started once more, it finds everything done, and the cell is still told once.
+    assert start(tmp_path).wait(timeout=100) == 0
+    assert len(records(tmp_path)) == 1
+    assert json.loads((tmp_path / "search.g1.json").read_text())["runs"] == found["runs"]
     assert records(tmp_path)[-1]["problem"] is None
     assert records(tmp_path)[-1]["params"] == {"gpus": 1}
 
 
 def test_bound_that_is_never_met_has_no_peak_and_says_so(tmp_path):
     """Catches a rate reported although no run met the bound (0.1 ms for a model that takes longer)."""
-    child = start(tmp_path, latency_ms=0.1, probe_s=0.2, warmup_s=0.2)
+    child = start(tmp_path, latency_ms=0.1, probe_s=0.2, warmup_s=0.2, pace_us=100)
     assert child.wait(timeout=120) == 3
     found = json.loads((tmp_path / "search.g1.json").read_text())
     assert found["peak_qps"] is None and "never met" in found["reason"]
@@ -95,7 +99,7 @@ def test_a_worker_that_is_lost_is_named(tmp_path):
     """Catches a result from a run in which a GPU's worker died, and a search that then hangs."""
     child = start(tmp_path, probe_s=4, gpus=[2])
     journal = tmp_path / "probes.g2.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while not (journal.exists() and '"begin"' in journal.read_text()):
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
@@ -105,3 +109,12 @@ def test_a_worker_that_is_lost_is_named(tmp_path):
     assert child.wait(timeout=60) == 3
     problem = records(tmp_path)[-1]["problem"]
     assert problem["kind"] == "killed" and "worker 1 is lost" in problem["message"]
+
+
+def test_worker_that_does_not_start_is_named(tmp_path):
+    """Catches a node without PyTorch, weights or GPU whose cells say nothing but "not measured"."""
+    child = start(tmp_path, model="resnet50", weights="/nowhere/resnet50.pth", images=None)
+    assert child.wait(timeout=150) == 3
+    problem = records(tmp_path)[-1]["problem"]
+    assert problem["kind"] == "setup" and "worker 0 did not start" in problem["message"]
+    assert "torch" in problem["message"] or "/nowhere/resnet50.pth" in problem["message"]
