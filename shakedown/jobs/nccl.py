@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def main() -> int:
         good &= measure(folder, journal, spec, operation, nodes, problem)
     (folder / "stop").touch()
     if sampler:
-        sampler.wait(30)
+        end(sampler)
     on_every_node(folder, "after", spec)
     (folder / "stop").unlink()
     return 0 if good else PARTIAL
@@ -106,6 +107,18 @@ def every_node(spec: dict[str, Any], *what: str) -> subprocess.Popen[bytes]:
     ]
     step += ["--mpi=none", "--cpu-bind=none", "--input=none", sys.executable, "-m", "shakedown.jobs.gpus"]
     return subprocess.Popen([*step, *what], stdin=subprocess.DEVNULL)
+
+
+def end(sampler: subprocess.Popen[bytes]) -> None:
+    """Let the samplers end by themselves, or end their step: a stuck nvidia-smi must not cost the results."""
+    asks: tuple[Callable[[], object], ...] = (sampler.poll, sampler.terminate, sampler.kill)
+    for ask in asks:
+        ask()
+        try:
+            sampler.wait(5)
+        except subprocess.TimeoutExpired:
+            continue
+        return
 
 
 def on_every_node(folder: Path, when: str, spec: dict[str, Any]) -> dict[str, str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 
 from shakedown.core.gpu_site import GpuState
@@ -33,13 +34,10 @@ def gpu_state(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
         "wrong", float(found != planned), "1", lower, {"check": "count"}, f"{found} GPUs, {planned} planned"
     )
     if wanted["xid"]:
-        text = (
-            "the kernel log cannot be read"
-            if seen.xids is None
-            else f"{len(seen.xids)} Xid: " + "; ".join(seen.xids[:3])
-        )
-        wrong = None if seen.xids is None else float(len(seen.xids))
-        yield "wrong", wrong, "1", lower, {"check": "xid"}, text
+        xids = seen.xids
+        text = "the kernel log cannot be read" if xids is None else f"{len(xids)} Xid: {'; '.join(xids[:3])}"
+        wrong = None if xids is None else float(len(xids))
+        yield Read("wrong", wrong, "1", lower, {"check": "xid"}, text)
     loads = _loads(file, node)
     for gpu in seen.gpus:
         if gpu.index >= planned:
@@ -77,7 +75,12 @@ def _samples(file: Path, node: str) -> tuple[dict[str, Cell], ...]:
     except FileNotFoundError:
         return ()
     whole = text[: text.rfind("\n") + 1]
-    return parse_query(whole, file=path).gpus if whole.count("\n") > 1 else ()
+    return _parsed(whole, path.name) if whole.count("\n") > 1 else ()
+
+
+@lru_cache(maxsize=8)  # the outputs of a job share its samples
+def _parsed(text: str, name: str) -> tuple[dict[str, Cell], ...]:
+    return parse_query(text, file=name).gpus
 
 
 def _loads(file: Path, node: str) -> dict[int, Load]:

@@ -24,8 +24,8 @@ def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     Out of place, as the published figures are; wrong elements of both.
     """
     settings = job_settings(file)
-    texts = [text, *(_sibling(file, i) for i in range(2, settings["repeats"] + 1))]
-    runs = [_checked(parse_nccl(one, file=file), output, settings, file) for one in texts]
+    others = [_sibling(file, number) for number in range(2, settings["repeats"] + 1)]
+    runs = [_checked(parse_nccl(one, file=at), output, settings, at) for at, one in [(file, text), *others]]
     chosen = _choices(file)
     for number, size in enumerate(settings["sizes"]):
         if size < settings.get("smallest", {}).get(output.test, 0):
@@ -49,10 +49,10 @@ def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
         yield from power(file, output)
 
 
-def _sibling(file: Path, number: int) -> str:
+def _sibling(file: Path, number: int) -> tuple[Path, str]:
     other = file.with_name(file.name.replace(".r1.", f".r{number}."))
     try:
-        return read_bytes(other).decode("utf-8")
+        return other, read_bytes(other).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         raise BadInput(f"repeat {number} of {file.name} is missing", file=other) from None
 
@@ -80,7 +80,7 @@ def _checked(run: NcclResult, output: OutputRecord, settings: dict[str, Any], fi
 
 
 def _is_checked(row: NcclRow, operation: str) -> bool:
-    """Whether every element was compared. nccl-tests prints N/A for these two in place: it cannot check them."""
+    """Whether every element was compared; nccl-tests cannot check these two in place and prints N/A."""
     timings = (
         [row.out_of_place] if operation in ("alltoall", "sendrecv") else [row.out_of_place, row.in_place]
     )

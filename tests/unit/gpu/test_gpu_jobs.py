@@ -1,0 +1,221 @@
+"""The programs inside the jobs, with programs of ours in the place of Slurm's, NVIDIA's and NCCL's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shakedown.core.records import OutputRecord
+from shakedown.jobs import gpus, nccl, pin
+from shakedown.jobs.journal import cause, watched
+
+SPEC = {
+    "operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 64, "factor": 2, "dtype": "float",
+    "iterations": 2, "warmup": 1, "repeats": 2, "tuning": False, "split": "none", "launcher": "one-process",
+    "gpus": {"n1": 2}, "variables": {"NCCL_NVLS_ENABLE": "0"}, "params": {"dtype": "float"}, "timeout_s": 20,
+}  # fmt: skip
+# nvidia-smi of two GPUs; $GPUS says how many it finds, $PROCESSES what works on them.
+NVIDIA_SMI = """#!/bin/sh
+case "$*" in
+*query-gpu*loop*)
+    [ -z "$STUCK" ] || exec sleep 60
+    while echo '0, 90.0'; do sleep 0.1; done ;;
+*query-gpu*)
+    [ "$GPUS" != 0 ] || { echo 'No devices were found'; exit 6; }
+    [ "$GPUS" != broken ] || { echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18; }
+    echo 'index, uuid, pci.bus_id'
+    for i in $(seq "$GPUS"); do echo "$i, GPU-$i, 00000000:0$i:00.0"; done ;;
+*query-compute-apps*) echo 'gpu_uuid, pid, used_gpu_memory [MiB]'; [ -z "$PROCESSES" ] || echo "$PROCESSES" ;;
+esac
+"""
+SRUN = '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n'
+GOOD = '#!/bin/sh\necho "ran $*"\n[ -z "$NCCL_DEBUG_FILE" ] || echo log >> "$NCCL_DEBUG_FILE"\n'
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """A job's folder, on a node n1 with two idle GPUs; programs are put on the PATH with `tool`."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    monkeypatch.setenv("GPUS", "2")
+    monkeypatch.setenv("SHAKEDOWN_NCCL_TESTS", str(tools))
+    for name, text in (("nvidia-smi", NVIDIA_SMI), ("srun", SRUN), ("all_reduce_perf", GOOD)):
+        tool(tmp_path, name, text)
+    (tmp_path / "job").mkdir()
+    return tmp_path / "job"
+
+
+def tool(folder: Path, name: str, text: str) -> None:
+    """Put a program on the PATH."""
+    path = folder / "tools" / name
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def run(job: Path, **changes: object) -> tuple[int, list[OutputRecord]]:
+    """Run the job's program; return its exit status and journal, as the collector would read it."""
+    (job / "spec.json").write_text(json.dumps({**SPEC, **changes}))
+    status = subprocess.run([sys.executable, "-m", "shakedown.jobs.nccl", str(job)], timeout=60, check=False)
+    lines = (job / "outputs.jsonl").read_text().splitlines()
+    return status.returncode, [OutputRecord.model_validate_json(line) for line in lines]
+
+
+def test_a_good_job_has_numbers_and_logs(job):
+    """Catches: a journal that the collector refuses, a repeat or a log that is not kept."""
+    status, (numbers, logs) = run(job)
+    assert status == 0
+    assert (numbers.tool, numbers.test, numbers.exit_code, numbers.problem) == (
+        "nccl",
+        "nccl_all_reduce",
+        0,
+        None,
+    )
+    assert (logs.tool, logs.params["operation"]) == ("nccl-log", "all_reduce")
+    assert (
+        (job / "nccl_all_reduce.r2.txt")
+        .read_text()
+        .startswith("ran -b 8 -e 64 -f 2 -d float -n 2 -w 1 -c 1 -g 2")
+    )
+    assert (job / "nccl_all_reduce.log").read_text() == "log\nlog\n"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "kind", "says"),
+    [
+        ("GPUS", "0", "environment", "no GPU on n1, 2 are planned"),
+        ("GPUS", "1", "environment", "one GPU on n1, 2 are planned"),
+        ("GPUS", "broken", "environment", "Driver/library version mismatch"),
+        ("PROCESSES", "GPU-1, 4711, 512 MiB", "busy", "process 4711 (512 MiB)"),
+    ],
+)  # fmt: skip
+def test_gpus_that_must_not_be_measured(job, monkeypatch, variable, value, kind, says):
+    """Catches: numbers taken on too few, broken or busy GPUs."""
+    monkeypatch.setenv(variable, value)
+    status, records = run(job)
+    assert status == 3
+    for record in records:
+        assert record.problem is not None
+        assert record.problem.kind == kind
+        assert says in record.problem.message
+    assert not list(job.glob("*.r2.txt"))
+
+
+def test_a_stuck_sampler_costs_no_results(job, monkeypatch):
+    """Catches: a nvidia-smi that never ends and takes the job's exit status with it."""
+    monkeypatch.setenv("STUCK", "1")
+    status, records = run(job)
+    assert status == 0
+    assert [record.problem for record in records] == [None, None]
+
+
+def test_no_nvidia_smi(job):
+    """Catches: a node without the tool, measured all the same."""
+    (job.parent / "tools" / "nvidia-smi").unlink()
+    _, records = run(job)
+    assert [record.problem.kind for record in records] == ["missing-tool"] * 2
+
+
+def test_no_nccl_tests_says_what_to_do(job):
+    """Catches: a missing program that is only an exit status."""
+    (job.parent / "tools" / "all_reduce_perf").unlink()
+    _, records = run(job)
+    assert records[0].problem.kind == "missing-tool"
+    assert "install nccl-tests" in records[0].problem.message
+
+
+def test_a_hung_run_is_ended_alone(job):
+    """Catches: a hang that holds the job, and a watchdog that ends more than its own run."""
+    bystander = subprocess.Popen(["sleep", "60"])
+    tool(job.parent, "all_reduce_perf", "#!/bin/sh\necho begun\nsleep 60 &\nsleep 60\n")
+    tool(job.parent, "broadcast_perf", GOOD)
+    begin = time.monotonic()
+    status, records = run(job, operations=["all_reduce", "broadcast"], timeout_s=1)
+    assert time.monotonic() - begin < 40
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+    assert status == 3
+    assert records[0].problem.kind == "killed"
+    assert "hung, no end within 1 s" in records[0].problem.message
+    assert records[2].problem is None  # the next one ran
+
+
+def test_wrong_elements_are_a_result(job):
+    """Catches: a wrong sum that ends as INCONCLUSIVE because nccl-tests exits with 1."""
+    tool(job.parent, "all_reduce_perf", "#!/bin/sh\necho '# Out of bounds values : 5 FAILED'\nexit 1\n")
+    _, records = run(job, repeats=1)
+    assert records[0].problem is None
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open", "missing-tool"),
+        (
+            "Test CUDA failure common.cu:1 'CUDA driver version is insufficient for CUDA runtime version'",
+            "environment",
+        ),
+        ("NCCL WARN Cuda failure 802 'system not yet initialized'", "environment"),
+        ("Test CUDA failure: 'uncorrectable ECC error encountered'", "environment"),
+    ],
+)
+def test_a_failure_has_its_cause(words, kind):
+    """Catches: wrong driver, missing library, dead fabric manager, all called exit status 1."""
+    found = cause(f"some line\n{words}\n")
+    assert found is not None
+    assert found["kind"] == kind
+    assert words[:60] in found["message"]
+
+
+def test_an_unknown_failure_keeps_its_words(tmp_path):
+    """Catches: a failure without what the program said."""
+    code, problem = watched(["sh", "-c", "echo odd >&2; exit 7"], tmp_path / "o", tmp_path / "e", timeout_s=9)
+    assert code == 7
+    assert problem == {"kind": "other", "message": "sh: exit status 7: odd"}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "wanted", "each"),
+    [
+        ("one-process", ["srun", "--ntasks=1", "--mpi=none"], 2),
+        ("srun", ["srun", "--ntasks=4", "--ntasks-per-node=2", "--mpi=pmix"], 1),
+        ("mpirun", ["mpirun", "-np", "4", "ppr:2:node", "-x", "NCCL_DEBUG"], 1),
+    ],
+)
+def test_launchers(launcher, wanted, each):
+    """Catches: ranks that do not match the GPUs, or NCCL's variables that never reach them."""
+    gpus_of = {"n1": 2} if launcher == "one-process" else {"n1": 2, "n2": 2}
+    command, per_process = nccl.launch(
+        {"launcher": launcher, "gpus": gpus_of}, ["prog"], {"NCCL_DEBUG": "INFO"}
+    )
+    assert per_process == each
+    assert set(wanted) <= set(command)
+    assert command[-1] == "prog"
+
+
+def test_a_rank_runs_beside_its_gpu(tmp_path):
+    """Catches: rank i bound to the CPUs of another GPU."""
+    for index, (address, cpus) in enumerate({"0000:81:00.0": "8-11", "0000:06:00.0": "0-3,16"}.items()):
+        (tmp_path / "proc/driver/nvidia/gpus" / address).mkdir(parents=True)
+        device = tmp_path / "sys/bus/pci/devices" / address
+        device.mkdir(parents=True)
+        (device / "local_cpulist").write_text(f"{cpus}\n")
+        assert index < 2
+    assert pin.local_cpus(0, tmp_path) == {0, 1, 2, 3, 16}
+    assert pin.local_cpus(1, tmp_path) == {8, 9, 10, 11}
+    assert pin.local_cpus(2, tmp_path) == set()
+
+
+def test_idle_gpus_are_no_obstacle():
+    """Catches: an obstacle that is always there, so that nothing is ever measured."""
+    table = {"exit_code": 0, "out": "index\n0\n1\n", "error": ""}
+    none = {"exit_code": 0, "out": "gpu_uuid, pid, used_gpu_memory [MiB]\n", "error": ""}
+    assert gpus.obstacle({"node": "n1", "commands": {"gpus": table, "processes": none}}, 2) is None

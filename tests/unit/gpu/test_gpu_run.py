@@ -1,0 +1,278 @@
+"""What really ran on four GPUs, with faults planted in its raw files: each must be named, none may pass."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shakedown.collect import gather
+from shakedown.core.records import Measurement, Outcome, Plan
+from shakedown.core.verdict import judge
+from shakedown.runs import read_record
+
+RUN = Path(__file__).parents[2] / "runs" / "h200x4_nccl"
+NCCL = "collective.nccl0.one-process.1x.gpu1"
+SIZE = "collective/nccl_all_reduce/{}/gpu1/-/-/dtype=float,size_bytes={}"
+LARGEST = SIZE.format("busbw", 8589934592)
+TRANSPORT = "collective/nccl_transport/wrong/gpu1/-/-/check={},dtype=float,operation=all_reduce"
+STATE = "node/gpu_state/wrong/gpu1/-/-/check={}"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A copy of the run with two of its operations: reading all six takes a second a test."""
+    keep = {f"{NCCL}.a1", "node.gpu_node.a1"}
+    folder = tmp_path / "run"
+    (folder / "raw").mkdir(parents=True)
+    for name in ("plan.json", "jobs.json"):
+        shutil.copy(RUN / name, folder)
+    for job in keep:
+        drop = shutil.ignore_patterns("*all_gather*", "*alltoall*", "*broadcast*", "*sendrecv*", "rfm*")
+        shutil.copytree(RUN / "raw" / job, folder / "raw" / job, ignore=drop)
+    journal = folder / "raw" / f"{NCCL}.a1" / "outputs.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text(
+        "".join(
+            line
+            for line in lines
+            if re.search("nccl_(all_reduce|reduce_scatter)[.]r1|nccl_all_reduce.log", line)
+        )
+    )
+    return folder
+
+
+def cells(run: Path) -> dict[str, tuple[Outcome, str]]:
+    """Read and judge: outcome and reason of every cell that did not pass, by id."""
+    verdict = judge(read_record(run / "plan.json", Plan), gather(run)[0])
+    return {cell.cell: (cell.outcome, cell.reason) for cell in verdict.cells}
+
+
+def values(run: Path, test: str) -> dict[str, Measurement]:
+    """Return one test's measurements of 8 GiB, or of no size, by metric."""
+    return {
+        m.metric: m
+        for m in gather(run)[0]
+        if m.test == test and m.params.get("size_bytes", 8589934592) == 8589934592
+    }
+
+
+def change(run: Path, name: str, old: str, new: str, job: str = NCCL, *, count: int = 0) -> None:
+    """Replace text in a job's raw file; it must be there."""
+    path = run / "raw" / f"{job}.a1" / name
+    text = path.read_text(encoding="utf-8")
+    changed, times = re.subn(old, new, text, count=count)
+    assert times
+    path.write_text(changed, encoding="utf-8")
+
+
+def look(run: Path, edit) -> None:
+    """Change what the node said of its GPUs after the load."""
+    path = run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.after.json"
+    seen = json.loads(path.read_text())
+    edit(seen)
+    path.write_text(json.dumps(seen))
+
+
+def test_the_run_as_it_was(run):
+    """Catches: a rule that no longer passes what was good: 8 GiB, every transport, every GPU's state."""
+    bad = cells(run)
+    assert LARGEST not in bad
+    assert not any(TRANSPORT.format(check) in bad for check in ("ranks", "intra_node", "nvls"))
+    assert not any("gpu_state" in cell for cell in bad)
+    busbw = values(run, "nccl_all_reduce")["busbw"]
+    assert (busbw.value, busbw.samples) == (365.0, (364.95, 365.0, 365.04))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "check", "says"),
+    [
+        (r"via P2P/\S.*", "via SHM/direct/direct", "intra_node", "host memory: P2P is off"),
+        (r"via P2P/\S.*", "[send] via NET/Socket/0", "intra_node", "go over the network (Socket)"),
+        (r"(busId )90( .*Init|.*Destroy COMPLETE)", r"\g<1>80\2", "ranks", "[3], [4] planned"),
+    ],
+)  # fmt: skip
+def test_data_that_went_another_way(run, old, new, check, says):
+    """Catches: P2P disabled, sockets inside a node, a GPU that took no part; the bandwidth may look well."""
+    change(run, "nccl_all_reduce.log", old, new)
+    outcome, reason = cells(run)[TRANSPORT.format(check)]
+    assert outcome is Outcome.FAIL
+    assert says in reason
+
+
+@pytest.mark.parametrize(
+    ("wanted", "channels", "says"), [(True, 0, "off, on wanted"), (False, 16, "on, off wanted")]
+)
+def test_nvlink_sharp_against_expectation(run, wanted, channels, says):
+    """Catches: NVLink SHARP off where the reference needs it, or on where the figure is the ring's."""
+    jobs = json.loads((run / "jobs.json").read_text())
+    for job in jobs["jobs"]:
+        if job["kind"] == "nccl":
+            job["settings"]["expect"]["nvls"] = wanted
+    (run / "jobs.json").write_text(json.dumps(jobs))
+    if channels:
+        change(run, "nccl_all_reduce.log", "0 nvls channels", f"{channels} nvls channels")
+    outcome, reason = cells(run)[TRANSPORT.format("nvls")]
+    assert outcome is Outcome.FAIL
+    assert says in reason
+
+
+def test_a_log_that_does_not_tell_proves_nothing(run):
+    """Catches: a transport that passes because the log was cut off."""
+    path = run / "raw" / f"{NCCL}.a1" / "nccl_all_reduce.log"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:60]))
+    bad = cells(run)
+    for check in ("ranks", "intra_node", "nvls"):
+        assert bad[TRANSPORT.format(check)][0] is Outcome.INCONCLUSIVE
+
+
+def test_a_wrong_sum_fails(run):
+    """Catches: bandwidth with wrong data."""
+    change(run, "nccl_all_reduce.r2.txt", r"(  8589934592 .*?)      0( +\S+ +\S+ +\S+ +0)", r"\1      7\2")
+    change(run, "nccl_all_reduce.r2.txt", "Out of bounds values : 0 OK", "Out of bounds values : 1 FAILED")
+    outcome, reason = cells(run)[SIZE.format("wrong", 8589934592)]
+    assert outcome is Outcome.FAIL
+    assert "7, none allowed" in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "says"),
+    [
+        ("nccl_all_reduce.r1.txt", r"\n +4096 .*", "", "a row is missing|rows"),
+        ("nccl_all_reduce.r1.txt", r"\n#  Rank  3 .*", "", "on 3 GPUs, 4 were planned"),
+        ("nccl_all_reduce.r1.txt", "all_reduce_perf", "broadcast_perf", "this is broadcast"),
+        ("nccl_all_reduce.r3.txt", r"(float .*) +0\n", r"\1    N/A\n", "r3.txt: the data were not checked"),
+        ("nccl_all_reduce.r2.txt", r"(?s)\n +1048576 .*", "", "ends before"),
+    ],
+)
+def test_numbers_that_are_not_the_planned_ones(run, name, old, new, says):
+    """Catches: a missing size, fewer GPUs, another operation, unchecked data, a cut-off repeat."""
+    change(run, name, old, new)
+    outcome, reason = cells(run)[LARGEST]
+    assert outcome is Outcome.INCONCLUSIVE
+    assert re.search(says, reason)
+
+
+def test_a_missing_repeat_decides_nothing(run):
+    """Catches: a spread claimed of three runs of which one never ended."""
+    (run / "raw" / f"{NCCL}.a1" / "nccl_all_reduce.r3.txt").unlink()
+    assert cells(run)[LARGEST][0] is Outcome.INCONCLUSIVE
+
+
+def test_messages_that_moved_nothing_decide_nothing(run):
+    """Catches: 1 us at 8 B for an operation that rounds 8 B down to nothing, taken for a good time."""
+    cell = "collective/nccl_reduce_scatter/time/gpu1/-/-/dtype=float,size_bytes=8"
+    outcome, reason = cells(run)[cell]
+    assert outcome is Outcome.INCONCLUSIVE
+    assert "no data moved" in reason
+
+
+# ---- the state of the GPUs ----
+
+
+def gpus(old: str, new: str):
+    """Return an edit of nvidia-smi's table."""
+
+    def edit(seen) -> None:
+        table = seen["commands"]["gpus"]
+        changed, times = re.subn(old, new, table["out"], count=1)
+        assert times
+        table["out"] = changed
+
+    return edit
+
+
+def xid(seen) -> None:  # noqa: D103
+    seen["kernel"]["out"] = "NVRM: Xid (PCI:0000:00:07): 79, GPU has fallen off the bus.\n"
+
+
+def link_down(seen) -> None:  # noqa: D103
+    link = seen["commands"]["nvlink"]
+    link["out"] = link["out"].replace("Link 3: 26.562 GB/s", "Link 3: <inactive>", 1)
+
+
+def bent_topology(seen) -> None:  # noqa: D103
+    topology = seen["commands"]["topology"]
+    topology["out"] = topology["out"].replace("NV18", "SYS ")
+
+
+@pytest.mark.parametrize(
+    ("edit", "check", "says"),
+    [
+        (gpus(r"\n3, .*", ""), "count", "3 GPUs, 4 planned"),
+        (xid, "xid", "Xid (PCI:0000:00:07): 79"),
+        (gpus(r"Enabled, 0,", "Enabled, 2,"), "ecc,gpu=0", "2 uncorrectable errors"),
+        (gpus(r"Enabled, 0,", "Disabled, 0,"), "ecc,gpu=0", "ECC is off"),
+        (link_down, "nvlink,gpu=0", "17 NVLinks are active, 18 wanted"),
+        (bent_topology, "topology,gpu=2", "linked by SYS, NV18 wanted"),
+    ],
+)
+def test_what_is_wrong_with_a_gpu_is_named(run, edit, check, says):
+    """Catches: a missing GPU, an Xid, ECC errors, ECC off, a dead NVLink, GPUs linked otherwise."""
+    look(run, edit)
+    outcome, reason = cells(run)[STATE.format(check)]
+    assert outcome is Outcome.FAIL
+    assert says in reason
+
+
+def test_a_missing_gpu_gets_no_values(run):
+    """Catches: a GPU that is not there and passes all its checks."""
+    look(run, gpus(r"\n3, .*", ""))
+    bad = cells(run)
+    for check in ("pcie", "nvlink", "topology", "ecc", "remapped", "slowdown"):
+        assert bad[STATE.format(f"{check},gpu=3")][0] is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "check", "says"),
+    [
+        (r", 5, 16, (\d+)\n", r", 5, 8, \1\n", "pcie,gpu=1", "Gen5 x8 under load"),
+        (r", 5, 16, (\d+)\n", r", 4, 16, \1\n", "pcie,gpu=1", "Gen4 x16 under load"),
+        (r"0x0000000000000000", "0x0000000000000040", "slowdown,gpu=1", "hardware thermal slowdown"),
+    ],
+)
+def test_what_only_load_shows(run, old, new, check, says):
+    """Catches: a link that trained down, clocks slowed by heat: seen in the samples, not at rest."""
+    change(run, "gpus.gpu1.samples.csv", old, new, "node.gpu_node")
+    outcome, reason = cells(run)[STATE.format(check)]
+    assert outcome is Outcome.FAIL
+    assert says in reason
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda seen: seen["kernel"].update(exit_code=1, out="", error="Operation not permitted"),
+        lambda seen: seen["commands"]["nvlink"].update(out=""),
+        gpus("Enabled, 0,", "[N/A], [N/A],"),
+    ],
+)
+def test_what_cannot_be_read_does_not_pass(run, edit):
+    """Catches: an unreadable kernel log, no NVLink status, no ECC counter, taken for good news."""
+    look(run, edit)
+    added = [cell for cell, (outcome, _) in cells(run).items() if "gpu_state" in cell and outcome != "PASS"]
+    assert added
+
+
+def test_no_driver_is_no_result(run):
+    """Catches: a node whose nvidia-smi fails, judged from what it printed before."""
+
+    def broken(seen) -> None:
+        seen["commands"]["gpus"].update(exit_code=9, out="NVIDIA-SMI has failed", error="")
+
+    look(run, broken)
+    bad = cells(run)
+    assert bad[STATE.format("count")][0] is Outcome.INCONCLUSIVE
+    assert "did not list the GPUs" in bad[STATE.format("count")][1]
+
+
+def test_energy_is_power_times_time(run):
+    """Catches: samples of other jobs counted in: four GPUs of 700 W at most for 43 s."""
+    found = values(run, "nccl_all_reduce")
+    watts, seconds = found["power"].value, found["power"].duration_s
+    assert 4 * 70 < watts < 4 * 700
+    assert found["energy"].value == pytest.approx(watts * seconds)
+    assert 30 < found["temperature"].value < 90
