@@ -98,6 +98,18 @@ class Nccl(Record):
     power: bool = False  # mean power, energy and temperature of the GPUs, to show; they decide nothing
     run_timeout_s: int = Field(default=300, gt=0)  # one run of one program; then it hangs and is ended
 
+    @model_validator(mode="after")
+    def _each_cell_has_one_job(self) -> Nccl:
+        asked = [
+            (operation, sweep.dtype, nodes)
+            for sweep in self.sweeps
+            for operation in sweep.operations
+            for nodes in sweep.nodes or (0,)
+        ]
+        if len(set(asked)) < len(asked):
+            raise ValueError("two sweeps share an operation, data type and number of nodes: make them one")
+        return self
+
 
 class TorchCollectives(Record):
     """The second opinion: the same collectives through PyTorch, which needs nothing but PyTorch."""

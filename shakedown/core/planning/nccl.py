@@ -57,7 +57,7 @@ def _nccl_job(
     params: Params = {"dtype": sweep.dtype}
     if len(nccl.launchers) > 1:
         params["launcher"] = launcher
-    if split != "none":
+    if len(sweep.split) > 1:
         params["split"] = split
     for operation in sweep.operations:
         _cells(draft, nccl, sweep, group, operation, params, per_node)

@@ -135,6 +135,7 @@ def test_several_nodes_are_held_to_network_and_nics():
         (Nccl, {"sweeps": [{**SWEEP, "min_bytes": 1 << 34}], "expect": {"nvls": False}}),
         (Nccl, {"sweeps": [{**SWEEP, "operations": ["all_reduce"] * 2}], "expect": {"nvls": False}}),
         (Nccl, {"sweeps": [SWEEP]}),
+        (Nccl, {"sweeps": [SWEEP, SWEEP], "expect": {"nvls": False}}),
         (GpuNode, {"state": {"topology": "NVLINK"}}),
         (TorchCollectives, {"python": "python3; rm -rf /", "min_bytes": 64, "max_bytes": 64}),
     ],
