@@ -177,13 +177,21 @@ def _summary(steps: dict[tuple[int, int], dict[str, Any]], elapsed_s: float) -> 
 
 
 def reason(folder: Path, code: int) -> dict[str, str]:
-    """Return why the trainer gave no result: its own words, or which rank torchrun saw die first."""
-    with contextlib.suppress(OSError, ValueError):
-        given = json.loads((folder / "reason.json").read_bytes())
-        return {"kind": str(given["kind"]), "message": str(given["message"])}
+    """Return why the trainer gave no result: whom a signal killed, or what a rank said, or who failed first.
+
+    A rank whose partner is killed complains of a broken connection; what it says is a consequence, so an
+    error that it did not expect yields to a death by signal (but SIGTERM, with which torchrun ends the rest).
+    """
     words = (folder / LAUNCHER_LOG).read_text(encoding="utf-8", errors="replace")
-    if died := _ROOT_CAUSE.search(words):
-        rank, status = int(died[1]), int(died[2])
+    died = [(int(rank), int(status)) for rank, status in _ROOT_CAUSE.findall(words)]
+    killed = [(rank, status) for rank, status in died if status < 0 and status != -signal.SIGTERM]
+    given: dict[str, str] = {}
+    with contextlib.suppress(OSError, ValueError):
+        said = json.loads((folder / "reason.json").read_bytes())
+        given = {"kind": str(said["kind"]), "message": str(said["message"])}
+    if given and not (killed and given["kind"] == "other"):
+        return given
+    for rank, status in killed or died:
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         kind = "killed" if status < 0 else "other"
         return {"kind": kind, "message": f"rank {rank} on {_host(folder, rank)}: {how}"}

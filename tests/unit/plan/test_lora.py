@@ -234,7 +234,15 @@ def test_the_rank_that_torchrun_saw_die_first_is_named(tmp_path):
         "  time      : 2026-11-20_15:00:00\n  host      : n2\n  rank      : 3 (local_rank: 1)\n"
         "  exitcode  : -9 (pid: 4711)\n  error_file: <N/A>\n"
     )
-    assert reason(tmp_path, 1) == {"kind": "killed", "message": "rank 3 on n2: killed by signal 9"}
+    killed = {"kind": "killed", "message": "rank 3 on n2: killed by signal 9"}
+    assert reason(tmp_path, 1) == killed
+    # Its partner complains of the broken connection, and that is not the cause.
+    said = {"kind": "other", "message": "rank 0 on n1: RuntimeError: Connection closed by peer"}
+    (tmp_path / "reason.json").write_text(json.dumps(said))
+    assert reason(tmp_path, 1) == killed
+    said["kind"] = "setup"
+    (tmp_path / "reason.json").write_text(json.dumps(said))
+    assert reason(tmp_path, 1) == said
 
 
 def test_the_command_quotes_what_a_site_may_name(tmp_path):
