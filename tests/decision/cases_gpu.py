@@ -1,0 +1,99 @@
+"""Inputs of the cases of GPUs and collectives on them."""
+
+# ruff: noqa: D103  (expected.json names the fault of each case)
+
+from __future__ import annotations
+
+from case_folder import Case, Json, case, singles
+
+BUSBW = {
+    "id": "h200x4-all-reduce-8g", "value": 365.0, "tolerance": 0.03, "ceiling": 450.0,
+    "ceiling_source": "link gb_per_s=450", "unit": "GB/s", "better": "higher", "kind": "measured",
+    "source": "measured for this project, 2026-11-20",
+}  # fmt: skip
+NONE_WRONG = {
+    "id": "none-wrong", "value": 0.0, "limit": 0.0, "unit": "1", "better": "lower", "kind": "contract",
+    "source": "the site's inventory and expectations",
+}  # fmt: skip
+SIZE = {"dtype": "float", "size_bytes": 8589934592}
+
+
+def busbw(c: Case, nodes: list[str]) -> Json:
+    c.nodes, c.rails = nodes, []
+    return c.plan(
+        BUSBW, singles(*nodes), stage="collective", test="nccl_all_reduce", metric="busbw", rails=[None],
+        params=SIZE,
+    )  # fmt: skip
+
+
+def check(c: Case, test: str, stage: str, params: Json) -> Json:
+    return c.plan(
+        NONE_WRONG, singles("n1"), stage=stage, test=test, metric="wrong", rails=[None], params=params
+    )
+
+
+@case
+def gpus_that_cannot_be_measured(c: Case) -> None:
+    problems = {
+        "n1": ("environment", "no GPU on n1, 4 are planned"),
+        "n2": ("environment", "3 GPUs on n2, 4 are planned"),
+        "n3": ("busy", "GPUs of n3 are in use before the test by process 5868 (1636 MiB)"),
+        "n4": ("environment", "the driver is too old for NCCL's CUDA: CUDA driver version is insufficient"),
+        "n5": ("missing-tool", "a shared library is missing: libnccl.so.2: cannot open shared object file"),
+        "n6": ("killed", "srun: hung, no end within 60 s; the watchdog ended this run only; last: ''"),
+    }
+    item = busbw(c, [*problems, "n7"])
+    for node, (kind, message) in problems.items():
+        # A number that was printed before does not help.
+        c.line(item, [node], 365.0 if kind == "killed" else None, problem={"kind": kind, "message": message})
+    c.line(item, ["n7"], 364.9)
+
+
+@case
+def gpus_not_as_wanted(c: Case) -> None:
+    c.line(busbw(c, ["n1"]), ["n1"], 365.0)
+    findings = {
+        "count": (1.0, "3 GPUs, 4 planned"),
+        "xid": (1.0, "1 Xid: NVRM: Xid (PCI:0000:00:07): 79, GPU has fallen off the bus."),
+        "slowdown": (1.0, "clocks were slowed by hardware thermal slowdown"),
+        "ecc": (0.0, "ECC is on, 0 uncorrectable errors"),
+        "nvlink": (None, "nvidia-smi does not tell the NVLinks"),
+    }
+    for name, (wrong, detail) in findings.items():
+        c.line(check(c, "gpu_state", "node", {"check": name}), ["n1"], wrong, detail=detail)
+
+
+@case
+def nccl_went_another_way(c: Case) -> None:
+    c.line(busbw(c, ["n1"]), ["n1"], 365.0)
+    findings = {
+        "ranks": (0.0, "GPUs by host: [4], [4] planned"),
+        "intra_node": (
+            1.0,
+            "connections inside the node: 96 by SHM, P2P wanted: data go through host memory",
+        ),
+        "nvls": (1.0, "NVLink SHARP is off, on wanted"),
+        "network": (1.0, "8 of 8 connections between nodes go by Socket: TCP fallback, no RDMA"),
+        "gdr": (1.0, "8 of 8 connections without GPUDirect RDMA"),
+        "nics": (
+            1.0,
+            "NICs used by host: [['mlx5_0']], [['mlx5_0', 'mlx5_1']] planned: mlx5_1 carry nothing",
+        ),
+    }
+    for name, (wrong, detail) in findings.items():
+        params = {"check": name, "dtype": "float", "operation": "all_reduce"}
+        c.line(check(c, "nccl_transport", "collective", params), ["n1"], wrong, detail=detail)
+
+
+@case
+def nccl_wrong_sum(c: Case) -> None:
+    c.line(busbw(c, ["n1"]), ["n1"], 365.0)
+    item = check(c, "nccl_all_reduce", "collective", SIZE)
+    c.line(item, ["n1"], 7.0)
+
+
+@case
+def nccl_repeats_straddle_the_gate(c: Case) -> None:
+    item = busbw(c, ["n1", "n2"])
+    c.line(item, ["n1"], 356.0, samples=[340.0, 356.0, 365.0])
+    c.line(item, ["n2"], 364.96, samples=[364.95, 364.96, 365.04])
