@@ -264,7 +264,6 @@ class OutputRecord(Record):
         "copies",
         "inference",
         "gpu-state",
-        "gpu-samples",
         "torch-collectives",
     ]
     test: Name
