@@ -219,3 +219,46 @@ def test_idle_gpus_are_no_obstacle():
     table = {"exit_code": 0, "out": "index\n0\n1\n", "error": ""}
     none = {"exit_code": 0, "out": "gpu_uuid, pid, used_gpu_memory [MiB]\n", "error": ""}
     assert gpus.obstacle({"node": "n1", "commands": {"gpus": table, "processes": none}}, 2) is None
+
+
+def node_stage(job: Path) -> tuple[int, list[OutputRecord]]:
+    """Run the node stage's program on n1 with an nvbandwidth that says how it was called."""
+    tool(job.parent, "nvbandwidth", '#!/bin/sh\necho "$@"\n')
+    spec = {"gpus": {"n1": 2}, "nvbandwidth": ["h2d", "d2h"], "program": "nvbandwidth", "warmup": True}
+    spec["timeout_s"] = 9
+    (job / "spec.json").write_text(json.dumps(spec))
+    argv = [sys.executable, "-m", "shakedown.jobs.gpu_node", str(job)]
+    status = subprocess.run(argv, timeout=60, check=False).returncode
+    lines = (job / "outputs.n1.jsonl").read_text().splitlines()
+    return status, [OutputRecord.model_validate_json(line) for line in lines]
+
+
+def test_the_node_stage_warms_up_and_measures_apart(job):
+    """Catches: a first copy through untouched memory that is judged, a test that is not run."""
+    status, records = node_stage(job)
+    assert status == 0
+    assert [(r.tool, r.test, r.problem) for r in records] == [
+        ("nvbandwidth", "h2d", None), ("nvbandwidth", "d2h", None), ("gpu-state", "gpu_state", None),
+    ]  # fmt: skip
+    assert (job / "warmup.n1.json").read_text() == "-j -t h2d -t d2h\n"
+    assert (job / records[0].file).read_text() == "-j -t h2d\n"
+
+
+def test_busy_gpus_are_looked_at_but_not_measured(job, monkeypatch):
+    """Catches: copies measured beside another job, or a node whose state nobody reads because it is busy."""
+    monkeypatch.setenv("PROCESSES", "GPU-1, 4711, 512 MiB")
+    status, records = node_stage(job)
+    assert status == 3
+    assert [r.problem.kind for r in records[:2]] == ["busy", "busy"]
+    assert (records[2].tool, records[2].problem) == ("gpu-state", None)
+    assert not (job / "warmup.n1.json").exists()
+
+
+def test_a_missing_nvbandwidth_is_named(job):
+    """Catches: no tool, no number, no reason."""
+    spec = {"gpus": {"n1": 2}, "nvbandwidth": ["h2d"], "program": "/nowhere/nvbandwidth", "timeout_s": 9}
+    spec["warmup"] = False
+    (job / "spec.json").write_text(json.dumps(spec))
+    subprocess.run([sys.executable, "-m", "shakedown.jobs.gpu_node", str(job)], timeout=60, check=False)
+    first = json.loads((job / "outputs.n1.jsonl").read_text().splitlines()[0])
+    assert first["problem"]["kind"] == "missing-tool"
