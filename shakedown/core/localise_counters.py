@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from shakedown.core.records import CounterReading
 
@@ -71,12 +71,23 @@ def witnesses(readings: Iterable[CounterReading], ports: Mapping[tuple[str, str]
         about[reading.device, reading.port] = reading
     found: list[tuple[int, Witness]] = []
     for (_, counter), deltas in total.items():
+        ordered = sorted(deltas.values())
         for place, events in deltas.items():
-            peers = [n for other, n in deltas.items() if other != place]
-            if events < _MIN_EVENTS or not peers or events < _TIMES_PEERS * median(peers):
+            if events < _MIN_EVENTS or len(ordered) == 1:
                 continue
-            found.append((events, _witness(about[place], counter, events, median(peers), ends)))
+            usual = _median_of_others(ordered, events)
+            if events >= _TIMES_PEERS * usual:
+                found.append((events, _witness(about[place], counter, events, usual, ends)))
     return [witness for _, witness in sorted(found, key=lambda f: (not f[1].local, -f[0], f[1].text))]
+
+
+def _median_of_others(ordered: Sequence[int], one: int) -> float:
+    """Return the median of sorted values without one of them, without copying them for each."""
+    at, others = bisect_left(ordered, one), len(ordered) - 1
+    low, high = (
+        ordered[middle if middle < at else middle + 1] for middle in ((others - 1) // 2, others // 2)
+    )
+    return (low + high) / 2
 
 
 def _witness(
