@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
-from scipy.special import xlogy
+from scipy.special import betainc, xlogy
 
 from shakedown.core.localise_fit import MAX_CAUSES, MIN_CONFIDENCE, MIN_PARTNERS, Settings
 from shakedown.core.localise_groups import Family, Groups
@@ -83,7 +82,8 @@ def intermittent(
                 usual = (others + 3 * np.sqrt(others) + 1) / np.maximum(n_all - n, 1)
                 share = k / n
                 gain = 2 * (xlogy(k, share / usual) + xlogy(n - k, (1 - share) / (1 - usual)))
-                p = stats.binom.sf(k - 1, n, np.minimum(usual, 1.0))
+                # Of n results k or more are bad (the binomial tail, Abramowitz and Stegun 26.5.24).
+                p = betainc(k, n - k + 1, np.minimum(usual, 1.0))
             passing = (
                 (k >= MIN_BAD)
                 & (share >= MIN_BAD_SHARE)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy import stats
 
 from shakedown.core.localise_fit import MAX_CAUSES, MIN_CONFIDENCE, Choice, Settings, to_finding
 from shakedown.core.localise_groups import Family, Groups
@@ -115,6 +114,8 @@ def _compare(
     share = float((np.nanmean(pairs, axis=0) <= effect / 2).mean())
     if share < MIN_PAIR_SHARE:
         return None
+    from scipy import stats  # takes seconds to import, and only small fabrics need it
+
     method = "exact" if len(low) * len(rest) < _EXACT_BELOW else "asymptotic"
     p = float(stats.mannwhitneyu(low, rest, alternative="less", method=method).pvalue)
     if p >= max(alpha, SUPPORTED_P if helped else 0.0):
