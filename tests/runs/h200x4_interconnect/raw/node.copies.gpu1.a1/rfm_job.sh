@@ -15,7 +15,7 @@
 export PYTHONPATH=/var/lib/shakedown/stage/src:/tmp/site
 scontrol show hostnames "$SLURM_JOB_NODELIST" > /var/lib/shakedown/stage/runs/h200x4-inference/raw/node.copies.gpu1.a1/nodes.txt
 srun --ntasks-per-node=1 --input=none --mpi=none /var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.counters before /var/lib/shakedown/stage/runs/h200x4-inference/raw/node.copies.gpu1.a1
-srun --mpi=none --wait=8 --cpu-bind=none --input=none /opt/torch/.venv/bin/python3 -m shakedown.inference.copies /var/lib/shakedown/stage/runs/h200x4-inference/raw/node.copies.gpu1.a1
+srun --mpi=none --wait=8 --cpu-bind=none --input=none /opt/training/bin/python3 -m shakedown.inference.copies /var/lib/shakedown/stage/runs/h200x4-inference/raw/node.copies.gpu1.a1
 status=$?
 srun --ntasks-per-node=1 --input=none --mpi=none /var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.counters after /var/lib/shakedown/stage/runs/h200x4-inference/raw/node.copies.gpu1.a1
 exit $status

@@ -16,7 +16,7 @@
 export NCCL_NVLS_ENABLE=0
 scontrol show hostnames "$SLURM_JOB_NODELIST" > /var/lib/shakedown/stage/runs/lora1/raw/lora.llama2-7b.ddp.1.a1/nodes.txt
 srun --ntasks-per-node=1 --input=none --mpi=none /var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.counters before /var/lib/shakedown/stage/runs/lora1/raw/lora.llama2-7b.ddp.1.a1
-/var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.lora /var/lib/shakedown/stage/runs/lora1/raw/lora.llama2-7b.ddp.1.a1 gpu1 -- srun --mpi=none --wait=30 --cpu-bind=none --input=none --kill-on-bad-exit=1 /opt/torch/.venv/bin/python3 -m torch.distributed.run --nnodes=1 --nproc-per-node=1 --max-restarts=0 --standalone /var/lib/shakedown/stage/src/shakedown/trainer/launch.py /var/lib/shakedown/stage/runs/lora1/raw/lora.llama2-7b.ddp.1.a1/spec.json /var/lib/shakedown/stage/runs/lora1/raw/lora.llama2-7b.ddp.1.a1
+/var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.lora /var/lib/shakedown/stage/runs/lora1/raw/lora.llama2-7b.ddp.1.a1 gpu1 -- srun --mpi=none --wait=30 --cpu-bind=none --input=none --kill-on-bad-exit=1 /opt/training/bin/python3 -m torch.distributed.run --nnodes=1 --nproc-per-node=1 --max-restarts=0 --standalone /var/lib/shakedown/stage/src/shakedown/trainer/launch.py /var/lib/shakedown/stage/runs/lora1/raw/lora.llama2-7b.ddp.1.a1/spec.json /var/lib/shakedown/stage/runs/lora1/raw/lora.llama2-7b.ddp.1.a1
 status=$?
 srun --ntasks-per-node=1 --input=none --mpi=none /var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.counters after /var/lib/shakedown/stage/runs/lora1/raw/lora.llama2-7b.ddp.1.a1
 exit $status
