@@ -19,7 +19,7 @@ test: setup lint  ## everything that CI runs: linters, fast tests, browser, then
 	@$(PYTHON) -m pytest tests/unit tests/decision tests/runs tests/browser $(LAB_TESTS)
 
 test-unit: setup  ## the fast tests
-	@$(PYTHON) -m pytest tests/unit tests/decision tests/runs
+	@$(PYTHON) -m pytest -m "not slow" tests/unit tests/decision tests/runs
 
 test-lab: setup  ## all tests that boot the virtual cluster, also those on three nodes and of the switches
 	@$(PYTHON) -m pytest tests/lab

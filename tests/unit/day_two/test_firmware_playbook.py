@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 # Stands for the acceptance playbook: writes the run that it is asked for, with the new firmware after.
 ACCEPTANCE = """#!{python}

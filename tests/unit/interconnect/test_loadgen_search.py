@@ -14,6 +14,8 @@ import pytest
 
 from shakedown.parsers.loadgen import parse_loadgen
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen is part of the dev environment")
 
 # 1 ms an image: 1,000 queries/s, by the model's own pace. Wide bounds, because test machines are shared.

@@ -15,6 +15,8 @@ import pytest
 import yaml
 from conftest import HERE, ROCE, ROLE
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = ROLE.parents[1]
 # host: (NIC, RDMA device, Gb/s, the pattern that no two hosts share)
 HOSTS = {
