@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from shakedown.core.records import CounterReading
 
@@ -25,6 +26,7 @@ def end_to_end(counter: str) -> bool:
     return _END_TO_END.search(counter.lower()) is not None
 
 
+@cache  # a run has a few dozen names and tens of thousands of readings
 def can_witness(counter: str) -> bool:
     """Whether a counter counts errors."""
     name = counter.lower()
