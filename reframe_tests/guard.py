@@ -25,6 +25,7 @@ import reframe.utility.sanity as sn
 from reframe.core.builtins import run_after, run_before, sanity_function, variable
 from reframe.core.exceptions import PerformanceError, SanityError, SkipTestError
 
+import shakedown
 from shakedown.collect import job_measurements
 from shakedown.core.jobs import Jobs, JobSpec
 from shakedown.core.records import Better, JobRecord, Plan, Problem
@@ -153,6 +154,13 @@ class Guard(rfm.RegressionTestPlugin):
             f"{last_step} {python} -m shakedown.jobs.counters after {out}",
             "exit $status",
         ]
+
+    def with_site_python(self, module: str) -> None:
+        """Run one of our modules with the site's own interpreter, which finds this package where it lies."""
+        settings, source = self.spec.settings, Path(shakedown.__file__).resolve().parents[1]
+        self.env_vars["PYTHONPATH"] = os.pathsep.join([str(source), *settings["pythonpath"]])
+        self.executable = settings["python"]
+        self.executable_opts = ["-m", module, str(self.out)]
 
     def ended_command(self) -> str:
         """Return what decides after a bad status: 0 if the program ended as it should all the same."""

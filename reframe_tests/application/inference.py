@@ -1,15 +1,9 @@
 """Inference over the way between CPU and GPU: ResNet50 behind MLPerf LoadGen."""
 
-import os
-from pathlib import Path
-
 import reframe as rfm
 from reframe.core.builtins import parameter, run_before
 
-import shakedown
 from reframe_tests.guard import Guard, planned_jobs
-
-SOURCE = str(Path(shakedown.__file__).resolve().parent.parent)
 
 
 @rfm.simple_test
@@ -30,6 +24,4 @@ class Inference(rfm.RunOnlyRegressionTest, Guard):
         settings = self.spec.settings
         if settings["device"] == "cuda":
             self.job.options += [f"--gres=gpu:{max(settings['gpus'])}"]
-        self.env_vars["PYTHONPATH"] = os.pathsep.join([SOURCE, *settings["pythonpath"]])
-        self.executable = settings["python"]
-        self.executable_opts = ["-m", "shakedown.inference.main", str(self.out)]
+        self.with_site_python("shakedown.inference.main")

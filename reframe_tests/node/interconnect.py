@@ -1,16 +1,11 @@
 """The way between CPU and every GPU: its switches and links against the plan, and copies over it."""
 
-import os
 import sys
-from pathlib import Path
 
 import reframe as rfm
 from reframe.core.builtins import parameter, run_before
 
-import shakedown
 from reframe_tests.guard import Guard, planned_jobs
-
-SOURCE = str(Path(shakedown.__file__).resolve().parent.parent)
 
 
 @rfm.simple_test
@@ -41,8 +36,5 @@ class Copies(rfm.RunOnlyRegressionTest, Guard):
 
     @run_before("run")
     def command(self) -> None:
-        settings = self.spec.settings
-        self.job.options += [f"--gres=gpu:{int(settings['gpus'])}"]
-        self.env_vars["PYTHONPATH"] = os.pathsep.join([SOURCE, *settings["pythonpath"]])
-        self.executable = settings["python"]
-        self.executable_opts = ["-m", "shakedown.inference.copies", str(self.out)]
+        self.job.options += [f"--gres=gpu:{int(self.spec.settings['gpus'])}"]
+        self.with_site_python("shakedown.inference.copies")

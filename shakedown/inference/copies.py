@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import statistics
 import sys
-import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from shakedown.inference.workers import cpus_near, numa_of_gpu
+from shakedown.jobs.counters import node_name
+from shakedown.jobs.journal import Clock, Journal
 
 TEST = "copy"
 _MIB = 1 << 20
@@ -152,8 +151,7 @@ def main() -> int:
         return 2
     folder = Path(sys.argv[1])
     spec = json.loads((folder / "spec.json").read_bytes())
-    node = os.environ.get("SLURMD_NODENAME") or platform.node()
-    started, begin = datetime.now(UTC), time.monotonic()
+    node, clock = node_name(), Clock()
     document: dict[str, Any] = {"schema": 1, "node": node, "rows": []}
     problem: dict[str, str] | None = None
     try:
@@ -163,17 +161,12 @@ def main() -> int:
     except (RuntimeError, AssertionError) as error:  # CUDA's errors; a lost GPU is one of them
         problem = {"kind": "other", "message": f"CUDA: {error}"[:1900]}
     (folder / "copies.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    common = {
-        "schema": 1, "tool": "copies", "test": TEST, "file": "copies.json", "nodes": [node],
-        "exit_code": 1 if problem else 0,
-        "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "duration_s": round(time.monotonic() - begin, 3), "problem": problem,
-    }  # fmt: skip
-    with (folder / "outputs.jsonl").open("a", encoding="utf-8") as journal:
-        for direction in ("h2d", "d2h", "h2d_duplex", "d2h_duplex"):
-            journal.write(json.dumps({**common, "direction": direction}) + "\n")
-        journal.flush()
-        os.fsync(journal.fileno())
+    journal = Journal(folder)
+    for direction in ("h2d", "d2h", "h2d_duplex", "d2h_duplex"):
+        journal.add(
+            tool="copies", test=TEST, file="copies.json", nodes=[node], direction=direction,
+            exit_code=1 if problem else 0, started=clock.started, duration_s=clock.seconds(), problem=problem,
+        )  # fmt: skip
     return 1 if problem else 0
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shakedown.inference.search import Run, Step
+from shakedown.jobs.journal import now
 
 if TYPE_CHECKING:
     from shakedown.parsers.loadgen import LoadGenResult
@@ -78,7 +78,7 @@ class Journal:
         """Note that a run begins; returns the name for its summary."""
         name = f"loadgen.g{self.gpus}.{len(self.entries()) + 1:02d}.txt"
         self._write(
-            {"event": "begin", "file": name, "kind": step.kind, "target_qps": step.target_qps, "at": _now()}
+            {"event": "begin", "file": name, "kind": step.kind, "target_qps": step.target_qps, "at": now()}
         )
         return name
 
@@ -99,7 +99,3 @@ class Journal:
             file.write(json.dumps(entry) + "\n")
             file.flush()
             os.fsync(file.fileno())
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import signal
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,8 @@ from shakedown.inference.journal import Journal
 from shakedown.inference.search import End, Limits, Step, next_step, wasted_s
 from shakedown.inference.watch import GpuWatch
 from shakedown.inference.workers import Worker, error_of, notes_of, workers
+from shakedown.jobs.counters import node_name
+from shakedown.jobs.journal import now
 from shakedown.parsers.loadgen import LoadGenResult, parse_loadgen
 
 TEST = "resnet50_server"
@@ -33,11 +33,6 @@ PERCENTILE = 0.99
 # LoadGen calls a run VALID only if 99 % hold with 99 % confidence (early stopping): 0.99^n <= 0.01 takes 459
 # queries of which none is late, and more with each late one. A slow server needs longer probes for that.
 PROBE_QUERIES = 1000
-
-
-def now() -> str:
-    """Return the time in UTC, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def search(harness: Harness, gpus: int, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +127,7 @@ def note(
     took_s: float,
 ) -> None:
     """Write a search's document and its line in the journal; an earlier start's line goes."""
-    document["node"] = os.environ.get("SLURMD_NODENAME") or platform.node()
+    document["node"] = node_name()
     name = f"search.g{gpus}.json"
     _replace(folder / name, json.dumps(document, indent=1) + "\n")
     record = {

@@ -105,13 +105,14 @@ class Journal:
 
     def add(
         self, *, tool: str, test: str, file: str, nodes: list[str], exit_code: int | None, started: str,
-        duration_s: float, params: Mapping[str, Any], problem: dict[str, str] | None,
+        duration_s: float, problem: dict[str, str] | None, params: Mapping[str, Any] | None = None,
+        rail: str | None = None, direction: str | None = None,
     ) -> None:  # fmt: skip
         """Write one record; it is on disk when this returns."""
         record = {
-            "schema": 1, "tool": tool, "test": test, "file": file, "nodes": nodes, "params": dict(params),
-            "exit_code": exit_code, "started": started, "duration_s": round(duration_s, 3),
-            "problem": problem,
+            "schema": 1, "tool": tool, "test": test, "file": file, "nodes": nodes, "rail": rail,
+            "direction": direction, "params": dict(params or {}), "exit_code": exit_code, "started": started,
+            "duration_s": round(duration_s, 3), "problem": problem,
         }  # fmt: skip
         with self.path.open("a", encoding="utf-8") as journal:
             journal.write(json.dumps(record) + "\n")

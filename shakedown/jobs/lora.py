@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from shakedown.core.training_spec import INSTALL, TrainingSpec
 from shakedown.errors import BadInput
+from shakedown.jobs.journal import Clock, Journal
 
 LOG, LAUNCHER_LOG = "lora.jsonl", "lora.err"
 EXIT_MISSING = 127
@@ -71,7 +70,7 @@ def main(argv: list[str]) -> int:
     except (BadInput, OSError, ValueError) as refused:
         print(refused, file=sys.stderr)
         return 2
-    started, begin = datetime.now(UTC), time.monotonic()
+    clock = Clock()
     if spec.python and not spec.container and not Path(spec.python).exists():
         code: int = EXIT_MISSING
         problem: dict[str, str] | None = {
@@ -82,16 +81,11 @@ def main(argv: list[str]) -> int:
         code = _run(command, folder)
         merge(folder, trained=code == 0)
         problem = None if code == 0 else reason(folder, code)
-    record = {
-        "schema": 1, "tool": "trainer", "test": "lora", "file": LOG, "nodes": nodes,
-        "params": spec.params, "exit_code": code if code >= 0 else None,
-        "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "duration_s": round(time.monotonic() - begin, 3), "problem": problem,
-    }  # fmt: skip
-    with (folder / "outputs.jsonl").open("a", encoding="utf-8") as journal:
-        journal.write(json.dumps(record) + "\n")
-        journal.flush()
-        os.fsync(journal.fileno())
+    Journal(folder).add(
+        tool="trainer", test="lora", file=LOG, nodes=nodes, params=spec.params,
+        exit_code=code if code >= 0 else None, started=clock.started, duration_s=clock.seconds(),
+        problem=problem,
+    )  # fmt: skip
     return code if code >= 0 else 128 - code
 
 

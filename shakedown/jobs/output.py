@@ -8,14 +8,12 @@ FOLDER/outputs.jsonl. The exit status is the command's. Runs on the first node o
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
 import sys
-import time
-from datetime import UTC, datetime
 from pathlib import Path
+
+from shakedown.jobs.journal import Clock, Journal
 
 
 def main(argv: list[str]) -> int:
@@ -24,33 +22,22 @@ def main(argv: list[str]) -> int:
         print("usage: python -m shakedown.jobs.output FOLDER TOOL TEST NODES -- COMMAND...", file=sys.stderr)
         return 2
     folder, tool, test, nodes, command = Path(argv[0]), argv[1], argv[2], argv[3].split(","), argv[5:]
-    started, begin = datetime.now(UTC), time.monotonic()
+    clock = Clock()
     with (folder / f"{test}.txt").open("wb") as out, (folder / f"{test}.err").open("wb") as err:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         # Slurm ends a job with SIGTERM to this process: pass it on, and still write the record.
         signal.signal(signal.SIGTERM, lambda *_: child.terminate())
         code = child.wait()
-    record: dict[str, object] = {
-        "schema": 1,
-        "tool": tool,
-        "test": test,
-        "file": f"{test}.txt",
-        "nodes": nodes,
-        "exit_code": code if code >= 0 else None,
-        "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "duration_s": round(time.monotonic() - begin, 3),
-    }
+    problem = None
     if code != 0:
         how = f"exit status {code}" if code > 0 else f"signal {-code}"
         tail = (folder / f"{test}.err").read_text(encoding="utf-8", errors="replace").strip()[-500:]
-        record["problem"] = {
-            "kind": "killed" if code < 0 else "other",
-            "message": f"{command[0]}: {how}: {tail}",
-        }
-    with (folder / "outputs.jsonl").open("a", encoding="utf-8") as journal:
-        journal.write(json.dumps(record) + "\n")
-        journal.flush()
-        os.fsync(journal.fileno())
+        kind = "killed" if code < 0 else "other"
+        problem = {"kind": kind, "message": f"{command[0]}: {how}: {tail}"}
+    Journal(folder).add(
+        tool=tool, test=test, file=f"{test}.txt", nodes=nodes, exit_code=code if code >= 0 else None,
+        started=clock.started, duration_s=clock.seconds(), problem=problem,
+    )  # fmt: skip
     return code if code >= 0 else 128 - code
 
 

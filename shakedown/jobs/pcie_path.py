@@ -13,13 +13,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from shakedown.jobs.counters import node_name
+from shakedown.jobs.journal import Clock, Journal
 
 _READY_S = 120.0
 
@@ -71,7 +70,7 @@ def main() -> int:
         return 2
     folder = Path(sys.argv[1])
     settings = json.loads((folder / "spec.json").read_bytes())
-    started, begin, node = datetime.now(UTC), time.monotonic(), node_name()
+    clock, node = Clock(), node_name()
     document: dict[str, Any] = {}
     problem: dict[str, str] | None = None
     try:
@@ -80,21 +79,10 @@ def main() -> int:
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         problem = {"kind": "other", "message": f"sysfs was not read: {error}"[:1900]}
     (folder / "pcie_path.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    record = {
-        "schema": 1,
-        "tool": "pcie-path",
-        "test": "pcie_path",
-        "file": "pcie_path.json",
-        "nodes": [node],
-        "exit_code": 1 if problem else 0,
-        "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "duration_s": round(time.monotonic() - begin, 3),
-        "problem": problem,
-    }
-    with (folder / "outputs.jsonl").open("a", encoding="utf-8") as journal:
-        journal.write(json.dumps(record) + "\n")
-        journal.flush()
-        os.fsync(journal.fileno())
+    Journal(folder).add(
+        tool="pcie-path", test="pcie_path", file="pcie_path.json", nodes=[node],
+        exit_code=1 if problem else 0, started=clock.started, duration_s=clock.seconds(), problem=problem,
+    )  # fmt: skip
     return 1 if problem else 0
 
 

@@ -9,15 +9,14 @@ FOLDER/spec.json says which targets are wanted and on which rail each NIC is.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from shakedown.jobs.counters import node_name
+from shakedown.jobs.journal import Clock, Journal
 
 SOCKET = "/run/shakedown/settings.sock"
 # A read-back takes a second on hardware and half a minute on an emulated node.
@@ -51,14 +50,14 @@ def main() -> int:
         return 2
     folder, node = Path(sys.argv[1]), node_name()
     wanted: dict[str, str | None] = json.loads((folder / "spec.json").read_bytes())["targets"][node]
-    started, begin = datetime.now(UTC), time.monotonic()
+    clock = Clock()
     problem: dict[str, str] | None = None
     reports: dict[str, Any] = {}
     try:
         reports = {report["target"]: report for report in ask(SOCKET)["targets"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = {"kind": "setup", "message": f"{SOCKET}: {error}; run the playbook that configures hosts"}
-    records = []
+    journal = Journal(folder, node)
     for target, rail in wanted.items():
         name = f"settings.{node}.{target}.json"
         report = reports.get(target)
@@ -66,26 +65,12 @@ def main() -> int:
         (folder / name).write_text(
             json.dumps({"schema": 1, **report} if report else {}, indent=1) + "\n", encoding="utf-8"
         )
-        records.append(
-            {
-                "schema": 1,
-                "tool": "settings",
-                "test": "settings",
-                "file": name,
-                "nodes": [node],
-                "rail": rail,
-                # One rail has one NIC; without a rail, the target tells what was read.
-                "params": {} if rail else {"target": target},
-                "exit_code": 1 if problem else 0,
-                "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                "duration_s": round(time.monotonic() - begin, 3),
-                "problem": problem or (None if report else missing),
-            }
-        )
-    with (folder / f"outputs.{node}.jsonl").open("a", encoding="utf-8") as journal:
-        journal.writelines(json.dumps(record) + "\n" for record in records)
-        journal.flush()
-        os.fsync(journal.fileno())
+        journal.add(
+            tool="settings", test="settings", file=name, nodes=[node], rail=rail,
+            # One rail has one NIC; without a rail, the target tells what was read.
+            params={} if rail else {"target": target}, exit_code=1 if problem else 0, started=clock.started,
+            duration_s=clock.seconds(), problem=problem or (None if report else missing),
+        )  # fmt: skip
     return 1 if problem else 0
 
 

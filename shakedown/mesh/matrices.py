@@ -15,9 +15,9 @@ from shakedown.core.mesh_spec import natural_key
 from shakedown.core.records import Name, Record
 from shakedown.errors import BadInput
 from shakedown.mesh.pair_results import PairResults, Place
-from shakedown.runs import LONGEST_LINE, Run, open_plain, read_record
+from shakedown.runs import JOBS, LONGEST_LINE, Run, open_plain, read_record
 
-JOBS, PATHS = "jobs.json", "paths.jsonl"
+PATHS = "paths.jsonl"
 
 
 class FlowPath(Record):

@@ -10,10 +10,10 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 
 from shakedown.core.mesh_spec import Operation, Spec
+from shakedown.jobs.journal import now
 from shakedown.mesh.host import Device, listening_ports
 
 _POLL_S = 0.02
@@ -47,11 +47,6 @@ def argv(spec: Spec, operation: Operation, device: Device, port: int, server: st
     return [*words, server] if server is not None else words
 
 
-def utc_now() -> str:
-    """Return the time as RFC 3339."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 class Run:
     """One perftest process and its output file.
 
@@ -66,7 +61,7 @@ class Run:
 
     def __init__(self, words: list[str], output: Path, cpus: frozenset[int]) -> None:
         self.words, self.output = words, output
-        self.started = utc_now()
+        self.started = now()
         self.killed = False
         self._begin = time.monotonic()
         self._end: float | None = None

@@ -23,8 +23,17 @@ from shakedown.core.records import (
 )
 from shakedown.core.simulate import MTU_BYTES, REACHED_OF_CEILING, Simulated
 from shakedown.errors import BadInput
-from shakedown.mesh.matrices import JOBS, PATHS
-from shakedown.runs import COUNTERS, RESULTS, to_json, write_aside, write_inventory, write_lines, write_plan
+from shakedown.mesh.matrices import PATHS
+from shakedown.runs import (
+    COUNTERS,
+    JOBS,
+    RESULTS,
+    to_json,
+    write_aside,
+    write_inventory,
+    write_lines,
+    write_plan,
+)
 
 TEST = "ib_write_bw"
 METRIC = "bandwidth"

@@ -17,7 +17,8 @@ from typing import Any
 
 from shakedown.core.mesh import Pair, Slot, cell_params, is_measured, record_key
 from shakedown.errors import BadInput
-from shakedown.mesh.perftest import Run, utc_now
+from shakedown.jobs.journal import now
+from shakedown.mesh.perftest import Run
 
 Record = dict[str, Any]
 
@@ -54,7 +55,7 @@ class Store:
 
     def journal(self, event: str, **details: object) -> None:
         """Append one event."""
-        _append(self._journal, {"event": event, "time": utc_now(), "node": self.node, **details})
+        _append(self._journal, {"event": event, "time": now(), "node": self.node, **details})
 
     def attempts(self, pair: Pair, slot: Slot, rail: str) -> int:
         """Return how often this node has started a client for a cell."""
@@ -87,7 +88,7 @@ class Store:
         note = Path(f"{self.stem(pair, slot, rail, attempt)}.{self.node}.note.txt")
         note.write_text(message + "\n")
         problem = {"kind": kind, "message": message[:2000]}
-        self._record(pair, slot, rail, attempt, note.name, None, utc_now(), 0.0, problem)
+        self._record(pair, slot, rail, attempt, note.name, None, now(), 0.0, problem)
 
     def _record(
         self,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lab import cluster
 from lab.acceptance import BIN, INVENTORY, Steps, playbook, wheelhouse
@@ -97,6 +98,22 @@ def converged(nodes: int, name: str, folder: Path, inventory: Path = INVENTORY) 
         yield made
     finally:
         cluster.stop(name)
+
+
+def inventory_with(folder: Path, **variables: Any) -> Path:
+    """Make a copy of the lab's inventory, with other group variables: a file for each name."""
+    inventory = folder / "inventory"
+    mine = inventory / "group_vars/all"
+    mine.mkdir(parents=True)
+    for path in INVENTORY.glob("group_vars/**/*.yml"):
+        if path.stem not in variables:
+            (inventory / path.relative_to(INVENTORY)).symlink_to(path)
+    for name, value in variables.items():
+        (mine / f"{name}.yml").write_text(yaml.safe_dump(value))
+    script = inventory / "hosts.sh"
+    script.write_text(f'#!/bin/sh\nexec "{BIN}/python" "{CHECKOUT}/inventories/lab/hosts.py" "$@"\n')
+    script.chmod(0o755)
+    return inventory
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
-from conftest import NAME, converged
+from conftest import NAME, converged, inventory_with
 
-from lab.acceptance import BIN, INVENTORY, environment
+from lab.acceptance import BIN, environment
 from lab.paths import CHECKOUT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
@@ -42,17 +41,9 @@ URGENT = [
 def day_site(tmp_path_factory):
     """A lab of three compute nodes with a partition that preempts."""
     folder = tmp_path_factory.mktemp("day")
-    inventory = folder / "inventory"
-    variables = inventory / "group_vars/all"
-    variables.mkdir(parents=True)
-    for path in INVENTORY.glob("group_vars/**/*.yml"):
-        if path.name != "acceptance.yml":
-            (inventory / path.relative_to(INVENTORY)).symlink_to(path)
-    (variables / "acceptance.yml").write_text(yaml.safe_dump({"acceptance": ACCEPTANCE}))
-    (variables / "urgent.yml").write_text(yaml.safe_dump({"slurm_extra_options": URGENT}))
-    script = inventory / "hosts.sh"
-    script.write_text(f'#!/bin/sh\nexec "{BIN}/python" "{CHECKOUT}/inventories/lab/hosts.py" "$@"\n')
-    script.chmod(0o755)
+    inventory = inventory_with(
+        folder, acceptance={"acceptance": ACCEPTANCE}, urgent={"slurm_extra_options": URGENT}
+    )
     with converged(len(NODES), f"{NAME}d", folder, inventory) as made:
         yield made
 

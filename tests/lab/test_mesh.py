@@ -11,11 +11,9 @@ import threading
 import time
 
 import pytest
-import yaml
-from conftest import NAME, converged
+from conftest import NAME, converged, inventory_with
 
-from lab.acceptance import BIN, INVENTORY
-from lab.paths import CHECKOUT
+from lab.acceptance import BIN
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
 
@@ -45,15 +43,7 @@ QDISCS = {
 def mesh_site(tmp_path_factory):
     """A lab of three compute nodes of its own, with a shorter plan."""
     folder = tmp_path_factory.mktemp("mesh")
-    inventory = folder / "inventory"
-    (inventory / "group_vars/all").mkdir(parents=True)
-    for path in INVENTORY.glob("group_vars/**/*.yml"):
-        if path.name != "acceptance.yml":
-            (inventory / path.relative_to(INVENTORY)).symlink_to(path)
-    (inventory / "group_vars/all/acceptance.yml").write_text(yaml.safe_dump({"acceptance": ACCEPTANCE}))
-    script = inventory / "hosts.sh"
-    script.write_text(f'#!/bin/sh\nexec "{BIN}/python" "{CHECKOUT}/inventories/lab/hosts.py" "$@"\n')
-    script.chmod(0o755)
+    inventory = inventory_with(folder, acceptance={"acceptance": ACCEPTANCE})
     with converged(len(NODES), f"{NAME}3", folder, inventory) as made:
         yield made
 
