@@ -57,7 +57,8 @@ if [ ! -e .venv/stamp ] || [ "$(cat .venv/stamp)" != "$stamp" ]; then
     uv=$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements/controller.txt)
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "$uv" ||
         fail "pip could not install $uv -- is a package index reachable?"
-    .venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes --no-deps \
+    # Compiled here once: where PYTHONDONTWRITEBYTECODE is set, every command would compile 400 modules again.
+    .venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes --no-deps \
         -r requirements/controller.txt || fail "uv could not install the locked packages -- is a package index reachable?"
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable . ||
         fail "uv could not install shakedown itself"
