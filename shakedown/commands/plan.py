@@ -23,6 +23,10 @@ def plan(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Make a run folder here: plan.json and jobs.json.")
     ] = None,
+    variable: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE for this run's collectives, over the site's: NCCL_IB_DISABLE=1."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json instead of a table.")] = False,
 ) -> None:
     """Show what will be measured, on which nodes, how long and against what.
@@ -32,12 +36,13 @@ def plan(
     from datetime import UTC, datetime
 
     from shakedown.core.planner import make_plan
+    from shakedown.core.planning.variables import with_variables
     from shakedown.errors import BadInput
     from shakedown.inventory import read_site
     from shakedown.references_io import load_catalogue
     from shakedown.runs import to_json, write_aside, write_plan
 
-    site = read_site(inventory)
+    site = with_variables(read_site(inventory), _variables(variable or []))
     now = datetime.now(UTC)
     run = output.name if output else now.strftime("%Y%m%dT%H%M%SZ")
     catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
@@ -52,6 +57,21 @@ def plan(
         typer.echo(to_json(made).decode(), nl=False)
     else:
         _show(made, jobs)
+
+
+def _variables(arguments: list[str]) -> dict[str, str]:
+    """Read NAME=VALUE; a value may hold commas and equals signs."""
+    from shakedown.errors import BadInput
+
+    found: dict[str, str] = {}
+    for argument in arguments:
+        name, sign, value = argument.partition("=")
+        if not sign or not name:
+            raise BadInput(f"--variable {argument[:80]!r} is not NAME=VALUE", fix="write NCCL_IB_DISABLE=1")
+        if name in found:
+            raise BadInput(f"--variable {name[:80]} is given twice", fix="give it once")
+        found[name] = value
+    return found
 
 
 def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")]) -> None:
