@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from shakedown.core.training_spec import TrainingSpec
 from shakedown.trainer.data import Batches
@@ -105,7 +106,7 @@ def train(
     for step in range(first_step, spec.steps + 1):
         layers.step = step
         layers.marks.clear()
-        profile = _profiler(device) if step == spec.warmup_steps else None
+        profile = _profiler(device) if step == spec.warmup_steps and layout.name != "ddp" else None
         begin = stopwatch.mark()
         losses = []
         for micro_batch in range(micro_batches):
@@ -142,6 +143,10 @@ def train(
         watchdog.mark(step, _END, "end of the step")
         if not math.isfinite(norm_value):
             raise Diverged(f"loss {loss_value:g}, gradient norm {norm_value:g} at step {step}")
+        if profile:
+            # Reading a profile takes each rank its own time: none may wait for it in a step that is measured.
+            dist.barrier()
+            ended = time.perf_counter()
         if spec.checkpoint_every and step % spec.checkpoint_every == 0 and step < spec.steps:
             save(step)
             ended = time.perf_counter()  # a checkpoint is no part of the next step

@@ -3,7 +3,8 @@
 A collective that one rank never enters blocks all others for the backend's timeout, half an hour by default,
 and then every rank complains about every other. Here each rank has a thread that tells the store how far it
 has come. Rank 0 reads all of them, the others read rank 0's. Who is silent, or behind the others, is at
-fault.
+fault. A store whose node is gone without a word leaves its clients waiting, for the operating system's limit
+of many minutes: a second thread ends the rank when the first has waited too long for an answer.
 """
 
 from __future__ import annotations
@@ -88,6 +89,9 @@ class Watchdog(threading.Thread):
         self._hang_s, self._start_s, self._give_reason = hang_s, start_s, give_reason
         self._position = (0, 0, "start")
         self._done = threading.Event()
+        self._silent_s = max(hang_s / 2, 3 * _PERIOD_S)
+        self._unanswered = 0  # periods since the store last answered
+        self._beats: dict[int, Beat] = {}
 
     def mark(self, step: int, place: int, phase: str) -> None:
         """Say where this rank is."""
@@ -99,7 +103,8 @@ class Watchdog(threading.Thread):
 
     def run(self) -> None:
         """Send and read beats until told to stop."""
-        count, beats = 0, dict[int, Beat]()
+        threading.Thread(target=self._watch_store, daemon=True, name="watchdog of the store").start()
+        count, beats = 0, self._beats
         watched = range(self._world) if self._rank == 0 else (0,)
         met = False
         while not self._done.wait(_PERIOD_S):
@@ -116,9 +121,9 @@ class Watchdog(threading.Thread):
             except Exception as error:
                 # Any error here means that the store is gone, and with it the node that serves it.
                 if not self._done.is_set():
-                    self._end(f"the node that serves the job's store no longer answers ({error})")
+                    self._end_without_store(str(error))
                 return
-            now = time.monotonic()
+            self._unanswered, now = 0, time.monotonic()
             for rank, value in zip(watched, found, strict=False):
                 _note(beats, rank, json.loads(value), now)
             if beats and (told := self._judge(beats, now)):
@@ -128,8 +133,25 @@ class Watchdog(threading.Thread):
         started = all(beat.step > 1 for beat in beats.values())
         # Only rank 0 sees who is behind; the others see whether rank 0 lives.
         limit = (self._hang_s if started else self._start_s) if self._rank == 0 else float("inf")
-        what, ranks = culprits(beats, now, silent_s=max(self._hang_s / 2, 3 * _PERIOD_S), hang_s=limit)
+        what, ranks = culprits(beats, now, silent_s=self._silent_s, hang_s=limit)
         return describe(what, ranks, beats) if what else ""
+
+    def _watch_store(self) -> None:
+        # Counted, not timed: a process that was itself stopped for a while has not waited for anybody.
+        while not self._done.wait(_PERIOD_S):
+            self._unanswered += 1
+            if self._unanswered * _PERIOD_S > self._silent_s:
+                self._end_without_store(f"silent for {self._silent_s:.0f} s")
+                return
+
+    def _end_without_store(self, why: str) -> None:
+        # torchrun's agent on the first node serves the store, and rank 0 runs there.
+        first = self._beats.get(0)
+        node = f"rank 0 on {first.node}: " if first else ""
+        self._give_reason(
+            "environment", f"{node}the node that serves the job's store no longer answers ({why})"
+        )
+        os._exit(EXIT_HUNG)
 
     def _end(self, message: str) -> None:
         self._give_reason("environment", message)

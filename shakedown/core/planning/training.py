@@ -48,7 +48,7 @@ def plan_lora(draft: Draft) -> None:
                 JobSpec(
                     name=f"{TEST}.{spec.label}.{spec.layout}.{spec.gpus_per_node}", kind="lora",
                     stage=Stage.APPLICATION, tests=(TEST,), nodes=nodes,
-                    time_limit_s=spec.time_limit_s, settings=asdict(spec),
+                    time_limit_s=spec.time_limit_s, settings=asdict(spec), params=params,
                 )
             )  # fmt: skip
 

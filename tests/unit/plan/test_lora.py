@@ -163,6 +163,23 @@ def test_without_an_environment_the_cells_are_not_run_and_say_what_installs_it()
     assert all(item.not_run and "make training-env" in item.not_run for item in plan.items)
 
 
+def test_two_jobs_share_no_cell():
+    """Catches: one job's failure written into the cells of another that went well."""
+    inventory = document()
+    other = {**JOB, "layout": "ddp"}
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"] = {"lora": [JOB, other], "counter_tests": False}
+    catalogue = load_catalogue(["lab", "lora_generated"])
+    plan, jobs = make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    assert len(jobs.jobs) == 2
+    for item in plan.items:
+        for _, nodes, *_ in item.cells():
+            measuring = [
+                job.settings["layout"] for job in jobs.jobs if job.measures("lora", nodes, item.params)
+            ]
+            assert measuring == [item.params["layout"]]
+
+
 def test_a_metric_without_a_reference_is_refused():
     """Catches: a throughput that nothing is expected of."""
     with pytest.raises(BadInput, match="no reference for lora samples_per_s"):
