@@ -94,7 +94,7 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
     """
     job = read_record(job_folder / "job.json", JobRecord)
     found: list[Measurement] = []
-    for output in _that_count(_journal(job_folder)):
+    for output in _that_count(journal(job_folder)):
         file = job_folder / output.file
         problem = output.problem or job.problem
         values: Iterable[Value] = ()
@@ -139,8 +139,8 @@ def _without(folder: Path, refused: Exception) -> str:
     return str(refused).replace(f"{folder}/", "")[:2000]
 
 
-def _journal(job_folder: Path) -> Iterator[OutputRecord]:
-    """Yield the records of all journals of a job."""
+def journal(job_folder: Path) -> Iterator[OutputRecord]:
+    """Yield the records of all journals of a job. Raises BadInput."""
     for path in sorted(job_folder.glob("outputs*.jsonl")):
         lines = read_bytes(path).split(b"\n")
         # A node that died while it wrote leaves half a line; the cell it was about stays without a value.

@@ -10,7 +10,7 @@ from typing import Any
 from shakedown.core.records import Better, OutputRecord
 from shakedown.core.statistics import median
 from shakedown.errors import BadInput
-from shakedown.parsers.nccl import NcclResult, NcclRow, parse_nccl
+from shakedown.parsers.nccl import NcclResult, NcclRow, NcclTiming, parse_nccl
 from shakedown.parsers.nccl_log import parse_nccl_log
 from shakedown.readers.common import Read, Value, job_settings
 from shakedown.readers.gpus import power
@@ -24,14 +24,9 @@ def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     Out of place, as the published figures are; wrong elements of both.
     """
     settings = job_settings(file)
-    others = [_sibling(file, number) for number in range(2, settings["repeats"] + 1)]
-    runs = [_checked(parse_nccl(one, file=at), output, settings, at) for at, one in [(file, text), *others]]
     chosen = _choices(file)
-    for number, size in enumerate(settings["sizes"]):
-        if size < settings.get("smallest", {}).get(output.test, 0):
-            continue  # not planned: the operation would round it down to nothing
-        rows = [run.rows[number] for run in runs]
-        timings = [row.out_of_place or row.in_place for row in rows]
+    for size, rows in planned_rows(repeats(text, output, file, settings), output.test, settings):
+        timings = [deciding(row) for row in rows]
         short = size < settings["time_below_bytes"]
         samples = tuple(t.time_us if short else t.busbw_gb_per_s for t in timings)
         metric, unit, better = ("time", "us", Better.LOWER) if short else ("busbw", "GB/s", Better.HIGHER)
@@ -43,10 +38,39 @@ def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
             continue
         many = samples if len(samples) > 1 else ()
         yield Read(metric, median(samples), unit, better, {"size_bytes": size}, chosen.get(size, ""), many)
-        wrong = sum(t.wrong or 0 for row in rows for t in (row.out_of_place, row.in_place) if t)
-        yield "wrong", float(wrong), "1", Better.LOWER, {"size_bytes": size}
+        yield "wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size}
     if settings.get("power"):
         yield from power(file, output)
+
+
+def repeats(text: str, output: OutputRecord, file: Path, settings: dict[str, Any]) -> list[NcclResult]:
+    """Return every repeat of an output, each checked to be what was planned. Raises BadInput."""
+    others = [_sibling(file, number) for number in range(2, settings["repeats"] + 1)]
+    return [_checked(parse_nccl(one, file=at), output, settings, at) for at, one in [(file, text), *others]]
+
+
+def planned_rows(
+    runs: list[NcclResult], test: str, settings: dict[str, Any]
+) -> Iterator[tuple[int, list[NcclRow]]]:
+    """Yield every planned size with its row of every repeat."""
+    for number, size in enumerate(settings["sizes"]):
+        if size >= smallest_planned(test, settings):
+            yield size, [run.rows[number] for run in runs]
+
+
+def smallest_planned(test: str, settings: dict[str, Any]) -> int:
+    """Return the smallest size planned: what the operation would round down to nothing is not."""
+    return int(settings.get("smallest", {}).get(test, 0))
+
+
+def deciding(row: NcclRow) -> NcclTiming:
+    """Return the timing that decides: out of place, as the published figures are."""
+    return row.out_of_place or row.in_place
+
+
+def wrong_elements(rows: list[NcclRow]) -> int:
+    """Return how many elements were wrong, in place and out of place."""
+    return sum(t.wrong or 0 for row in rows for t in (row.out_of_place, row.in_place) if t)
 
 
 def _sibling(file: Path, number: int) -> tuple[Path, str]:
