@@ -43,10 +43,10 @@ def trainer_command(settings: dict[str, Any], nodes: int, package: Path, folder:
     spec = TrainingSpec.from_json(settings)
     interpreter = [shlex.quote(spec.python or "python3")]
     if spec.container:
-        binds = f"{folder.parent.parent},{package.parent}"
         gpus = ["--nv"] if spec.device == "cuda" else []
-        container = [*gpus, "--bind", shlex.quote(binds), shlex.quote(spec.container)]
-        interpreter = ["apptainer", "exec", *container, *interpreter]
+        seen = [folder.parent.parent, package.parent, *_given(spec)]
+        binds = [word for path in seen for word in ("--bind", shlex.quote(str(path)))]
+        interpreter = ["apptainer", "exec", *gpus, *binds, shlex.quote(spec.container), *interpreter]
     meeting = ["--standalone"]
     if nodes > 1:
         endpoint = '"$SLURMD_NODENAME:$((29500 + SLURM_JOB_ID % 1000))"'
@@ -57,6 +57,12 @@ def trainer_command(settings: dict[str, Any], nodes: int, package: Path, folder:
         shlex.quote(str(package / "trainer" / "launch.py")),
         shlex.quote(str(folder / "spec.json")), shlex.quote(str(folder)),
     ]  # fmt: skip
+
+
+def _given(spec: TrainingSpec) -> list[Path]:
+    """Return what the site gave by path; a file's folder, since what it is made of may lie beside it."""
+    paths = [Path(name) for name in (spec.model, spec.data) if name.startswith("/")]
+    return [path.parent if path.suffix else path for path in paths]
 
 
 def main(argv: list[str]) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -267,9 +269,51 @@ def test_the_command_quotes_what_a_site_may_name(tmp_path):
     settings = {**plan_of()[1].jobs[0].settings, "python": "/t/my $(env)/python"}
     words = trainer_command(settings, 2, Path("/src/shakedown"), tmp_path / "a b")
     assert words[0] == "'/t/my $(env)/python'" and f"'{tmp_path}/a b/spec.json'" in words
-    settings["container"] = "/img/t.sif"
-    boxed = trainer_command(settings, 1, Path("/src/shakedown"), tmp_path / "r/j")
-    assert boxed[:2] == ["apptainer", "exec"] and "--standalone" in boxed
+
+
+# Stands for Apptainer, whose words these are: exec, options, the image, the command. Status 9 means that the
+# command would not find a file inside.
+APPTAINER = f"""#!{sys.executable}
+import os, sys
+assert sys.argv[1] == "exec"
+words, seen = sys.argv[2:], []
+while words[0].startswith("--"):
+    option = words.pop(0)
+    if option == "--bind":
+        seen.append(os.path.join(words.pop(0), ""))
+    else:
+        assert option == "--nv", option
+print("image", words.pop(0))
+hidden = [w for w in words[1:] if w.startswith("/") and not any(w.startswith(s) for s in seen)]
+if hidden:
+    sys.exit(9)
+print("seen", *seen, sep="|")
+print("command", *words, sep="|")
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
+    """Catches: a job that finds neither its settings, its model nor its data once it is inside the image."""
+    apptainer = tmp_path / "bin/apptainer"
+    apptainer.parent.mkdir()
+    apptainer.write_text(APPTAINER)
+    apptainer.chmod(0o755)
+    given = {"model": str(tmp_path / "mo del/config.json"), "data": "/data/dolly.jsonl"}
+    settings = {**plan_of()[1].jobs[0].settings, **given, "container": "/img/t $x.sif", "device": device,
+                "python": "/opt/conda/bin/python"}  # fmt: skip
+    out = tmp_path / "runs/r 1/raw/lora.a1"
+    words = trainer_command(settings, 1, Path("/src/shakedown"), out)
+    done = subprocess.run(
+        ["bash", "-c", " ".join(words)], capture_output=True, text=True, check=False,
+        env={"PATH": f"{apptainer.parent}:/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    image, seen, command = done.stdout.splitlines()
+    assert image == "image /img/t $x.sif" and ("--nv" in words) == (device == "cuda")
+    assert {f"{tmp_path}/mo del/", "/data/", f"{tmp_path}/runs/r 1/", "/src/"} <= set(seen.split("|"))
+    assert command.split("|")[1:3] == ["/opt/conda/bin/python", "-m"]
+    assert command.endswith(f"|/src/shakedown/trainer/launch.py|{out}/spec.json|{out}")
 
 
 RUNS = Path(__file__).resolve().parents[2] / "runs"
