@@ -106,6 +106,7 @@ def _check(site: Site, file: Path) -> None:
     if len(rails) != len(site.fabric.rails):
         raise BadInput("fabric.rails: a rail is named twice", fix="give each rail its own name", file=file)
     ends: dict[tuple[str, str], str] = {}
+    addresses: dict[str, str] = {}
     for node, nics in site.nics.items():
         for nic in nics:
             what = f"{node}: fabric_nics {nic.netdev}"
@@ -118,6 +119,12 @@ def _check(site: Site, file: Path) -> None:
                     f"{what}: {nic.ipv4} is not in {nic.rail}'s subnet {rails[nic.rail]}",
                     fix="mend the address or the rail", file=file,
                 )  # fmt: skip
+            if nic.ipv4 in addresses:
+                raise BadInput(
+                    f"{what}: {nic.ipv4} is {addresses[nic.ipv4]}'s as well",
+                    fix="give each NIC its own address", file=file,
+                )  # fmt: skip
+            addresses[nic.ipv4] = f"{node}/{nic.netdev}"
         seen = [nic.rail for nic in nics]
         for rail in rails:
             if seen.count(rail) != 1:

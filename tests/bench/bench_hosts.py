@@ -42,7 +42,7 @@ ROCE = {
 def inventory(folder: Path, count: int) -> Path:
     """Write an inventory of recorded hosts with one ConnectX-7 each."""
     if not (folder / "root").exists():
-        fake_host.save(fake_host.make(folder / "root", RECORDED / "nics/connectx7_inbox.yaml"))
+        fake_host.save(fake_host.make(folder / "root", RECORDED / "nics/connectx7_inbox.yaml", 1))
     tools = folder / "bin"
     tools.mkdir(exist_ok=True)
     for tool in TOOLS:
@@ -58,7 +58,7 @@ def inventory(folder: Path, count: int) -> Path:
             "fabric_nics": [
                 {
                     "rail": "rail0", "netdev": "eth2", "rdma_device": "mlx5_0",
-                    "ipv4": "10.20.3.7/24", "leaf": "leaf0", "leaf_port": f"swp{number}",
+                    "ipv4": f"10.20.3.{number}/24", "leaf": "leaf0", "leaf_port": f"swp{number}",
                 }
             ],
         }  # fmt: skip
@@ -115,7 +115,9 @@ def play(
 def main() -> None:
     """Print a table and the two ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hosts", type=int, nargs=2, default=(10, 100), help="the two numbers to compare")
+    parser.add_argument(
+        "--hosts", type=int, nargs=2, default=(10, 100), help="the two numbers to compare (up to 254)"
+    )
     parser.add_argument(
         "--stock", type=int, help="hosts of the run with stock ansible.cfg (the first number)"
     )

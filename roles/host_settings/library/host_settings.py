@@ -17,6 +17,7 @@ short_description: Check, apply or roll back settings of a host
 description:
   - Writes the program and the desired states that differ, then runs the program once for all targets.
   - In check mode nothing is written; the same program runs from a temporary folder and only compares.
+  - The action check fails if a setting is not as wanted, and says which.
 options:
   action: {choices: [check, apply, rollback], type: str, required: true, description: What to do.}
   program: {type: dict, required: true, description: Source files by name relative to the program's folder.}
@@ -204,6 +205,8 @@ def main() -> None:
     errors = [f"{target['target']}: {target['error']}" for target in targets if target["error"]]
     if action == "apply" and not module.check_mode and not errors:
         errors = [line for target in targets if not target["ok"] for line in wrong_settings(target)]
+    if action == "check" and not errors:
+        errors = result["wrong"]
     if errors:
         module.fail_json(msg="; ".join(errors), **result)
     module.exit_json(**result)

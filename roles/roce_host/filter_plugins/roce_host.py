@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 # Ethernet payload that is not RDMA payload: iboe_get_mtu in the kernel's include/rdma/ib_addr.h.
 _ROCE_HEADER_BYTES = 96
@@ -55,17 +55,42 @@ def _rails(fabric: Mapping[str, Any]) -> Iterator[str]:
             yield f"fabric.rails: subnet of {rail['name']}: {error} -- write it like 10.10.0.0/24"
 
 
-def nic_problems(
-    nics: Sequence[Mapping[str, Any]],
-    fabric: Mapping[str, Any],
-    management_address: str,
-    all_nics: Sequence[Any],
-) -> list[str]:
-    """What is wrong with a host's `fabric_nics`: value and fix, one sentence each.
+def problems(hosts: Iterable[Mapping[str, Any]], fabric: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the intent and the `fabric_nics` of hosts (their variables): place, value, fix.
 
-    `all_nics` are the NICs of all hosts, by which a leaf port that two NICs claim is found.
+    A host without `fabric_nics` was refused by the role's argument_specs already.
     """
-    return list(_placement(nics, fabric)) + list(_identity(nics, management_address, all_nics))
+    hosts = [h for h in hosts if "fabric_nics" in h]
+    nics = {h["inventory_hostname"]: h["fabric_nics"] for h in hosts}
+    management = {h["inventory_hostname"]: h.get("ansible_host", h["inventory_hostname"]) for h in hosts}
+    found = [f"group_vars: {problem}" for problem in intent_problems(fabric)]
+    claims = Claims.of(nic for of_host in nics.values() for nic in of_host)
+    for host, of_host in nics.items():
+        found += [f"{host}: {problem}" for problem in nic_problems(of_host, fabric, management[host], claims)]
+    return found
+
+
+class Claims(NamedTuple):
+    """How many NICs claim a leaf port, and an address."""
+
+    ports: Counter[tuple[str, str]]
+    addresses: Counter[str]
+
+    @classmethod
+    def of(cls, nics: Iterable[Mapping[str, Any]]) -> Claims:
+        """Count over the NICs of all hosts."""
+        nics = list(nics)
+        return cls(
+            Counter((nic["leaf"], nic["leaf_port"]) for nic in nics),
+            Counter(nic["ipv4"].partition("/")[0] for nic in nics),
+        )
+
+
+def nic_problems(
+    nics: Sequence[Mapping[str, Any]], fabric: Mapping[str, Any], management_address: str, claims: Claims
+) -> list[str]:
+    """What is wrong with a host's `fabric_nics`: value and fix, one sentence each."""
+    return list(_placement(nics, fabric)) + list(_identity(nics, management_address, claims))
 
 
 def _placement(nics: Sequence[Mapping[str, Any]], fabric: Mapping[str, Any]) -> Iterator[str]:
@@ -92,21 +117,21 @@ def _placement(nics: Sequence[Mapping[str, Any]], fabric: Mapping[str, Any]) -> 
             )
 
 
-def _identity(
-    nics: Sequence[Mapping[str, Any]], management_address: str, all_nics: Sequence[Mapping[str, Any]]
-) -> Iterator[str]:
+def _identity(nics: Sequence[Mapping[str, Any]], management_address: str, claims: Claims) -> Iterator[str]:
     for key in ("netdev", "rdma_device"):
         for name, count in Counter(nic[key] for nic in nics).items():
             if count > 1:
                 yield f"fabric_nics: {key} {name} is there {count} times -- correct {key}"
-    cables = Counter((nic["leaf"], nic["leaf_port"]) for nic in all_nics)
     for nic in nics:
-        if cables[nic["leaf"], nic["leaf_port"]] > 1:
+        if claims.ports[nic["leaf"], nic["leaf_port"]] > 1:
             yield (
                 f"fabric_nics: {nic['netdev']} shares {nic['leaf']} port {nic['leaf_port']} with another NIC "
                 "-- correct leaf_port"
             )
-        if nic["ipv4"].partition("/")[0] == management_address:
+        address = nic["ipv4"].partition("/")[0]
+        if claims.addresses[address] > 1:
+            yield f"fabric_nics: {nic['netdev']} shares address {address} with another NIC -- correct ipv4"
+        if address == management_address:
             yield f"fabric_nics: {nic['netdev']} has the address of ansible_host -- take that NIC out"
 
 
@@ -114,5 +139,5 @@ class FilterModule:
     """The filters for Ansible."""
 
     def filters(self) -> dict[str, Any]:
-        """Names as used in the role."""
-        return {"roce_intent_problems": intent_problems, "roce_nic_problems": nic_problems}
+        """The name as used in the role."""
+        return {"roce_host_problems": problems}

@@ -129,6 +129,7 @@ def spoil(path, value):
     [
         (("fabric_nics", 0, "rail"), "rail9", "unknown rail 'rail9'"),
         (("fabric_nics", 0, "ipv4"), "10.99.0.1/24", "not in rail0's subnet"),
+        (("fabric_nics", 0, "ipv4"), "10.10.0.1/24", "10.10.0.1 is n1/fab0's as well"),
         (("fabric_nics", 1, "leaf_port"), "swp1", "cabled to"),
         (("fabric", "roce", "cnp", "dscp"), 26, "CNP must not wait behind RoCE data"),
         (("fabric", "roce", "dscp"), 64, "fabric|dscp"),

@@ -289,11 +289,12 @@ def save(fake: Fake) -> None:
         log.writelines(json.dumps(argv) + "\n" for argv in fake.log)
 
 
-def make(root: Path, description: Path) -> Fake:
-    """A tree and a state from a NIC's description."""
+def make(root: Path, description: Path, last_octet: int = 7) -> Fake:
+    """A tree and a state from a NIC's description, which has 10.20.3.7 as address and in its GIDs."""
     import yaml  # not needed when this is a tool, which should start fast
 
-    data = yaml.safe_load(description.read_text())
+    text = description.read_text().replace("10.20.3.7/", f"10.20.3.{last_octet}/")
+    data = yaml.safe_load(text.replace("0a14:0307", f"0a14:03{last_octet:02x}"))
     app = (data["state"].get("dcb") or {}).get("app", {})
     if app.get("dscp_prio") == "dscp >> 3":  # the firmware's map, spelled out
         app["dscp_prio"] = {str(dscp): dscp >> 3 for dscp in range(64)}

@@ -61,7 +61,7 @@ class Site:
             (tools / tool).chmod(0o755)
         hosts = {}
         for number, (host, (nic, device, speed)) in enumerate(HOSTS.items(), start=1):
-            self.fakes[host] = fake_host.make(folder / host, HERE / "nics" / f"{nic}.yaml")
+            self.fakes[host] = fake_host.make(folder / host, HERE / "nics" / f"{nic}.yaml", number)
             fake_host.save(self.fakes[host])
             hosts[host] = {
                 "speed": speed,
@@ -71,7 +71,7 @@ class Site:
                         "rail": "rail0",
                         "netdev": "eth2",
                         "rdma_device": device,
-                        "ipv4": "10.20.3.7/24",
+                        "ipv4": f"10.20.3.{number}/24",
                         "leaf": "leaf0",
                         "leaf_port": f"swp{number}",
                     }
@@ -152,7 +152,8 @@ def test_role_on_recorded_hosts(site):
     site.fakes["b1"].write("/sys/class/net/eth2/speed", "100000")
     text, counts = site.play()
     assert counts == {"a1": (1, 0), "a2": (1, 0), "b1": (1, 1), "b2": (1, 0)}, text
-    assert "b1: eth2 link.speed_gbps: found 100.0, wanted 400.0" in text
+    failure = text.partition("fatal: [b1]")[2].partition("\nTASK ")[0]
+    assert "eth2 link.speed_gbps: found 100.0, wanted 400.0" in failure, text
     assert "dcb pfc set dev eth2 prio-pfc all:off 3:on" in site.log("a1")
     assert (site.folder / "a1/etc/shakedown/roce.env").read_text().count("=106\n") == 3
     assert os.access(site.folder / "a1/usr/local/libexec/shakedown/host-settings", os.X_OK)
@@ -172,17 +173,27 @@ def test_role_on_recorded_hosts(site):
 def test_bad_inventory_is_refused_before_the_first_change(site):
     """Catches an intent or a NIC that is wrong and is noticed only on the way, on every host its own."""
     nics = {host: data["fabric_nics"][0] for host, data in site.variables["all"]["hosts"].items()}
-    nics["a1"]["netdev"] = "eth9"
     nics["a2"]["rail"] = "rail7"
     nics["b1"]["leaf_port"] = nics["b2"]["leaf_port"]
     site.write()
     before = site.files()
     text, counts = site.play()
-    assert {host: failed for host, (_, failed) in counts.items()} == dict.fromkeys(HOSTS, 1), text
-    assert "there is no NIC 'eth9'; this host has eth2" in text
+    assert sum(failed for _, failed in counts.values()) == 1, text  # asked once, and nobody goes on
     assert "a2: fabric_nics: rail rail7 is none of fabric.rails (rail0) -- correct rail" in text
     assert "b1: fabric_nics: eth2 shares leaf0 port swp4 with another NIC -- correct leaf_port" in text
     assert site.files() == before
+
+    # What only a host knows is refused by that host.
+    nics["a2"]["rail"], nics["b1"]["leaf_port"] = "rail0", "swp3"
+    for nic in nics.values():
+        nic["netdev"] = "eth9"
+    site.write()
+    text, counts = site.play()
+    assert {host: failed for host, (_, failed) in counts.items()} == dict.fromkeys(HOSTS, 1), text
+    assert "there is no NIC 'eth9'; this host has eth2" in text
+    assert site.files() == before
+    for nic in nics.values():
+        nic["netdev"] = "eth2"
 
     site.variables["all"]["vars"]["fabric"]["roce"]["cnp"]["dscp"] = [48, 56]
     site.write()

@@ -60,14 +60,13 @@ def test_every_site_of_ours_passes_and_is_understood(site):
     document = json.loads(done.stdout)
     hosts = document["_meta"]["hostvars"]
     compute = [hosts[name] for name in document["compute"]["hosts"]]
-    every_nic = [nic for host in compute for nic in host.get("fabric_nics", [])]
     policy = {"arp_ignore": 2, "arp_announce": 1, "ets_roce_percent": 50, "rings": "max"}
+    if not compute[0]["fabric"].get("rails"):
+        pytest.skip("one host, no fabric")
+    named = [{**hosts[name], "inventory_hostname": name} for name in document["compute"]["hosts"]]
+    assert filters.problems(named, compute[0]["fabric"]) == []
     for host in compute:
         fabric = host["fabric"]
-        if not fabric.get("rails"):
-            pytest.skip("one host, no fabric")
-        assert filters.intent_problems(fabric) == []
-        assert filters.nic_problems(host["fabric_nics"], fabric, "192.0.2.1", every_nic) == []
         for nic in host["fabric_nics"]:
             parsed = desired.parse_nic({**fabric, **nic, "policy": policy})
             assert parsed.roce.tos == fabric["roce"]["dscp"] * 4 + 2
@@ -116,6 +115,25 @@ def test_contradictory_intent_is_refused(plant, words):
 def test_contradictory_nics_are_refused(plant, words):
     """Each entry is a host that would be cabled or addressed otherwise than the inventory says."""
     nics = copy.deepcopy(NICS)
-    assert filters.nic_problems(nics, FABRIC, "10.0.0.250", nics) == []
+    host = {"inventory_hostname": "n1", "ansible_host": "10.0.0.250", "fabric_nics": nics}
+    assert filters.problems([host], FABRIC) == []
     plant(nics)
-    assert any(words in s for s in filters.nic_problems(nics, FABRIC, "10.0.0.250", nics))
+    assert any(s.startswith("n1: ") and words in s for s in filters.problems([host], FABRIC))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [("leaf_port", "swp0", "shares leaf0 port swp0"), ("ipv4", "10.0.0.1/24", "shares address 10.0.0.1")],
+)
+def test_what_two_hosts_claim_is_refused_and_both_are_named(key, value, words):
+    """Catches: one port or one address in two hosts' inventory, which each host alone finds right."""
+    hosts = [
+        {"inventory_hostname": name, "fabric_nics": copy.deepcopy(NICS)} for name in ("n1", "n2", "no_nics")
+    ]
+    del hosts[2]["fabric_nics"]  # refused by argument_specs already
+    for number, nic in enumerate(hosts[1]["fabric_nics"], 2):
+        nic.update(ipv4=f"10.0.{number - 2}.{number}/24", leaf_port=f"swp{number}")
+    assert filters.problems(hosts, FABRIC) == []
+    hosts[0]["fabric_nics"][0][key] = hosts[1]["fabric_nics"][0][key] = value
+    found = filters.problems(hosts, FABRIC)
+    assert [s.partition(":")[0] for s in found if words in s] == ["n1", "n2"], found
