@@ -38,7 +38,7 @@ def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
             continue
         many = samples if len(samples) > 1 else ()
         yield Read(metric, median(samples), unit, better, {"size_bytes": size}, chosen.get(size, ""), many)
-        yield "wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size}
+        yield Read("wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size})
     if settings.get("power"):
         yield from power(file, output)
 

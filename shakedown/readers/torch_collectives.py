@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from shakedown.core.records import Better, OutputRecord
 from shakedown.errors import BadInput
-from shakedown.parsers.torch_collectives import parse_torch_collectives
+from shakedown.parsers.torch_collectives import TorchResult, parse_torch_collectives
 from shakedown.readers.common import Read, Value, job_settings
 
 
 def torch_collectives(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     """Yield one operation's busbw and wrong elements by size, and what many small messages cost."""
     settings = job_settings(file)
-    result = parse_torch_collectives(text, file=file)
-    ranks = sum(settings["ranks"].values())
-    if result.header.ranks != ranks or result.header.backend != settings["backend"]:
-        found = f"{result.header.ranks} ranks over {result.header.backend}"
-        raise BadInput(f"{found}, planned were {ranks} over {settings['backend']}", file=file)
+    result = planned(parse_torch_collectives(text, file=file), settings, file)
     operation = output.test.removeprefix("torch_")
     rows = {(r.size_bytes, r.messages): r for r in result.rows if r.operation == operation}
     for size in settings["sizes"]:
@@ -37,3 +34,12 @@ def torch_collectives(text: str, output: OutputRecord, file: Path) -> Iterator[V
     if one and small:
         ratio = one.busbw_gb_per_s / small.busbw_gb_per_s
         yield Read("large_over_small", ratio, "x", Better.LOWER, {"messages": many})
+
+
+def planned(result: TorchResult, settings: dict[str, Any], file: Path) -> TorchResult:
+    """Return the result, if it is of the ranks and backend that were planned. Raises BadInput."""
+    ranks = sum(settings["ranks"].values())
+    if result.header.ranks != ranks or result.header.backend != settings["backend"]:
+        found = f"{result.header.ranks} ranks over {result.header.backend}"
+        raise BadInput(f"{found}, planned were {ranks} over {settings['backend']}", file=file)
+    return result

@@ -39,6 +39,8 @@ _VARIABLES = {
 _INK, _MUTED, _LINE, *_ = _VARIABLES
 _SERIES = ("#010206", "#010207", "#010208", "#010209")
 _LEGEND_COLUMNS = 4
+_DECADE = 10
+_SHORT_NAME = 9  # what fits beside the lower axes
 _MARKERS = ("o", "s", "^", "D")
 _SETTINGS: Any = {
     "svg.fonttype": "none",
@@ -130,7 +132,11 @@ def _curves(axes: Axes, chart: Chart) -> None:
         x, low, high = zip(*chart.band, strict=True)
         axes.fill_between(x, low, high, color="#01020e", linewidth=0, label="least to most", zorder=1)
     for number, curve in enumerate(chart.curves):
-        axes.plot(curve.x, curve.y, label=text.inert(curve.label), **_style(curve, number))
+        style = _style(curve, number)
+        axes.plot(curve.x, curve.y, label=text.inert(curve.label), **style)
+        if curve.spread:
+            x, low, high = zip(*curve.spread, strict=True)
+            axes.vlines(x, low, high, colors=style["color"], linewidth=3.2, alpha=0.35, zorder=2.5)
 
 
 def _log_axes(axes: Axes, chart: Chart) -> None:
@@ -145,9 +151,13 @@ def _log_axes(axes: Axes, chart: Chart) -> None:
 
 
 def _against_reference(axes: Axes, chart: Chart) -> None:
-    """Draw everything once more in % of the reference: over decades a miss of 10 % is not to be seen."""
+    """Draw everything once more in % of the reference: over decades a miss of 10 % is not to be seen.
+
+    Without references, as in a comparison of sides, the baseline takes their place.
+    """
     _frame(axes)
-    reference = {x: y for c in chart.curves if c.role == "reference" for x, y in zip(c.x, c.y, strict=True)}
+    whole = next((c for c in chart.curves if c.role in ("reference", "baseline")), None)
+    reference = dict(zip(whole.x, whole.y, strict=True)) if whole else {}
     measured: list[float] = []
     for number, curve in enumerate(chart.curves):
         points = [
@@ -169,8 +179,17 @@ def _against_reference(axes: Axes, chart: Chart) -> None:
     if measured:
         low, high = min(measured), max(measured)
         room = max(4.0, 0.15 * (high - low))
-        axes.set_ylim(max(0.0, low - room), min(high + room, 400.0))
-    axes.set_ylabel("% of ref.", color=_INK)
+        if whole is None or whole.role == "reference":
+            axes.set_ylim(max(0.0, low - room), min(high + room, 400.0))
+        elif high > _DECADE * low > 0:
+            axes.set_yscale("log")
+            axes.set_ylim(low / 1.3, high * 1.3)
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+            axes.yaxis.set_minor_locator(NullLocator())
+        else:
+            axes.set_ylim(max(0.0, low - room), high + room)
+    name = "ref." if whole is None or whole.role == "reference" else text.inert(whole.label)
+    axes.set_ylabel(f"% of {name if len(name) <= _SHORT_NAME else 'base'}", color=_INK)
 
 
 def _few_decades(axes: Axes) -> bool:

@@ -21,12 +21,13 @@ MOST_POINTS = 600  # per loss curve
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a chart. Roles: measured, worst, missed, reference, gate, ceiling."""
+    """One line of a chart. Roles: measured, baseline, worst, missed, reference, gate, ceiling."""
 
     label: str
     role: str
     x: tuple[float, ...]
     y: tuple[float, ...]
+    spread: tuple[tuple[float, float, float], ...] = ()  # (x, least, most) of repeats
 
 
 @dataclass(frozen=True)

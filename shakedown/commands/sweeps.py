@@ -1,0 +1,116 @@
+"""`shakedown sweeps A=RUN B=RUN`: the same collectives over two networks or configurations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from shakedown.core.sweep_sides import Side
+
+_LONGEST_NAME = 40
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("sweeps")(sweeps)
+
+
+def sweeps(
+    runs: Annotated[
+        list[str], typer.Argument(help="NAME=RUN: a side's name and its run folder; two to four.")
+    ],
+    baseline: Annotated[str, typer.Option(help="The side that is 1.00; default: the first.")] = "",
+    noise: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Differences below this fraction are none.")
+    ] = 0.03,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page too: one file that needs nothing else.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write the curves as one SVG picture too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> int:
+    """Compare sweeps of collectives (A/B): time and busbw per operation and size, and their ratio.
+
+    Both runs need the same sizes, operations, data type, numbers of nodes and launcher; what only one of them
+    has, and whatever else differs between them (variables, transports, GPUs, versions, ranks), is said first.
+    nccl-tests and PyTorch are kept apart. Numbers are read again from the tools' own outputs.
+
+    Example, two networks with the site's own file untouched:
+
+    \b
+      alias play="ansible-playbook -i inventories/SITE playbooks/acceptance.yml"
+      play -e acceptance_stages=collective -e run_id=roce
+      play -e acceptance_stages=collective -e run_id=tcp
+           -e '{"acceptance_variables": {"NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}}'
+      shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html --svg ab.svg
+
+    Reads as: roce/tcp 0.326 in time is 67.4 % less; 5.56 in busbw is 5.56 times as much.
+
+    This is no verdict. Exit status 0: all has a pair; 3: something is missing on a side; 2: bad input.
+    """
+    from shakedown.core.sweep_pairs import compare_sweeps
+    from shakedown.core.wording import printable
+    from shakedown.errors import BadInput, ExitStatus
+    from shakedown.report import sweep_text
+    from shakedown.runs import write_aside
+
+    found = compare_sweeps(_sides(runs, baseline), noise)
+    if not found.pairings:
+        raise BadInput(
+            f"no size has a number on all sides: {next(iter(found.missing), 'nothing was measured')}",
+            fix="compare runs with the same operations, sizes, data type, nodes and launcher",
+        )
+    pages = {}
+    if html or svg:
+        from shakedown.report import sweep_page
+
+        pages = {
+            path: draw(found)
+            for path, draw in ((html, sweep_page.page), (svg, sweep_page.picture))
+            if path is not None
+        }
+    for path, content in pages.items():
+        write_aside(path, content.encode())
+    if as_json:
+        typer.echo(json.dumps(sweep_text.document(found)))
+    else:
+        for line in sweep_text.lines(found):
+            typer.echo(printable(line))
+    return ExitStatus.INCOMPLETE if found.missing else ExitStatus.PASS
+
+
+def _sides(arguments: list[str], baseline: str) -> list[Side]:
+    """Read the sides, the baseline first."""
+    from shakedown.core.sweep_pairs import MOST_SIDES
+    from shakedown.errors import BadInput
+    from shakedown.sweep_reading import read_side
+
+    folders: dict[str, Path] = {}
+    for argument in arguments:
+        name, sign, folder = argument.partition("=")
+        if not sign or not name.strip() or not folder:
+            raise BadInput(f"{argument[:200]!r} is not NAME=RUN", fix="write roce=reports/runs/RUN-ID")
+        if not name.isprintable() or len(name) > _LONGEST_NAME:
+            raise BadInput(
+                f"{name[:80]!r} is no name for a side", fix=f"{_LONGEST_NAME} printable characters at most"
+            )
+        if name in folders:
+            raise BadInput(f"side {name!r} is given twice", fix="one run a side")
+        folders[name] = Path(folder)
+    if not 2 <= len(folders) <= MOST_SIDES:
+        raise BadInput(f"{len(folders)} given, two to {MOST_SIDES} are compared", fix="give A=RUN B=RUN")
+    if baseline and baseline not in folders:
+        raise BadInput(f"no side {baseline!r} to be the baseline", fix=f"take one of {', '.join(folders)}")
+    first = baseline or next(iter(folders))
+    sides = [read_side(name, folders[name]) for name in sorted(folders, key=lambda name: name != first)]
+    seen: dict[tuple[str, str, str], str] = {}
+    for side in sides:
+        run = (side.system, side.run, side.created)
+        if run in seen:
+            raise BadInput(f"{seen[run]} and {side.name} are the same run {side.run}", fix="name two runs")
+        seen[run] = side.name
+    return sides
