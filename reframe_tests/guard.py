@@ -9,6 +9,7 @@ verdict and Shakedown's come from the same numbers.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -30,6 +31,7 @@ from shakedown.collect import job_measurements
 from shakedown.core.jobs import Jobs, JobSpec
 from shakedown.core.records import Better, JobRecord, Plan, Problem
 from shakedown.errors import BadInput
+from shakedown.runs import JOBS, PLAN
 from shakedown.slurm import JobState, show_job, unusable_nodes
 
 # How srun leaves the other tasks alone when a node dies or a task ends badly.
@@ -43,13 +45,25 @@ def run_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
+@functools.cache
+def jobs_of(folder: Path) -> dict[str, JobSpec]:
+    """Return a run's jobs by name, in the plan's order. They are settled before ReFrame begins."""
+    jobs = Jobs.model_validate_json((folder / JOBS).read_bytes()).jobs
+    return {job.name: job for job in jobs}
+
+
+@functools.cache
+def plan_of(folder: Path) -> Plan:
+    """Return a run's plan, which is settled before ReFrame begins as well."""
+    return Plan.model_validate_json((folder / PLAN).read_bytes())
+
+
 def planned_jobs(*kinds: str) -> list[str]:
     """Return the names of the run's jobs of some kinds, in the plan's order."""
     folder = run_folder()
     if folder is None:
         return [UNPLANNED]
-    jobs = Jobs.model_validate_json((folder / "jobs.json").read_bytes())
-    return [job.name for job in jobs.jobs if job.kind in kinds]
+    return [job.name for job in jobs_of(folder).values() if job.kind in kinds]
 
 
 class Guard(rfm.RegressionTestPlugin):
@@ -87,12 +101,11 @@ class Guard(rfm.RegressionTestPlugin):
 
     @property
     def spec(self) -> JobSpec:
-        """The planned job. Read when asked for: ReFrame copies a test's attributes and cannot copy it."""
+        """The planned job. No attribute: ReFrame copies a test's attributes and cannot copy it."""
         folder = run_folder()
         if folder is None:
             raise BadInput("no run", fix="set SHAKEDOWN_RUN to a folder made by `shakedown plan --output`")
-        jobs = Jobs.model_validate_json((folder / "jobs.json").read_bytes())
-        return next(job for job in jobs.jobs if job.name == self.planned)
+        return jobs_of(folder)[self.planned]
 
     @run_before("run")
     def prepare(self) -> None:
@@ -202,14 +215,14 @@ class Guard(rfm.RegressionTestPlugin):
 
     def about(self) -> dict[str, object]:
         """Return the fields that a job record has from the plan alone."""
-        plan_run = self.plan().run
-        return {"run": plan_run, "stage": self.spec.stage, "test": self.spec.name, "attempt": self.attempt}
+        spec = self.spec
+        return {"run": self.plan().run, "stage": spec.stage, "test": spec.name, "attempt": self.attempt}
 
     def plan(self) -> Plan:
         """Return the run's plan."""
         folder = run_folder()
         assert folder is not None
-        return Plan.model_validate_json((folder / "plan.json").read_bytes())
+        return plan_of(folder)
 
     def record(self, record: JobRecord) -> None:
         """Write job.json whole or not at all."""
@@ -238,15 +251,15 @@ class Guard(rfm.RegressionTestPlugin):
         self.missing: list[str] = []
         if self.is_dry_run():
             return
-        plan = self.plan()
+        plan, spec = self.plan(), self.spec
         measured = {m.cell: m.value for m in job_measurements(plan, self.out)}
         references = {}
         for item in plan.items:
-            if item.stage != self.spec.stage or "counter." in item.metric:
+            if item.stage != spec.stage or item.test not in spec.tests or "counter." in item.metric:
                 continue
             reference = plan.references[item.reference]
             for cell, nodes, *_ in item.cells():
-                if not self.spec.measures(item.test, nodes, item.params):
+                if not spec.measures(item.test, nodes, item.params):
                     continue
                 value = measured.get(cell)
                 if value is None or not math.isfinite(value):

@@ -6,7 +6,10 @@ The playbooks write that as JSON (`SHAKEDOWN_SITE` names the file); nothing here
 import json
 import os
 import pathlib
+import sys
 
+if "SHAKEDOWN_SITE" not in os.environ:
+    sys.exit("SHAKEDOWN_SITE is not set -- name the site.json that playbooks/site.yml wrote")
 _site = json.loads(pathlib.Path(os.environ["SHAKEDOWN_SITE"]).read_text(encoding="utf-8"))
 
 site_configuration = {

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shakedown.errors import BadInput
+from shakedown.errors import BadInput, ExitStatus
 from shakedown.inference.harness import SUMMARY, Harness, ServerRun, WorkerLostError
 from shakedown.inference.journal import Journal
 from shakedown.inference.search import End, Limits, Step, next_step, wasted_s
@@ -176,10 +176,10 @@ def main() -> int:
                 "reason": "no worker started",
             }
             note(gpus, folder, document, {"kind": "setup", "message": str(error)[:1900]}, now(), 0.0)
-        return 3
+        return ExitStatus.INCOMPLETE
     finally:
         shutil.rmtree(folder / "loadgen", ignore_errors=True)
-    return 0 if good else 3
+    return 0 if good else ExitStatus.INCOMPLETE
 
 
 if __name__ == "__main__":

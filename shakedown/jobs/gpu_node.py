@@ -14,11 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from shakedown.errors import ExitStatus
 from shakedown.jobs import gpus
 from shakedown.jobs.journal import Clock, Journal, watched
-
-# Some outputs have a problem instead of numbers; the others are good.
-PARTIAL = 3
 
 
 def main() -> int:
@@ -50,7 +48,7 @@ def main() -> int:
         tool="gpu-state", test="gpu_state", file=after.name, nodes=[node], exit_code=0, started=clock.started,
         duration_s=clock.seconds(), params={}, problem=hidden,
     )  # fmt: skip
-    return 0 if good else PARTIAL
+    return 0 if good else ExitStatus.INCOMPLETE
 
 
 def _bandwidth(

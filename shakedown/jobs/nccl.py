@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shakedown.errors import ExitStatus
 from shakedown.jobs import gpus
-from shakedown.jobs.gpu_node import PARTIAL
 from shakedown.jobs.journal import Clock, Journal, watched
 
 SPLIT = {"mod": "MOD", "div": "DIV"}  # every rail at once, every node at once
@@ -92,7 +92,7 @@ def main() -> int:
         end(sampler)
     on_every_node(folder, "after", spec)
     (folder / "stop").unlink()
-    return 0 if good else PARTIAL
+    return 0 if good else ExitStatus.INCOMPLETE
 
 
 def every_node(spec: dict[str, Any], *what: str) -> subprocess.Popen[bytes]:

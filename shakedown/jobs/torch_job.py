@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from shakedown.jobs.gpu_node import PARTIAL
+from shakedown.errors import ExitStatus
 from shakedown.jobs.journal import Clock, Journal, watched
 from shakedown.jobs.nccl import on_every_node
 
@@ -50,7 +50,7 @@ def main() -> int:
             tool="torch-collectives", test=f"torch_{operation}", file=out.name, nodes=nodes, exit_code=code,
             started=clock.started, duration_s=clock.seconds(), params=spec["params"], problem=problem,
         )  # fmt: skip
-    return PARTIAL if problem else 0
+    return ExitStatus.INCOMPLETE if problem else 0
 
 
 if __name__ == "__main__":
