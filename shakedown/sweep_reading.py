@@ -56,6 +56,12 @@ def read_side(name: str, folder: Path) -> Side:
             "the run planned neither nccl-tests nor PyTorch's collectives",
             fix="name a run with a collective stage", file=folder,
         )  # fmt: skip
+    keys = [(sweep.combination, sweep.nodes) for sweep in sweeps]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise BadInput(
+            f"two jobs measure {twice[0]} on {', '.join(twice[1])}", fix="restore the run's own",
+            file=folder / JOBS,
+        )  # fmt: skip
     plan, inventory = run.plan, run.inventory()
     if inventory is not None and inventory.run != plan.run:
         raise BadInput(f"is of run {inventory.run!r}", fix="restore the run's own", file=folder / INVENTORY)

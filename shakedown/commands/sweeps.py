@@ -58,6 +58,9 @@ def sweeps(
     from shakedown.report import sweep_text
     from shakedown.runs import write_aside
 
+    for path in (html, svg):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise BadInput("is no place for a file", fix="name a file in a folder that is there", file=path)
     found = compare_sweeps(_sides(runs, baseline), noise)
     if not found.pairings:
         raise BadInput(

@@ -1,0 +1,155 @@
+"""Writes runs with sweeps of nccl-tests and PyTorch, as the jobs leave them: every number is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shakedown.core.physics.collectives import Collective, busbw_factor
+
+Times = Mapping[int, Sequence[float]]  # by size, the time of every repeat in us
+REFERENCE = {
+    "id": "r", "value": 1, "limit": 1, "unit": "us", "better": "lower", "kind": "measured", "source": "made",
+}  # fmt: skip
+
+
+def nccl_text(
+    operation: str, times: Mapping[int, float], *, ranks: int = 4, dtype: str = "float",
+    gpu: str = "NVIDIA H200", nccl: int = 22809, wrong: int = 0,
+) -> str:  # fmt: skip
+    """Return what nccl-tests 2.19 prints."""
+    sizes = sorted(times)
+    factor = busbw_factor(Collective(operation), ranks)
+    rows, rates = [], []
+    for size in sizes:
+        algbw = size / times[size] / 1e3
+        rates.append(round(algbw * factor, 2))
+        timing = f"{times[size]:9.2f} {algbw:7.2f} {algbw * factor:7.2f}"
+        rows.append(
+            f"{size:12} {size // 4:13} {dtype:>9} {'sum':>7} {-1:7} {timing} {wrong:7} {timing}       0"
+        )
+    step = sizes[1] // sizes[0] if len(sizes) > 1 else 2
+    lines = [
+        f"# nccl-tests version 2.19.6 nccl-headers={nccl} nccl-library={nccl}",
+        f"# Collective test starting: {operation}_perf",
+        f"# nThread 1 nGpus {ranks} minBytes {sizes[0]} maxBytes {sizes[-1]} step: {step}(factor) "
+        "warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0 unalign: 0",
+        "#",
+        "# Using devices",
+        *(f"#  Rank {r:2} Group  0 Pid   100 on  n1 device {r:2} [0000:00:0{r}] {gpu}" for r in range(ranks)),
+        "#",
+        "#                                                     out-of-place                       in-place",
+        "#       size         count      type   redop    root" + 2 * "     time   algbw   busbw  #wrong",
+        "#        (B)    (elements)                          " + 2 * "     (us)  (GB/s)  (GB/s)        ",
+        *rows,
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# Avg bus bandwidth    : {sum(rates) / len(rates):g} ",
+        "#",
+        f"# Collective test concluded: {operation}_perf",
+        "#",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def write_run(
+    folder: Path, operations: Mapping[str, Times], *, system: str = "site", nodes: Sequence[str] = ("n1",),
+    launcher: str = "one-process", dtype: str = "float", variables: Mapping[str, str] | None = None,
+    ranks: int = 4, torch: Times | None = None, log: str = "", **text: Any,
+) -> Path:  # fmt: skip
+    """Write a run; each operation is a job of its own, so that each has its own sizes."""
+    folder.mkdir(exist_ok=True)
+    jobs = []
+    for operation, times in operations.items():
+        name, test = f"collective.{operation}.{nodes[0]}", f"nccl_{operation}"
+        repeats = len(next(iter(times.values())))
+        settings = {
+            "operations": [operation], "sizes": sorted(times), "repeats": repeats, "dtype": dtype,
+            "time_below_bytes": 1 << 20, "launcher": launcher, "split": "none", "iterations": 20, "warmup": 5,
+            "gpus": {node: ranks // len(nodes) for node in nodes}, "variables": dict(variables or {}),
+        }  # fmt: skip
+        jobs.append(_job(name, "nccl", test, nodes, settings))
+        raw = _raw(folder, name)
+        output = {"tool": "nccl", "test": test, "file": f"{test}.r1.txt", "params": {"dtype": dtype}}
+        outputs = [output]
+        for number in range(repeats):
+            one = {size: found[number] for size, found in times.items()}
+            content = nccl_text(operation, one, ranks=ranks, dtype=dtype, **text)
+            (raw / f"{test}.r{number + 1}.txt").write_text(content)
+        if log:
+            (raw / f"{test}.log").write_text(log)
+            outputs.append(
+                {
+                    **output, "tool": "nccl-log", "test": "nccl_transport", "file": f"{test}.log",
+                    "params": {"operation": operation},
+                }
+            )  # fmt: skip
+        _journal(raw, nodes, outputs)
+    if torch:
+        settings = {
+            "operations": ["all_reduce"], "sizes": sorted(torch), "backend": "nccl", "iterations": 20,
+            "ranks": {nodes[0]: ranks}, "variables": dict(variables or {}), "many": 0, "large_bytes": 0,
+        }  # fmt: skip
+        jobs.append(_job("collective.torch", "torch_collectives", "torch_all_reduce", nodes, settings))
+        raw = _raw(folder, "collective.torch")
+        (raw / "torch.jsonl").write_text(_torch_text(torch, ranks))
+        _journal(
+            raw, nodes, [{"tool": "torch-collectives", "test": "torch_all_reduce", "file": "torch.jsonl"}]
+        )
+    item = {
+        "stage": "collective", "test": "t", "metric": "time", "unit": "us", "better": "lower",
+        "nodes": [["n1"]], "reference": "r",
+    }  # fmt: skip
+    plan = {
+        "schema": 1, "run": folder.name, "system": system, "created": "2026-11-20T08:00:00Z",
+        "nodes": list(nodes), "items": [item], "references": {"r": REFERENCE},
+    }  # fmt: skip
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "jobs.json").write_text(json.dumps({"schema": 1, "run": folder.name, "jobs": jobs, "nics": {}}))
+    return folder
+
+
+def _job(name: str, kind: str, test: str, nodes: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name, "kind": kind, "stage": "collective", "tests": [test], "nodes": list(nodes),
+        "time_limit_s": 60, "settings": settings,
+    }  # fmt: skip
+
+
+def _raw(folder: Path, name: str) -> Path:
+    raw = folder / "raw" / f"{name}.a1"
+    raw.mkdir(parents=True, exist_ok=True)
+    record = {
+        "schema": 1,
+        "run": folder.name,
+        "stage": "collective",
+        "test": name,
+        "job": "1",
+        "state": "COMPLETED",
+    }
+    (raw / "job.json").write_text(json.dumps(record))
+    return raw
+
+
+def _journal(raw: Path, nodes: Sequence[str], outputs: Sequence[dict[str, Any]]) -> None:
+    common = {"schema": 1, "nodes": list(nodes), "exit_code": 0, "started": "2026-11-20T08:00:00Z"}
+    lines = [json.dumps({**common, "duration_s": 1.0, **output}) for output in outputs]
+    (raw / "outputs.jsonl").write_text("".join(line + "\n" for line in lines))
+
+
+def _torch_text(times: Times, ranks: int) -> str:
+    header = {
+        "type": "header", "torch": "2.11.0", "library": "2.28.9", "backend": "nccl", "ranks": ranks,
+        "hosts": ["n1"] * ranks,
+    }  # fmt: skip
+    rows = [
+        {
+            "type": "row", "operation": "all_reduce", "size_bytes": size, "messages": 1, "time_us": time,
+            "algbw_gb_per_s": size / time / 1e3,
+            "busbw_gb_per_s": size / time / 1e3 * busbw_factor(Collective.ALL_REDUCE, ranks), "wrong": 0,
+        }
+        for size, (time,) in times.items()
+    ]  # fmt: skip
+    return "".join(json.dumps(line) + "\n" for line in (header, *rows))
