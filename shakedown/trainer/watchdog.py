@@ -90,6 +90,7 @@ class Watchdog(threading.Thread):
         self._position = (0, 0, "start")
         self._done = threading.Event()
         self._silent_s = max(hang_s / 2, 3 * _PERIOD_S)
+        self._count = 0
         self._unanswered = 0  # periods since the store last answered
         self._beats: dict[int, Beat] = {}
 
@@ -101,33 +102,41 @@ class Watchdog(threading.Thread):
         """Training is over; silence is no fault from here on."""
         self._done.set()
 
+    def start(self) -> None:
+        """Send the first beat, so that no rank falls silent before it was ever heard; then watch."""
+        self._send()
+        super().start()
+        threading.Thread(target=self._watch_store, daemon=True, name="watchdog of the store").start()
+
     def run(self) -> None:
         """Send and read beats until told to stop."""
-        threading.Thread(target=self._watch_store, daemon=True, name="watchdog of the store").start()
-        count, beats = 0, self._beats
+        began, beats = time.monotonic(), self._beats
         watched = range(self._world) if self._rank == 0 else (0,)
-        met = False
         while not self._done.wait(_PERIOD_S):
-            count += 1
-            step, place, phase = self._position
             try:
-                beat = json.dumps([self._node, step, place, phase, count])
-                self._store.set(f"watch/{self._rank}", beat)
+                self._send()
                 if self._store.check([STOP]):
                     os._exit(EXIT_HUNG)
-                keys = [f"watch/{rank}" for rank in watched]
-                met = met or self._store.check(keys)
-                found = self._store.multi_get(keys) if met else []
+                heard = [rank for rank in watched if rank in beats or self._store.check([_key(rank)])]
+                found = self._store.multi_get([_key(rank) for rank in heard])
             except Exception as error:
                 # Any error here means that the store is gone, and with it the node that serves it.
                 if not self._done.is_set():
                     self._end_without_store(str(error))
                 return
             self._unanswered, now = 0, time.monotonic()
-            for rank, value in zip(watched, found, strict=False):
+            for rank, value in zip(heard, found, strict=True):
                 _note(beats, rank, json.loads(value), now)
+            if len(heard) < len(watched) and now - began > self._start_s:
+                missing = next(rank for rank in watched if rank not in beats)
+                self._end(f"rank {missing}: not heard of for {self._start_s:.0f} s, nor is its node known")
             if beats and (told := self._judge(beats, now)):
                 self._end(told)
+
+    def _send(self) -> None:
+        self._count += 1
+        step, place, phase = self._position
+        self._store.set(_key(self._rank), json.dumps([self._node, step, place, phase, self._count]))
 
     def _judge(self, beats: dict[int, Beat], now: float) -> str:
         started = all(beat.step > 1 for beat in beats.values())
@@ -159,6 +168,10 @@ class Watchdog(threading.Thread):
             self._store.set(STOP, "1")
         finally:
             os._exit(EXIT_HUNG)
+
+
+def _key(rank: int) -> str:
+    return f"watch/{rank}"
 
 
 def _note(beats: dict[int, Beat], rank: int, sent: tuple[str, int, int, str, int], now: float) -> None:

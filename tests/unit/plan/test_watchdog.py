@@ -40,12 +40,23 @@ def test_who_is_at_fault(beats, now, who, told):
 
 
 class Store:
-    """A store of two ranks, the other of which is at rest; `gone` is set when its node vanishes."""
+    """A store of two ranks, one of which is this process's; `gone` is set when its node vanishes."""
 
-    def __init__(self) -> None:
-        self.gone, self.asked = threading.Event(), threading.Event()
-        self._values: dict[str, str] = {"watch/0": json.dumps(["n1", 4, 2, "forward", 1])}
-        self.beats = 1
+    def __init__(self, *, peer: int) -> None:
+        self.gone = threading.Event()
+        self.alive = True
+        self._peer, self._count = f"watch/{peer}", 1
+        self._values = {self._peer: ""}
+        self._beat()
+
+    def _beat(self) -> None:
+        self._count += self.alive
+        self._values[self._peer] = json.dumps([f"n{self._peer[-1]}", 4, 2, "forward", self._count])
+
+    def forget(self) -> None:
+        """The other rank never sent anything."""
+        del self._values[self._peer]
+        self.alive = False
 
     def set(self, key: str, value: str) -> None:
         """Sent and forgotten, as by a TCP client whose peer is gone."""
@@ -55,14 +66,13 @@ class Store:
     def check(self, keys: list[str]) -> bool:
         """Wait for ever for an answer once the node is gone."""
         if self.gone.is_set():
-            self.asked.set()
             threading.Event().wait(30)
         return all(key in self._values for key in keys)
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        """Rank 0 lives: its count grows."""
-        self.beats += 1
-        self._values["watch/0"] = json.dumps(["n1", 4, 2, "forward", self.beats])
+        """The other rank's count grows while it lives."""
+        if self._peer in keys:
+            self._beat()
         return [self._values[key].encode() for key in keys]
 
 
@@ -86,30 +96,65 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
-def started(store: Any, said: list[tuple[str, str]]) -> Watchdog:
-    """Rank 1's watchdog."""
-    dog = Watchdog(store, 1, 2, "n2", hang_s=0.4, start_s=60, give_reason=lambda *told: said.append(told))
+def started(
+    store: Any, said: list[tuple[str, str]], *, rank: int, start_s: float = 60, step: int = 4
+) -> Watchdog:
+    """The watchdog of one of two ranks."""
+    dog = Watchdog(
+        store, rank, 2, f"n{rank}", hang_s=0.4, start_s=start_s, give_reason=lambda *told: said.append(told)
+    )
+    dog.mark(step, 2, "forward")
     dog.start()
     return dog
 
 
 def test_a_store_that_never_answers_ends_the_rank_and_names_its_node(ended):
     """Catches: a first node that vanishes without a word, for which the others wait for many minutes."""
-    store, said = Store(), list[tuple[str, str]]()
-    started(store, said)
+    store, said = Store(peer=0), list[tuple[str, str]]()
+    started(store, said, rank=1)
     assert not ended.wait(0.6), said  # a store that answers is left alone
     store.gone.set()
     assert ended.wait(10)
-    kind, message = said[0]
-    assert kind == "environment"
-    assert message == "rank 0 on n1: the node that serves the job's store no longer answers (silent for 0 s)"
+    assert said == [
+        (
+            "environment",
+            "rank 0 on n0: the node that serves the job's store no longer answers (silent for 0 s)",
+        )
+    ]
 
 
 def test_the_store_may_fall_silent_once_training_is_over(ended):
     """Catches: a job that trained well and is called hung because its first node ended first."""
-    store, said = Store(), list[tuple[str, str]]()
-    dog = started(store, said)
+    store, said = Store(peer=0), list[tuple[str, str]]()
+    dog = started(store, said, rank=1)
     assert not ended.wait(0.1)
     dog.stop()
     store.gone.set()
     assert not ended.wait(0.6) and not said
+
+
+def test_a_rank_that_stops_after_its_first_sign_of_life_is_named(ended):
+    """Catches: a rank that is stopped before it was watched, and so is waited for without end."""
+    store, said = Store(peer=1), list[tuple[str, str]]()
+    store.alive = False
+    started(store, said, rank=0)
+    assert ended.wait(10)
+    assert said == [("environment", "rank 1 on n1: no sign of life for 0 s (step 4, forward)")]
+
+
+def test_a_rank_that_was_never_heard_of_is_named(ended):
+    """Catches: a rank that hangs before its first sign of life."""
+    store, said = Store(peer=1), list[tuple[str, str]]()
+    store.forget()
+    started(store, said, rank=0, start_s=0.3, step=0)
+    assert ended.wait(10)
+    assert "rank 1: not heard of" in said[0][1]
+
+
+def test_a_rank_tells_where_it_is_before_its_thread_first_runs(ended, monkeypatch):
+    """Catches: two seconds after the start in which a rank that stops leaves no trace of itself."""
+    monkeypatch.setattr(watchdog, "_PERIOD_S", 60.0)
+    store = Store(peer=0)
+    dog = started(store, [], rank=1)
+    assert json.loads(store.multi_get(["watch/1"])[0]) == ["n1", 4, 2, "forward", 1]
+    dog.stop()
