@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shakedown.core.jobs import JobSpec
-from shakedown.core.planning.draft import Draft
-from shakedown.core.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.core.planning.draft import Draft, none_allowed
+from shakedown.core.records import Params, Stage
 from shakedown.core.settings import (
     ENVIRONMENT,
     OTHERS,
@@ -15,20 +15,17 @@ from shakedown.core.settings import (
 from shakedown.core.site import ConfigStage
 from shakedown.core.uniformity import PARTS
 
-INTENT = Reference(
-    id="intent.setting", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
-    source="the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set",
-)  # fmt: skip
-ALIKE = Reference(
-    id="inventory.alike", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
-    source="parts of one class are sold and installed as alike (shakedown.core.uniformity)",
-)  # fmt: skip
+INTENT = none_allowed(
+    "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
+)
+ALIKE = none_allowed(
+    "inventory.alike", "parts of one class are sold and installed as alike (shakedown.core.uniformity)"
+)
 
 
 def plan_settings(draft: Draft, stage: ConfigStage) -> None:
     """Every setting of every NIC and node, read back in one job."""
     site = draft.site
-    draft.references[INTENT.id] = INTENT
     expect: dict[str, dict[str, Expectation]] = {}
     targets: dict[str, dict[str, str | None]] = {}
     for node in draft.nodes:
@@ -51,13 +48,14 @@ def plan_settings(draft: Draft, stage: ConfigStage) -> None:
                 blocks.setdefault((rail, None if rail else name, setting), []).append(node)
     for (rail, of, setting), nodes in blocks.items():
         params: Params = {"setting": setting, **({"target": of} if of else {})}
-        draft.items.append(
-            PlanItem(
-                stage=Stage.CONFIG, test="settings", metric="wrong", unit=INTENT.unit, better=INTENT.better,
-                nodes=tuple((node,) for node in nodes), rails=(rail,), params=params,
-                reference=INTENT.id,
-            )
-        )  # fmt: skip
+        draft.forbid(
+            INTENT,
+            "settings",
+            stage=Stage.CONFIG,
+            nodes=[(node,) for node in nodes],
+            rails=(rail,),
+            params=params,
+        )
     draft.jobs.append(
         JobSpec(
             name="config.settings", kind="settings", stage=Stage.CONFIG, tests=("settings",),
@@ -68,12 +66,9 @@ def plan_settings(draft: Draft, stage: ConfigStage) -> None:
 
 def plan_inventory(draft: Draft) -> None:
     """Firmware, drivers and tools of like parts must be alike; read from the run's own inventory."""
-    draft.references[ALIKE.id] = ALIKE
     for part in PARTS:
         if part != "gpu" or "gpu" in draft.site.acceptance.scope:
-            draft.items.append(
-                PlanItem(
-                    stage=Stage.CONFIG, test="inventory", metric="odd", unit=ALIKE.unit, better=ALIKE.better,
-                    nodes=tuple((node,) for node in draft.nodes), params={"part": part}, reference=ALIKE.id,
-                )
+            draft.forbid(
+                ALIKE, "inventory", metric="odd", stage=Stage.CONFIG, nodes=[(node,) for node in draft.nodes],
+                params={"part": part},
             )  # fmt: skip

@@ -7,9 +7,16 @@ from dataclasses import dataclass, field
 
 from shakedown.core.jobs import JobSpec
 from shakedown.core.mesh_spec import natural_key
-from shakedown.core.records import Params, PlanItem, Reference, Stage
+from shakedown.core.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
 from shakedown.core.references import Catalogue, Entry
 from shakedown.core.site import Fabric, Site
+
+
+def none_allowed(name: str, source: str) -> Reference:
+    """Return a contract that allows none of what is counted, and who says so."""
+    return Reference(
+        id=name, value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT, source=source
+    )
 
 
 @dataclass
@@ -54,5 +61,23 @@ class Draft:
                 stage=stage, test=test, metric=entry.metric, unit=entry.unit, better=entry.better,
                 nodes=tuple(nodes), rails=rails, directions=directions, params=params or {},
                 reference=entry.id, required=entry.gates,
+            )
+        )  # fmt: skip
+
+    def forbid(
+        self, reference: Reference, test: str, *, nodes: Iterable[tuple[str, ...]], stage: Stage,
+        rails: tuple[str | None, ...] = (None,), params: Params | None = None, metric: str = "wrong",
+        not_run: str = "",
+    ) -> None:  # fmt: skip
+        """Add a block of cells that count something, held to a contract of `none_allowed`.
+
+        `not_run`: why nobody can count it; then it is in the plan, and the verdict does not wait for it.
+        """
+        self.references[reference.id] = reference
+        self.items.append(
+            PlanItem(
+                stage=stage, test=test, metric=metric, unit=reference.unit, better=reference.better,
+                nodes=tuple(nodes), rails=rails, params=params or {}, reference=reference.id,
+                required=not not_run, not_run=not_run or None,
             )
         )  # fmt: skip

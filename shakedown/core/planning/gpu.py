@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from shakedown.core.gpu_site import GpuNode, GpuState
 from shakedown.core.jobs import JobSpec
-from shakedown.core.planning.draft import Draft
-from shakedown.core.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.core.planning.draft import Draft, none_allowed
+from shakedown.core.records import Params, Stage
 from shakedown.errors import BadInput
 
-STATE = Reference(
-    id="gpu.state", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
-    source="the site's inventory and acceptance.gpu_node.state: what each GPU of a node must show",
-)  # fmt: skip
+STATE = none_allowed(
+    "gpu.state", "the site's inventory and acceptance.gpu_node.state: what each GPU of a node must show"
+)
 
 
 def gpu_nodes(draft: Draft) -> tuple[str, ...]:
@@ -41,7 +40,6 @@ def gpu_checks(state: GpuState) -> tuple[str, ...]:
 def plan_gpu_node(draft: Draft, stage: GpuNode) -> None:
     """Every GPU's state, and every test of nvbandwidth on every GPU or pair; one job for all nodes."""
     nodes = gpu_nodes(draft)
-    draft.references[STATE.id] = STATE
     gpus = {node: draft.site.gpus[node] for node in nodes}
     cells: list[tuple[Params, list[str]]] = [({"check": "count"}, list(nodes))]
     if stage.state.xid:
@@ -50,12 +48,7 @@ def plan_gpu_node(draft: Draft, stage: GpuNode) -> None:
         for gpu in range(max(gpus.values())):
             cells.append(({"check": check, "gpu": gpu}, [node for node in nodes if gpus[node] > gpu]))
     for params, having in cells:
-        draft.items.append(
-            PlanItem(
-                stage=Stage.NODE, test="gpu_state", metric="wrong", unit=STATE.unit, better=STATE.better,
-                nodes=tuple((node,) for node in having), params=params, reference=STATE.id,
-            )
-        )  # fmt: skip
+        draft.forbid(STATE, "gpu_state", stage=Stage.NODE, nodes=[(node,) for node in having], params=params)
     for test in stage.nvbandwidth:
         entry = draft.reference(test, "bandwidth", {"nodes": 1})
         for params in pairs(test, max(gpus.values())):

@@ -6,14 +6,11 @@ from typing import Any
 
 from shakedown.core.jobs import JobSpec
 from shakedown.core.pcie_path import WHAT
-from shakedown.core.planning.draft import Draft
-from shakedown.core.records import Better, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.core.planning.draft import Draft, none_allowed
+from shakedown.core.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
 from shakedown.core.site_interconnect import Inference, Interconnect
 
-PATH = Reference(
-    id="interconnect.path", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
-    source="the site's plan of its PCIe paths (acceptance.interconnect.path)",
-)  # fmt: skip
+PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
 # What a wrong pin costs is shown; how much it may cost nobody says.
 FAR_PIN = Reference(
     id="interconnect.far-pin", value=1, tolerance=0.99, unit="x", better=Better.HIGHER,
@@ -26,7 +23,6 @@ _START_S = 240  # PyTorch, CUDA and recording graphs on a slow host, for time li
 
 def plan_interconnect(draft: Draft, section: Interconnect) -> None:
     """Paths of all GPUs of every node, then copies. Raises MissingReference."""
-    draft.references[PATH.id] = PATH
     python = {"python": section.python, "pythonpath": list(section.pythonpath)}
     for node in draft.nodes:
         gpus = draft.site.gpus.get(node, 0)
@@ -34,13 +30,8 @@ def plan_interconnect(draft: Draft, section: Interconnect) -> None:
             continue
         for gpu in range(gpus):
             for what in WHAT:
-                draft.items.append(
-                    PlanItem(
-                        stage=Stage.NODE, test="pcie_path", metric="wrong", unit=PATH.unit,
-                        better=PATH.better, nodes=((node,),), params={"gpu": gpu, "what": what},
-                        reference=PATH.id,
-                    )
-                )  # fmt: skip
+                params: Params = {"gpu": gpu, "what": what}
+                draft.forbid(PATH, "pcie_path", stage=Stage.NODE, nodes=[(node,)], params=params)
         _job(
             draft,
             "pcie_path",

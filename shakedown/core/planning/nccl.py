@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from shakedown.core.gpu_site import Launcher, Nccl, NcclSweep, TorchCollectives
 from shakedown.core.jobs import JobSpec
-from shakedown.core.planning.draft import Draft
+from shakedown.core.planning.draft import Draft, none_allowed
 from shakedown.core.planning.gpu import gpu_nodes
-from shakedown.core.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.core.records import Params, Stage
 from shakedown.core.references import Entry
 from shakedown.errors import BadInput
 
-CORRECT = Reference(
-    id="nccl.correct", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
-    source="nccl-tests checks every element (-c 1): none may be wrong",
-)  # fmt: skip
-TRANSPORT = Reference(
-    id="nccl.transport", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
-    source="acceptance.nccl.expect and the planned NICs, held against NCCL's own log of the measured run",
-)  # fmt: skip
+CORRECT = none_allowed("nccl.correct", "nccl-tests checks every element (-c 1): none may be wrong")
+TRANSPORT = none_allowed(
+    "nccl.transport",
+    "acceptance.nccl.expect and the planned NICs, held against NCCL's own log of the measured run",
+)
 # What is asked of each run's log; those of the network only where data leave the node.
 LOCAL_CHECKS = ("ranks", "intra_node", "nvls")
 NETWORK_CHECKS = ("network", "gdr", "nics")
@@ -25,7 +22,6 @@ NETWORK_CHECKS = ("network", "gdr", "nics")
 
 def plan_nccl(draft: Draft, nccl: Nccl) -> None:
     """Every sweep on every group of nodes, by every launcher."""
-    draft.references |= {CORRECT.id: CORRECT, TRANSPORT.id: TRANSPORT}
     nodes = gpu_nodes(draft)
     for number, sweep in enumerate(nccl.sweeps):
         for many in sweep.nodes or (len(nodes),):
@@ -67,12 +63,9 @@ def _nccl_job(
                 draft, draft.reference(f"nccl_{operation}", metric, facts), f"nccl_{operation}", group, params
             )
         for check in (*LOCAL_CHECKS, *(NETWORK_CHECKS if len(group) > 1 else ())):
-            draft.items.append(
-                PlanItem(
-                    stage=Stage.COLLECTIVE, test="nccl_transport", metric="wrong", unit=TRANSPORT.unit,
-                    better=TRANSPORT.better, nodes=(group,), reference=TRANSPORT.id,
-                    params={**params, "operation": operation, "check": check},
-                )
+            draft.forbid(
+                TRANSPORT, "nccl_transport", stage=Stage.COLLECTIVE, nodes=[group],
+                params={**params, "operation": operation, "check": check},
             )  # fmt: skip
     settings = {
         **sweep.model_dump(exclude={"nodes", "split"}), "split": split, "launcher": launcher,
@@ -111,12 +104,9 @@ def _cells(
         }  # fmt: skip
         entry = draft.reference(test, "time" if size < sweep.time_below_bytes else "busbw", scope)
         _add(draft, entry, test, group, {**params, "size_bytes": size})
-        draft.items.append(
-            PlanItem(
-                stage=Stage.COLLECTIVE, test=test, metric="wrong", unit=CORRECT.unit, better=CORRECT.better,
-                nodes=(group,), params={**params, "size_bytes": size}, reference=CORRECT.id,
-            )
-        )  # fmt: skip
+        draft.forbid(
+            CORRECT, test, stage=Stage.COLLECTIVE, nodes=[group], params={**params, "size_bytes": size}
+        )
 
 
 # nccl-tests rounds these down to a multiple of 16 bytes a rank; what is smaller moves nothing.
@@ -139,7 +129,6 @@ def _add(draft: Draft, entry: Entry, test: str, group: tuple[str, ...], params: 
 
 def plan_torch(draft: Draft, torch: TorchCollectives) -> None:
     """The same collectives through PyTorch over all nodes, and one large message against many small ones."""
-    draft.references[CORRECT.id] = CORRECT
     # gloo needs no GPU: as many processes as a node has GPUs, or one.
     nodes = gpu_nodes(draft) if torch.backend == "nccl" else draft.nodes
     ranks = {node: draft.site.gpus.get(node) or 1 for node in nodes}
@@ -152,12 +141,9 @@ def plan_torch(draft: Draft, torch: TorchCollectives) -> None:
     for operation in torch.operations:
         for size in torch.sizes():
             cell(f"torch_{operation}", "busbw", {"size_bytes": size})
-            draft.items.append(
-                PlanItem(
-                    stage=Stage.COLLECTIVE, test=f"torch_{operation}", metric="wrong", unit=CORRECT.unit,
-                    better=CORRECT.better, nodes=(nodes,), params={**params, "size_bytes": size},
-                    reference=CORRECT.id,
-                )
+            draft.forbid(
+                CORRECT, f"torch_{operation}", stage=Stage.COLLECTIVE, nodes=[nodes],
+                params={**params, "size_bytes": size},
             )  # fmt: skip
     tests = [f"torch_{operation}" for operation in torch.operations]
     if torch.many:

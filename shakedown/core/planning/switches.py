@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from shakedown.core.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED, TELLS, dscp_check
-from shakedown.core.planning.draft import Draft
-from shakedown.core.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.core.planning.draft import Draft, none_allowed
+from shakedown.core.records import Params, Stage
 from shakedown.core.site import ConfigStage
 
 SETTINGS, CROSSCHECK = "switch_settings", "crosscheck"
-ROLE = Reference(
-    id="intent.switch", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
-    source="the site's fabric intent, as roles/roce_switch renders it for the switch",
-)  # fmt: skip
-FITS = Reference(
-    id="crosscheck.fits", value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT,
-    source="two ends of one cable must agree, and be the two that the inventory names",
-)  # fmt: skip
+ROLE = none_allowed(
+    "intent.switch", "the site's fabric intent, as roles/roce_switch renders it for the switch"
+)
+FITS = none_allowed(
+    "crosscheck.fits", "two ends of one cable must agree, and be the two that the inventory names"
+)
 
 
 def plan_switches(draft: Draft, stage: ConfigStage) -> None:
@@ -26,7 +24,6 @@ def plan_switches(draft: Draft, stage: ConfigStage) -> None:
 
 
 def _plan_settings(draft: Draft) -> None:
-    draft.references[ROLE.id] = ROLE
     # Switches of one kind name their ports alike; what belongs to no port is the switch's.
     blocks: dict[tuple[str | None, str | None], list[str]] = {}
     for switch in draft.site.switches:
@@ -35,11 +32,17 @@ def _plan_settings(draft: Draft) -> None:
             blocks.setdefault((rail, port), []).append(switch.name)
     for (on_rail, on_port), names in blocks.items():
         params: Params = {"port": on_port} if on_port else {}
-        _add(draft, ROLE, SETTINGS, names, on_rail, params)
+        draft.forbid(
+            ROLE,
+            SETTINGS,
+            stage=Stage.CONFIG,
+            nodes=[(name,) for name in names],
+            rails=(on_rail,),
+            params=params,
+        )
 
 
 def _plan_crosscheck(draft: Draft, stage: ConfigStage) -> None:
-    draft.references[FITS.id] = FITS
     roce = draft.site.network().roce
     dscps = tuple(dscp_check(dscp) for dscp in (roce.dscp, roce.cnp.dscp))
     # What the hosts' NICs cannot show is not asked of the switches either.
@@ -57,17 +60,7 @@ def _plan_crosscheck(draft: Draft, stage: ConfigStage) -> None:
                     if host in draft.site.nics:
                         blocks.setdefault((check, rail, why), []).append(host)
     for (check, rail, why), hosts in blocks.items():
-        _add(draft, FITS, CROSSCHECK, hosts, rail, {"what": check}, why)
-
-
-def _add(
-    draft: Draft, reference: Reference, test: str, nodes: list[str], rail: str | None, params: Params,
-    not_run: str = "",
-) -> None:  # fmt: skip
-    draft.items.append(
-        PlanItem(
-            stage=Stage.CONFIG, test=test, metric="wrong", unit=reference.unit, better=reference.better,
-            nodes=tuple((node,) for node in nodes), rails=(rail,), params=params, reference=reference.id,
-            required=not not_run, not_run=not_run or None,
-        )
-    )  # fmt: skip
+        draft.forbid(
+            FITS, CROSSCHECK, stage=Stage.CONFIG, nodes=[(host,) for host in hosts], rails=(rail,),
+            params={"what": check}, not_run=why,
+        )  # fmt: skip
