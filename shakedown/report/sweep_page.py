@@ -115,7 +115,7 @@ def picture(found: SweepComparison) -> str:
         parts += [
             f'<text id="{chart.id}-title" x="{x:g}" y="{y + 14:g}" font-size="13" font-weight="600" '
             f'fill="var(--ink)">{escape(text.inert(chart.title))}</text>',
-            charts.draw(chart).replace(
+            str(charts.draw(chart)).replace(  # Markup would escape what is put in
                 "<svg ", f'<svg x="{x:g}" y="{y + _TITLE:g}" width="{_WIDTH}" height="{_HEIGHT}" ', 1
             ),
         ]
