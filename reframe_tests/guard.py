@@ -82,7 +82,8 @@ class Guard(rfm.RegressionTestPlugin):
     wait_s = variable(int, value=8)
     # Whether the program goes on without a node that died.
     outlives_nodes = variable(bool, value=False)
-    # An exit status with which the program did what it was for, all the same.
+    # An exit status with which the program did what it was for, all the same. A plain number: ReFrame copies
+    # what a check has, and cannot copy a member of an enum.
     also_good = variable(int, value=0)
 
     @run_after("init")

@@ -16,7 +16,7 @@ class Inference(rfm.RunOnlyRegressionTest, Guard):
     """
 
     # One number of GPUs has no peak; it is recorded with its reason, and the others are good.
-    also_good = ExitStatus.INCOMPLETE
+    also_good = ExitStatus.INCOMPLETE.value
 
     planned = parameter(planned_jobs("inference"), type=str, loggable=True)
 

@@ -20,7 +20,7 @@ class Nccl(rfm.RunOnlyRegressionTest, Guard):
     """
 
     # Some runs have a problem instead of numbers; each is recorded with its reason.
-    also_good = ExitStatus.INCOMPLETE
+    also_good = ExitStatus.INCOMPLETE.value
 
     planned = parameter(planned_jobs("nccl"), type=str, loggable=True)
 

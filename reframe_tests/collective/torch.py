@@ -18,7 +18,7 @@ class TorchCollectives(rfm.RunOnlyRegressionTest, Guard):
     Catches: an nccl-tests build that flatters or slanders the hardware, and what many small messages cost.
     """
 
-    also_good = ExitStatus.INCOMPLETE
+    also_good = ExitStatus.INCOMPLETE.value
 
     planned = parameter(planned_jobs("torch_collectives"), type=str, loggable=True)
 
