@@ -75,6 +75,7 @@ def judge_gpu(
         seen = (load.pcie_generation, load.pcie_width) if load else (None, None)
         due = [(has, want) for has, want in zip(seen, (generation, width), strict=True) if want is not None]
         text = f"PCIe Gen{seen[0]} x{seen[1]} under load, Gen{generation} x{width} wanted"
+        text = text if load else f"the link was not seen under load, Gen{generation} x{width} wanted"
         known = load is not None and all(has is not None for has, _ in due)
         yield found("pcie", all(has >= want for has, want in due) if known else None, text)
     if wanted["nvlinks"] is not None:

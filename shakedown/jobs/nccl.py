@@ -48,7 +48,8 @@ def launch(spec: dict[str, Any], program: list[str], variables: dict[str, str]) 
         "--input=none",
     ]
     if spec["launcher"] == "one-process":
-        return [*step, "--ntasks=1", "--mpi=none", *program], per_node
+        mpi = "pmix" if built_with_openmpi(program) else "none"
+        return [*step, "--ntasks=1", f"--mpi={mpi}", *program], per_node
     pinned = [sys.executable, "-m", "shakedown.jobs.pin", *program]
     if spec["launcher"] == "srun":
         ranks = [f"--ntasks={nodes * per_node}", f"--ntasks-per-node={per_node}", "--kill-on-bad-exit=1"]
@@ -58,6 +59,18 @@ def launch(spec: dict[str, Any], program: list[str], variables: dict[str, str]) 
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     ranks = ["-np", str(nodes * per_node), "--map-by", f"ppr:{per_node}:node", "--bind-to", "none"]
     return ["mpirun", *root, *ranks, *exported, *pinned], 1
+
+
+def built_with_openmpi(program: list[str]) -> bool:
+    """Whether a program needs OpenMPI: then one process alone asks for PMIx too, and ends without it."""
+    try:
+        linked = subprocess.run(
+            [*program[:-1], "ldd", program[-1]], capture_output=True, timeout=60, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"libopen-pal" in linked.stdout
 
 
 def program(operation: str, node: str) -> tuple[list[str], dict[str, str] | None]:

@@ -60,7 +60,7 @@ class NcclChoice(Record):
     """An algorithm and protocol that NCCL chose (NCCL_DEBUG_SUBSYS=TUNING), and how often."""
 
     operation: str | None  # None: NCCL before 2.24 does not say
-    size_bytes: Count
+    size_bytes: Count  # as logged: named AllGather and ReduceScatter count one rank's part
     algorithm: str
     protocol: str
     times: Count

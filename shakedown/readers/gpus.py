@@ -70,10 +70,9 @@ def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:
 def _samples(file: Path, node: str) -> tuple[dict[str, Cell], ...]:
     """Return the samples of a node's GPUs; none without such a file. A line cut off at the end is dropped."""
     path = file.with_name(f"gpus.{node}.samples.csv")
-    try:
-        text = read_bytes(path).decode("utf-8")
-    except FileNotFoundError:
+    if not path.exists():
         return ()
+    text = read_bytes(path).decode("utf-8")
     whole = text[: text.rfind("\n") + 1]
     return _parsed(whole, path.name) if whole.count("\n") > 1 else ()
 

@@ -11,7 +11,7 @@ from shakedown.core.records import Better, OutputRecord
 from shakedown.core.statistics import median
 from shakedown.errors import BadInput
 from shakedown.parsers.nccl import NcclResult, NcclRow, NcclTiming, parse_nccl
-from shakedown.parsers.nccl_log import parse_nccl_log
+from shakedown.parsers.nccl_log import NcclChoice, parse_nccl_log
 from shakedown.readers.common import Read, Value, job_settings
 from shakedown.readers.gpus import power
 from shakedown.readers.nccl_transport import judge_log
@@ -24,7 +24,7 @@ def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     Out of place, as the published figures are; wrong elements of both.
     """
     settings = job_settings(file)
-    chosen = _choices(file)
+    chosen = _choices(file, sum(settings["gpus"].values()))
     for size, rows in planned_rows(repeats(text, output, file, settings), output.test, settings):
         timings = [deciding(row) for row in rows]
         short = size < settings["time_below_bytes"]
@@ -111,14 +111,23 @@ def _is_checked(row: NcclRow, operation: str) -> bool:
     return all(timing is not None and timing.wrong is not None for timing in timings)
 
 
-def _choices(file: Path) -> dict[int, str]:
+def _choices(file: Path, ranks: int) -> dict[int, str]:
     """Return algorithm and protocol by size from the tuning run's log; what it does not say is left out."""
     log = file.with_name(re.sub(r"\.r1\.txt\Z", ".tuning.log", file.name))
     try:
         choices = parse_nccl_log(read_bytes(log).decode("utf-8"), file=log, allow_unfinished=True).choices
     except (BadInput, OSError, UnicodeDecodeError):
         return {}
-    return {choice.size_bytes: f"{choice.algorithm}/{choice.protocol}" for choice in choices}
+    return {_message_bytes(choice, ranks): f"{choice.algorithm}/{choice.protocol}" for choice in choices}
+
+
+def _message_bytes(choice: NcclChoice, ranks: int) -> int:
+    """Return the size as nccl-tests counts it: that of all ranks' parts together.
+
+    NCCL that names the operation logs count * sizeof(type) (src/enqueue.cc), and the count of these two is
+    one rank's.
+    """
+    return choice.size_bytes * (ranks if choice.operation in ("AllGather", "ReduceScatter") else 1)
 
 
 def nccl_log(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:

@@ -201,6 +201,16 @@ def test_launchers(launcher, wanted, each):
     assert command[-1] == "prog"
 
 
+def test_one_process_of_a_program_built_with_openmpi(job):
+    """Catches: nccl-tests built with MPI, run as one process without PMIx: OpenMPI ends it in MPI_Init."""
+    tool(job.parent, "ldd", "#!/bin/sh\necho 'libopen-pal.so.40 => /usr/lib/libopen-pal.so.40'\n")
+    spec = {"launcher": "one-process", "gpus": {"n1": 2}}
+    assert "--mpi=pmix" in nccl.launch(spec, ["/opt/all_reduce_perf"], {})[0]
+    assert "--mpi=pmix" in nccl.launch(spec, ["env", "/opt/all_reduce_perf"], {})[0]
+    tool(job.parent, "ldd", "#!/bin/sh\necho 'libnccl.so.2 => /usr/lib/libnccl.so.2'\n")
+    assert "--mpi=none" in nccl.launch(spec, ["/opt/all_reduce_perf"], {})[0]
+
+
 def test_a_rank_runs_beside_its_gpu(tmp_path):
     """Catches: rank i bound to the CPUs of another GPU."""
     for index, (address, cpus) in enumerate({"0000:81:00.0": "8-11", "0000:06:00.0": "0-3,16"}.items()):
