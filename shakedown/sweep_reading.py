@@ -14,12 +14,13 @@ from shakedown.collect import journal
 from shakedown.core.jobs import Jobs, JobSpec
 from shakedown.core.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.core.records import JobRecord, OutputRecord
-from shakedown.core.sweep_sides import Combination, Samples, Side, Sweep
+from shakedown.core.sweep_sides import Combination, Draw, Samples, Side, Sweep
 from shakedown.errors import BadInput
 from shakedown.parsers.gpu_look import parse_gpu_look
 from shakedown.parsers.nccl import NcclResult, NcclRow
 from shakedown.parsers.nccl_log import parse_nccl_log
 from shakedown.parsers.torch_collectives import Row, parse_torch_collectives
+from shakedown.readers.gpus import power
 from shakedown.readers.nccl import deciding, planned_rows, repeats, smallest_planned, wrong_elements
 from shakedown.readers.torch_collectives import planned
 from shakedown.runs import INVENTORY, JOBS, RAW, Run, read_bytes, read_record
@@ -123,6 +124,7 @@ def _nccl_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
         test = f"nccl_{operation}"
         facts: dict[str, str] = {}
         points: dict[int, Samples | str] = {}
+        draw = None
         reason = job.why_not(test)
         if not reason:
             try:
@@ -130,6 +132,7 @@ def _nccl_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
                 text, file = job.text(output)
                 runs = repeats(text, output, file, settings)
                 facts = _nccl_facts(runs[0])
+                draw = _draw(file, output) if settings.get("power") else None
                 for size, rows in planned_rows(runs, test, settings):
                     points[size] = _nccl_point(operation, runs[0].ranks, rows)
             except BadInput as refused:
@@ -144,7 +147,7 @@ def _nccl_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
                 settings.get("split", "none"),
             ),
             spec.nodes, int(settings["time_below_bytes"]), points, facts | _options(settings),
-            _variables(settings),
+            _variables(settings), draw,
         )  # fmt: skip
 
 
@@ -164,6 +167,12 @@ def _nccl_point(operation: str, ranks: int, rows: list[NcclRow]) -> Samples | st
         if ranks > 1
     ]
     return Samples(times, tuple(rates))
+
+
+def _draw(file: Path, output: OutputRecord) -> Draw | None:
+    found = {value[0]: value[1] for value in power(file, output)}
+    watts, joules, heat = (found.get(name) for name in ("power", "energy", "temperature"))
+    return None if watts is None or joules is None or heat is None else Draw(watts, joules, heat)
 
 
 def _nccl_facts(result: NcclResult) -> dict[str, str]:

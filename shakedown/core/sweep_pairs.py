@@ -15,6 +15,7 @@ from shakedown.core.statistics import median
 from shakedown.core.sweep_sides import (
     Combination,
     Differing,
+    Draw,
     Samples,
     Side,
     Sweep,
@@ -86,6 +87,7 @@ class Pairing:
     combination: Combination
     nodes: tuple[tuple[str, ...], ...]  # by side
     short_below_bytes: int
+    draws: tuple[Draw | None, ...]  # by side
     rows: tuple[Row, ...]
     extremes: tuple[Extremes, ...]  # one for each side but the baseline
 
@@ -127,7 +129,8 @@ def compare_sweeps(sides: Sequence[Side], noise_floor: float = NOISE_FLOOR) -> S
         paired.append(found)
         short = found[0].short_below_bytes
         extremes = tuple(_extremes(rows, number, short) for number in range(len(sides) - 1))
-        pairings.append(Pairing(combination, tuple(s.nodes for s in found), short, rows, extremes))
+        nodes, draws = tuple(s.nodes for s in found), tuple(s.draw for s in found)
+        pairings.append(Pairing(combination, nodes, short, draws, rows, extremes))
     return SweepComparison(
         tuple(sides), noise_floor, tuple(pairings), tuple(differing(sides, paired)),
         tuple(changes(sides)), tuple(uncompared(sides)), tuple(missing),
@@ -219,8 +222,8 @@ def _ratio(base: tuple[float, ...], other: tuple[float, ...], noise_floor: float
     least, most = min(other) / max(base), max(other) / min(base)
     reading = difference(value, noise_floor)
     # A ratio near 1 whose repeats scatter widely shows no difference, and does not show that there is none.
-    wide = max(1 - least, most - 1) > noise_floor
-    if least <= 1 <= most and (wide or reading != "no difference"):
+    near, wide = reading == "no difference", max(1 - least, most - 1) > noise_floor
+    if (near and wide) or (not near and least <= 1 <= most):
         reading = "within the spread"
     return Ratio(value, least, most, reading)
 

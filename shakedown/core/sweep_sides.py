@@ -50,6 +50,15 @@ class Samples:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """What all GPUs together drew over one operation, with all its sizes and repeats."""
+
+    power_w: float  # mean
+    energy_j: float
+    hottest_c: float
+
+
+@dataclass(frozen=True)
 class Sweep:
     """One operation over sizes on one side. A size that gave no number has the reason instead."""
 
@@ -59,6 +68,7 @@ class Sweep:
     points: Mapping[int, Samples | str]
     facts: Mapping[str, str]  # what else could make a difference
     variables: Mapping[str, str]  # of the communication libraries, as the job was ordered with
+    draw: Draw | None = None  # None: not sampled
 
 
 @dataclass(frozen=True)

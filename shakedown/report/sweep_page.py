@@ -86,6 +86,7 @@ def page(found: SweepComparison) -> str:
         changes=sweep_text.changes(found),
         side_notes=[*found.unknown, *sweep_text.side_notes(found)],
         ends=ends,
+        draws=sweep_text.draws(found),
         plots=curves(found),
         not_drawn=max(0, drawable - MOST_DRAWN),
         chart=charts.draw,

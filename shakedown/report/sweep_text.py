@@ -124,6 +124,23 @@ def where(pairing: Pairing) -> str:
     return f"{pairing.combination}" + (f" on {text.node_list(pairing.nodes[0])}" if same else "")
 
 
+def draws(found: SweepComparison) -> list[tuple[str, list[str]]]:
+    """Return what the GPUs drew over each operation, by side; nothing where no side sampled it."""
+    return [
+        (
+            where(pairing),
+            [
+                f"{text.number(d.power_w)} W, {text.number(d.energy_j)} J, {text.number(d.hottest_c)} °C"
+                if d
+                else "–"
+                for d in pairing.draws
+            ],
+        )
+        for pairing in found.pairings
+        if any(pairing.draws)
+    ]
+
+
 def lines(found: SweepComparison) -> Iterator[str]:
     """Yield the comparison as text: what differs, what is missing, the ends, then every size."""
     yield from overall(found)
@@ -135,9 +152,13 @@ def lines(found: SweepComparison) -> Iterator[str]:
     yield from (f"differs  {change}" for change in changes(found))
     yield from (f"missing  {what}" for what in found.missing)
     yield from (f"note     {note}" for note in [*found.unknown, *side_notes(found)])
+    drawn = dict(draws(found))
     for pairing in found.pairings:
         yield ""
         yield where(pairing)
+        if shown := drawn.get(where(pairing)):
+            told = "; ".join(f"{s.name}: {draw}" for s, draw in zip(found.sides, shown, strict=True))
+            yield f"  all GPUs, mean power, energy, hottest: {told}"
         limit = text.size(pairing.short_below_bytes)
         for side, extremes in zip(found.sides[1:], pairing.extremes, strict=True):
             over = f"{side.name}/{found.sides[0].name}"
@@ -184,6 +205,7 @@ def _sweep(pairing: Pairing, names: list[str]) -> dict[str, Any]:
         **asdict(pairing.combination),
         "node_names": dict(zip(names, map(list, pairing.nodes), strict=True)),
         "short_below_bytes": pairing.short_below_bytes,
+        "gpus": by(names, pairing.draws),
         "rows": [
             {
                 "size_bytes": row.size_bytes,

@@ -17,6 +17,7 @@ from shakedown.core.sweep_pairs import Ratio, SweepComparison, compare_sweeps
 from shakedown.core.sweep_sides import Combination, Samples, Side, Sweep
 from shakedown.parsers.nccl import parse_nccl
 from shakedown.references_io import load_profile
+from shakedown.report import sweep_text
 from shakedown.sweep_reading import read_side
 from tests.unit.gpu.sweep_runs import write_run
 
@@ -269,6 +270,7 @@ def test_a_folder_with_one_sweep_twice_is_refused(tmp_path, capsys, monkeypatch)
         ((100, 101, 102), (60, 61, 62), "-39.6%"),
         ((100, 101, 130), (110, 121, 122), "within the spread"),
         ((60, 100, 140), (61, 101, 141), "within the spread"),  # near 1, and nobody knows
+        ((100, 101, 101), (102, 103, 130), "within the spread"),
         ((100,), (150,), "one sample, no spread"),
         ((100,), (100,), "one sample, no spread"),
         ((100, 101, 102), (200,), "one sample, no spread"),
@@ -343,6 +345,17 @@ def test_inventories_are_compared_or_said_to_be_absent():
     )
     other = both(old, inventory("m1", "2"))
     assert (other.changes, other.unknown) == ((), ("B is of other hosts: the inventories are not compared",))
+
+
+def test_power_and_energy_of_each_operation_are_beside_it(tmp_path):
+    """Catches: the draw of another operation's time, or of one side for both."""
+    a = read_side("A", REAL)
+    draws = {s.combination.operation: s.draw for s in a.sweeps if s.combination.tool == "nccl-tests"}
+    assert (round(draws["all_reduce"].power_w), round(draws["all_reduce"].energy_j, -1)) == (717, 31160)
+    found = compare_sweeps([a, side("B", {8: (1.0, 1.0)})])
+    assert found.pairings[0].draws == (draws["all_reduce"], None)
+    ((_, shown),) = sweep_text.draws(found)
+    assert shown == ["717.4 W, 31,160 J, 45 °C", "–"]
 
 
 # ---- the command ----
