@@ -46,7 +46,7 @@ def read_side(name: str, folder: Path) -> Side:
         if read is None:
             continue
         try:
-            sweeps += read(spec, _Attempt(folder, spec, notes))
+            sweeps += read(spec, _Attempt(folder, run.plan.run, spec, notes))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise BadInput(
                 f"the settings of job {spec.name} are not those of {spec.kind}", fix="restore the run's own",
@@ -72,15 +72,15 @@ def read_side(name: str, folder: Path) -> Side:
 class _Attempt:
     """The folder of a job's last attempt and what it holds; `problem` says why its numbers do not count."""
 
-    def __init__(self, run: Path, spec: JobSpec, notes: list[str]) -> None:
+    def __init__(self, folder: Path, run: str, spec: JobSpec, notes: list[str]) -> None:
         self.outputs: dict[tuple[str, str], OutputRecord] = {}
         self.notes = notes
         found = {
             int(number): path
-            for path in (run / RAW).glob(f"{spec.name}.a*")
+            for path in (folder / RAW).glob(f"{spec.name}.a*")
             if (number := path.name.removeprefix(f"{spec.name}.a")).isdecimal()
         }
-        self.folder = found[max(found)] if found else run / RAW / f"{spec.name}.a1"
+        self.folder = found[max(found)] if found else folder / RAW / f"{spec.name}.a1"
         if len(found) > 1:
             notes.append(f"{spec.name} ran {len(found)} times: only the last is compared")
         if not (self.folder / "job.json").exists():
@@ -90,6 +90,8 @@ class _Attempt:
         self.problem = job.problem.message if job.problem else ""
         if not self.problem and job.state != "COMPLETED":
             self.problem = f"Slurm says {job.state}"
+        if job.run != run:
+            self.problem = f"the job is of run {job.run}, not {run}"
         for output in journal(self.folder):
             operation = str(output.params.get("operation", ""))
             self.outputs[output.test, operation] = output

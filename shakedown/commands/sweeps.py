@@ -63,8 +63,10 @@ def sweeps(
             raise BadInput("is no place for a file", fix="name a file in a folder that is there", file=path)
     found = compare_sweeps(_sides(runs, baseline), noise)
     if not found.pairings:
+        # Why numbers are missing says more than what was not asked for.
+        reasons = sorted(found.missing, key=lambda line: "no number" not in line)
         raise BadInput(
-            f"no size has a number on all sides: {next(iter(found.missing), 'nothing was measured')}",
+            f"no size has a number on all sides: {next(iter(reasons), 'nothing was measured')}",
             fix="compare runs with the same operations, sizes, data type, nodes and launcher",
         )
     pages = {}

@@ -60,7 +60,7 @@ def write_run(
     ranks: int = 4, torch: Times | None = None, log: str = "", **text: Any,
 ) -> Path:  # fmt: skip
     """Write a run; each operation is a job of its own, so that each has its own sizes."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     jobs = []
     for operation, times in operations.items():
         name, test = f"collective.{operation}.{nodes[0]}", f"nccl_{operation}"
