@@ -1,7 +1,8 @@
 """Runs that were really made: their raw files must give the same verdict for ever, and a report.
 
 One folder a run: `plan.json`, `jobs.json`, `inventory.json`, `raw/` as they were on the day, and
-`expected.json`, written by hand: what it is, where it was made, the verdict and what it must say.
+`expected.json`, written by hand: what it is, where it was made, the verdict and what it must say: `failed`,
+the cells that failed, required or not, and `says`, words that some cell's reason must hold.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def test_raw_files_give_the_verdict_of_the_day(made, tmp_path):
     assert verdict["outcomes"] == expected["outcomes"]
     failed = sorted(cell["cell"] for cell in verdict["cells"] if cell["outcome"] == "FAIL")
     assert failed == expected["failed"]
+    for words in expected.get("says", []):
+        assert any(words in cell["reason"] for cell in verdict["cells"]), words
     reported = shakedown("report", run)
     assert reported.returncode == expected["exit"], reported.stderr
     assert (run / "report.html").stat().st_size > 10_000

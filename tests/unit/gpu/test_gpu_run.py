@@ -276,3 +276,32 @@ def test_energy_is_power_times_time(run):
     assert 4 * 70 < watts < 4 * 700
     assert found["energy"].value == pytest.approx(watts * seconds)
     assert 30 < found["temperature"].value < 90
+
+
+def test_what_nccl_chose_for_each_size():
+    """Catches: a choice shown at another size: NCCL logs one rank's part of all_gather and reduce_scatter."""
+    measured = [m for m in gather(RUN.with_name("h200x4_nccl_healthy"))[0] if m.metric in ("time", "busbw")]
+    chose = {
+        (m.test.removeprefix("nccl_"), m.params["size_bytes"]): m.detail
+        for m in measured
+        if "size_bytes" in m.params
+    }
+    for operation in ("all_gather", "reduce_scatter"):
+        assert chose[operation, 1 << 20] == "RING/LL"
+        assert chose[operation, 4 << 20] == "RING/SIMPLE"
+        assert chose[operation, 256 << 20] == "RING/SIMPLE"
+    assert chose["all_reduce", 4 << 20] == "RING/LL128"
+    assert "" not in chose.values()
+
+
+def test_the_state_of_busy_gpus_is_judged():
+    """Catches: ECC, NVLink and Xid unread because nothing ran on the GPUs and nothing was sampled."""
+    run = RUN.with_name("h200x4_nccl_busy")
+    state = {m.cell: m.value for m in gather(run)[0] if m.test == "gpu_state"}
+    assert state[STATE.format("ecc,gpu=1")] == 0
+    assert state[STATE.format("xid")] == 0
+    assert state[STATE.format("pcie,gpu=1")] is None  # under load, and there was none
+    bad = cells(run)
+    outcome, reason = bad["node/host_to_device_memcpy_ce/bandwidth/gpu1/-/-/gpu=1"]
+    assert outcome is Outcome.INCONCLUSIVE
+    assert "in use before the test by process" in reason
