@@ -20,13 +20,15 @@ pytestmark = pytest.mark.timeout(1200)  # PyTorch takes minutes to start on a bu
 
 
 def test_a_healthy_job_learns_and_passes(training):
-    """Catches: a trainer that does not learn, cells without values, a loss bound that nothing reaches."""
+    """Catches: a trainer that does not learn, cells without values, a loss bound that nothing reaches, and
+    training alone taken for an acceptance of the fabric between the nodes."""
     run = training(steps=100)
     run.start()
     assert run.wait() == 0
     verdict = run.verdict()
-    assert verdict.outcome == "PASS", verdict.reason
-    assert verdict.coverage.complete and verdict.coverage.planned == 0
+    assert sum(group.outcomes["PASS"] for group in verdict.groups) == 4
+    assert verdict.outcome == "NOT-RUN"
+    assert verdict.reason == "rail rail0 is in the plan, but no required cell measures it"
     losses = run.losses()
     assert losses[1] > 6 and losses[100] < 0.8
 

@@ -343,3 +343,22 @@ def test_expected_traffic_is_what_real_links_carried(job):
     for step in result.steps:
         if step.step > 1:
             assert step.nvlink_rx_bytes == pytest.approx(expected, rel=0.001)
+
+
+def test_a_real_job_that_was_cancelled_went_on_where_it_was():
+    """Catches: a curve that starts again, an optimiser without its moments, data from the beginning."""
+
+    def losses(run: str, attempt: int) -> dict[int, float]:
+        file = RUNS / run / f"raw/lora.llama2-7b.ddp.2.a{attempt}/lora.jsonl"
+        result = parse_trainer(file.read_text(), allow_truncated=True)
+        return {step: loss for step, loss in training_run.losses(result.steps) if loss is not None}
+
+    whole, first, second = (
+        losses("h200x2_lora", 1),
+        losses("h200x2_lora_resumed", 1),
+        losses("h200x2_lora_resumed", 2),
+    )
+    assert list(first) == list(range(1, 11)) and list(second) == list(range(9, 17))
+    for part in (first, second):
+        # What a GPU adds up in another order; from one step to the next the loss falls by 1 to 20 %.
+        assert part == pytest.approx({step: whole[step] for step in part}, rel=5e-4)

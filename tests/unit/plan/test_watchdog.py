@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -80,8 +81,11 @@ class Ended(BaseException):
     """Stands for the end of the process, in one thread."""
 
 
+DOGS: list[Watchdog] = []
+
+
 @pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Set where the process would have ended."""
     event = threading.Event()
 
@@ -93,7 +97,9 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     monkeypatch.setattr(watchdog.os, "_exit", end)
     monkeypatch.setattr(watchdog, "_PERIOD_S", 0.02)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    return event
+    yield event
+    while DOGS:  # no process ends here: what is left of it must not speak into the next test
+        DOGS.pop().stop()
 
 
 def started(
@@ -103,6 +109,7 @@ def started(
     dog = Watchdog(
         store, rank, 2, f"n{rank}", hang_s=0.4, start_s=start_s, give_reason=lambda *told: said.append(told)
     )
+    DOGS.append(dog)
     dog.mark(step, 2, "forward")
     dog.start()
     return dog
