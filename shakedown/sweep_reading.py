@@ -23,6 +23,7 @@ from shakedown.parsers.torch_collectives import Row, parse_torch_collectives
 from shakedown.readers.gpus import power
 from shakedown.readers.nccl import deciding, planned_rows, repeats, smallest_planned, wrong_elements
 from shakedown.readers.torch_collectives import planned
+from shakedown.redact import redact
 from shakedown.runs import INVENTORY, JOBS, RAW, Run, read_bytes, read_record
 
 # PyTorch's sweeps have no limit of their own: that of nccl-tests unless a site says otherwise.
@@ -215,7 +216,9 @@ def _options(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _variables(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name): str(value) for name, value in settings["variables"].items()}
+    """Return the variables as a page may show them: nobody keeps a secret in one, until somebody does."""
+    shown = (redact(f"{name}={value}").partition("=") for name, value in settings["variables"].items())
+    return {name: value for name, _, value in shown}
 
 
 # ---- PyTorch ----
