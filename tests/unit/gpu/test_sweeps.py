@@ -95,6 +95,20 @@ def test_published_tables_give_the_published_ratios(tmp_path, capsys, monkeypatc
     assert [round(x, 2) for x in sorted(bandwidth)] == [5.56] * 4 + [5.88] * 2
 
 
+def test_a_fault_that_the_plan_does_not_show_is_named():
+    """Catches: a ratio without its cause. NCCL_P2P_DISABLE=1 lay in /etc/nccl.conf, where no plan has it."""
+    found = compared(*(REAL.with_name(f"h200x4_nccl_{which}") for which in ("healthy", "p2p_off")))
+    (cause,) = found.differing
+    assert (cause.fact, cause.values) == ("way of the data", ("P2P/direct pointer", "SHM/direct"))
+    assert found.missing == found.changes == found.unknown == ()
+    ends = {p.combination.operation: p.extremes[0] for p in found.pairings}
+    assert {name: round(end.busbw[0].ratio, 3) for name, end in ends.items()} == {
+        "all_gather": 0.081, "all_reduce": 0.070, "reduce_scatter": 0.078,
+    }  # fmt: skip
+    large = [row for p in found.pairings for row in p.rows if row.size_bytes >= 1 << 20]
+    assert all(re.fullmatch(r"\+\d+\.\d%", row.time_ratio[0].reading) for row in large)
+
+
 # ---- what is read ----
 
 
@@ -164,13 +178,22 @@ def test_the_last_attempt_is_compared_and_said(tmp_path):
     """Catches: the first of two attempts, or both as one sample, without a word."""
     a, b = (write_run(tmp_path / name, {"all_reduce": SLOW}) for name in "AB")
     for number, times in ((2, SLOW), (10, FAST)):
-        again = write_run(tmp_path / f"again{number}", {"all_reduce": times})
+        again = write_run(tmp_path / str(number) / "B", {"all_reduce": times})
         shutil.copytree(
             again / "raw/collective.all_reduce.n1.a1", b / f"raw/collective.all_reduce.n1.a{number}"
         )
     found = compared(a, b)
     assert found.pairings[0].rows[1].time_us[1].median == 50.5
     assert found.sides[1].notes == ("collective.all_reduce.n1 ran 3 times: only the last is compared",)
+
+
+def test_outputs_of_another_run_do_not_count(tmp_path):
+    """Catches: A's own numbers copied into B, which then differs in nothing."""
+    a, b = (write_run(tmp_path / name, {"all_reduce": SLOW, "broadcast": SLOW}) for name in "AB")
+    shutil.rmtree(b / "raw/collective.all_reduce.n1.a1")
+    shutil.copytree(a / "raw/collective.all_reduce.n1.a1", b / "raw/collective.all_reduce.n1.a1")
+    (missing,) = compared(a, b).missing
+    assert missing.endswith("no number of B at 1024 B, 1048576 B: the job is of run A, not B")
 
 
 def test_a_job_that_never_ran_is_said(tmp_path):
@@ -200,7 +223,7 @@ def test_other_measurements_are_no_pair(tmp_path, other):
 
 
 def test_pytorch_is_kept_apart(tmp_path):
-    """Catches: PyTorch's all_reduce held against that of nccl-tests."""
+    """Catches: PyTorch's all_reduce held against that of nccl-tests, or other numbers than its own."""
     a = write_run(tmp_path / "A", {"all_reduce": SLOW}, torch={1 << 20: (60.0,)})
     b = write_run(tmp_path / "B", {"all_reduce": SLOW})
     found = compared(a, b)
@@ -208,7 +231,9 @@ def test_pytorch_is_kept_apart(tmp_path):
     assert found.missing == ("PyTorch all_reduce float, 1 node, nccl: B did not measure it",)
     both = compared(a, write_run(tmp_path / "C", {"all_reduce": SLOW}, torch={1 << 20: (30.0,)}))
     assert [p.combination.tool for p in both.pairings] == ["nccl-tests", "PyTorch"]
-    assert both.pairings[1].rows[0].time_ratio[0].value == 0.5
+    row = both.pairings[1].rows[0]
+    assert ([v.median for v in row.time_us], row.time_ratio[0].value) == ([60.0, 30.0], 0.5)
+    assert row.busbw_gb_per_s[0].median == pytest.approx((1 << 20) / 60e3 * 1.5)
 
 
 def test_a_size_of_one_side_is_said_and_shown(tmp_path):
@@ -326,6 +351,15 @@ def test_everything_that_differs_is_named(tmp_path):
     }
 
 
+def test_a_secret_in_a_variable_is_not_shown(tmp_path):
+    """Catches: a token that a page carries to a vendor."""
+    a = write_run(tmp_path / "A", {"all_reduce": SLOW}, torch={1 << 20: (1.0,)})
+    variables = {"HF_TOKEN": "abcdefgh", "NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1"}
+    b = write_run(tmp_path / "B", {"all_reduce": SLOW}, torch={1 << 20: (1.0,)}, variables=variables)
+    told = {d.fact: d.values for d in compared(a, b).differing}
+    assert told == {"HF_TOKEN": ("not set", "REDACTED"), "NCCL_IB_HCA": ("not set", "=mlx5_0:1,mlx5_1:1")}
+
+
 def test_inventories_are_compared_or_said_to_be_absent():
     """Catches: new firmware between A and B that a ratio is put down to the network for."""
 
@@ -398,6 +432,7 @@ def test_exit_status_and_table(tmp_path, capsys, monkeypatch):
         (["A={a}", "B=/nowhere"], "is not a run folder"),
         (["A={a}", "B={mpi}"], "neither nccl-tests nor PyTorch"),
         (["A={a}", "B={half}"], "no size has a number on all sides"),
+        (["A={a}", "B={killed}"], "Slurm says TIMEOUT"),
         (["A={a}", "B={damaged}"], "jobs.json"),
         (["A={a}", "\x1b[31m={b}"], "is no name for a side"),
         (["A={a}", "B={b}", "--svg", "{a}/none/ab.svg"], "no place for a file"),
@@ -414,6 +449,10 @@ def test_wrong_input_is_one_line_and_writes_nothing(tmp_path, capsys, monkeypatc
         "mpi": write_run(tmp_path / "mpi", {}),
         "damaged": write_run(tmp_path / "damaged", {"all_reduce": FAST}),
     }
+    killed = write_run(tmp_path / "killed", {"all_reduce": FAST, "alltoall": FAST})
+    job = killed / "raw/collective.all_reduce.n1.a1/job.json"
+    job.write_text(job.read_text().replace("COMPLETED", "TIMEOUT"))
+    runs["killed"] = killed
     path = runs["damaged"] / "jobs.json"
     path.write_text(path.read_text().replace('"sizes": [', '"sizes": ["x", '))
     page = tmp_path / "ab.html"
