@@ -1,7 +1,8 @@
-"""Reads an Ansible inventory into a `Site`, through `ansible-inventory`, so that Ansible's own rules hold."""
+"""Reads an Ansible inventory into a `Site`, through Ansible itself, so that its own rules hold."""
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import json
 import shutil
@@ -12,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.core.site import LOST, Acceptance, Fabric, OneHost, Site
+from shakedown.core.site import LOST, Acceptance, Fabric, NodeOptions, NoFabric, Site
 from shakedown.errors import BadInput
 from shakedown.parsers.switch import Classes, ratios, system
 from shakedown.switch_counters import port_name
@@ -26,11 +27,11 @@ def read_site(inventory: Path) -> Site:
     """
     if not inventory.exists():
         raise BadInput("no such inventory", fix="name a folder under inventories/", file=inventory)
-    return site_of(_ansible_inventory(inventory), inventory)
+    return site_of(_values(inventory), inventory)
 
 
 def site_of(document: dict[str, Any], file: Path) -> Site:
-    """Return the site in the output of `ansible-inventory --list`.
+    """Return the site in a document like that of `ansible-inventory --list`, its values templated.
 
     Raises:
         BadInput: naming the host and key at fault.
@@ -44,13 +45,14 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
         raise BadInput("no `fabric` in group_vars/all", fix="copy inventories/lab's fabric.yml", file=file)
     try:
         intent = common["fabric"]
-        one_host = isinstance(intent, dict) and "one_host" in intent
-        fabric = (OneHost if one_host else Fabric).model_validate(intent)
-        acceptance = Acceptance.model_validate(common.get("acceptance", {}))
+        none = isinstance(intent, dict) and "no_fabric" in intent
+        fabric = (NoFabric if none else Fabric).model_validate(intent)
+        acceptance, own = _acceptance({name: hostvars[name] for name in compute}, file)
         site = Site.model_validate(
             {
                 "fabric": fabric,
                 "acceptance": acceptance,
+                "own": own,
                 "nics": {
                     name: [_nic(nic) for nic in hostvars[name].get("fabric_nics", [])] for name in compute
                 },
@@ -83,9 +85,45 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
     return site
 
 
-def _reports(nos: str, fabric: Fabric | OneHost) -> dict[str, tuple[str, ...]]:
+# What each node is measured for by itself, so that nodes may differ in it.
+_OWN = ("scope", "interconnect", "inference")
+
+
+def _acceptance(hosts: dict[str, dict[str, Any]], file: Path) -> tuple[Acceptance, dict[str, NodeOptions]]:
+    """Return what the site measures, and each node's own part where nodes differ.
+
+    Raises:
+        BadInput: nodes differ in what holds for all of them.
+        ValidationError: an option that is none.
+    """
+    first = next(iter(hosts))
+    asked = hosts[first].get("acceptance", {})
+    acceptance = Acceptance.model_validate(asked)
+    own: dict[str, NodeOptions] = {}
+    differ = False
+    for name, host in hosts.items():
+        if host.get("fabric") != hosts[first]["fabric"]:
+            raise BadInput(f"fabric of {name} is not that of {first}", fix="one intent for all", file=file)
+        mine = acceptance
+        if (its := host.get("acceptance", {})) != asked:
+            differ = True
+            mine = Acceptance.model_validate(its)
+            for section in Acceptance.model_fields:
+                if section not in _OWN and getattr(mine, section) != getattr(acceptance, section):
+                    raise BadInput(
+                        f"acceptance.{section} of {name} is not that of {first}",
+                        fix=f"let nodes differ in {', '.join(_OWN)} only", file=file,
+                    )  # fmt: skip
+        own[name] = NodeOptions(scope=mine.scope, interconnect=mine.interconnect, inference=mine.inference)
+    if not differ:
+        return acceptance, {}
+    common = set.intersection(*(set(options.scope.items()) for options in own.values()))
+    return acceptance.model_copy(update={"scope": dict(sorted(common))}), own
+
+
+def _reports(nos: str, fabric: Fabric | NoFabric) -> dict[str, tuple[str, ...]]:
     """Return the counters that a switch's system is known to tell."""
-    if isinstance(fabric, OneHost):
+    if isinstance(fabric, NoFabric):
         return {}
     roce = fabric.roce
     classes = Classes(
@@ -157,19 +195,43 @@ def _nic(raw: dict[str, Any]) -> dict[str, Any]:
     return {**known, "ipv4": address, "leaf_port": port_name(str(leaf_port)) if leaf_port else None}
 
 
-def _ansible_inventory(inventory: Path) -> dict[str, Any]:
-    program = Path(sys.executable).with_name("ansible-inventory")
-    command = str(program) if program.exists() else shutil.which("ansible-inventory")
-    if command is None:
-        raise BadInput("ansible-inventory is not installed", fix="run make setup, or pip install ansible")
+def _values(inventory: Path) -> dict[str, Any]:
+    """Return groups and templated values, as `shakedown.inventory_values` prints them. Raises BadInput."""
+    program = Path(__file__).with_name("inventory_values.py")
     answer = subprocess.run(
-        [command, "-i", str(inventory), "--list"],
+        # -P: the folder of a script is no place to import from.
+        [_python(), "-P", str(program), "-i", str(inventory)],
         capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if answer.returncode != 0:
-        words = answer.stderr.strip().splitlines() or ["no message"]
-        raise BadInput(f"ansible-inventory: {words[-1][:300]}", fix="mend the inventory", file=inventory)
-    document = json.loads(answer.stdout)
+        lines = answer.stderr.strip().splitlines() or ["no message"]
+        words = next((line for line in lines if line.startswith("[ERROR]")), lines[-1])
+        raise BadInput(f"ansible: {words[:300]}", fix="mend the inventory", file=inventory)
+    try:
+        document = json.loads(answer.stdout)
+    except ValueError:
+        document = None
     if not isinstance(document, dict):
-        raise BadInput("ansible-inventory printed no object", file=inventory)
+        raise BadInput("ansible printed no object", file=inventory)
+    if "refused" in document:
+        host, key, reason = document["refused"]
+        raise BadInput(
+            f"{key} of {host} has no value: {reason[:300]}",
+            fix="give it one that needs no facts, tasks or roles", file=inventory,
+        )  # fmt: skip
     return document
+
+
+def _python() -> str:
+    """Return the Python that has ansible-core: this one, or that of ansible-inventory. Raises BadInput."""
+    if importlib.util.find_spec("ansible") is not None:
+        return sys.executable
+    command = shutil.which("ansible-inventory")
+    if command is None:
+        raise BadInput("ansible-core is not installed", fix="run make setup, or pip install ansible")
+    with Path(command).open("rb") as script:
+        first = script.readline(4096).decode(errors="replace").strip()
+    python = first.removeprefix("#!").strip()
+    if not first.startswith("#!/") or not Path(python).is_file():
+        raise BadInput("cannot tell which Python runs ansible", fix="install ansible beside it", file=command)
+    return python

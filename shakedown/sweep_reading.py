@@ -227,8 +227,8 @@ def _variables(settings: Mapping[str, Any]) -> dict[str, str]:
 def _torch_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
     settings = spec.settings
     many, large = settings["many"], settings["large_bytes"]
-    for operation in settings["operations"]:
-        wanted = {(int(size), 1) for size in settings["sizes"]}
+    for operation in settings["operations"] or ["all_reduce"]:
+        wanted = {(int(size), 1) for size in settings["sizes"] if operation in settings["operations"]}
         if many and operation == "all_reduce":
             wanted |= {(large, 1), (large // many, many)}
         reason, facts, rows = job.why_not(f"torch_{operation}"), {}, {}

@@ -107,7 +107,7 @@ def _show(made: Plan, jobs: Jobs) -> None:
     console.print(table)
     total = sum(len(item) for item in made.items)
     limit = sum(job.time_limit_s for job in jobs.jobs)
-    node_hours = limit * len(made.nodes) / 3600
+    node_hours = sum(job.time_limit_s * len(job.nodes) for job in jobs.jobs) / 3600
     console.print(
         f"\n{total} cells ({counters} of them counters) on {len(made.nodes)} nodes x {len(made.rails)} rails,"
         f" {len(jobs.jobs)} Slurm jobs, at most {limit / 60:.0f} min ({node_hours:.1f} node-hours)"

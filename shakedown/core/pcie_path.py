@@ -16,7 +16,6 @@ from shakedown.core.topology import Device, Topology
 
 # Device/port types of the PCI Express capability (Base Specification, 7.5.3.2).
 ROOT_PORT, UPSTREAM, DOWNSTREAM = 4, 5, 6
-WHAT = ("hops", "speed", "width", "sharing", "numa")
 
 
 @dataclass(frozen=True)
@@ -117,11 +116,13 @@ def judge_paths(
     """
     for index in range(gpus):
         if index >= len(paths):
-            for what in WHAT:
+            for what in plan.judged():
                 yield index, what, True, f"GPU {index} is not there, {len(paths)} of {gpus} GPUs found"
             continue
         path = paths[index]
-        for what, (wrong, detail) in _judged(path, plan, loaded).items():
+        judged = _judged(path, plan, loaded)
+        for what in plan.judged():
+            wrong, detail = judged[what]
             yield index, what, wrong, f"GPU {index} ({path.bdf}): {detail}"
 
 

@@ -30,8 +30,7 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
         plan_settings(draft, site.acceptance.config)
         plan_inventory(draft)
         plan_switches(draft, site.acceptance.config)
-    if site.acceptance.interconnect:
-        plan_interconnect(draft, site.acceptance.interconnect)
+    plan_interconnect(draft)
     for test in site.acceptance.perftest:
         plan_perftest(draft, test)
     if site.acceptance.gpu_node:
@@ -41,8 +40,7 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
         plan_nccl(draft, site.acceptance.nccl)
     if site.acceptance.torch:
         plan_torch(draft, site.acceptance.torch)
-    if site.acceptance.inference:
-        plan_inference(draft, site.acceptance.inference)
+    plan_inference(draft)
     plan_lora(draft)
     if site.acceptance.counter_tests:
         plan_counters(draft)

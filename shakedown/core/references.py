@@ -28,6 +28,7 @@ SCOPE_KEYS: dict[str, type] = {
     "nic_speed_gbps": int,
     "rdma_mtu_bytes": int,
     "rails_at_once": str,
+    "route": str,  # of perftest: same-rail, under one leaf; cross-rail, over a spine
     "direction": str,
     "operation": str,
     "size_bytes": int,

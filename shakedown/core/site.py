@@ -116,12 +116,12 @@ class Switches(Record):
     uplinks_per_leaf_per_spine: int = Field(default=0, ge=0)
 
 
-class OneHost(Record):
-    """A site that is one host and has no fabric under test. It must say so: a forgotten fabric is refused."""
+class NoFabric(Record):
+    """A site of single hosts, without a fabric under test. It must say so: a forgotten fabric is refused."""
 
     system: Name
     profile: Name
-    one_host: Literal[True]
+    no_fabric: Literal[True]
     rails: tuple[()] = ()
 
 
@@ -146,9 +146,13 @@ class PerftestTest(Record):
     duration_s: int | None = Field(default=None, gt=0)
     iterations: int | None = Field(default=None, gt=0)
     rails_at_once: tuple[Literal["one", "all"], ...] = ("one",)
+    # Also from each rail to the next, which crosses the spines; hosts need a route from rail to rail.
+    cross_rail: bool = False
 
     @model_validator(mode="after")
     def _one_length(self) -> PerftestTest:
+        if self.cross_rail and self.rails_at_once != ("one",):
+            raise ValueError("cross_rail is measured rail by rail: leave rails_at_once at [one]")
         if (self.duration_s is None) == (self.iterations is None):
             raise ValueError("give exactly one of duration_s and iterations")
         if self.test.endswith("_lat") and self.iterations is None:
@@ -203,6 +207,21 @@ class Acceptance(Record):
     counter_tests: bool = True
     caveats: tuple[str, ...] = ()
 
+    @model_validator(mode="after")
+    def _each_cell_has_one_job(self) -> Acceptance:
+        tests = [one.test for one in self.perftest]
+        if len(set(tests)) < len(tests):
+            raise ValueError("perftest names a test twice: one job and one length each")
+        return self
+
+
+class NodeOptions(Record):
+    """The part of acceptance that may differ from node to node, because each is measured by itself."""
+
+    scope: dict[Name, int | str] = Field(default_factory=dict)
+    interconnect: Interconnect | None = None
+    inference: Inference | None = None
+
 
 # The one counter that is of a rail: what entered a switch in the RoCE class and never left it.
 LOST = "roce_lost_packets"
@@ -222,24 +241,43 @@ class SwitchHost(Record):
 class Site(Record):
     """Everything that planning needs to know."""
 
-    fabric: Fabric | OneHost
+    fabric: Fabric | NoFabric
+    # Facts that are not true of all nodes are left out of its scope; see `own`.
     acceptance: Acceptance
+    own: dict[Name, NodeOptions] = Field(default_factory=dict)  # of every node, where nodes differ
     nics: dict[Name, tuple[NicSpec, ...]]  # by compute node
     addresses: dict[Name, str]  # management address, by compute node
     switches: tuple[SwitchHost, ...] = ()
     gpus: dict[Name, int] = Field(default_factory=dict)  # how many each compute node has
 
     @model_validator(mode="after")
-    def _one_host_has_no_fabric(self) -> Site:
-        if isinstance(self.fabric, OneHost):
-            if len(self.nics) != 1 or any(self.nics.values()) or self.switches:
-                raise ValueError("one_host is for one compute node without fabric_nics and switches")
-            if self.acceptance.config or self.acceptance.perftest:
-                raise ValueError("one_host has no fabric: leave config and perftest out of acceptance")
+    def _no_fabric_means_none(self) -> Site:
+        if isinstance(self.fabric, NoFabric):
+            if any(self.nics.values()) or self.switches:
+                raise ValueError("no_fabric is for compute nodes without fabric_nics and switches")
+            asked = self.acceptance
+            if asked.config or asked.perftest:
+                raise ValueError("no_fabric: leave config and perftest out of acceptance")
+            nccl = [set(sweep.nodes) for sweep in asked.nccl.sweeps] if asked.nccl else []
+            torch = asked.torch is not None and asked.torch.nodes != 1
+            together = asked.mpi != Mpi() or asked.lora or torch or any(nodes != {1} for nodes in nccl)
+            if len(self.nics) > 1 and together:
+                raise ValueError(
+                    "no_fabric: several nodes at once have a network, which must be described; "
+                    "leave mpi and lora out and give nccl.sweeps nodes: [1], torch nodes: 1"
+                )
         return self
+
+    def of(self, node: str) -> NodeOptions:
+        """Return what one node is asked for by itself."""
+        asked = self.acceptance
+        same = NodeOptions(
+            scope=asked.scope, interconnect=asked.interconnect, inference=asked.inference
+        )  # fmt: skip
+        return self.own.get(node, same)
 
     def network(self) -> Fabric:
         """Return the fabric. Raises ValueError on a site that has none."""
-        if isinstance(self.fabric, OneHost):
-            raise ValueError(f"{self.fabric.system} is one host, without a fabric")
+        if isinstance(self.fabric, NoFabric):
+            raise ValueError(f"{self.fabric.system} is of single hosts, without a fabric")
         return self.fabric

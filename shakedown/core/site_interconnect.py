@@ -12,15 +12,25 @@ from shakedown.core.records import Name, Record
 Program = Annotated[str, Field(pattern=r"^/[A-Za-z0-9_./+-]+$", max_length=400)]
 
 
+# What is asked of the way to every GPU.
+WHAT = ("hops", "speed", "width", "sharing", "numa")
+
+
 class PlannedPath(Record):
     """The way from the root port to every GPU of a node, as the plan has it."""
 
     name: Name = "none"  # as the system's documentation numbers it: none, path1, ..., path4
-    switch_hops: int = Field(default=0, ge=0, le=8)
+    # None for these two: nobody states it, so it is read and shown in the report but not judged.
+    switch_hops: int | None = Field(default=0, ge=0, le=8)
     generation: Literal[3, 4, 5, 6]
     width: Literal[4, 8, 16] = 16
-    shared_by: int = Field(default=1, ge=1)  # GPUs behind the busiest link of the way
+    shared_by: int | None = Field(default=1, ge=1)  # GPUs behind the busiest link of the way
     numa_nodes: tuple[int, ...] | None = None  # to which node each GPU's processes are pinned, by GPU number
+
+    def judged(self) -> tuple[str, ...]:
+        """Return what of every GPU's way is held against this plan."""
+        unknown = {"hops": self.switch_hops is None, "sharing": self.shared_by is None}
+        return tuple(what for what in WHAT if not unknown.get(what))
 
 
 class Copies(Record):
@@ -57,7 +67,8 @@ class Inference(Record):
     device: Literal["cuda", "cpu"] = "cuda"
     gpus: tuple[int, ...] = Field(min_length=1)  # how many work at once, one search each
     path: Name = "none"
-    # The data rate is the rate x bytes per image: a source may give either.
+    # The data rate is the rate x bytes per image: a source may give either, so those that have a reference
+    # are planned, and at least one must.
     metrics: tuple[Literal["rate", "data_rate"], ...] = Field(default=("rate", "data_rate"), min_length=1)
     latency_ms: float = Field(default=15, gt=0)
     resolution: float = Field(default=0.005, gt=0, lt=0.2)

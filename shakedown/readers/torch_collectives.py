@@ -18,7 +18,7 @@ def torch_collectives(text: str, output: OutputRecord, file: Path) -> Iterator[V
     result = planned(parse_torch_collectives(text, file=file), settings, file)
     operation = output.test.removeprefix("torch_")
     rows = {(r.size_bytes, r.messages): r for r in result.rows if r.operation == operation}
-    for size in settings["sizes"]:
+    for size in settings["sizes"] if operation in settings["operations"] else ():
         if row := rows.get((size, 1)):
             yield "busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, {"size_bytes": size}
             wrong = None if row.wrong is None else float(row.wrong)

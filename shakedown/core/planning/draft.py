@@ -39,14 +39,19 @@ class Draft:
         """All rails in order."""
         return tuple(rail.name for rail in self.site.fabric.rails)
 
-    def reference(self, test: str, metric: str, scope: Mapping[str, int | str]) -> Entry:
-        """Find the reference of a cell and keep it for the plan. Raises MissingReference."""
+    def reference(
+        self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None = None
+    ) -> Entry:
+        """Find the reference of a cell and keep it for the plan; `node`: it is of this one alone.
+
+        Raises:
+            MissingReference: there is none.
+        """
         facts: dict[str, int | str] = {"system": self.site.fabric.system}
         if isinstance(self.site.fabric, Fabric):
             facts["nic_speed_gbps"] = self.site.fabric.link_speed_gbps
-        entry = self.catalogue.find(
-            test=test, metric=metric, scope={**facts, **self.site.acceptance.scope, **scope}
-        )
+        facts |= self.site.acceptance.scope if node is None else self.site.of(node).scope
+        entry = self.catalogue.find(test=test, metric=metric, scope={**facts, **scope})
         self.references[entry.id] = entry.reference()
         return entry
 

@@ -8,27 +8,36 @@ from typing import Any
 from shakedown.core.jobs import JobSpec
 from shakedown.core.mesh_spec import SPEC_SCHEMA
 from shakedown.core.planning.draft import Draft
-from shakedown.core.records import Stage
+from shakedown.core.records import Params, Stage
 from shakedown.core.site import PerftestTest
+from shakedown.errors import BadInput
 
 # Metrics of one perftest test; the names are those of `shakedown.readers`.
 _PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
+# Scope `route` of a perftest reference: rail i to rail i under one leaf, or to rail i + 1 over a spine.
+SAME_RAIL, CROSS_RAIL = "same-rail", "cross-rail"
 # Start-up and teardown of one measurement on a slow host, for time limits only.
 _OVERHEAD_S = 10
 
 
 def plan_perftest(draft: Draft, test: PerftestTest) -> None:
-    """All pairs, every rail, both directions, in one job."""
+    """All pairs, every rail, both directions, in one job. Raises MissingReference."""
     site, nodes = draft.site, draft.nodes
+    routes = {SAME_RAIL: draft.rails, **({CROSS_RAIL: _crossing(draft.rails)} if test.cross_rail else {})}
     for at_once in test.rails_at_once:
-        scope: dict[str, int | str] = {"size_bytes": test.size_bytes, "rails_at_once": at_once}
-        for metric in _PERFTEST_METRICS[test.test.rpartition("_")[2]]:
-            entry = draft.reference(test.test, metric, scope)
-            draft.add(
-                entry, test.test, stage=Stage.FABRIC, nodes=combinations(nodes, 2), rails=draft.rails,
-                directions=("forward", "reverse"), params=dict(scope),
-            )  # fmt: skip
-    slots = 2 * sum(len(draft.rails) if at_once == "one" else 1 for at_once in test.rails_at_once)
+        params: Params = {"size_bytes": test.size_bytes, "rails_at_once": at_once}
+        # How many NICs of a node are at work: each rail is one.
+        nics = len(draft.rails) if at_once == "all" else 1
+        for route, rails in routes.items():
+            scope = {"size_bytes": test.size_bytes, "rails_at_once": at_once, "nics": nics, "route": route}
+            for metric in _PERFTEST_METRICS[test.test.rpartition("_")[2]]:
+                entry = draft.reference(test.test, metric, scope)
+                draft.add(
+                    entry, test.test, stage=Stage.FABRIC, nodes=combinations(nodes, 2), rails=rails,
+                    directions=("forward", "reverse"), params=params,
+                )  # fmt: skip
+    measured = tuple(rail for rails in routes.values() for rail in rails)
+    slots = 2 * sum(len(measured) if at_once == "one" else 1 for at_once in test.rails_at_once)
     rounds = len(nodes) - 1 + len(nodes) % 2
     settings: dict[str, Any] = {
         "schema": SPEC_SCHEMA,
@@ -43,7 +52,7 @@ def plan_perftest(draft: Draft, test: PerftestTest) -> None:
             }
             for node in nodes
         },
-        "rails": list(draft.rails),
+        "rails": list(measured),
         "operations": [
             {
                 "test": test.test,
@@ -57,7 +66,8 @@ def plan_perftest(draft: Draft, test: PerftestTest) -> None:
         "tclass": site.network().roce.tclass,
         "mtu": site.network().mtu_bytes.rdma,
         "qp_timeout": site.acceptance.qp_timeout,
-        "timeout_s": site.acceptance.measurement_timeout_s,
+        # Beyond what it is meant to take, a measurement hangs.
+        "timeout_s": site.acceptance.measurement_timeout_s + (test.duration_s or 0),
         "start_timeout_s": site.acceptance.measurement_timeout_s,
     }
     limit = 120 + rounds * slots * ((test.duration_s or 5) + _OVERHEAD_S)
@@ -67,3 +77,10 @@ def plan_perftest(draft: Draft, test: PerftestTest) -> None:
             time_limit_s=limit, settings=settings,
         )
     )  # fmt: skip
+
+
+def _crossing(rails: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ways from each rail to the next, in a ring: every NIC sends and receives once."""
+    if len(rails) < 2:
+        raise BadInput("acceptance.perftest asks for cross_rail on one rail", fix="leave cross_rail out")
+    return tuple(f"{rail}>{rails[(place + 1) % len(rails)]}" for place, rail in enumerate(rails))

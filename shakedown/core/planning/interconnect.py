@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from shakedown.core.jobs import JobSpec
-from shakedown.core.pcie_path import WHAT
 from shakedown.core.planning.draft import Draft, none_allowed
 from shakedown.core.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.core.references import Entry, MissingReference
 from shakedown.core.site_interconnect import Inference, Interconnect
 
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
@@ -21,15 +21,15 @@ COPIES = ("h2d", "d2h", "h2d_duplex", "d2h_duplex")
 _START_S = 240  # PyTorch, CUDA and recording graphs on a slow host, for time limits only
 
 
-def plan_interconnect(draft: Draft, section: Interconnect) -> None:
+def plan_interconnect(draft: Draft) -> None:
     """Paths of all GPUs of every node, then copies. Raises MissingReference."""
-    python = {"python": section.python, "pythonpath": list(section.pythonpath)}
     for node in draft.nodes:
-        gpus = draft.site.gpus.get(node, 0)
-        if not gpus:
+        section, gpus = draft.site.of(node).interconnect, draft.site.gpus.get(node, 0)
+        if section is None or not gpus:
             continue
+        python = {"python": section.python, "pythonpath": list(section.pythonpath)}
         for gpu in range(gpus):
-            for what in WHAT:
+            for what in section.path.judged():
                 params: Params = {"gpu": gpu, "what": what}
                 draft.forbid(PATH, "pcie_path", stage=Stage.NODE, nodes=[(node,)], params=params)
         _job(
@@ -50,7 +50,7 @@ def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int, pyth
     at_once = tuple(n for n in copies.at_once if n <= gpus)
     scope: dict[str, int | str] = {"path": section.path.name, "pcie_generation": section.path.generation}
     for direction in COPIES:
-        entry = draft.reference("copy", "bandwidth", {**scope, "direction": direction, "gpus": 1})
+        entry = draft.reference("copy", "bandwidth", {**scope, "direction": direction, "gpus": 1}, node)
         for gpu in range(gpus):
             draft.add(
                 entry, "copy", stage=Stage.NODE, nodes=((node,),), directions=(direction,),
@@ -58,7 +58,8 @@ def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int, pyth
             )  # fmt: skip
         for count in at_once:
             if count > 1:
-                entry = draft.reference("copy", "bandwidth", {**scope, "direction": direction, "gpus": count})
+                facts = {**scope, "direction": direction, "gpus": count}
+                entry = draft.reference("copy", "bandwidth", facts, node)
                 draft.add(
                     entry, "copy", stage=Stage.NODE, nodes=((node,),), directions=(direction,),
                     params={"gpus": count},
@@ -81,17 +82,16 @@ def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int, pyth
     _job(draft, "copies", Stage.NODE, node, _START_S + 30 * gpus, settings, test="copy")
 
 
-def plan_inference(draft: Draft, section: Inference) -> None:
+def plan_inference(draft: Draft) -> None:
     """One search for each number of GPUs on every node that has as many. Raises MissingReference."""
-    metrics = (*section.metrics, "latency_p99", *(("accuracy",) if section.labels else ()))
     for node in draft.nodes:
+        section = draft.site.of(node).inference
+        if section is None:
+            continue
         have = draft.site.gpus.get(node, 0) if section.device == "cuda" else max(section.gpus)
         counts = [n for n in section.gpus if n <= have]
         for gpus in counts:
-            for metric in metrics:
-                scope: dict[str, int | str] = {"path": section.path, "gpus": gpus, "model": section.model}
-                scope["dtype"] = "float16" if section.device == "cuda" else "float32"
-                entry = draft.reference("resnet50_server", metric, scope)
+            for entry in _inference_entries(draft, section, node, gpus):
                 draft.add(
                     entry, "resnet50_server", stage=Stage.APPLICATION, nodes=((node,),), params={"gpus": gpus}
                 )
@@ -102,6 +102,22 @@ def plan_inference(draft: Draft, section: Inference) -> None:
                 draft, "inference", Stage.APPLICATION, node, int(_START_S + len(counts) * 1.2 * full_s),
                 settings, test="resnet50_server",
             )  # fmt: skip
+
+
+def _inference_entries(draft: Draft, section: Inference, node: str, gpus: int) -> list[Entry]:
+    """Return the references of one search: of the rate in one or both of its units, and what else is due."""
+    scope: dict[str, int | str] = {"path": section.path, "gpus": gpus, "model": section.model}
+    scope["dtype"] = "float16" if section.device == "cuda" else "float32"
+    rates, missing = [], []
+    for metric in section.metrics:
+        try:
+            rates.append(draft.reference("resnet50_server", metric, scope, node))
+        except MissingReference as refused:
+            missing.append(refused)
+    if not rates:
+        raise missing[-1]
+    more = ("latency_p99", "accuracy") if section.labels else ("latency_p99",)
+    return [*rates, *(draft.reference("resnet50_server", metric, scope, node) for metric in more)]
 
 
 def _job(

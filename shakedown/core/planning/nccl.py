@@ -128,9 +128,17 @@ def _add(draft: Draft, entry: Entry, test: str, group: tuple[str, ...], params: 
 
 
 def plan_torch(draft: Draft, torch: TorchCollectives) -> None:
-    """The same collectives through PyTorch over all nodes, and one large message against many small ones."""
+    """The same collectives through PyTorch, and one large message against many small ones."""
     # gloo needs no GPU: as many processes as a node has GPUs, or one.
     nodes = gpu_nodes(draft) if torch.backend == "nccl" else draft.nodes
+    many = torch.nodes or len(nodes)
+    if many > len(nodes):
+        raise BadInput(f"acceptance.torch asks for {many} nodes, there are {len(nodes)}")
+    for group in groups(nodes, many):
+        _torch_job(draft, torch, group, "" if torch.nodes is None else f".{many}x.{group[0]}")
+
+
+def _torch_job(draft: Draft, torch: TorchCollectives, nodes: tuple[str, ...], suffix: str) -> None:
     ranks = {node: draft.site.gpus.get(node) or 1 for node in nodes}
     params: Params = {"backend": torch.backend}
 
@@ -155,8 +163,8 @@ def plan_torch(draft: Draft, torch: TorchCollectives) -> None:
     settings = {**torch.model_dump(), "sizes": torch.sizes(), "ranks": ranks, "params": params}
     draft.jobs.append(
         JobSpec(
-            name=f"collective.torch.{torch.backend}", kind="torch_collectives", stage=Stage.COLLECTIVE,
-            tests=tuple(tests), nodes=nodes, time_limit_s=60 + torch.timeout_s, settings=settings,
-            params=params, whole=True,
+            name=f"collective.torch.{torch.backend}{suffix}", kind="torch_collectives",
+            stage=Stage.COLLECTIVE, tests=tuple(tests), nodes=nodes, time_limit_s=60 + torch.timeout_s,
+            settings=settings, params=params, whole=True,
         )
     )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from shakedown.core.planner import make_plan
 from shakedown.core.references import MissingReference
-from shakedown.core.site import Acceptance, OneHost, Site
+from shakedown.core.site import Acceptance, NoFabric, Site
 from shakedown.references_io import load_catalogue
 
 PYTHON = "/usr/bin/python3"
@@ -22,7 +22,7 @@ def planned(gpus: int = 4, gpu: str = "H200-SXM", profile: str = "h200x4_interco
     """Return plan and jobs of one host with as many GPUs."""
     scope = sections.pop("scope", {})
     site = Site(
-        fabric=OneHost(system="one", profile=profile, one_host=True),
+        fabric=NoFabric(system="one", profile=profile, no_fabric=True),
         acceptance=Acceptance(scope={"gpu": gpu, **scope}, counter_tests=False, **sections),
         nics={"n1": ()}, addresses={"n1": "127.0.0.1"}, gpus={"n1": gpus},
     )  # fmt: skip

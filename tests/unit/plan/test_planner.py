@@ -166,13 +166,13 @@ def one_host() -> dict[str, Any]:
     """A site of one host, as `ansible-inventory --list` prints it."""
     inventory = document(1)
     host = inventory["_meta"]["hostvars"]["n1"]
-    host["fabric"] = {"system": "lab", "profile": "lab", "one_host": True}
+    host["fabric"] = {"system": "lab", "profile": "lab", "no_fabric": True}
     host["acceptance"] = {"mpi": {"allreduce": {"min_bytes": 8, "max_bytes": 64}}}
     del host["fabric_nics"]
     return inventory
 
 
-def test_one_host_needs_no_fabric():
+def test_single_hosts_need_no_fabric():
     """Catches: a GPU server that cannot be accepted because it has no RoCE class."""
     plan, _ = plan_of(one_host())
     assert plan.rails == ()
@@ -182,14 +182,14 @@ def test_one_host_needs_no_fabric():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda host: host["fabric"].pop("one_host"), "link_speed_gbps"),
-        (lambda host: host["fabric"].update(one_host=False), "one_host"),
+        (lambda host: host["fabric"].pop("no_fabric"), "link_speed_gbps"),
+        (lambda host: host["fabric"].update(no_fabric=False), "no_fabric"),
         (lambda host: host["fabric"].update(rails=[{"name": "rail0", "subnet": "10.0.0.0/24"}]), "rails"),
-        (lambda host: host.update(fabric_nics=NICS), "one compute"),
+        (lambda host: host.update(fabric_nics=NICS), "without fabric_nics"),
         (lambda host: host["acceptance"].update(config={}), "leave config and perftest out"),
     ],
 )  # fmt: skip
-def test_one_host_is_no_way_around_the_fabric(change, says):
+def test_no_fabric_is_no_way_around_the_fabric(change, says):
     """Catches: a site with rails that escapes its NIC checks, or a forgotten fabric taken for none."""
     inventory = one_host()
     change(inventory["_meta"]["hostvars"]["n1"])
@@ -197,12 +197,93 @@ def test_one_host_is_no_way_around_the_fabric(change, says):
         site_of(inventory, WHERE)
 
 
-def test_one_host_is_one_host():
-    """Catches: several nodes whose fabric nobody tests."""
-    inventory = document(2)
+def several_hosts() -> dict[str, Any]:
+    """Three hosts without a fabric; nothing is asked of them yet."""
+    inventory = document(3)
     for host in inventory["_meta"]["hostvars"].values():
-        host["fabric"] = {"system": "lab", "profile": "lab", "one_host": True}
+        host["fabric"] = {"system": "lab", "profile": "lab", "no_fabric": True}
         host["acceptance"] = {}
+        host["gpus"] = [{"index": 0}, {"index": 1}]
         del host["fabric_nics"]
-    with pytest.raises(BadInput, match="one compute node"):
+    return inventory
+
+
+NCCL_SWEEP = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}
+
+
+@pytest.mark.parametrize(
+    "together",
+    [
+        {"mpi": {"allreduce": {"min_bytes": 8, "max_bytes": 64}}},
+        {"lora": [{"model": "tiny"}]},
+        {"nccl": {"expect": {"nvls": False}, "sweeps": [NCCL_SWEEP]}},
+        {"nccl": {"expect": {"nvls": False}, "sweeps": [{**NCCL_SWEEP, "nodes": [1, 2]}]}},
+        {"torch": {"python": "/usr/bin/python3", "min_bytes": 64, "max_bytes": 64}},
+    ],
+)  # fmt: skip
+def test_hosts_without_a_fabric_measure_nothing_together(together):
+    """Catches: traffic between nodes over a network that nobody describes, and so nobody judges."""
+    inventory = several_hosts()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"] = together
+    with pytest.raises(BadInput, match="which must be described"):
+        site_of(inventory, WHERE)
+
+
+INTERCONNECT = {"path": {"generation": 4, "switch_hops": 2}}
+
+
+def test_nodes_may_differ_in_what_each_is_measured_for_by_itself():
+    """Catches: every node held to the first one's path, and facts of one node taken for all."""
+    inventory = several_hosts()
+    hosts = inventory["_meta"]["hostvars"]
+    for generation, host in enumerate(hosts.values(), start=3):
+        path = {"generation": generation, "switch_hops": generation}
+        host["acceptance"] = {
+            "scope": {"gpu": f"G{generation}", "model": "resnet50"},
+            "interconnect": {"path": path},
+        }
+    site = site_of(inventory, WHERE)
+    assert site.acceptance.scope == {"model": "resnet50"}
+    assert site.of("n3").scope["gpu"] == "G5"
+    _, jobs = make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    assert {job.nodes[0]: job.settings["path"]["switch_hops"] for job in jobs.jobs} == {
+        "n1": 3, "n2": 4, "n3": 5
+    }  # fmt: skip
+
+
+def test_what_nobody_states_of_a_path_is_not_judged():
+    """Catches: a number of switches made up for a system, and good hardware blamed for another."""
+    inventory = several_hosts()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"] = {
+            "interconnect": {"path": {"generation": 4, "switch_hops": None, "shared_by": None}}
+        }
+    plan, _ = plan_of(inventory)
+    assert {item.params["what"] for item in plan.items} == {"speed", "width", "numa"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("acceptance", {"interconnect": INTERCONNECT, "counter_tests": False}, "counter_tests of n2"),
+        ("fabric", {"system": "other", "profile": "lab", "no_fabric": True}, "fabric of n2"),
+    ],
+)  # fmt: skip
+def test_what_holds_for_all_must_be_the_same_on_all(key, value, says):
+    """Catches: one node's word taken for all, while another node's file says otherwise."""
+    inventory = several_hosts()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"] = {"interconnect": INTERCONNECT}
+    inventory["_meta"]["hostvars"]["n2"][key] = value
+    with pytest.raises(BadInput, match=says):
+        site_of(inventory, WHERE)
+
+
+def test_a_perftest_is_asked_for_once():
+    """Catches: two jobs of one name and one journal, of which one hides the other."""
+    inventory = document()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"]["perftest"] *= 2
+    with pytest.raises(BadInput, match="names a test twice"):
         site_of(inventory, WHERE)
