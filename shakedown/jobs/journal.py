@@ -79,6 +79,7 @@ CAUSES = (
     ("out of memory", "environment", "too little GPU memory is free"),
     ("no CUDA-capable device", "environment", "no GPU can be used"),
     ("invalid device ordinal", "environment", "fewer GPUs than planned"),
+    ("Invalid number of GPUs", "environment", "fewer GPUs than planned"),
     ("symbol lookup error", "environment", "the program was built for another NCCL"),
 )  # fmt: skip
 

@@ -55,10 +55,11 @@ def launch(spec: dict[str, Any], program: list[str], variables: dict[str, str]) 
         ranks = [f"--ntasks={nodes * per_node}", f"--ntasks-per-node={per_node}", "--kill-on-bad-exit=1"]
         return [*step, *ranks, "--mpi=pmix", *pinned], 1
     exported = [word for name in sorted(variables) for word in ("-x", name)]
-    # Under Slurm, mpirun starts its daemons by srun; as root it asks to be told that this is meant.
+    # mpirun is to start its daemons by srun: by itself it looks for ssh too, and ends where there is none.
+    # As root it asks to be told that this is meant.
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     ranks = ["-np", str(nodes * per_node), "--map-by", f"ppr:{per_node}:node", "--bind-to", "none"]
-    return ["mpirun", *root, *ranks, *exported, *pinned], 1
+    return ["mpirun", *root, "--mca", "plm", "slurm", *ranks, *exported, *pinned], 1
 
 
 def built_with_openmpi(program: list[str]) -> bool:

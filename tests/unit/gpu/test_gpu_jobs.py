@@ -165,6 +165,7 @@ def test_wrong_elements_are_a_result(job):
         ),
         ("NCCL WARN Cuda failure 802 'system not yet initialized'", "environment"),
         ("Test CUDA failure: 'uncorrectable ECC error encountered'", "environment"),
+        ("Invalid number of GPUs: 4 requested but only 3 were found.", "environment"),
     ],
 )
 def test_a_failure_has_its_cause(words, kind):
@@ -187,7 +188,7 @@ def test_an_unknown_failure_keeps_its_words(tmp_path):
     [
         ("one-process", ["srun", "--ntasks=1", "--mpi=none"], 2),
         ("srun", ["srun", "--ntasks=4", "--ntasks-per-node=2", "--mpi=pmix"], 1),
-        ("mpirun", ["mpirun", "-np", "4", "ppr:2:node", "-x", "NCCL_DEBUG"], 1),
+        ("mpirun", ["mpirun", "plm", "slurm", "-np", "4", "ppr:2:node", "-x", "NCCL_DEBUG"], 1),
     ],
 )
 def test_launchers(launcher, wanted, each):
