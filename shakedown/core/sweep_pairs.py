@@ -58,6 +58,7 @@ class Row:
     """One size. Tuples have one entry a side, the baseline first; ratios one for each other side."""
 
     size_bytes: int
+    planned: tuple[bool, ...]
     time_us: tuple[Value | None, ...]
     busbw_gb_per_s: tuple[Value | None, ...]
     time_ratio: tuple[Ratio | None, ...]
@@ -200,7 +201,8 @@ def _rows(found: Sequence[Sweep], noise_floor: float) -> tuple[Row, ...]:
         rates = [sample.busbw_gb_per_s if sample else () for sample in samples]
         rows.append(
             Row(
-                size, tuple(map(_value, times)), tuple(map(_value, rates)),
+                size, tuple(size in sweep.points for sweep in found),
+                tuple(map(_value, times)), tuple(map(_value, rates)),
                 tuple(_ratio(times[0], other, noise_floor) for other in times[1:]),
                 tuple(_ratio(rates[0], other, noise_floor) for other in rates[1:]),
             )

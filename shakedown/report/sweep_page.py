@@ -45,7 +45,8 @@ def _chart(found: SweepComparison, pairing: Pairing, name: str, metric: str) -> 
     )
     drawn = []
     for number, side in enumerate(found.sides):
-        values = [(float(row.size_bytes), of(row)[number]) for row in pairing.rows]
+        # A planned size without a number is a gap; one that this side steps over is none.
+        values = [(float(row.size_bytes), of(row)[number]) for row in pairing.rows if row.planned[number]]
         drawn.append(
             Curve(
                 side.name, "measured" if number else "baseline", tuple(size for size, _ in values),
