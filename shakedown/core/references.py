@@ -36,6 +36,7 @@ SCOPE_KEYS: dict[str, type] = {
     "messages": int,  # how many messages of size_bytes make up the payload
     "algorithm": str,  # ring, nvls, tree, ... as NCCL names it, in lower case
     "dtype": str,
+    "launcher": str,  # of nccl-tests: one-process drives all GPUs of a node in turn, srun and mpirun do not
     "path": str,  # way from CPU to GPU, as the system's documentation numbers it
     "pcie_generation": int,
     "interconnect": str,  # generation of a link: NVLink3, NDR, EFAv2, ...

@@ -56,7 +56,7 @@ def _nccl_job(
     if len(sweep.split) > 1:
         params["split"] = split
     for operation in sweep.operations:
-        _cells(draft, nccl, sweep, group, operation, params, per_node)
+        _cells(draft, nccl, sweep, group, operation, launcher, params, per_node)
         for metric in ("power", "energy", "temperature") if nccl.power else ():
             facts = {"nodes": len(group), "gpus": per_node * len(group)}
             _add(
@@ -90,8 +90,8 @@ def _nccl_job(
 
 
 def _cells(
-    draft: Draft, nccl: Nccl, sweep: NcclSweep, group: tuple[str, ...], operation: str, params: Params,
-    per_node: int,
+    draft: Draft, nccl: Nccl, sweep: NcclSweep, group: tuple[str, ...], operation: str, launcher: Launcher,
+    params: Params, per_node: int,
 ) -> None:  # fmt: skip
     test = f"nccl_{operation}"
     # At sizes that are judged by busbw NVLink SHARP alone decides which algorithm a reference holds for.
@@ -100,7 +100,7 @@ def _cells(
     for size in (size for size in sweep.sizes() if size >= smallest_bytes(operation, ranks)):
         scope: dict[str, int | str] = {
             "nodes": len(group), "gpus": ranks, "dtype": sweep.dtype, "size_bytes": size,
-            "algorithm": algorithm, "operation": operation,
+            "algorithm": algorithm, "operation": operation, "launcher": launcher,
         }  # fmt: skip
         entry = draft.reference(test, "time" if size < sweep.time_below_bytes else "busbw", scope)
         _add(draft, entry, test, group, {**params, "size_bytes": size})

@@ -46,6 +46,18 @@ def test_every_size_is_judged_once_and_checked():
     assert (job.kind, job.whole, job.settings["gpus"]) == ("nccl", True, {"n1": 4})
 
 
+def test_processes_of_their_own_have_a_bound_of_their_own():
+    """Catches: four processes held to the time that one process needs to launch on four GPUs in turn."""
+    sweep = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}
+    plan, _ = gpu_host(
+        nccl={"launchers": ["one-process", "srun"], "sweeps": [sweep], "expect": {"nvls": False}}
+    )
+    bound = {i.params["launcher"]: plan.references[i.reference] for i in plan.items if i.metric == "time"}
+    assert bound["one-process"].id == "h200x4-all-reduce-time"
+    assert bound["srun"].id == "h200x4-all-reduce-time-srun"
+    assert bound["srun"].gate == pytest.approx(18.6)
+
+
 def test_every_gpu_and_pair_is_planned():
     """Catches: a GPU or a direction between two GPUs that nobody measures."""
     tests = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce"]
