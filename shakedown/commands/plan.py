@@ -99,10 +99,11 @@ def _show(made: Plan, jobs: Jobs) -> None:
             continue
         reference = made.references[item.reference]
         sign = "≥" if item.better == "higher" else "≤"
+        gate = f"{sign} {reference.gate:g} {item.unit}" if item.required else "shown only"
         parameters = " ".join(f"{k}={v}" for k, v in item.params.items())
         table.add_row(
             item.stage, item.test, item.metric, parameters, str(len(item)),
-            f"{sign} {reference.gate:g} {item.unit}", f"{reference.id} ({reference.kind})",
+            gate, f"{reference.id} ({reference.kind})",
         )  # fmt: skip
     console.print(table)
     total = sum(len(item) for item in made.items)

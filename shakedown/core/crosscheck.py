@@ -21,6 +21,7 @@ TELLS: dict[str, frozenset[str]] = {
     "cumulus": frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     "eos": frozenset({MTU, PFC, DSCP, CABLING, SPEED}),
     "nxos": frozenset({MTU, PFC, DSCP, CABLING, SPEED}),
+    "os9": frozenset(),  # its configuration is read back as text and held against the wanted one, no more
 }
 
 

@@ -1,0 +1,224 @@
+"""The published systems, from their shipped inventories to the verdict.
+
+The plan is the one that `shakedown plan inventories/NAME` makes now; results are the published figures, one
+for every cell. So a profile, its inventory and the planner cannot drift apart: a system at its own figures
+passes, one with a single degraded figure fails by it, and what a plan does not use of its profile is listed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from shakedown import cli
+from shakedown.core.physics.roce import payload_ceiling_gbps
+from shakedown.core.planner import make_plan
+from shakedown.core.records import Plan, Verdict
+from shakedown.inventory import read_site
+from shakedown.references_io import load_catalogue, load_profile
+
+INVENTORIES = Path(__file__).parents[2] / "inventories"
+FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering", "primergy_cdi")
+FABRICS = FOUR[:3]
+
+AGAINST_B = "a ratio of two runs, which `shakedown sweeps` gives: a run alone has none"
+OF_B = "configuration B is planned as A with other variables, to be compared and not accepted"
+SERVER = "power of the server, which no job can read; the GPUs' own is another figure"
+PEAK = "an advertised peak, not a result: the ceilings hold it"
+# Rows of the profiles that no cell of their inventory's plan is held to, and why. By prefix, longest first.
+NEVER_MATCHED = {
+    "tolly_xe9680_z9664f": {
+        "tolly-ib-read-link-utilisation": "read off the switches' display; the bandwidth per NIC decides",
+        "tolly-lora-drops": "each counter of a switch is a cell by its own name (profile roce_switches)",
+    },
+    "pt_r7615_bcm57508": {
+        "pt-a-reduce-scatter-48b": "today's nccl-tests makes it 0 B; pt-a-reduce-scatter-96b stands for it",
+        "pt-ab-": AGAINST_B,
+        "pt-b-power-": SERVER,
+        "pt-a-power-": SERVER,
+        "pt-b-": OF_B,
+    },
+    "ml_engineering": {
+        "mle-peak-": PEAK,
+        "mle-a100-p2p": "by p2pBandwidthLatencyTest, which is not run here; nvbandwidth is another tool",
+        "mle-h100-p2p": "of a node with H100; the system has A100",
+    },
+    "primergy_cdi": {
+        "primergy-h100nvl-none-5gpu": "extrapolated; the baseline host has four GPUs",
+        "primergy-h100nvl-none-6gpu": "extrapolated; the baseline host has four GPUs",
+        "primergy-h100nvl-rate-8gpu": "estimated; no host of the paper's table has eight GPUs",
+        "primergy-l40s-rate-8gpu": "its path is not stated, and no host of the paper's table has eight GPUs",
+        "primergy-training-": "what a training reads: a demand, not a result of the path",
+    },
+}  # fmt: skip
+
+
+@functools.cache
+def planned(name: str) -> Plan:
+    """The plan of a shipped inventory, as the command makes it."""
+    site = read_site(INVENTORIES / name)
+    catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
+    return make_plan(site, catalogue, run=name, created="2026-11-20T08:00:00Z")[0]
+
+
+def published(plan: Plan) -> tuple[list[dict], list[dict]]:
+    """Every cell at the value of its reference: results and counters."""
+    results, counters = [], []
+    for item in plan.items:
+        if item.not_run:
+            continue
+        value = plan.references[item.reference].value
+        for _, nodes, rail, direction in item.cells():
+            cell = {"schema": 1, "run": plan.run, "stage": item.stage, "test": item.test, "rail": rail}
+            if item.metric.startswith("counter."):
+                name = item.metric.removeprefix("counter.")
+                port = {"kind": "switch_port", "device": nodes[0], "port": item.params["port"]}
+                counters.append({**cell, **port, "counter": name, "before": 17, "after": 17})
+            else:
+                found = {"metric": item.metric, "value": value, "unit": item.unit, "better": item.better}
+                more = {"nodes": nodes, "direction": direction, "params": item.params}
+                results.append({**cell, **found, **more, "job": "1", "state": "COMPLETED"})
+    return results, counters
+
+
+def verdict_on(folder: Path, plan: Plan, results: list[dict], counters: list[dict], capsys, monkeypatch):
+    """Write the run and return what the command says of it, and its exit status."""
+    folder.mkdir()
+    (folder / "plan.json").write_text(plan.model_dump_json(by_alias=True))
+    for name, lines in (("results.jsonl", results), ("counters.jsonl", counters)):
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.setattr(sys, "argv", ["shakedown", "verdict", str(folder), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert not err
+    return Verdict.model_validate_json(out), int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_a_system_at_its_published_figures_passes(name, tmp_path, capsys, monkeypatch):
+    """Catches: a shipped system that cannot be planned, measured in full or passed, whatever it reaches."""
+    plan = planned(name)
+    verdict, status = verdict_on(tmp_path / "run", plan, *published(plan), capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("PASS", 0), verdict.reason
+    assert verdict.coverage.complete and not verdict.unplanned
+
+
+# A system, the cells to degrade (test, metric, and what is in the cell's name), what they fall to.
+MTU_2048 = payload_ceiling_gbps(400, rdma_mtu_bytes=2048, operation="read")
+DEGRADED = {
+    "RDMA MTU 2048": (FOUR[0], "ib_read_bw/bandwidth/xe9680-3,xe9680-5/rail6/", MTU_2048),
+    "one NIC at half rate": (FOUR[0], "ib_write_bw/bandwidth/xe9680-1,xe9680-2/rail3/forward", 196.0),
+    "two flows on one uplink": (FOUR[0], "ib_write_bw/bandwidth/xe9680-1,xe9680-2/rail3>rail4/", 196.0),
+    "one of eight NICs at half rate": (FOUR[0], "nccl_all_reduce/busbw/", 196.0),
+    "a training that does not learn": (FOUR[0], "lora/final_loss/", 1.4),
+    "a setting of one NIC": (FOUR[0], "settings/wrong/xe9680-8/rail0/-/setting=pfc.", 1.0),
+    "without RoCE": (FOUR[1], "nccl_sendrecv/time/", 56.0),
+    "without GPUDirect": (FOUR[1], "nccl_transport/wrong/r7615-1,r7615-2/-/-/check=gdr", 1.0),
+    "the time of TCP": (FOUR[1], "nccl_reduce_scatter/time/", 85.0),
+    "wrong sums": (FOUR[1], "nccl_all_reduce/wrong/r7615-1,r7615-2/-/-/dtype=half,size_bytes=268435456", 3.0),
+    "NVLink at half rate": (FOUR[2], "nccl_all_reduce/busbw/a100-3/-/-/dtype=float,size_bytes=1717986", 117.4),
+    "slow small messages": (FOUR[2], "torch_all_reduce/busbw/a100-2/-/-/backend=nccl,messages=1000", 23.4),
+    "x8 instead of x16": (FOUR[3], "copy/bandwidth/cdi-l40s-path2/-/h2d/gpu=1,gpus=1", 13.4),
+    "a narrow link on the way": (FOUR[3], "pcie_path/wrong/cdi-h100nvl-path4/-/-/gpu=5,what=width", 1.0),
+    "Gen4 instead of Gen5": (FOUR[3], "resnet50_server/data_rate/cdi-h100nvl-path3/-/-/gpus=6", 26.9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", DEGRADED)
+def test_one_degraded_figure_fails_by_its_name(fault, tmp_path, capsys, monkeypatch):
+    """Catches: a gate so loose, or a cell so optional, that a known fault passes."""
+    name, where, value = DEGRADED[fault]
+    plan = planned(name)
+    results, counters = published(plan)
+    hit = set()
+    for line in results:
+        parts = (line["test"], line["metric"], ",".join(line["nodes"]), line["rail"] or "-")
+        params = ",".join(f"{k}={line['params'][k]}" for k in sorted(line["params"])) or "-"
+        cell = "/".join((*parts, line["direction"] or "-", params))
+        if cell.startswith(where):
+            line["value"] = value
+            hit.add(f"{line['stage']}/{cell}")
+    assert hit, "the plan has no such cell"
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("FAIL", 1)
+    assert {cell.cell for cell in verdict.cells if cell.outcome == "FAIL"} == hit
+    assert any(cell.split("/")[1] in verdict.reason for cell in hit)
+
+
+def test_one_packet_dropped_while_tolly_trains_fails(tmp_path, capsys, monkeypatch):
+    """Catches: zero loss that holds for perftest alone, where the published claim is about training."""
+    plan = planned(FOUR[0])
+    results, counters = published(plan)
+    (line,) = [
+        c
+        for c in counters
+        if (c["stage"], c["device"], c["port"], c["counter"])
+        == ("application", "leaf5", "Ethernet16", "roce_queue_drops")
+    ]
+    line["after"] += 1
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("FAIL", 1)
+    assert "leaf5" in verdict.reason and "roce_queue_drops" in verdict.reason
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_every_row_of_the_profile_is_used_or_listed(name):
+    """Catches: a published figure that nothing is held to and nobody speaks of; a list that is stale."""
+    used = {item.reference for item in planned(name).items}
+    unused = {entry.id for entry in load_profile(name).entries} - used
+    listed = NEVER_MATCHED[name]
+    assert {row for row in unused if not row.startswith(tuple(listed))} == set()
+    assert {prefix for prefix in listed if not any(row.startswith(prefix) for row in unused)} == set()
+    exact = {row for row in listed if not row.endswith("-")}
+    assert not exact & used
+
+
+def test_tolly_is_planned_as_published():
+    """Catches: another size, number of NICs at once or batch; and spines that nothing crosses."""
+    site = read_site(INVENTORIES / FOUR[0])
+    catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
+    _, jobs = make_plan(site, catalogue, run="r", created="2026-11-20T08:00:00Z")
+    by_name = {job.name: job.settings for job in jobs.jobs}
+    read = by_name["fabric.ib_read_bw"]
+    assert read["operations"] == [
+        {"test": "ib_read_bw", "size_bytes": 65536, "duration_s": 120, "iterations": None}
+    ]
+    assert (read["rails_at_once"], read["mtu"], len(read["rails"]), len(read["nodes"])) == (
+        ["all"],
+        4096,
+        8,
+        8,
+    )
+    assert read["timeout_s"] > 120
+    crossing = {tuple(rail.split(">")) for rail in by_name["fabric.ib_write_bw"]["rails"] if ">" in rail}
+    assert {a for a, _ in crossing} == {b for _, b in crossing} == set(read["rails"])
+    assert all(a != b for a, b in crossing)
+    (nccl,) = (settings for name, settings in by_name.items() if name.startswith("collective.nccl"))
+    assert nccl["sizes"] == (17179869184,) and sum(nccl["gpus"].values()) == 64
+    assert nccl["variables"] == {"NCCL_ALGO": "Ring"}
+    (lora,) = (settings for name, settings in by_name.items() if name.startswith("lora"))
+    wanted = {"layout": "tp", "steps": 1010, "global_batch": 128, "micro_batch": 1, "gpus_per_node": 8}
+    assert wanted.items() <= lora.items()
+
+
+def test_primergy_hosts_are_held_to_their_own_path():
+    """Catches: every host held to the first one's path, GPU or generation."""
+    names = {
+        (item.nodes[0][0], item.params["gpus"]): item.reference
+        for item in planned("primergy_cdi").items
+        if item.metric == "data_rate"
+    }
+    assert names["cdi-l40s-path4", 4] == "primergy-l40s-path4-4gpu"
+    assert names["tx2550-h100nvl", 3] == "primergy-h100nvl-none-3gpu"
+    assert names["cdi-h100nvl-path3", 6] == "primergy-h100nvl-path3-6gpu"
+    asked = {
+        (item.nodes[0][0], item.params["what"])
+        for item in planned("primergy_cdi").items
+        if item.test == "pcie_path"
+    }
+    assert ("tx2550-l40s", "hops") in asked and ("cdi-l40s-path1", "hops") not in asked
