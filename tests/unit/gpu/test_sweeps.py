@@ -449,7 +449,7 @@ def test_wrong_input_is_one_line_and_writes_nothing(tmp_path, capsys, monkeypatc
         "mpi": write_run(tmp_path / "mpi", {}),
         "damaged": write_run(tmp_path / "damaged", {"all_reduce": FAST}),
     }
-    killed = write_run(tmp_path / "killed", {"all_reduce": FAST, "alltoall": FAST})
+    killed = write_run(tmp_path / "killed", {"all_reduce": FAST, "all_gather": FAST})
     job = killed / "raw/collective.all_reduce.n1.a1/job.json"
     job.write_text(job.read_text().replace("COMPLETED", "TIMEOUT"))
     runs["killed"] = killed
