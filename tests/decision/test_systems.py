@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from shakedown import cli
+from shakedown.collect import gather
+from shakedown.core.jobs import Jobs
 from shakedown.core.physics.roce import payload_ceiling_gbps
 from shakedown.core.planner import make_plan
 from shakedown.core.records import Plan, Verdict
@@ -58,11 +61,16 @@ NEVER_MATCHED = {
 
 
 @functools.cache
-def planned(name: str) -> Plan:
-    """The plan of a shipped inventory, as the command makes it."""
+def plan_and_jobs(name: str) -> tuple[Plan, Jobs]:
+    """Plan and jobs of a shipped inventory, as the command makes them."""
     site = read_site(INVENTORIES / name)
     catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
-    return make_plan(site, catalogue, run=name, created="2026-11-20T08:00:00Z")[0]
+    return make_plan(site, catalogue, run=name, created="2026-11-20T08:00:00Z")
+
+
+def planned(name: str) -> Plan:
+    """The plan alone."""
+    return plan_and_jobs(name)[0]
 
 
 def published(plan: Plan) -> tuple[list[dict], list[dict]]:
@@ -121,7 +129,7 @@ DEGRADED = {
     "without GPUDirect": (FOUR[1], "nccl_transport/wrong/r7615-1,r7615-2/-/-/check=gdr", 1.0),
     "the time of TCP": (FOUR[1], "nccl_reduce_scatter/time/", 85.0),
     "wrong sums": (FOUR[1], "nccl_all_reduce/wrong/r7615-1,r7615-2/-/-/dtype=half,size_bytes=268435456", 3.0),
-    "NVLink at half rate": (FOUR[2], "nccl_all_reduce/busbw/a100-3/-/-/dtype=float,size_bytes=1717986", 117.4),
+    "NVLink halved": (FOUR[2], "nccl_all_reduce/busbw/a100-3/-/-/dtype=float,size_bytes=17179869184", 117.4),
     "slow small messages": (FOUR[2], "torch_all_reduce/busbw/a100-2/-/-/backend=nccl,messages=1000", 23.4),
     "x8 instead of x16": (FOUR[3], "copy/bandwidth/cdi-l40s-path2/-/h2d/gpu=1,gpus=1", 13.4),
     "a narrow link on the way": (FOUR[3], "pcie_path/wrong/cdi-h100nvl-path4/-/-/gpu=5,what=width", 1.0),
@@ -180,9 +188,7 @@ def test_every_row_of_the_profile_is_used_or_listed(name):
 
 def test_tolly_is_planned_as_published():
     """Catches: another size, number of NICs at once or batch; and spines that nothing crosses."""
-    site = read_site(INVENTORIES / FOUR[0])
-    catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
-    _, jobs = make_plan(site, catalogue, run="r", created="2026-11-20T08:00:00Z")
+    jobs = plan_and_jobs(FOUR[0])[1]
     by_name = {job.name: job.settings for job in jobs.jobs}
     read = by_name["fabric.ib_read_bw"]
     assert read["operations"] == [
@@ -222,3 +228,80 @@ def test_primergy_hosts_are_held_to_their_own_path():
         if item.test == "pcie_path"
     }
     assert ("tx2550-l40s", "hops") in asked and ("cdi-l40s-path1", "hops") not in asked
+
+
+def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_path):
+    """Catches: a comparison without a sweep that no reader understands, a node's result given to another."""
+    plan, jobs = plan_and_jobs("ml_engineering")
+    (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
+    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
+    published = {(1, 4_000_000_000): 157.1, (1000, 4_000_000): 46.8}
+    for job in (job for job in jobs.jobs if job.kind == "torch_collectives"):
+        raw = tmp_path / "raw" / f"{job.name}.a1"
+        raw.mkdir(parents=True)
+        common = {"schema": 1, "nodes": job.nodes, "started": "2026-11-20T08:00:00Z", "duration_s": 1}
+        state = {"run": plan.run, "stage": job.stage, "test": job.name, "job": "1", "state": "COMPLETED"}
+        (raw / "job.json").write_text(json.dumps(common | state))
+        output = {
+            "tool": "torch-collectives",
+            "test": "torch_all_reduce",
+            "file": "torch.jsonl",
+            "exit_code": 0,
+        }
+        line = common | output | {"params": job.params}
+        (raw / "outputs.jsonl").write_text(json.dumps(line) + "\n")
+        header = {"type": "header", "torch": "2.2", "library": "2.19", "backend": "nccl", "ranks": 8}
+        lines = [header | {"hosts": job.nodes * 8}]
+        for (messages, size), busbw in published.items():
+            algbw = busbw / 1.75
+            rate = {
+                "time_us": messages * size / algbw / 1e3,
+                "algbw_gb_per_s": algbw,
+                "busbw_gb_per_s": busbw,
+            }
+            row = {"type": "row", "operation": "all_reduce", "size_bytes": size, "messages": messages}
+            lines.append(row | rate | {"wrong": None})
+        (raw / "torch.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    found, _ = gather(tmp_path)
+    wanted = {cell for item in plan.items if item.test == "torch_all_reduce" for cell, *_ in item.cells()}
+    assert {m.cell for m in found} == wanted and len(found) == 4 * 3
+    assert not [m for m in found if m.problem or m.value is None]
+    ratio = next(m.value for m in found if m.metric == "large_over_small")
+    assert ratio == pytest.approx(3.4, abs=0.05)
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_a_fabric_of_its_shape_can_be_rehearsed(name, tmp_path, monkeypatch, capsys):
+    """Catches: a shipped fabric whose shape `shakedown simulate` does not know."""
+    plan, site = planned(name), read_site(INVENTORIES / name)
+    spines = len(site.network().switches.spines) or 1
+    shape = [
+        "--nodes",
+        len(plan.nodes),
+        "--rails",
+        len(plan.rails),
+        "--pod",
+        len(plan.nodes),
+        "--spines",
+        spines,
+    ]
+    monkeypatch.setattr(sys, "argv", ["shakedown", "simulate", str(tmp_path / "run"), *map(str, shape)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code, capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("playbook", ["site.yml", "acceptance.yml", "rollback.yml"])
+def test_playbooks_can_be_listed(name, playbook):
+    """Catches: an inventory that the playbooks cannot even be read with: a group or a variable missing."""
+    root = INVENTORIES.parent
+    ansible = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", f"inventories/{name}"]
+    done = subprocess.run(
+        [*ansible, f"playbooks/{playbook}", "--list-hosts", "--list-tasks"],
+        cwd=root, capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    node = planned(name).nodes[0]
+    assert playbook == "acceptance.yml" or node in done.stdout

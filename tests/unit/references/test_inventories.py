@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from shakedown import references_io
+from shakedown.inventory import read_site
 
 INVENTORIES = Path(references_io.__file__).parents[1] / "inventories"
 WITH_FABRIC = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering")
@@ -65,6 +66,19 @@ def test_cabling(name):
     assert max(ports.values()) == max(addresses.values()) == 1
     assert sorted(groups["leaf"]["hosts"]) == sorted(intent["switches"]["leaves"])
     assert sorted(groups.get("spine", {}).get("hosts", {})) == sorted(intent["switches"]["spines"])
+
+
+@pytest.mark.parametrize("name", WITH_FABRIC)
+def test_every_switch_has_the_ports_of_its_cables(name):
+    """Catches: a switch that its role refuses for want of ports, or a port that nobody cabled."""
+    site = read_site(INVENTORIES / name)
+    cabled = {
+        (nic.leaf, nic.leaf_port, node, nic.netdev, nic.rail)
+        for node, nics in site.nics.items()
+        for nic in nics
+    }
+    assert {(switch.name, *port) for switch in site.switches for port in switch.ports} == cabled
+    assert all(switch.ports for switch in site.switches)
 
 
 def test_tolly_is_rail_optimised():
