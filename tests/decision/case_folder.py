@@ -130,10 +130,8 @@ class Case:
         """Plan that a switch port drops nothing."""
         return self.plan(DROPS, [["leaf1"]], metric="counter.drops", params={"port": port}, rails=[None])
 
-    def write(self) -> None:
-        """Write the folder's inputs."""
-        folder = HERE / self.name / "run"
-        (folder / "raw").mkdir(parents=True, exist_ok=True)
+    def inputs(self) -> dict[str, str]:
+        """Return the folder's inputs by file name, but for raw files."""
         plan = {
             "schema": 1,
             "run": self.name,
@@ -144,10 +142,19 @@ class Case:
             "items": self.items,
             "references": self.references,
         }
-        (folder / "plan.json").write_text(json.dumps(plan, indent=1) + "\n")
-        (folder / "results.jsonl").write_text("".join(line + "\n" for line in self.results))
-        if self.counters:
-            (folder / "counters.jsonl").write_text("".join(line + "\n" for line in self.counters))
+        texts = {
+            "plan.json": json.dumps(plan, indent=1) + "\n",
+            "results.jsonl": "".join(line + "\n" for line in self.results),
+            "counters.jsonl": "".join(line + "\n" for line in self.counters),
+        }
+        return {name: text for name, text in texts.items() if text or name == "results.jsonl"}
+
+    def write(self) -> None:
+        """Write the folder's inputs."""
+        folder = HERE / self.name / "run"
+        (folder / "raw").mkdir(parents=True, exist_ok=True)
+        for name, text in self.inputs().items():
+            (folder / name).write_text(text)
         for name, text in self.raw.items():
             (folder / "raw" / name).write_text(text)
         if not self.raw:
