@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shakedown.core.jobs import Jobs
+from shakedown.core.jobs import Jobs, counter_tests
 from shakedown.core.localise_counters import end_to_end
 from shakedown.core.mesh import drop_superseded
 from shakedown.core.records import (
@@ -225,7 +225,7 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path) -> list[CounterReadi
     spec = next((spec for spec in jobs.jobs if spec.name == job.test), None)
     if spec is None:
         return []
-    test = spec.tests[0]
+    test = counter_tests(jobs.jobs)[spec.name]
     lines: list[CounterReading] = []
     # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
     bereaved = spec.kind == "mesh" and bool(lost_nodes(job_folder, spec.nodes))

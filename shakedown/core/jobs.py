@@ -7,9 +7,11 @@ place that decides what is measured.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from shakedown.core.records import Name, Params, Record, Stage
 
@@ -62,6 +64,22 @@ class JobSpec(Record):
         return test in self.tests and mine and all(params.get(k) == v for k, v in self.params.items())
 
 
+def counter_tests(jobs: Iterable[JobSpec]) -> dict[str, str]:
+    """Return, by job, the test under which the NICs' counters over that job stand.
+
+    It is the job's first test. Where several jobs share that one it is the job itself: two readings of one
+    NIC would stand in one place, and nobody could say which of the jobs lost the packets.
+    """
+    jobs = list(jobs)
+    sharing = Counter((job.stage, job.tests[0]) for job in jobs)
+    return {
+        job.name: job.tests[0]
+        if sharing[job.stage, job.tests[0]] == 1
+        else job.name.removeprefix(f"{job.stage.value}.")
+        for job in jobs
+    }
+
+
 class Jobs(Record):
     """All jobs of a run, in the order of the ladder (`jobs.json`)."""
 
@@ -71,3 +89,10 @@ class Jobs(Record):
     nics: dict[Name, tuple[NicSpec, ...]]  # by node
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Jobs:
+        for name, count in Counter(job.name for job in self.jobs).items():
+            if count > 1:
+                raise ValueError(f"{count} jobs are named {name}, and would write into one folder")
+        return self

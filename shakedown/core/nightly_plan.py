@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shakedown.core.jobs import Jobs, JobSpec
+from shakedown.core.jobs import Jobs, JobSpec, counter_tests
 from shakedown.core.mesh_spec import natural_key
 from shakedown.core.planner import make_plan
 from shakedown.core.records import Measurement, Plan, PlanItem, Reference
@@ -69,13 +69,27 @@ def nightly_plan(
     references: dict[str, Reference] = {}
     seen: set[str] = set()
     slots: dict[str, str] = {}
-    for small, suffix, slot in parts:
-        plan, its_jobs = make_plan(small, catalogue, run=run, created=created)
-        references |= plan.references
+    planned = [
+        (*make_plan(small, catalogue, run=run, created=created), suffix, slot)
+        for small, suffix, slot in parts
+    ]
+    for _, its_jobs, suffix, _ in planned:
         jobs += [job.model_copy(update={"name": f"{job.name}.{suffix}"}) for job in its_jobs.jobs]
-        for item in plan.items:
+    counted = counter_tests(jobs)
+    for plan, its_jobs, suffix, slot in planned:
+        references |= plan.references
+        # Under which test the counters of each job stand, alone and among all.
+        alone = counter_tests(its_jobs.jobs)
+        renamed = {alone[job.name]: counted[f"{job.name}.{suffix}"] for job in its_jobs.jobs}
+        for its_item in plan.items:
+            counter = its_item.metric.startswith("counter.")
+            item = (
+                its_item.model_copy(update={"test": renamed.get(its_item.test, its_item.test)})
+                if counter
+                else its_item
+            )
             cells = {cell for cell, *_ in item.cells()}
-            if slot is not None and not item.metric.startswith("counter."):
+            if slot is not None and not counter:
                 slots |= dict.fromkeys(cells, slot)
             # A switch port's counters are read once a stage, however many tests cross it.
             if not cells <= seen:

@@ -5,6 +5,7 @@ Unknown keys of the intent are refused: a misspelt key would silently leave a de
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -209,9 +210,9 @@ class Acceptance(Record):
 
     @model_validator(mode="after")
     def _each_cell_has_one_job(self) -> Acceptance:
-        tests = [one.test for one in self.perftest]
-        if len(set(tests)) < len(tests):
-            raise ValueError("perftest names a test twice: one job and one length each")
+        for (test, size), count in Counter((t.test, t.size_bytes) for t in self.perftest).items():
+            if count > 1:
+                raise ValueError(f"perftest names {test} with {size} bytes {count} times; once is enough")
         return self
 
 

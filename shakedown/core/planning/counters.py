@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.core.jobs import JobSpec
+from shakedown.core.jobs import JobSpec, counter_tests
 from shakedown.core.planning.draft import Draft
 from shakedown.core.records import Better, PlanItem, Stage
 from shakedown.core.references import Entry
@@ -15,6 +15,7 @@ def plan_counters(draft: Draft) -> None:
     The references say which: entries of test `nic` or `switch` with a metric `counter.NAME`.
     """
     stages = {job.stage for job in draft.jobs}
+    tests = counter_tests(draft.jobs)
     for entry in draft.catalogue.entries.values():
         if not entry.metric.startswith("counter.") or entry.test not in {"nic", "switch"}:
             continue
@@ -22,7 +23,7 @@ def plan_counters(draft: Draft) -> None:
         if entry.test == "nic":
             for job in draft.jobs:
                 if entry.stage == job.stage:
-                    _nic_counter(draft, entry, job)
+                    _nic_counter(draft, entry, job, tests[job.name])
         else:
             for stage in Stage:
                 if stage in stages and _holds(entry, stage):
@@ -36,14 +37,14 @@ def _holds(entry: Entry, stage: Stage) -> bool:
     return stage == entry.stage or (above and entry.better is Better.LOWER)
 
 
-def _nic_counter(draft: Draft, entry: Entry, job: JobSpec) -> None:
+def _nic_counter(draft: Draft, entry: Entry, job: JobSpec, test: str) -> None:
     # One block for each device name on a rail: nodes of one type name their NICs alike.
     blocks: dict[tuple[str, str], list[tuple[str, ...]]] = {}
     for node in job.nodes:
         for nic in draft.site.nics[node]:
             blocks.setdefault((nic.rail, nic.rdma_device), []).append((node,))
     for (rail, device), nodes in blocks.items():
-        draft.add(entry, job.tests[0], stage=job.stage, nodes=nodes, rails=(rail,), params={"port": device})
+        draft.add(entry, test, stage=job.stage, nodes=nodes, rails=(rail,), params={"port": device})
 
 
 def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:

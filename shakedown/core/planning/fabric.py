@@ -70,11 +70,14 @@ def plan_perftest(draft: Draft, test: PerftestTest) -> None:
         "timeout_s": site.acceptance.measurement_timeout_s + (test.duration_s or 0),
         "start_timeout_s": site.acceptance.measurement_timeout_s,
     }
+    # Several sizes of one test: a job for each.
+    several = sum(test.test == other.test for other in site.acceptance.perftest) > 1
     limit = 120 + rounds * slots * ((test.duration_s or 5) + _OVERHEAD_S)
     draft.jobs.append(
         JobSpec(
-            name=f"fabric.{test.test}", kind="mesh", stage=Stage.FABRIC, tests=(test.test,), nodes=nodes,
-            time_limit_s=limit, settings=settings,
+            name=f"fabric.{test.test}.{test.size_bytes}" if several else f"fabric.{test.test}", kind="mesh",
+            stage=Stage.FABRIC, tests=(test.test,), nodes=nodes, time_limit_s=limit, settings=settings,
+            params={"size_bytes": test.size_bytes} if several else {},
         )
     )  # fmt: skip
 

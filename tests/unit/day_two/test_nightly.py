@@ -17,12 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import shakedown.nightly as under_test
 from shakedown import cli
+from shakedown.collect import node_counters
 from shakedown.core.jobs import Jobs
 from shakedown.core.night_report import Night, metrics, subject, text
 from shakedown.core.nightly_config import Delivery, Draining, Mail, NightlyConfig, Webhook
 from shakedown.core.nightly_plan import alone_slots, covered_slots, nightly_plan, slot_costs
-from shakedown.core.records import Better, Measurement, Plan, Problem, Stage
-from shakedown.core.rotation import choose, nights_to_cover
+from shakedown.core.records import Better, JobRecord, Measurement, Plan, Problem, Stage
+from shakedown.core.rotation import Share, choose, nights_to_cover
 from shakedown.deliver import SIGNATURE, STAMP, deliver, signature
 from shakedown.errors import BadInput
 from shakedown.inventory import site_of
@@ -33,6 +34,7 @@ from shakedown.runs import read_record
 FIRST = datetime(2026, 11, 2, 1, 0, tzinfo=UTC)
 NODES = tuple(f"n{i}" for i in range(1, 7))
 FAKE = Path(__file__).with_name("fake_playbook.py")
+CREATED = "2026-11-20T02:00:00Z"
 
 
 def site_document() -> dict:
@@ -228,7 +230,7 @@ def test_old_runs_go_and_their_values_stay(slurm, config):
 
 
 NIGHT = Night(
-    system='la"b', run="night-1", started="2026-11-20T02:00:00Z", ended="2026-11-20T02:30:00Z",
+    system='la"b', run="night-1", started=CREATED, ended="2026-11-20T02:30:00Z",
     outcome="FAIL", reason="1 of 10 cells failed", measured=10, planned=10, nodes=("n1", "n2"),
     not_idle={"n3": "ALLOCATED"}, shares=1, nights_to_cover=3, overdue=(), alarms=(), actions=(),
     failed=("n1 \x1b[31m too slow",), acted=False, problems=(),
@@ -369,14 +371,49 @@ def test_nodes_with_gpus_have_their_own_tests_in_turn(tmp_path):
     costs, alone = slot_costs(site, 4, 100), alone_slots(site)
     assert alone == {"gpu_node": NODES[:5]}
     shares = choose(NODES, costs, {}, budget_s=600, group=4, seed=1, alone=alone)
-    plan, jobs, slots = nightly_plan(
-        site, load_catalogue(["lab"]), shares, run="r", created="2026-11-20T02:00:00Z"
-    )
+    plan, jobs, slots = nightly_plan(site, load_catalogue(["lab"]), shares, run="r", created=CREATED)
     tested = {n for item in plan.items if item.test == "gpu_state" for nodes in item.nodes for n in nodes}
     assert tested == set(NODES[:5])
     names = [job.name for job in jobs.jobs]
     assert len(set(names)) == len(names)
     assert {slot for cell, slot in slots.items() if "/gpu_state/" in cell} == {"gpu_node"}
+
+
+def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
+    """Catches: two jobs of one test on one NIC, whose two readings stand in one cell."""
+    site = site_of(site_document(), Path("x"))
+    slots = [slot for slot in slot_costs(site, 4, 0) if slot.startswith("ib_write_bw")]
+    shares = [Share(slot, nodes) for slot in slots for nodes in (NODES[:3], NODES[3:])]
+    assert len(shares) == 4  # two rails, two groups of nodes
+    plan, jobs, _ = nightly_plan(site, load_catalogue(["lab"]), shares, run="r", created=CREATED)
+    for spec in jobs.jobs:
+        if spec.kind != "mesh":
+            continue
+        folder = tmp_path / spec.name
+        folder.mkdir()
+        record = JobRecord(
+            run="r", stage=spec.stage, test=spec.name, state="COMPLETED", job="1", attempt=1, problem=None
+        )
+        (folder / "job.json").write_text(record.model_dump_json(by_alias=True))
+        for node in spec.nodes:
+            devices = [
+                {"device": nic.rdma_device, "counters": {"rdma.rcvd_pkts": 1}} for nic in jobs.nics[node]
+            ]
+            for when in ("before", "after"):
+                (folder / f"counters.{node}.{when}.json").write_text(json.dumps({"devices": devices}))
+    read = [
+        (r.test, r.device, r.port) for folder in tmp_path.iterdir() for r in node_counters(plan, jobs, folder)
+    ]
+    assert len(read) == len(set(read)), sorted(read)
+    planned = [
+        (item.test, node, item.params["port"])
+        for item in plan.items
+        if item.metric == "counter.rdma.rcvd_pkts"
+        for (node,) in item.nodes
+    ]
+    # A job's NICs of other rails are read, and judged nowhere.
+    assert len(planned) == 2 * len(NODES)
+    assert set(planned) <= set(read)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,60 @@ def test_every_job_has_the_intents_traffic_class():
     assert parse_spec(mesh.settings).tclass == 106  # DSCP 26, ECT(0)
 
 
+def test_cross_rail_pairs_cross_every_rail_once_each_way():
+    """Catches: spines that nothing crosses, a NIC that only sends or only receives across them."""
+    inventory = document()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"]["perftest"] = [
+            {"test": "ib_read_bw", "size_bytes": 65536, "iterations": 9, "cross_rail": True}
+        ]
+    plan, jobs = plan_of(inventory)
+    wanted = {"rail0", "rail1", "rail0>rail1", "rail1>rail0"}
+    items = [item for item in plan.items if item.metric == "bandwidth"]
+    assert {rail for item in items for rail in item.rails} == wanted
+    (mesh,) = (job for job in jobs.jobs if job.kind == "mesh")
+    assert set(parse_spec(mesh.settings).rails) == wanted
+
+
+@pytest.mark.parametrize(
+    ("at_once", "rails", "says"),
+    [(["one", "all"], 2, "rail by rail"), (["one"], 1, "cross_rail on one rail")],
+)
+def test_what_cannot_cross_is_refused(at_once, rails, says):
+    """Catches: more flows at once than NICs, judged as if each had one; a rail crossed to itself."""
+    inventory = document()
+    test = {"test": "ib_read_bw", "size_bytes": 65536, "iterations": 9}
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"]["perftest"] = [{**test, "cross_rail": True, "rails_at_once": at_once}]
+        host["fabric"]["rails"] = host["fabric"]["rails"][:rails]
+        host["fabric_nics"] = host["fabric_nics"][:rails]
+    with pytest.raises(BadInput, match=says):
+        plan_of(inventory)
+
+
+def test_two_sizes_of_one_test_are_two_jobs():
+    """Catches: two jobs in one folder, each asked for the other's cells, counters in one place."""
+    inventory = document()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"]["perftest"] = [
+            {"test": "ib_write_bw", "size_bytes": size, "iterations": 9} for size in (4096, 65536)
+        ]
+    plan, jobs = plan_of(inventory)
+    assert [job.name for job in jobs.jobs if job.kind == "mesh"] == [
+        "fabric.ib_write_bw.4096",
+        "fabric.ib_write_bw.65536",
+    ]
+    cells = [cell for item in plan.items for cell, *_ in item.cells()]
+    assert len(cells) == len(set(cells))
+    for item in plan.items:
+        if item.test == "ib_write_bw":
+            for nodes in item.nodes:
+                measuring = [j.name for j in jobs.jobs if j.measures(item.test, nodes, item.params)]
+                assert measuring == [f"fabric.ib_write_bw.{item.params['size_bytes']}"]
+    counted = {item.test for item in plan.items if item.metric == "counter.rdma.rcvd_pkts"}
+    assert counted == {"ib_write_bw.4096", "ib_write_bw.65536"}
+
+
 def test_every_nic_has_its_counters_planned():
     """Catches: a NIC whose losses nobody looks at."""
     plan, _ = plan_of(document(3))
@@ -137,6 +191,11 @@ def spoil(path, value):
         (("fabric", "mtu_bytes", "host"), 9400, "above the switches'"),
         (("fabric", "mtu_bytes", "host"), 1500, "does not fit"),
         (("acceptance", "perftest", 0, "duration_s"), 3, "exactly one of duration_s"),
+        (
+            ("acceptance", "perftest"),
+            [{"test": "ib_read_bw", "size_bytes": 8, "iterations": 9}] * 2,
+            "ib_read_bw with 8 bytes 2 times",
+        ),
     ],
 )
 def test_contradictions_are_named(path, value, says):
@@ -277,13 +336,4 @@ def test_what_holds_for_all_must_be_the_same_on_all(key, value, says):
         host["acceptance"] = {"interconnect": INTERCONNECT}
     inventory["_meta"]["hostvars"]["n2"][key] = value
     with pytest.raises(BadInput, match=says):
-        site_of(inventory, WHERE)
-
-
-def test_a_perftest_is_asked_for_once():
-    """Catches: two jobs of one name and one journal, of which one hides the other."""
-    inventory = document()
-    for host in inventory["_meta"]["hostvars"].values():
-        host["acceptance"]["perftest"] *= 2
-    with pytest.raises(BadInput, match="names a test twice"):
         site_of(inventory, WHERE)
