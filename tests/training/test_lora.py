@@ -37,7 +37,9 @@ def test_a_healthy_job_learns_and_passes(training):
 def test_a_wrong_learning_rate_fails_convergence_and_not_throughput(training, rate):
     """Catches: convergence and throughput gated by one number, and training that learns nothing but is
     fast."""
-    run = training(steps=100, learning_rate=rate)
+    # Lag is left out: whoever else computes on this machine slows one of two processes more than the other.
+    metrics = ["samples_per_s", "final_loss", "nonfinite_steps"]
+    run = training(steps=100, learning_rate=rate, metrics=metrics)
     run.start()
     assert run.wait() == 0
     cells = run.cells()
