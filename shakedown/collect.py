@@ -73,6 +73,12 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     counters: list[CounterReading] = []
     for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
         job = read_record(job_folder / "job.json", JobRecord)
+        if job.run != plan.run:
+            raise BadInput(
+                f"belongs to run {job.run!r}, not {plan.run!r}",
+                fix="remove the folder: results of another run prove nothing here",
+                file=job_folder / "job.json",
+            )
         found = job_measurements(plan, job_folder)
         measurements.extend(found)
         measurements.extend(_spoiled(plan, jobs, job, {m.cell for m in found}))

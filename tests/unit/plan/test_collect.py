@@ -188,6 +188,14 @@ def test_a_nic_without_traffic_fails(run):
     assert any("rcvd_pkts/n1/rail0" in c for c in cells)
 
 
+def test_a_job_of_another_run_is_refused(run):
+    """Catches: last month's good job copied into today's run, where it proves what nobody measured."""
+    write_job(run / "raw" / "fabric.ib_write_bw.a1", run="r0")
+    with pytest.raises(BadInput, match="belongs to run 'r0', not 'r1'"):
+        collect(run)
+    assert not (run / "results.jsonl").exists()
+
+
 def test_secrets_are_gone_before_anything_is_kept(run):
     """Catches: a token printed by a job that ends in the bundle."""
     raw = run / "raw" / "fabric.ib_write_bw.a1" / "rfm_job.err"
