@@ -208,9 +208,8 @@ def _values(inventory: Path) -> dict[str, Any]:
         words = next((line for line in lines if line.startswith("[ERROR]")), lines[-1])
         raise BadInput(f"ansible: {words[:300]}", fix="mend the inventory", file=inventory)
     try:
-        # A site's ansible.cfg may ask Ansible to talk (verbosity), which it does on standard output, too.
-        document = json.loads(answer.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
+        document = json.loads(answer.stdout)
+    except ValueError:
         document = None
     if not isinstance(document, dict):
         raise BadInput("ansible printed no object", file=inventory)

@@ -8,8 +8,8 @@ hosts takes minutes. So this is what `ansible-inventory` does up to the variable
 are read and what they need, and nothing else: lookups of other variables do not run. What Ansible 2.19 does
 not trust as a template stays text, and is refused.
 
-Prints one JSON object as its last line: `compute` and `switches` with their `hosts`, and `_meta.hostvars`, as
-`--list` does; or `{"refused": [host, key, reason]}`.
+Prints one JSON object: `compute` and `switches` with their `hosts`, and `_meta.hostvars`, as `--list` does;
+or `{"refused": [host, key, reason]}`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Values(CLI):
                     hosts.setdefault(name, {}).update(_values(name, fleet[name], keys))
         except RefusedError as refused:
             document = {"refused": refused.args}
-        sys.stdout.write("\n" + json.dumps(document | {"_meta": {"hostvars": hosts}}) + "\n")
+        sys.stdout.write(json.dumps(document | {"_meta": {"hostvars": hosts}}))
         return 0
 
 
