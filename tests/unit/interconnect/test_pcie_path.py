@@ -53,6 +53,15 @@ def test_another_path_than_planned_is_named(tmp_path):
     assert "3 switch hops, planned 1" in found[0, "hops"]
 
 
+def test_what_the_plan_leaves_open_is_not_judged(tmp_path):
+    """Catches a host blamed for switches that no source states, and one let off what is stated."""
+    tree = cdi(3)
+    assert not wrong(tree, tmp_path / "good", switch_hops=None, shared_by=None)
+    tree.chains[1][-1].width = 8
+    found = wrong(tree, tmp_path / "narrow", gpus=5, switch_hops=None, shared_by=None)
+    assert set(found) == {(1, "width"), (4, "speed"), (4, "width"), (4, "numa")}
+
+
 def test_x8_link_in_the_middle_is_named(tmp_path):
     """Catches a downtrained uplink that no endpoint shows: the GPUs' own links are x16."""
     tree = cdi(2)

@@ -64,12 +64,9 @@ def inventory(tmp_path):
     return write
 
 
-def test_templates_are_read_as_ansible_reads_them(inventory, monkeypatch):
+def test_templates_are_read_as_ansible_reads_them(inventory):
     """Catches: text in braces taken for a value, another host's variables, and lookups that nobody needs."""
     folder = inventory()
-    monkeypatch.setenv(
-        "ANSIBLE_VERBOSITY", "2"
-    )  # as a site's ansible.cfg may have it: more on standard output
     site = read_site(folder)
     assert site.network().link_speed_gbps == 25 and site.network().mtu_bytes.host == 9000
     assert site.addresses == {"n1": "10.20.0.1", "n2": "10.20.0.2"}
