@@ -31,11 +31,13 @@ from shakedown.collect import job_measurements
 from shakedown.core.jobs import Jobs, JobSpec
 from shakedown.core.records import Better, JobRecord, Plan, Problem
 from shakedown.errors import BadInput
+from shakedown.pending import Pending
 from shakedown.runs import JOBS, PLAN
 from shakedown.slurm import JobState, show_job, unusable_nodes
 
 # How srun leaves the other tasks alone when a node dies or a task ends badly.
 OUTLIVE = ("--no-kill", "--kill-on-bad-exit=0")
+PENDING = Pending()  # of this ReFrame, whose jobs it alone cancels
 UNPLANNED = "unplanned"  # lets `reframe --list` show the checks where there is no run yet
 
 
@@ -122,6 +124,9 @@ class Guard(rfm.RegressionTestPlugin):
         self.record(JobRecord(state="NOT-SUBMITTED", job=None, problem=problem, **self.about()))
         if unusable:
             raise SkipTestError(unusable)
+        if not self.is_dry_run():
+            job = self.job
+            PENDING.watch(lambda: job.jobid, self.spec.nodes, reserved=reserved)
         self.job.options += [
             f"--nodelist={','.join(self.spec.nodes)}",
             f"--nodes={len(self.spec.nodes)}",
