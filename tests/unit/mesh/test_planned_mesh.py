@@ -12,7 +12,7 @@ from tests.unit.plan.test_planner import WHERE, document
 
 
 def test_pairs_from_rail_to_rail_are_measured_as_planned(tmp_path):
-    """Catches: a cell across rails that the driver names otherwise than the plan; one that goes over one rail."""
+    """Catches: a cell across rails named otherwise by driver and plan; one that goes over one rail."""
     inventory = document(3)
     for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
         test = {"test": "ib_read_bw", "size_bytes": 65536, "duration_s": 1, "cross_rail": True}
