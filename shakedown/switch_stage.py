@@ -1,7 +1,8 @@
 """The switches' part of the config stage: from raw read-backs to measurements.
 
 `raw/switches.config/` holds what the roles read from each switch, `SWITCH.settings.json` and the counter
-reading with its LLDP neighbours; `raw/config.settings.aN/` what the hosts read from themselves.
+reading with its LLDP neighbours; `raw/config.settings*.aN/` what the hosts read from themselves, in
+one job or, at night, in several.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from shakedown.switch_counters import load_reading, port_name
 
 _SWITCHES = "raw/switches.config"
 _SUFFIX = ".settings.json"
-_HOSTS = "config.settings.a*"
+_HOSTS = "config.settings*.a*"
 
 
 def switch_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
@@ -124,13 +125,20 @@ def _switch(folder: Path, settings: SwitchSettings) -> dict[tuple[str, str], End
 
 def _host(folder: Path, cable: Cable) -> End | None:
     """Return what a host says of its end, from its last report; None if it made none."""
-    reports = sorted((folder / "raw").glob(f"{_HOSTS}/settings.{cable.host}.{cable.netdev}.json"))
+    reports = sorted(
+        (folder / "raw").glob(f"{_HOSTS}/settings.{cable.host}.{cable.netdev}.json"), key=_attempt
+    )
     if not reports:
         return None
     try:
         return host_end(TargetReport.model_validate_json(read_bytes(reports[-1])))
     except (ValidationError, ValueError, TypeError):
         return End()  # told nothing; the host's own cells say why
+
+
+def _attempt(report: Path) -> int:
+    number = report.parent.name.rpartition(".a")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 def _measured(

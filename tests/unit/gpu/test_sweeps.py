@@ -279,7 +279,8 @@ def test_a_folder_with_one_sweep_twice_is_refused(tmp_path, capsys, monkeypatch)
     """Catches: the second of two jobs that silently takes the place of the first."""
     a, b = (write_run(tmp_path / name, {"all_reduce": SLOW}) for name in "AB")
     jobs = json.loads((b / "jobs.json").read_text())
-    (b / "jobs.json").write_text(json.dumps({**jobs, "jobs": jobs["jobs"] * 2}))
+    twins = [{**job, "name": f"{job['name']}{suffix}"} for job in jobs["jobs"] for suffix in ("", ".again")]
+    (b / "jobs.json").write_text(json.dumps({**jobs, "jobs": twins}))
     status, _, error = shakedown(capsys, monkeypatch, f"A={a}", f"B={b}")
     assert status == 2 and "two jobs measure all_reduce float" in error
 

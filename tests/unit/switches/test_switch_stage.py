@@ -104,6 +104,18 @@ def test_ends_that_fit_pass_and_what_a_bridge_cannot_have_is_said(run):
     assert sorted(str(g.params["what"]) for g in groups) == sorted(whats * 2)
 
 
+def test_a_nights_jobs_are_read_and_the_last_attempt_counts(run):
+    """Catches cables not run at night, when jobs are named by a node; attempt 2 taken for the last."""
+    jobs = run.folder / "raw"
+    for attempt, mtu in ((10, 9000), (2, 1500)):
+        run.host("n1", "fab0", **{"mtu.host_bytes": mtu})
+        shutil.copytree(jobs / "config.settings.a1", jobs / f"config.settings.n1.a{attempt}")
+    shutil.rmtree(jobs / "config.settings.a1")
+    failed, open_ = run.judged()
+    assert failed == {}
+    assert len(open_) == 4  # PFC, of every cable
+
+
 def test_ecn_off_is_named_with_switch_and_port(run):
     """Catches a switch that lost a setting and forwards all the same."""
     spoiled = found()
