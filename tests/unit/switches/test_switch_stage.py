@@ -218,11 +218,24 @@ def test_a_port_that_is_shut_is_heard_by_nobody(run):
     assert "heard no LLDP neighbour" in open_["config/crosscheck/wrong/n1/rail0/-/what=cabling"]
 
 
-def test_a_system_that_nobody_understands_leaves_the_run_open(tmp_path):
-    """Catches OS9 and OS10, whose read-back is not understood, taken for switches that fit."""
+def test_what_a_read_back_never_tells_is_said_and_decides_nothing(tmp_path):
+    """Catches cables of OS9 counted as fitting, or a site with OS9 that could never pass."""
     run = Folder(tmp_path / "r1", nos="os9")
     run.settings(nos="os9", found=["dcb enable"])
     failed, open_ = run.judged()
     assert failed == {}
-    assert "leaf0/swp1 told none" in open_["config/crosscheck/wrong/n1/rail0/-/what=pfc"]
-    assert "not required" not in open_["config/crosscheck/wrong/n1/rail0/-/what=pfc"]
+    for what in ("pfc", "mtu"):
+        said = open_[f"config/crosscheck/wrong/n1/rail0/-/what={what}"]
+        assert f"{what} is not told by the read-back of os9 (not required)" in said
+
+
+@pytest.mark.parametrize("nos", ["os10", "mystery"])
+def test_a_system_that_nobody_understands_leaves_the_run_open(nos, tmp_path):
+    """Catches OS10, whose read-back is not understood, or an unknown system taken for a switch that fits."""
+    run = Folder(tmp_path / "r1", nos=nos)
+    run.settings(nos=nos, found=["dcb enable"])
+    failed, open_ = run.judged()
+    assert failed == {}
+    said = open_["config/crosscheck/wrong/n1/rail0/-/what=pfc"]
+    assert "leaf0/swp1 told none" in said
+    assert "not required" not in said
