@@ -198,7 +198,10 @@ class Guard(rfm.RegressionTestPlugin):
         with contextlib.suppress(OSError):
             nodes = tuple((self.out / "nodes.txt").read_text(encoding="ascii").split())
         problem = None
-        if set(nodes) != set(self.spec.nodes):
+        if state.job in PENDING.cancelled:
+            message = f"cancelled while it waited for its nodes: {PENDING.cancelled[state.job]}"
+            problem = Problem(kind="environment", message=message)
+        elif set(nodes) != set(self.spec.nodes):
             message = (
                 f"the job ran on {','.join(nodes) or 'no node'}, planned was {','.join(self.spec.nodes)}"
             )
@@ -264,8 +267,8 @@ class Guard(rfm.RegressionTestPlugin):
             if item.stage != spec.stage or item.test not in spec.tests or "counter." in item.metric:
                 continue
             reference = plan.references[item.reference]
-            for cell, nodes, *_ in item.cells():
-                if not spec.measures(item.test, nodes, item.params):
+            for cell, nodes, rail, _ in item.cells():
+                if not spec.measures(item.test, nodes, rail, item.params):
                     continue
                 value = measured.get(cell)
                 if value is None or not math.isfinite(value):

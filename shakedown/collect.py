@@ -189,7 +189,7 @@ def _spoiled(plan: Plan, jobs: Jobs, job: JobRecord, found: set[str]) -> Iterato
         if item.stage != spec.stage or item.metric.startswith("counter."):
             continue
         for cell, nodes, rail, direction in item.cells():
-            if cell not in found and spec.measures(item.test, nodes, item.params):
+            if cell not in found and spec.measures(item.test, nodes, rail, item.params):
                 yield Measurement(
                     run=plan.run, stage=item.stage, test=item.test, metric=item.metric, value=None,
                     unit=item.unit, better=item.better, nodes=nodes, rail=rail, direction=direction,

@@ -58,10 +58,13 @@ class JobSpec(Record):
     params: Params = Field(default_factory=dict)
     whole: bool = False
 
-    def measures(self, test: str, nodes: tuple[str, ...], params: Params) -> bool:
+    def measures(self, test: str, nodes: tuple[str, ...], rail: str | None, params: Params) -> bool:
         """Whether a planned cell of this job's stage is this job's to measure."""
         mine = set(nodes) == set(self.nodes) if self.whole else set(nodes) <= set(self.nodes)
-        return test in self.tests and mine and all(params.get(k) == v for k, v in self.params.items())
+        # A mesh job of the night has some rails only.
+        on_rail = self.kind != "mesh" or rail is None or rail in self.settings.get("rails", (rail,))
+        same = all(params.get(k) == v for k, v in self.params.items())
+        return test in self.tests and mine and on_rail and same
 
 
 def counter_tests(jobs: Iterable[JobSpec]) -> dict[str, str]:

@@ -177,7 +177,7 @@ def test_two_jobs_share_no_cell():
     for item in plan.items:
         for _, nodes, *_ in item.cells():
             measuring = [
-                job.settings["layout"] for job in jobs.jobs if job.measures("lora", nodes, item.params)
+                job.settings["layout"] for job in jobs.jobs if job.measures("lora", nodes, None, item.params)
             ]
             assert measuring == [item.params["layout"]]
 
