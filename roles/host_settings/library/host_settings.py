@@ -201,6 +201,8 @@ def main() -> None:
         "targets": targets,
         "wrong": [line for target in targets for line in wrong_settings(target)],
         "diff": diff_of(targets, after, before),
+        # Not the sources of the program, which Ansible would send back and keep in the log of each host.
+        "invocation": {"module_args": {"action": action, "root": given["root"]}},
     }
     errors = [f"{target['target']}: {target['error']}" for target in targets if target["error"]]
     if action == "apply" and not module.check_mode and not errors:
