@@ -30,6 +30,7 @@ from shakedown.inventory import site_of
 from shakedown.nightly import Nightly
 from shakedown.references_io import load_catalogue
 from shakedown.runs import read_record
+from shakedown.slurm import Slurm
 
 FIRST = datetime(2026, 11, 2, 1, 0, tzinfo=UTC)
 NODES = tuple(f"n{i}" for i in range(1, 7))
@@ -112,6 +113,15 @@ def test_a_night_of_one_rail_can_pass(slurm, config):
     """Catches: the rails whose turn it is not counted as holes of the plan, so that no night ever passes."""
     night = Nightly(config(budget_s=100)).run(FIRST)
     assert (night.outcome, night.shares) == ("PASS", 2), (night.reason, night.failed)
+
+
+def test_a_retest_is_not_taken_for_one_that_was_cut_off(slurm, config):
+    """Catches: the retest's own reservation reported as left behind, so that no retest ends well."""
+    Slurm().reserve("shakedown_n3", ("n3", "n1", "n2"), "root")
+    retest = Nightly(config(access=("--reservation=shakedown_n3",))).run(FIRST)
+    assert (retest.outcome, retest.problems) == ("PASS", ())
+    other = Nightly(config()).run(FIRST + timedelta(days=1))
+    assert other.problems == ("shakedown_n3: a retest was cut off: shakedown drain end-retest NODE --act",)
 
 
 def test_jobs_get_low_priority_and_a_deadline(slurm, config):
