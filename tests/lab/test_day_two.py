@@ -188,7 +188,8 @@ def test_a_night_that_loses_a_node_is_inconclusive(day, tmp_path):
     assert ended
     assert max(ended) - killed[0] <= 60 + 60, max(ended) - killed[0]
     waited = [line for line in night["failed"] if "cancelled while it waited for its nodes" in line]
-    assert all("n3 is down" in line for line in waited), waited
+    assert waited
+    assert all("n3 is " in line for line in waited), waited  # down, or allocated* before Slurm calls it so
     # The job under way went on without the node: what the others measured counts, once.
     run = nights.state / "runs" / night["run"]
     verdict = json.loads((run / "verdict.json").read_text())
