@@ -7,7 +7,7 @@ cells) and the tools' own files. Everything here can be done again later, on a l
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -71,6 +71,7 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     jobs = read_record(folder / JOBS, Jobs)
     measurements: list[Measurement] = []
     counters: list[CounterReading] = []
+    tests = counter_tests(jobs.jobs)
     for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
         job = read_record(job_folder / "job.json", JobRecord)
         if job.run != plan.run:
@@ -82,7 +83,7 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
         found = job_measurements(plan, job_folder)
         measurements.extend(found)
         measurements.extend(_spoiled(plan, jobs, job, {m.cell for m in found}))
-        counters.extend(node_counters(plan, jobs, job_folder))
+        counters.extend(node_counters(plan, jobs, job_folder, tests))
     counters.extend(_switch_counters(plan, folder))
     idle = _blames_the_idle(plan, counters, _busy_ends(measurements))
     counters = [reading for place, reading in enumerate(counters) if place not in idle]
@@ -225,13 +226,16 @@ def _inventory(plan: Plan, folder: Path) -> Iterator[Measurement]:
 # ---- counters ----
 
 
-def node_counters(plan: Plan, jobs: Jobs, job_folder: Path) -> list[CounterReading]:
-    """Return the counters of every NIC over one job, from `counters.NODE.{before,after}.json`."""
+def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, str]) -> list[CounterReading]:
+    """Return the counters of every NIC over one job, from `counters.NODE.{before,after}.json`.
+
+    `tests`: under which test they stand, by job (`counter_tests`).
+    """
     job = read_record(job_folder / "job.json", JobRecord)
     spec = next((spec for spec in jobs.jobs if spec.name == job.test), None)
     if spec is None:
         return []
-    test = counter_tests(jobs.jobs)[spec.name]
+    test = tests[spec.name]
     lines: list[CounterReading] = []
     # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
     bereaved = spec.kind == "mesh" and bool(lost_nodes(job_folder, spec.nodes))

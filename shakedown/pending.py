@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shakedown.errors import BadInput
-from shakedown.slurm import Slurm, unusable_nodes
+from shakedown.slurm import Slurm, ask_nodes, parse_unusable
 
 _EVERY_S = 10.0
 # A node that is back within so many looks was only slow to answer.
@@ -32,7 +32,6 @@ class Pending:
     """Jobs that are about to be submitted, each with its nodes, looked at from a thread of its own."""
 
     slurm: Slurm = field(default_factory=Slurm)
-    unusable: Callable[..., str] = unusable_nodes
     cancelled: dict[str, str] = field(default_factory=dict)  # why, by job
     _jobs: list[_Job] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -56,8 +55,11 @@ class Pending:
         waiting = set(
             self.slurm.ask("squeue", "--noheader", "--me", "--states=PENDING", "--format=%i").split()
         )
+        # All nodes in one question, and none while nothing waits.
+        nodes = dict.fromkeys(node for job_id, job in submitted if job_id in waiting for node in job.nodes)
+        states = self.slurm.ask(*ask_nodes(nodes)) if nodes else ""
         for job_id, job in submitted:
-            why = self.unusable(job.nodes, reserved=job.reserved) if job_id in waiting else ""
+            why = parse_unusable(states, job.nodes, reserved=job.reserved) if job_id in waiting else ""
             job.looks = job.looks + 1 if why else 0
             if job.looks >= _LOOKS:
                 self.slurm.ask("scancel", job_id)

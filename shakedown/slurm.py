@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -25,6 +26,11 @@ _FIELD = re.compile(r"(?:^|\s)(JobId|JobState|ExitCode|StartTime|EndTime|Requeue
 # sinfo(1), NODE STATE CODES; a trailing * is a node that does not answer.
 _USABLE = re.compile(r"(?:idle|mixed|allocated|completing|planned)[+~#!%$@^-]?")
 _TIME = "%Y-%m-%dT%H:%M:%S"
+
+
+def ask_nodes(nodes: Iterable[str]) -> list[str]:
+    """Return the command whose output `parse_unusable` reads."""
+    return ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T|%E"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ def unusable_nodes(nodes: tuple[str, ...], *, reserved: bool = False) -> str:
         BadInput: `sinfo` failed.
     """
     answer = subprocess.run(
-        ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T|%E"],
+        ask_nodes(nodes),
         capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if answer.returncode != 0:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.collect import journal
-from shakedown.core.jobs import Jobs, JobSpec
+from shakedown.core.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.core.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.core.records import JobRecord, OutputRecord
 from shakedown.core.sweep_sides import Combination, Draw, Samples, Side, Sweep
@@ -77,9 +77,10 @@ class _Attempt:
         self.outputs: dict[tuple[str, str], OutputRecord] = {}
         self.notes = notes
         found = {
-            int(number): path
+            attempt: path
             for path in (folder / RAW).glob(f"{spec.name}.a*")
-            if (number := path.name.removeprefix(f"{spec.name}.a")).isdecimal()
+            for name, attempt in [job_and_attempt(path.name)]
+            if name == spec.name and attempt
         }
         self.folder = found[max(found)] if found else folder / RAW / f"{spec.name}.a1"
         if len(found) > 1:

@@ -24,6 +24,7 @@ from shakedown.cable_ends import (
     switch_ends,
 )
 from shakedown.core.crosscheck import DSCP, Cable, End, cross_check
+from shakedown.core.jobs import job_and_attempt
 from shakedown.core.planning.switches import CROSSCHECK, SETTINGS
 from shakedown.core.records import Measurement, Params, Plan, PlanItem, Problem
 from shakedown.core.settings import TargetReport
@@ -126,7 +127,8 @@ def _switch(folder: Path, settings: SwitchSettings) -> dict[tuple[str, str], End
 def _host(folder: Path, cable: Cable) -> End | None:
     """Return what a host says of its end, from its last report; None if it made none."""
     reports = sorted(
-        (folder / "raw").glob(f"{_HOSTS}/settings.{cable.host}.{cable.netdev}.json"), key=_attempt
+        (folder / "raw").glob(f"{_HOSTS}/settings.{cable.host}.{cable.netdev}.json"),
+        key=lambda report: job_and_attempt(report.parent.name)[1],
     )
     if not reports:
         return None
@@ -134,11 +136,6 @@ def _host(folder: Path, cable: Cable) -> End | None:
         return host_end(TargetReport.model_validate_json(read_bytes(reports[-1])))
     except (ValidationError, ValueError, TypeError):
         return End()  # told nothing; the host's own cells say why
-
-
-def _attempt(report: Path) -> int:
-    number = report.parent.name.rpartition(".a")[2]
-    return int(number) if number.isdecimal() else 0
 
 
 def _measured(

@@ -61,10 +61,16 @@ class JobSpec(Record):
     def measures(self, test: str, nodes: tuple[str, ...], rail: str | None, params: Params) -> bool:
         """Whether a planned cell of this job's stage is this job's to measure."""
         mine = set(nodes) == set(self.nodes) if self.whole else set(nodes) <= set(self.nodes)
-        # A mesh job of the night has some rails only.
-        on_rail = self.kind != "mesh" or rail is None or rail in self.settings.get("rails", (rail,))
+        # A job of the night has some rails only.
+        on_rail = rail is None or rail in self.settings.get("rails", (rail,))
         same = all(params.get(k) == v for k, v in self.params.items())
         return test in self.tests and mine and on_rail and same
+
+
+def job_and_attempt(folder: str) -> tuple[str, int]:
+    """Return the job and the attempt that a folder of `raw/`, NAME.aN, is named by; 0 if named otherwise."""
+    name, _, number = folder.rpartition(".a")
+    return name, int(number) if number.isdecimal() else 0
 
 
 def counter_tests(jobs: Iterable[JobSpec]) -> dict[str, str]:

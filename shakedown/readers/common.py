@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shakedown.core.jobs import Jobs
+from shakedown.core.jobs import Jobs, job_and_attempt
 from shakedown.core.records import Better, OutputRecord, Params
 from shakedown.errors import BadInput
 from shakedown.runs import JOBS, read_record
@@ -40,7 +40,7 @@ def job_settings(file: Path) -> dict[str, Any]:
     From `jobs.json`, not from the copy among the raw files, which the job could have changed.
     """
     jobs = read_record(file.parents[2] / JOBS, Jobs)
-    name = file.parent.name.rpartition(".a")[0]
+    name, _ = job_and_attempt(file.parent.name)
     for spec in jobs.jobs:
         if spec.name == name:
             return spec.settings

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import shakedown.nightly as under_test
 from shakedown import cli
 from shakedown.collect import node_counters
-from shakedown.core.jobs import Jobs
+from shakedown.core.jobs import Jobs, counter_tests
 from shakedown.core.night_report import Night, metrics, subject, text
 from shakedown.core.nightly_config import Delivery, Draining, Mail, NightlyConfig, Webhook
 from shakedown.core.nightly_plan import alone_slots, covered_slots, nightly_plan, slot_costs
@@ -412,7 +412,9 @@ def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
             for when in ("before", "after"):
                 (folder / f"counters.{node}.{when}.json").write_text(json.dumps({"devices": devices}))
     read = [
-        (r.test, r.device, r.port) for folder in tmp_path.iterdir() for r in node_counters(plan, jobs, folder)
+        (r.test, r.device, r.port)
+        for folder in tmp_path.iterdir()
+        for r in node_counters(plan, jobs, folder, counter_tests(jobs.jobs))
     ]
     assert len(read) == len(set(read)), sorted(read)
     planned = [

@@ -15,11 +15,15 @@ class FakeSlurm:
     """Slurm's queue: the jobs that wait, and what is done to them."""
 
     waiting: list[str] = field(default_factory=list)
+    down: set[str] = field(default_factory=set)
     calls: list[tuple[str, ...]] = field(default_factory=list)
 
     def ask(self, *argv: str) -> str:
-        """Answer squeue, and obey scancel."""
+        """Answer squeue and sinfo, and obey scancel."""
         self.calls.append(argv)
+        if argv[0] == "sinfo":
+            nodes = argv[3].removeprefix("--nodes=").split(",")
+            return "\n".join(f"{node}|{'down' if node in self.down else 'idle'}|none" for node in nodes)
         if argv[0] == "scancel":
             self.waiting.remove(argv[1])
         return "\n".join(self.waiting)
@@ -33,13 +37,9 @@ class Site:
     """Two nodes, of which some are down."""
 
     def __init__(self) -> None:
-        self.slurm, self.down = FakeSlurm(), set[str]()
-        self.pending = Pending(self.slurm, self.unusable)
+        self.slurm = FakeSlurm()
+        self.pending = Pending(self.slurm)
         self.pending._thread = object()  # no thread: the test looks
-
-    def unusable(self, nodes, *, reserved):
-        """Which of the nodes are down."""
-        return ", ".join(sorted(self.down & set(nodes)))
 
     def submit(self, job: str, *nodes: str) -> None:
         """Put a job of ours into the queue."""
@@ -53,14 +53,14 @@ def test_a_job_that_waits_for_a_dead_node_is_cancelled_and_no_other():
     site.submit("7", "n1", "n2")
     site.submit("8", "n1")
     site.slurm.waiting.append("99")  # somebody else's, on the same account
-    site.down = {"n2"}
+    site.slurm.down = {"n2"}
     site.pending.look()
     site.pending.look()
     assert site.slurm.cancelled() == []
     site.pending.look()
     assert site.slurm.cancelled() == ["7"]
-    assert site.pending.cancelled == {"7": "n2"}
-    site.down = {"n1", "n2"}
+    assert site.pending.cancelled == {"7": "Slurm cannot use n2 is down"}
+    site.slurm.down = {"n1", "n2"}
     for _ in range(3):
         site.pending.look()
     assert site.slurm.cancelled() == ["7", "8"]
@@ -73,7 +73,7 @@ def test_a_node_that_comes_back_costs_nothing():
     site = Site()
     site.submit("7", "n1")
     for down in ({"n1"}, {"n1"}, set(), {"n1"}, {"n1"}):
-        site.down = down
+        site.slurm.down = down
         site.pending.look()
     assert site.slurm.cancelled() == []
 
@@ -83,7 +83,7 @@ def test_a_running_job_is_left_to_slurm():
     site = Site()
     site.submit("7", "n1")
     site.slurm.waiting.clear()
-    site.down = {"n1"}
+    site.slurm.down = {"n1"}
     for _ in range(5):
         site.pending.look()
     assert site.slurm.cancelled() == []
@@ -93,7 +93,7 @@ def test_a_job_that_is_not_submitted_yet_is_kept():
     """Catches: a job that is forgotten before it has an id, and then waits unseen."""
     site, ids = Site(), list[str]()
     site.pending.watch(lambda: ids and ids[0], ("n1",), reserved=False)
-    site.down = {"n1"}
+    site.slurm.down = {"n1"}
     site.pending.look()
     ids.append("7")
     site.slurm.waiting.append("7")
@@ -108,7 +108,7 @@ def test_looking_goes_on_when_slurm_does_not_answer(monkeypatch):
 
     site = Site()
     site.submit("7", "n1")
-    site.down = {"n1"}
+    site.slurm.down = {"n1"}
     answers = iter([BadInput("no slurmctld")])
     ask = site.slurm.ask
 
