@@ -185,13 +185,13 @@ def playbook(
             child.wait()
 
 
-def wheelhouse(steps: Steps) -> Path:
-    """Return the folder with all wheels for the head, downloaded once for each lock.
+def wheelhouse(steps: Steps, requirements: Path = REQUIREMENTS) -> Path:
+    """Return the folder with all wheels of a lock for the head, downloaded once.
 
     Raises:
         LabError: the package index cannot be reached.
     """
-    digest = hashlib.sha256(REQUIREMENTS.read_bytes() + GUEST_PYTHON.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(requirements.read_bytes() + GUEST_PYTHON.encode()).hexdigest()[:16]
     folder = cache_root() / "wheels" / digest
     if folder.is_dir():
         return folder
@@ -202,7 +202,7 @@ def wheelhouse(steps: Steps) -> Path:
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes",
         "--no-deps", "--only-binary=:all:", "--implementation=cp", f"--python-version={GUEST_PYTHON}",
         *(f"--platform={platform}" for platform in _PLATFORMS), f"--dest={aside}",
-        f"--requirement={REQUIREMENTS}",
+        f"--requirement={requirements}",
     ]  # fmt: skip
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)

@@ -64,6 +64,7 @@ def rotation(config: Config = DEFAULT) -> int:
     from shakedown.core.nightly_config import NightlyConfig
     from shakedown.core.nightly_plan import slot_costs
     from shakedown.core.rotation import check, nights_to_cover
+    from shakedown.core.wording import count
     from shakedown.inventory import read_site
     from shakedown.runs import read_record
 
@@ -73,5 +74,5 @@ def rotation(config: Config = DEFAULT) -> int:
     for slot, cost in costs.items():
         print(f"{cost:5.0f} s  {slot}")
     nights = nights_to_cover(costs, budget_s=wanted.budget_s)
-    print(f"all in {nights} idle nights of {wanted.budget_s:.0f} s, in groups of {wanted.group}")
+    print(f"all in {count(nights, 'idle night')} of {wanted.budget_s:.0f} s, in groups of {wanted.group}")
     return ExitStatus.PASS

@@ -47,7 +47,7 @@ def day(tmp_path):
     inventory.write_text("all: {}\n")
     upgrade = f'{{"firmware_upgrade": ["touch", "{flag}"]}}'
 
-    def run(**environment: str) -> tuple[int, str, list[str]]:
+    def run(upgrade: str = upgrade, **environment: str) -> tuple[int, str, list[str]]:
         argv = [
             Path(sys.executable).with_name("ansible-playbook"), "-i", inventory, "playbooks/firmware.yml",
             "-e", f"run_root={tmp_path} firmware_bin={programs} firmware_id=day",
@@ -69,3 +69,12 @@ def test_a_bad_upgrade_fails_the_day_and_no_run_is_made_twice(day):
         status, said, made = day(FAKE_FACTOR="0.95")
         assert (status != 0, made) == (True, ["day-before", "day-after"]), said[-3000:]
         assert "WORSE  day-after against day-before: nic.firmware changed on 12 nodes" in said, said[-3000:]
+
+
+def test_nobody_there_to_be_asked_stops_the_day(day):
+    """Catches: called without a terminal, the question answers itself: one firmware measured twice."""
+    status, said, made = day(upgrade="{}")
+    assert (status != 0, made) == (True, ["day-before"]), said[-3000:]
+    assert "nobody was there to be asked" in said, said[-3000:]
+    status, said, made = day()
+    assert (status, made) == (0, ["day-before", "day-after"]), said[-3000:]
