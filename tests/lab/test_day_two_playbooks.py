@@ -98,46 +98,52 @@ def test_the_pages_of_the_nightly_and_of_a_failed_node(lab_site, head):
 
     _page_of_a_failed_node(lab_site, head, night["run"])
 
-    store = f"--store {STATE}/history"
-    for command, expected in (
-        (f"shakedown history show {store} --node n3 --html /tmp/n3.html && test -s /tmp/n3.html", "n3"),
-        (f"shakedown history show {store} --node n1 --metric ib_write_bw", "ib_write_bw"),
-        (f"shakedown history fleet {store} --html /tmp/fleet.html && test -s /tmp/fleet.html", ""),
-        (f"shakedown history compact {store} --keep-days 800", ""),
+    page = partial(_line, head, f"RUN={STATE}/runs/{night['run']} STORE={STATE}/history")
+    for expected, command in (
+        ((0, "n3"), "shakedown history show --store $STORE --node n3 --html n3.html && test -s n3.html"),
+        ((0, "ib_write_bw"), "shakedown history show --store $STORE --node n1 --metric ib_write_bw"),
+        ((0, ""), "shakedown history fleet --store $STORE --html fleet.html && test -s fleet.html"),
+        ((0, ""), "shakedown history ingest --store $STORE $RUN"),
+        ((0, ""), "shakedown history compact --store $STORE --keep-days 800"),
+        (
+            (2, "nights"),
+            "shakedown references baseline lab --store $STORE > baseline.diff",
+        ),  # two nights are too few
     ):
-        status, said = head.shakedown(command)
-        assert status == 0, (command, said)
-        assert expected in said, (command, said)
+        page(expected, command)
 
 
 def _page_of_a_failed_node(lab_site, head, run):
-    log, folder = f"--log {STATE}/drain.jsonl", f"{STATE}/runs/{run}"
-    status, said = head.shakedown(f"shakedown drain propose {folder} {log}")
-    assert (status, "n3 would be drained" in said) == (1, True), said
-    status, said = head.shakedown(f"shakedown localise {folder}")
-    assert status in (0, 1, 3), said
-    status, said = head.shakedown(f"shakedown history show --store {STATE}/history --node n3")
-    assert (status, "n3" in said) == (0, True), said
+    given = f"RUN={STATE}/runs/{run} LOG={STATE}/drain.jsonl NODE=n3"
+    page = partial(_line, head, given)
+    page((1, "n3 would be drained"), "shakedown drain propose $RUN --log $LOG")
+    page((1, "n3"), "shakedown localise $RUN")
+    page((0, "n3"), f"shakedown history show --store {STATE}/history --node $NODE")
     assert head.run(DRAINED) == (0, ""), "looking at the evidence drained a node"
-
-    status, said = head.shakedown(f"shakedown drain propose {folder} {log} --act")
-    assert (status, "n3 drained" in said) == (1, True), said
+    page((1, "n3 drained"), "shakedown drain propose $RUN --log $LOG --act")
     assert head.run(DRAINED)[1].startswith(f"n3 shakedown: {run}")
 
     lab_site.lab.ssh("n3", ["ip", "link", "set", "fab0", "mtu", "9000"])
-    status, said = head.shakedown(f"shakedown drain begin-retest n3 --partner n1 --partner n2 {log} --act")
-    assert (status, "reserved as shakedown_n3" in said) == (0, True), said
-    status, said = head.shakedown(
-        "shakedown nightly run --only n3 --only n1 --only n2 --access=--reservation=shakedown_n3",
-        timeout_s=2400,
+    partners = "--partner n1 --partner n2"
+    page((0, "reserved as shakedown_n3"), f"shakedown drain begin-retest $NODE {partners} --log $LOG --act")
+    only = "--only $NODE --only n1 --only n2"
+    said = page(
+        (0, "PASS lab night-"), f"shakedown nightly run {only} --access=--reservation=shakedown_$NODE"
     )
-    assert status == 0, said
-    retest = said.splitlines()[0].split()[2]
-    status, said = head.shakedown(f"shakedown drain end-retest n3 {STATE}/runs/{retest} {log} --act")
-    assert (status, "n3 given back" in said) == (0, True), said
+    retest = said.split()[2]
+    page = partial(_line, head, f"{given} RETEST={STATE}/runs/{retest}")
+    page((0, "n3 given back"), "shakedown drain end-retest $NODE $RETEST --log $LOG --act")
     assert head.run(DRAINED) == (0, "")
     assert "shakedown_n3" not in head.run("scontrol show reservation")[1]
-    assert len(head.run(f"cat {STATE}/drain.jsonl")[1].splitlines()) >= 4
+    page((2, "n3 nic fab0 mtu_bytes: 1500 -> 9000"), "shakedown compare $RUN $RETEST")
+    page((0, ""), "shakedown seal $RUN --key ~/.ssh/id_ed25519")
+
+
+def _line(head, given, expected, command):
+    """Run a line of a page; check its exit status and a part of what it prints, and return that."""
+    status, said = head.shakedown(f"{given}; {command}", timeout_s=2400)
+    assert (status, expected[1] in said) == (expected[0], True), f"{command} ended with {status}:\n{said}"
+    return said
 
 
 def _second_night_is_refused(head):
@@ -149,54 +155,51 @@ def _second_night_is_refused(head):
 def test_a_firmware_day(lab_site):
     """Catches: an upgrade that is not named, a metric without a decision, and an effect credited to the
     upgrade although something else changed."""
-    folder = lab_site.folder
-    day = (
-        "-e", "firmware_changed=nic.mtu_bytes", "-e", '{"firmware_nodes": ["n1"]}',
-        "-e", f"run_root={folder}", "-e", "firmware_id=day",
+    runs = lab_site.folder
+    named = (
+        "-e", "firmware_changed=nic.mtu_bytes", "-e", '{"firmware_nodes": ["n1"]}', "-e", f"run_root={runs}",
     )  # fmt: skip
 
     def upgrade():
         lab_site.lab.ssh("n1", ["ip", "link", "set", "fab0", "mtu", "4500"])
         time.sleep(2)
 
-    status, said = _at_a_terminal(lab_site, day, "then press Enter", upgrade)
-    compared = ("nic.mtu_bytes", "--canary", "n1")
-    verdict, printed = _compare(folder, "day", compared)
-    assert verdict in (0, 1, 3), printed
-    assert (status == 0) == (verdict == 0), said[-4000:]
-    first = printed.splitlines()[0]
-    assert "day-after against day-before: nic.mtu_bytes changed on 1 node, 2 untouched nodes" in first, (
+    status, said = _at_a_terminal(lab_site, named, "then press Enter", upgrade)
+    (before,) = runs.glob("firmware-*-before")
+    day = before.name.removesuffix("-before")
+    after = runs / f"{day}-after"
+    verdict, printed = _compare(before, after)
+    assert verdict in (0, 1, 3), printed + said[-4000:]
+    first, *table = printed.splitlines()
+    assert first.split()[0] in ("BETTER", "EQUIVALENT", "WORSE", "UNDECIDED"), printed
+    what = f"{after.name} against {before.name}: nic.mtu_bytes changed on 1 node, 2 untouched nodes"
+    assert first.endswith(what), printed
+    assert [line for line in table if re.match(r"(better|equivalent|worse|undecided) +ib_write_bw", line)], (
         printed
     )
-    assert first.split()[0] in ("BETTER", "EQUIVALENT", "WORSE", "UNDECIDED"), printed
-    decided = [
-        line for line in printed.splitlines() if re.match(r"(better|equivalent|worse|undecided) +ib_", line)
-    ]
-    assert decided, printed
-    assert first.split()[0] in said, said[-4000:]
+    assert (status == 0, what in " ".join(said.split())) == (verdict == 0, True), said[-4000:]
 
-    # The day again from its second half, with a machine in place of the person; an update slipped in.
-    (folder / "day-after").rename(folder / "day-after-1")
+    # The day again from its second half, with a file in place of the person; an update slipped in.
+    after.rename(runs / "put-aside")
     lab_site.restore()
     upgrade()
     lab_site.lab.ssh("n2", ["sed", "-i", 's/^PRETTY_NAME="/&Another /', "/etc/os-release"])
-    (folder / "upgraded").touch()
-    before = (folder / "day-before/verdict.json").stat().st_mtime_ns
-    well, said = lab_site.play("firmware.yml", options=(*day, "-e", f"firmware_wait_for={folder}/upgraded"))
+    (runs / "upgraded").touch()
+    made = (before / "verdict.json").stat().st_mtime_ns
+    again = (*named, "-e", f"firmware_id={day}", "-e", f"firmware_wait_for={runs}/upgraded")
+    well, said = lab_site.play("firmware.yml", options=again)
     assert not well, said[-4000:]
-    assert (folder / "day-before/verdict.json").stat().st_mtime_ns == before, "the run before was made again"
-    verdict, printed = _compare(folder, "day", compared)
+    assert (before / "verdict.json").stat().st_mtime_ns == made, "the run before was made again"
+    verdict, printed = _compare(before, after)
     assert verdict == 2, printed
-    named = [line for line in printed.splitlines() if " node os: " in line or " nic " in line]
-    assert len(named) == 1, printed
-    assert re.match(r"n2 node os: Debian.* -> Another Debian", named[0]), printed
-    assert "more than nic.mtu_bytes changed: n2 node os: " in said, said[-4000:]
+    listed = printed.splitlines()[:-1]
+    assert len(listed) == 1, printed
+    assert re.fullmatch(r"n2 node os: Debian.* -> Another Debian.*", listed[0]), printed
+    assert "more than nic.mtu_bytes changed: n2 node os: " in " ".join(said.split()), said[-4000:]
 
 
-def _compare(folder, day, options):
-    changed, *rest = options
-    runs = [folder / f"{day}-before", folder / f"{day}-after"]
-    argv = [BIN / "shakedown", "compare", *runs, "--changed", changed, *rest]
+def _compare(before, after):
+    argv = [BIN / "shakedown", "compare", before, after, "--changed", "nic.mtu_bytes", "--canary", "n1"]
     done = subprocess.run(argv, check=False, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
