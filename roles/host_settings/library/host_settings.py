@@ -20,11 +20,16 @@ description:
   - The action check fails if a setting is not as wanted, and says which.
 options:
   action: {choices: [check, apply, rollback], type: str, required: true, description: What to do.}
-  program: {type: dict, required: true, description: Source files by name relative to the program's folder.}
+  program:
+    type: dict
+    required: true
+    description: Source files by name relative to the program's folder; the action plugin adds them.
   program_folder: {type: str, default: /usr/local/libexec/shakedown, description: Where the program lives.}
   desired: {type: dict, required: true, description: Desired states by target, written as JSON.}
-  files: {type: dict, default: {}, description: Further text files by path; a rollback removes them.}
-  after_files: {type: list, default: [], description: Commands (argv lists) to run when a file has changed.}
+  files:
+    type: dict
+    default: {}
+    description: Further text files by path; a rollback removes them. The action plugin adds units.
   settle_s: {type: int, default: 0, description: How long a check waits for everything to be as wanted.}
   root: {type: str, default: /, description: Prefix of all paths.}
 author: [Shakedown]
@@ -33,17 +38,18 @@ author: [Shakedown]
 EXAMPLES = r"""
 - host_settings:
     action: apply
-    program: "{{ host_settings_program }}"
     desired: "{{ host_settings_desired }}"
 """
 
 RETURN = r"""
-targets: {type: list, returned: always, description: One report for each target, as host-settings prints it.}
+targets: {type: list, returned: with -v, description: One report for each target, as host-settings prints it.}
 wrong: {type: list, returned: always, description: What differs, with found and wanted.}
 """
 
 Target = dict[str, Any]  # one report of host-settings
 _DESIRED_FOLDER = "/etc/shakedown/settings"
+# Who reads the files must be told when one has changed.
+_AFTER_FILES = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
 
 
 def desired_files(desired: dict[str, Any], folder: str) -> dict[str, str]:
@@ -171,7 +177,6 @@ def main() -> None:
             "program_folder": {"default": "/usr/local/libexec/shakedown"},
             "desired": {"type": "dict", "required": True},
             "files": {"type": "dict", "default": {}},
-            "after_files": {"type": "list", "elements": "list", "default": []},
             "settle_s": {"type": "int", "default": 0},
             "root": {"default": "/"},
         },
@@ -193,12 +198,13 @@ def main() -> None:
     else:
         targets, before = roll_back(module, wanted, root)
         after = dict.fromkeys(before, "")
-    if before and not module.check_mode:
-        for argv in given["after_files"]:
+    if before and not module.check_mode and given["root"] == "/":
+        for argv in _AFTER_FILES:
             module.run_command(argv, check_rc=True)
     result = {
         "changed": action != "check" and (bool(before) or any(target["changes"] for target in targets)),
-        "targets": targets,
+        # Every setting of every host, only if it is going to be printed.
+        **({"targets": targets} if module._verbosity else {}),
         "wrong": [line for target in targets for line in wrong_settings(target)],
         "diff": diff_of(targets, after, before),
         # Not the sources of the program, which Ansible would send back and keep in the log of each host.

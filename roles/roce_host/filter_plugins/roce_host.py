@@ -1,4 +1,8 @@
-"""Contradictions that no schema can see: between keys of the fabric intent, and between it and the NICs."""
+"""What the role wants of a host, and contradictions that no schema can see.
+
+Those are between keys of the fabric intent, and between it and the NICs. In Python because a template of many
+expressions, or one that is looked up in a file, costs the controller milliseconds for every host of a play.
+"""
 
 from __future__ import annotations
 
@@ -135,9 +139,42 @@ def _identity(nics: Sequence[Mapping[str, Any]], management_address: str, claims
             yield f"fabric_nics: {nic['netdev']} has the address of ansible_host -- take that NIC out"
 
 
+def desired(
+    nics: Iterable[Mapping[str, Any]], fabric: Mapping[str, Any], policy: Mapping[str, Any], clock: str
+) -> dict[str, dict[str, Any]]:
+    """Wanted states by target for roles/host_settings: one for each NIC, and the environment.
+
+    `policy` is what the role decides beyond the intent (`Policy` in host_settings/desired.py).
+    """
+    common = {
+        "schema": 1,
+        "link_speed_gbps": fabric["link_speed_gbps"],
+        "mtu_bytes": fabric["mtu_bytes"],
+        "roce": fabric["roce"],
+        "policy": policy,
+    }
+    states = {nic["netdev"]: {**nic, **common} for nic in nics}
+    return {**states, "environment": {"schema": 1, "roce": fabric["roce"], "clock": clock}}
+
+
+def udev_rules(nics: Iterable[Mapping[str, Any]]) -> str:
+    """Start the unit of a fabric NIC whenever it appears or gets its name."""
+    rules = ["# A fabric NIC that appears, or gets its name, gets its RoCE class.\n"]
+    for netdev in (nic["netdev"] for nic in nics):
+        rules.append(
+            f'ACTION=="add|move", SUBSYSTEM=="net", KERNEL=="{netdev}", TAG+="systemd", '
+            f'ENV{{SYSTEMD_WANTS}}+="host-settings@{netdev}.service"\n'
+        )
+    return "".join(rules)
+
+
 class FilterModule:
     """The filters for Ansible."""
 
     def filters(self) -> dict[str, Any]:
-        """The name as used in the role."""
-        return {"roce_host_problems": problems}
+        """The names as used in the role."""
+        return {
+            "roce_host_desired": desired,
+            "roce_host_problems": problems,
+            "roce_host_udev_rules": udev_rules,
+        }

@@ -20,7 +20,13 @@ name: replayed
 short_description: answers from a record
 description: For benchmarks of the controller.
 author: Shakedown
-options: {}
+extends_documentation_fragment: [connection_pipelining]
+options:
+  pipelining:  # set where ssh's is, so that what ansible.cfg says of ssh holds here
+    ini:
+      - {section: defaults, key: pipelining}
+      - {section: connection, key: pipelining}
+      - {section: ssh_connection, key: pipelining}
 """
 
 

@@ -156,7 +156,13 @@ def test_role_on_recorded_hosts(site):
     assert "eth2 link.speed_gbps: found 100.0, wanted 400.0" in failure, text
     assert "dcb pfc set dev eth2 prio-pfc all:off 3:on" in site.log("a1")
     assert (site.folder / "a1/etc/shakedown/roce.env").read_text().count("=106\n") == 3
-    assert os.access(site.folder / "a1/usr/local/libexec/shakedown/host-settings", os.X_OK)
+    # What the units start is where the program was put, and udev starts one for the NIC.
+    units = [p.read_text() for p in (site.folder / "a1/etc/systemd/system").glob("*.service")]
+    started = {program for unit in units for program in re.findall(r"^ExecStart=/(\S+)", unit, re.M)}
+    assert len(started) == 1, units
+    assert os.access(site.folder / "a1" / started.pop(), os.X_OK)
+    rules = (site.folder / "a1/etc/udev/rules.d/90-host-settings.rules").read_text()
+    assert 'KERNEL=="eth2", TAG+="systemd", ENV{SYSTEMD_WANTS}+="host-settings@eth2.service"\n' in rules
 
     site.fakes["b1"].write("/sys/class/net/eth2/speed", "400000")
     calls = {host: site.log(host) for host in HOSTS}
