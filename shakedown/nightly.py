@@ -24,7 +24,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from shakedown.core.draining import Action, NodeState, Policy
 from shakedown.core.history_findings import Finding
-from shakedown.core.night_report import Night, cell_line
+from shakedown.core.night_report import Night
 from shakedown.core.nightly_config import NightlyConfig
 from shakedown.core.nightly_plan import alone_slots, covered_slots, nightly_plan, slot_costs
 from shakedown.core.records import Plan, Record, Verdict
@@ -127,7 +127,7 @@ class Nightly:
                 nodes=plan.nodes, not_idle=not_idle, shares=len(shares),
                 nights_to_cover=nights_to_cover(costs, budget_s=self.config.budget_s),
                 overdue=self._overdue(site, covered, costs, now),
-                failed=tuple(cell_line(c.cell, c.reason) for c in verdict.cells) if verdict else (),
+                failed=tuple(c.reason for c in verdict.cells) if verdict else (),
                 alarms=tuple(alarms), actions=tuple(actions), acted=self.config.drain.act,
                 problems=tuple(problems),
             )  # fmt: skip

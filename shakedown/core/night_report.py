@@ -7,7 +7,7 @@ from typing import Literal
 from shakedown.core.draining import Action
 from shakedown.core.history_findings import Finding
 from shakedown.core.records import Record
-from shakedown.core.wording import count, number, printable, where
+from shakedown.core.wording import count, number, printable
 
 
 class Night(Record):
@@ -27,7 +27,7 @@ class Night(Record):
     shares: int
     nights_to_cover: int
     overdue: tuple[str, ...]  # node slot, beyond twice the nights that a round takes
-    failed: tuple[str, ...]  # reasons of cells, worst first
+    failed: tuple[str, ...]  # reasons of cells, each with its place, worst first
     alarms: tuple[Finding, ...]  # standing
     actions: tuple[Action, ...]
     acted: bool
@@ -83,11 +83,6 @@ def _alarm(f: Finding) -> str:
         f"{f.node} {f.metric} {f.shift:+.2%} since {f.time[:10]} "
         f"({number(f.before, f.unit)} -> {number(f.after, f.unit)} {f.unit}){cause}"
     )
-
-
-def cell_line(cell: str, reason: str) -> str:
-    """Return a failed cell as a line."""
-    return f"{where(cell)}: {reason}"
 
 
 def metrics(night: Night) -> str:

@@ -162,6 +162,7 @@ def test_a_slow_node_is_found_and_drained_when_that_is_wanted(slurm, config, mon
         "FAIL", [("n3", "drain")]
     )  # fmt: skip
     assert slurm.updates() == []  # a proposal
+    assert all(line.count(" -> ") == 1 for line in night.failed), night.failed[0]  # each place is said once
     wanted = Draining(act=True, max_fraction=0.5)
     night = Nightly(config(drain=wanted.model_dump())).run(FIRST + timedelta(days=1))
     assert list(slurm.drained()) == ["n3"]
