@@ -347,3 +347,13 @@ def test_real_outputs_without_a_result(name, message):
     """Catches a hung test, or the silent side of one, taken for a result."""
     with pytest.raises(BadInput, match=message):
         parse_perftest(captured.read(f"refused/{name}"))
+
+
+def test_zeros_of_a_clock_that_could_not_be_read_are_refused():
+    """Catches: a good link that fails with 0 Gb/s because the processor was busy when perftest began."""
+    zeros = [" 65536      300           0.000000            0.000000            0.000000"]
+    warning = "Correlation coefficient r^2: 0.825416 < 0.9\n"
+    with pytest.raises(BadInput, match="could not read its clock: no speed for 300 messages"):
+        parse_perftest(warning + bw(rows=zeros))
+    assert parse_perftest(bw(rows=zeros)).bandwidth[0].bw_average_gbps == 0
+    assert parse_perftest(warning + bw()).bandwidth[0].bw_average_gbps == 97.52
