@@ -178,9 +178,9 @@ def test_a_firmware_day(lab_site):
     assert first.split()[0] in ("BETTER", "EQUIVALENT", "WORSE", "UNDECIDED"), printed
     what = f"{after.name} against {before.name}: nic.mtu_bytes changed on 1 node, 2 untouched nodes"
     assert first.endswith(what), printed
-    assert [line for line in table if re.match(r"(better|equivalent|worse|undecided) +ib_write_bw", line)], (
-        printed
-    )
+    assert [
+        line for line in table if re.match(r"(better|equivalent|worse|undecided) +fabric/ib_write_bw/", line)
+    ], printed
     assert (status == 0, what in " ".join(said.split())) == (verdict == 0, True), said[-4000:]
 
     # The day again from its second half, with a file in place of the person; an update slipped in.
