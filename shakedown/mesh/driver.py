@@ -142,6 +142,7 @@ def _one_round(work: PairWork, meetings: Meetings) -> Tally:
         measured=work.tally.measured,
         failed=work.tally.failed,
         skipped=work.tally.skipped,
+        repeated=work.tally.repeated,
         meeting_s=round(met - begin, 3),
         starting_s=round(work.tally.starting_s, 3),
         measuring_s=round(work.tally.measuring_s, 3),

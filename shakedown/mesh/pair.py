@@ -1,7 +1,8 @@
 """What a pair does when it has met: slot after slot, one end serves, the other measures and keeps the record.
 
 Within a slot three messages go over the conversation: `ready` (the servers listen, on these ports), `done`
-(the clients have ended) and `closed` (the servers have ended, so). No end ever waits for a fixed time.
+(the clients have ended) and `closed` (the servers have ended, so). No end ever waits for a fixed time. What a
+client could put no number on, for want of a clock, is named in `done` and measured again at once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from shakedown.mesh.host import Device, port_in_use
 from shakedown.mesh.perftest import Run, argv, wait_until_ended, wait_until_listening
 from shakedown.mesh.store import Record, Store
 from shakedown.mesh.wire import Conversation, Message, PeerLost
+from shakedown.parsers.perftest_clock import CLOCK_UNKNOWN
 
 # After its client has ended, a server needs a moment for the last exchange and the teardown.
 _SERVER_GRACE_S = 5.0
@@ -24,6 +26,8 @@ _SERVER_GRACE_S = 5.0
 _FAILED_GRACE_S = 0.5
 # On top of the time that the other end may take for its part.
 _MARGIN_S = 15.0
+# How often perftest may fail to find the rate of its clock before a cell counts as not measured.
+_CLOCK_TRIES = 4
 
 Problem = tuple[str, str]  # kind (of records.Problem), message
 Cell = tuple[int, str]  # slot index, rail
@@ -50,6 +54,7 @@ class Tally:
     measured: int = 0
     failed: int = 0
     skipped: int = 0
+    repeated: int = 0  # outputs without a number, for want of a clock: see _CLOCK_TRIES
     starting_s: float = 0.0
     measuring_s: float = 0.0
     ending_s: float = 0.0
@@ -129,12 +134,16 @@ class PairWork:
                 runnable.append(rail)
             elif self.host.name == client:
                 self._unmeasured(slot, rail, self._attempt(partner, slot, rail), problem)
-        if not runnable:
-            return
-        if self.host.name == client:
-            self._measure(conversation, partner, slot, runnable)
-        else:
-            self._serve(conversation, partner, slot, runnable)
+        # What perftest could not put a number on, for want of a clock, is no attempt: nothing was learnt of
+        # the fabric, good or bad, so choosing by it favours no result. Each such output is kept.
+        for number in range(1, _CLOCK_TRIES + 1):
+            if not runnable:
+                return
+            if self.host.name == client:
+                again = number if number < _CLOCK_TRIES else None
+                runnable = self._measure(conversation, partner, slot, runnable, again)
+            else:
+                runnable = self._serve(conversation, partner, slot, runnable)
 
     def _obstacle(self, partner: _Partner, slot: Slot, rail: str) -> Problem | None:
         """Return why a cell cannot be measured, as both ends see it alike, or None."""
@@ -156,7 +165,11 @@ class PairWork:
             return ("environment", f"{test} of two versions in {' and '.join(self.pair)}: {found}")
         return None
 
-    def _serve(self, conversation: Conversation, partner: _Partner, slot: Slot, rails: list[str]) -> None:
+    def _serve(
+        self, conversation: Conversation, partner: _Partner, slot: Slot, rails: list[str]
+    ) -> list[str]:
+        """Serve one slot; returns the rails that the client wants to measure again."""
+        again: list[str] = []
         servers: dict[str, tuple[int, Run]] = {}
         problems: dict[str, Problem] = {}
         begin = time.monotonic()
@@ -182,7 +195,9 @@ class PairWork:
             conversation.send({"type": "ready", "slot": slot.index, "ports": ready, "problems": problems})
             if servers:
                 limit_s = self.spec.start_timeout_s + self.spec.timeout_s + _MARGIN_S
-                failed = conversation.receive("done", limit_s).get("failed")
+                said = conversation.receive("done", limit_s)
+                failed, repeat = said.get("failed"), said.get("again")
+                again = [rail for rail in servers if isinstance(repeat, list) and rail in repeat]
                 done = time.monotonic()
                 lost = {str(rail) for rail in failed} if isinstance(failed, list) else set()
                 wait_until_ended(
@@ -200,8 +215,12 @@ class PairWork:
             # What the server printed repeats the client's file, unless something went wrong.
             if run.exit_code == 0:
                 run.output.unlink(missing_ok=True)
+        return again
 
-    def _measure(self, conversation: Conversation, partner: _Partner, slot: Slot, rails: list[str]) -> None:
+    def _measure(
+        self, conversation: Conversation, partner: _Partner, slot: Slot, rails: list[str], number: int | None
+    ) -> list[str]:
+        """Measure one slot; returns the rails to measure again, none in the last try (`number` is None)."""
         server = self.pair[0] if self.pair[1] == self.host.name else self.pair[1]
         ready = conversation.receive("ready", self.spec.start_timeout_s + _MARGIN_S)
         ports, problems = _ports(ready, slot, rails), _problems(ready)
@@ -226,21 +245,27 @@ class PairWork:
                 run.kill()
         self.tally.measuring_s += max((run.duration_s for run in clients.values()), default=0.0)
         exits: Mapping[str, Any] = {}
+        again = [] if number is None else [rail for rail, run in clients.items() if run.without_clock()]
         try:
             if ports:
                 failed = [rail for rail in ports if rail not in clients or clients[rail].exit_code != 0]
-                conversation.send({"type": "done", "slot": slot.index, "failed": failed})
+                conversation.send({"type": "done", "slot": slot.index, "failed": failed, "again": again})
                 closed = conversation.receive("closed", _SERVER_GRACE_S + _MARGIN_S)
                 exits = closed["exits"] if isinstance(closed.get("exits"), dict) else {}
         finally:
             # A client that has ended has its result, whatever becomes of the partner afterwards.
             for rail, run in clients.items():
+                if rail in again and number is not None:
+                    run.set_aside(number)
+                    self.tally.repeated += 1
+                    continue
                 problem = self._client_problem(run, exits.get(rail, 0), server)
                 attempt = self._attempt(partner, slot, rail)
                 self._recorded.add((slot.index, rail))
                 self.store.record_run(self.pair, slot, rail, attempt, run, problem)
                 self.tally.measured += problem is None
                 self.tally.failed += problem is not None
+        return again
 
     def _client_problem(self, run: Run, server_exit: object, server: str) -> Record | None:
         if run.killed:
@@ -255,6 +280,9 @@ class PairWork:
                 "kind": "other",
                 "message": f"client ended well, server on {server} with {server_exit!s:.20}",
             }
+        if run.without_clock():
+            message = f"{CLOCK_UNKNOWN}, {_CLOCK_TRIES} times: {self.host.name} is too busy"
+            return {"kind": "environment", "message": message}
         return None
 
     def _start(self, slot: Slot, rail: str, attempt: int, port: int, server: str | None) -> Run | Problem:

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 
 from shakedown.core.records import Better, Measurement, Params, Stage
+from shakedown.parsers.perftest_clock import CLOCK_UNKNOWN
 
 # A tail percentile says more about its own luck than about the fabric.
 _NOT_LOCALISED = frozenset({"latency_p99"})
@@ -38,6 +39,8 @@ class PairResults:
         """Take a measurement in, if it is one of a pair."""
         if not is_pair(m.stage, m.metric, m.nodes, m.rail, m.direction):
             return
+        if m.problem is not None and CLOCK_UNKNOWN in m.problem.message:
+            return  # all traffic passed and its rate is not known: that is no result missing from a NIC
         assert m.rail is not None
         label = _label(m.test, m.metric, m.params)
         self.higher[label] = higher = m.better is Better.HIGHER

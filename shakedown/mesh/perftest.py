@@ -15,6 +15,7 @@ from pathlib import Path
 from shakedown.core.mesh_spec import Operation, Spec
 from shakedown.jobs.journal import now
 from shakedown.mesh.host import Device, listening_ports
+from shakedown.parsers.perftest_clock import clock_unknown
 
 _POLL_S = 0.02
 _KILL_WAIT_S = 5.0
@@ -110,6 +111,19 @@ class Run:
         self.killed = True
         self._process.kill()
         wait_until_ended([self], _KILL_WAIT_S)
+
+    def without_clock(self) -> bool:
+        """Whether it ended well and printed no number, for want of a clock."""
+        if self.exit_code != 0:
+            return False
+        try:
+            return clock_unknown(self.output.read_bytes()[:65536].decode(errors="replace"))
+        except OSError:
+            return False
+
+    def set_aside(self, number: int) -> None:
+        """Keep the output under another name: the program is started again."""
+        self.output.replace(self.output.with_suffix(f".noclock{number}.txt"))
 
     def last_words(self) -> str:
         """Return what it complained about, else the end of its output, as one printable line."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from shakedown.core.records import Record
+from shakedown.parsers.perftest_clock import CLOCK_UNKNOWN, clock_unknown
 from shakedown.parsers.text import Amount, Count, Line, Source, half_digit, quote
 
 # MiB/s to Gb/s: 2^20 bytes of 8 bits, over 10^9.
@@ -107,6 +108,8 @@ def parse_perftest(
     from shakedown.parsers import perftest_json, perftest_text
 
     source = Source(text, file)
+    if clock_unknown(text):
+        source.refuse(CLOCK_UNKNOWN, fix="run the test again, on a host that is less busy")
     first = next(line.text.strip() for line in source.lines if line.text.strip())
     if first.startswith("{"):
         return perftest_json.parse(source, report_gbits)

@@ -74,6 +74,28 @@ def test_odd_mesh_measures_every_planned_cell_once(mesh):
     assert local.journal("n1", "start")[0]["gid_index"] == {"rail0": 3, "rail1": 3}
 
 
+def test_what_has_no_clock_is_measured_again(mesh):
+    """Catches: a rate of 0 Gb/s, and a NIC blamed for it, because perftest could not tell its CPU's clock; a
+    cell that is measured again counted as a second attempt; and an endless repetition."""
+    local = mesh(2, rails=2)
+    local.faults = [
+        {"node": "n1", "side": "client", "device": "rxe0", "fault": "noclock", "times": 2},
+        {"node": "n2", "side": "client", "device": "rxe1", "fault": "noclock", "times": 99},
+    ]
+    local.run()
+    records = {(r.rail, r.direction): r for r in local.records()}
+    assert len(records) == len(local.records()) == 4
+    mended = records["rail0", "forward"]
+    assert (mended.problem, mended.attempt, mended.exit_code) == (None, 1, 0)
+    assert "97.25" in (local.out / mended.file).read_text()
+    assert len(list(local.out.glob("*rail0.forward*noclock*.txt"))) == 2
+    hopeless = records["rail1", "reverse"]
+    assert hopeless.problem is not None and hopeless.problem.kind == "environment"
+    assert "n2 is too busy" in hopeless.problem.message
+    assert records["rail1", "forward"].problem is records["rail0", "reverse"].problem is None
+    assert sum(line["repeated"] for n in ("n1", "n2") for line in local.journal(n, "round")) == 2 + 3
+
+
 def test_hang_crash_and_deaf_server_are_recorded_and_the_rest_is_measured(mesh):
     """Catches: a hung perftest blocking the mesh; a crash read as success; an endless wait for a server."""
     local = mesh(2, rails=3)
