@@ -2,7 +2,7 @@
 
 perftest counts CPU cycles and finds their rate by a regression over 200 short waits. Where the fit is bad, on
 a busy host or in a busy virtual machine, it takes 0 Hz and goes on (get_clock.c; --CPU-freq keeps it from
-giving up): all traffic passed, and the table says 0 Gb/s, or inf microseconds. The standard library only, since
+giving up): all traffic passed, and the table says 0 Gb/s, or inf microseconds. The standard library only:
 compute nodes use this too.
 """
 
