@@ -65,6 +65,9 @@ class Inference(Record):
     pythonpath: tuple[Program, ...] = ()
     model: Literal["resnet50", "tiny"] = "resnet50"
     device: Literal["cuda", "cpu"] = "cuda"
+    # cudnn: half precision. tensorrt: INT8, where `python` has TensorRT 10. Not chosen by what is installed,
+    # because the two have different references.
+    engine: Literal["cudnn", "tensorrt"] = "cudnn"
     gpus: tuple[int, ...] = Field(min_length=1)  # how many work at once, one search each
     path: Name = "none"
     # The data rate is the rate x bytes per image: a source may give either, so those that have a reference
@@ -89,12 +92,21 @@ class Inference(Record):
     images: Program | None = None  # images.npy, n x 224 x 224 x 3 bytes
     labels: Program | None = None  # labels.npy, n class numbers
 
+    @property
+    def dtype(self) -> str:
+        """The arithmetic, as references name it."""
+        if self.device == "cpu":
+            return "float32"
+        return "int8" if self.engine == "tensorrt" else "float16"
+
     @model_validator(mode="after")
     def _consistent(self) -> Inference:
         if (self.images is None) != (self.labels is None) or (self.labels and not self.weights):
             raise ValueError("accuracy needs weights, images and labels together")
         if self.model == "tiny" and (self.device != "cpu" or self.weights):
             raise ValueError("the tiny model runs on the CPU and has no weights")
+        if self.engine == "tensorrt" and self.device == "cpu":
+            raise ValueError("engine tensorrt needs device cuda and model resnet50")
         # At a rate above the peak by the resolution, the queue grows by that share of the time.
         if self.probe_s < self.latency_ms * 1e-3 / self.resolution:
             raise ValueError(

@@ -73,3 +73,19 @@ def widen(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, residual: t
         x, weight, bias, residual, y, rows, K=k, N=n, ROWS=tile, COLS=across, num_warps=8
     )
     return y
+
+
+@triton.jit
+def _to_int8(images, mean, per_value, y, pixels, BLOCK: tl.constexpr):
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = pixel < pixels
+    for channel in tl.static_range(3):
+        value = tl.load(images + pixel * 3 + channel, inside, 0).to(tl.float32) - tl.load(mean + channel)
+        level = tl.floor(value * per_value + 0.5)
+        tl.store(y + pixel * 4 + channel, tl.minimum(tl.maximum(level, -127.0), 127.0).to(tl.int8), inside)
+
+
+def to_int8(images: torch.Tensor, mean: torch.Tensor, per_value: float, y: torch.Tensor) -> None:
+    """Quantise images (n, height, width, 3 bytes) into the first three of y's four channels."""
+    pixels, block = images.numel() // 3, 1024
+    _to_int8[(triton.cdiv(pixels, block),)](images, mean, per_value, y, pixels, BLOCK=block)

@@ -7,16 +7,21 @@ convolutions, so that every activation is written once. The input is what a came
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  (PyTorch's own convention)
 import torchvision
 
+if TYPE_CHECKING:
+    from shakedown.inference.tensorrt_int8 import Int8ResNet50
+
 SIDE, CHANNELS = 224, 3
+Note = Callable[[str, torch.Tensor], None]
 # Mean and deviation that the published weights were trained with (torchvision, ImageNet), scaled to bytes.
 MEAN = [255 * x for x in (0.485, 0.456, 0.406)]
 DEVIATION = [255 * x for x in (0.229, 0.224, 0.225)]
@@ -50,7 +55,8 @@ class Fused:
         scale = found[f"{norm}.weight"].float() / torch.sqrt(found[f"{norm}.running_var"].float() + 1e-5)
         bias = found[f"{norm}.bias"].float() - found[f"{norm}.running_mean"].float() * scale
         weight = weight * scale[:, None, None, None]
-        if weight.shape[1] == CHANNELS:
+        self.stem = weight.shape[1] == CHANNELS
+        if self.stem:
             weight = weight / torch.tensor(DEVIATION)[None, :, None, None]
             weight = F.pad(weight, (0, 0, 0, 0, 0, STEM_CHANNELS - CHANNELS))
         self.weight = weight.to(device, dtype).contiguous(memory_format=torch.channels_last)
@@ -105,13 +111,24 @@ class ResNet50:
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Classify images of shape (n, 224, 224, 3), bytes."""
+        return self.logits(images).argmax(1)
+
+    def logits(self, images: torch.Tensor, note: Note | None = None) -> torch.Tensor:
+        """Return class scores, (n, 1000); `note` is shown every activation that a convolution reads."""
+
+        def seen(name: str, value: torch.Tensor) -> torch.Tensor:
+            if note:
+                note(name, value)
+            return value
+
         count = images.shape[0]
         torch.sub(images, self.mean, out=self.input[:count, :, :, :CHANNELS])
-        x = self.stem(self.input[:count].permute(0, 3, 1, 2))
-        x = _pooled(x)
-        for first, second, third, down in self.blocks:
-            x = third(second(first(x)), x if down is None else down.plain(x))
-        return F.linear(x.mean((2, 3)), *self.classes).argmax(1)
+        seen("image", self.input[:count, :, :, :CHANNELS])
+        x = seen("pooled", _pooled(self.stem(self.input[:count].permute(0, 3, 1, 2))))
+        for number, (first, second, third, down) in enumerate(self.blocks):
+            y = seen(f"{number}.second", second(seen(f"{number}.first", first(x))))
+            x = seen(f"{number}", third(y, x if down is None else seen(f"{number}.down", down.plain(x))))
+        return F.linear(seen("features", x.mean((2, 3))), *self.classes)
 
 
 def _pooled(x: torch.Tensor) -> torch.Tensor:
@@ -127,7 +144,7 @@ class TorchBackend:
 
     def __init__(
         self, *, device: str, weights: str | None, samples: int, max_batch: int, slots: int, threads: int,
-        seed: int = 1, image_file: str | None = None,
+        engine: str = "cudnn", seed: int = 1, image_file: str | None = None,
     ) -> None:  # fmt: skip
         torch.set_grad_enabled(False)
         self.cuda = device != "cpu"
@@ -138,9 +155,17 @@ class TorchBackend:
             torch.cuda.set_device(device)
         dtype = torch.float16 if self.cuda else torch.float32
         self.device = device
-        self.network = ResNet50(state(weights, seed), device, dtype, max_batch)
+        half = ResNet50(state(weights, seed), device, dtype, max_batch)
         shape = (max_batch, SIDE, SIDE, CHANNELS)
         self.images = _images(samples, seed, image_file)
+        self.network: ResNet50 | Int8ResNet50 = half
+        self.engine: dict[str, str | float] = {"name": engine, "version": torch.__version__}
+        if engine == "tensorrt":
+            from shakedown.inference.tensorrt_int8 import CALIBRATION_IMAGES, Int8ResNet50
+
+            sample = torch.from_numpy(self.images[:CALIBRATION_IMAGES]).to(device)
+            self.network = Int8ResNet50(half, sample, max_batch)
+            self.engine |= {"version": self.network.version, "agreement": self.network.agreement}
         self.stage = [torch.empty(shape, dtype=torch.uint8, pin_memory=self.cuda) for _ in range(slots)]
         self.stage_views = [stage.numpy() for stage in self.stage]
         self.inputs = [torch.zeros(shape, dtype=torch.uint8, device=device) for _ in range(slots)]

@@ -1,7 +1,7 @@
 """The search for the peak rate: which LoadGen run comes next, from the runs so far and nothing else.
 
-Short probes close a bracket by bisection; then full runs confirm its lower end. Because the next step depends
-on the journal alone, a search that was killed goes on where it stopped.
+Short probes close a bracket by bisection, and its upper end is asked twice; then full runs confirm the lower
+one. Because the next step depends on the journal alone, a search that was killed goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -68,11 +68,36 @@ class Bracket:
 
 
 def bracket(runs: Sequence[Run], kind: Kind) -> Bracket:
-    """Return the bracket of one kind's runs. Where noise contradicts itself, the failure is believed."""
-    mine = [run for run in runs if run.kind == kind and run.finished]
-    high = min((run.target_qps for run in mine if not run.valid), default=None)
-    met = [run.target_qps for run in mine if run.valid and (high is None or run.target_qps < high)]
-    return Bracket(max(met, default=None), high)
+    """Return the bracket of one kind's runs.
+
+    Where noise contradicts itself, the failure at the lower rate is believed. Of two probes at one rate the
+    second counts; a full run that failed stays failed.
+    """
+    met: dict[float, bool] = {}
+    for run in runs:
+        if run.kind == kind and run.finished:
+            met[run.target_qps] = run.valid and (kind == "probe" or met.get(run.target_qps, True))
+    high = min((rate for rate, good in met.items() if not good), default=None)
+    lower = [rate for rate, good in met.items() if good and (high is None or rate < high)]
+    return Bracket(max(lower, default=None), high)
+
+
+def _times(runs: Sequence[Run], rate: float | None) -> int:
+    return sum(1 for run in runs if run.kind == "probe" and run.finished and run.target_qps == rate)
+
+
+def _second_opinion(runs: Sequence[Run], probed: Bracket, resolution: float) -> Step | None:
+    """The rate that bounds the search from above, asked once more before it is believed.
+
+    A host that was disturbed for some seconds fails probes far below its peak: what one short probe said
+    must not be the answer. Where a failure proves to have been a disturbance, the next higher one is in doubt
+    as well.
+    """
+    if probed.high is None or _times(runs, probed.high) > 1:
+        return None
+    last = next((run for run in reversed(runs) if run.kind == "probe" and run.finished), None)
+    overturned = last is not None and last.valid and _times(runs, last.target_qps) > 1
+    return Step("probe", probed.high) if probed.closed(resolution) or overturned else None
 
 
 def next_step(runs: Sequence[Run], limits: Limits) -> Step | End:
@@ -83,7 +108,7 @@ def next_step(runs: Sequence[Run], limits: Limits) -> Step | End:
     if confirmed.low is None and confirmed.high is None:
         probed = bracket(runs, "probe")
         failed = sum(1 for run in runs if run.kind == "probe" and run.finished and not run.valid)
-        step = _next_probe(probed, failed, limits)
+        step = _second_opinion(runs, probed, limits.resolution) or _next_probe(probed, failed, limits)
         if step is not None:
             return step
         assert probed.low is not None
@@ -138,7 +163,10 @@ def wasted_s(runs: Sequence[Run]) -> float:
         below = known.low is not None and (
             run.target_qps < known.low or (run.target_qps == known.low and run.kind == "probe")
         )
-        above = known.high is not None and run.target_qps >= known.high
+        asked = run.kind == "confirm" or _times(runs[:place], run.target_qps) > 1
+        above = known.high is not None and (
+            run.target_qps > known.high or (run.target_qps == known.high and asked)
+        )
         if below or above or not run.finished:
             lost += run.wall_s
     return lost

@@ -62,7 +62,8 @@ def _backend(settings: dict[str, Any], place: int) -> Backend:
     return TorchBackend(
         device="cpu" if settings["device"] == "cpu" else f"cuda:{place}", weights=settings.get("weights"),
         samples=settings["samples"], max_batch=settings["max_batch"], slots=settings["slots"],
-        threads=settings["threads"], image_file=settings.get("images"),
+        threads=settings["threads"], engine=settings.get("engine", "cudnn"),
+        image_file=settings.get("images"),
     )  # fmt: skip
 
 
@@ -79,6 +80,7 @@ def work(place: int, ring_name: str, notes: str, settings: dict[str, Any]) -> No
                 os.sched_setaffinity(0, near)
         backend = _backend(settings, place)
         if hasattr(backend, "profile"):
+            found["engine"] = backend.engine  # type: ignore[attr-defined]
             found["profile"] = backend.profile()
         if settings.get("labels"):
             found["accuracy"] = backend.accuracy(settings["images"], settings["labels"])  # type: ignore[attr-defined]

@@ -53,7 +53,10 @@ def inference(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     gb_per_s = tuple(data_rate_gb_per_s(rate, settings["model"]) for rate in rates)
     p50, p90, p99 = (max(r.percentile_ns(p) or 0 for r in mine) / 1e6 for p in (50.0, 90.0, 99.0))
     weights = "random weights: a rate, no accuracy" if not settings.get("weights") else "weights from file"
-    told = f"p50 {p50:.2f}, p90 {p90:.2f}, p99 {p99:.2f} ms, worst of {len(mine)} full runs; {weights}"
+    engine = "TensorRT, INT8; " if settings.get("engine") == "tensorrt" else ""
+    told = (
+        f"p50 {p50:.2f}, p90 {p90:.2f}, p99 {p99:.2f} ms, worst of {len(mine)} full runs; {engine}{weights}"
+    )
     yield Read("rate", statistics.median(rates), "queries/s", Better.HIGHER, {}, told, rates)
     yield Read("data_rate", statistics.median(gb_per_s), "GB/s", Better.HIGHER, {}, told, gb_per_s)
     yield "latency_p99", p99, "ms", Better.LOWER, {}, told

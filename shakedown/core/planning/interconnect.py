@@ -19,6 +19,7 @@ FAR_PIN = Reference(
 # Directions of the copies: alone, and each while the other is under way.
 COPIES = ("h2d", "d2h", "h2d_duplex", "d2h_duplex")
 _START_S = 240  # PyTorch, CUDA and recording graphs on a slow host, for time limits only
+_ENGINE_S = 240.0  # TensorRT builds its engine: 61 s on an H200 host with 16 CPUs
 
 
 def plan_interconnect(draft: Draft) -> None:
@@ -98,8 +99,9 @@ def plan_inference(draft: Draft) -> None:
         if counts:
             settings = {**section.model_dump(), "gpus": counts}
             full_s = section.confirm_s * (section.confirmations + 4) + 16 * section.probe_s
+            start_s = _START_S + (_ENGINE_S if section.engine == "tensorrt" else 0)
             _job(
-                draft, "inference", Stage.APPLICATION, node, int(_START_S + len(counts) * 1.2 * full_s),
+                draft, "inference", Stage.APPLICATION, node, int(start_s + len(counts) * 1.2 * full_s),
                 settings, test="resnet50_server",
             )  # fmt: skip
 
@@ -107,7 +109,7 @@ def plan_inference(draft: Draft) -> None:
 def _inference_entries(draft: Draft, section: Inference, node: str, gpus: int) -> list[Entry]:
     """Return the references of one search: of the rate in one or both of its units, and what else is due."""
     scope: dict[str, int | str] = {"path": section.path, "gpus": gpus, "model": section.model}
-    scope["dtype"] = "float16" if section.device == "cuda" else "float32"
+    scope["dtype"] = section.dtype
     rates, missing = [], []
     for metric in section.metrics:
         try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from shakedown.core.planner import make_plan
 from shakedown.core.references import MissingReference
 from shakedown.core.site import Acceptance, NoFabric, Site
+from shakedown.core.site_interconnect import Inference
 from shakedown.references_io import load_catalogue
 
 PYTHON = "/usr/bin/python3"
@@ -49,6 +51,20 @@ def test_no_search_for_more_gpus_than_there_are():
     plan, jobs = planned(inference=INFERENCE)
     assert sorted({item.params["gpus"] for item in plan.items}) == [1, 2, 4]
     assert jobs.jobs[0].settings["gpus"] == [1, 2, 4]
+
+
+def test_an_engine_is_held_to_references_of_its_own_arithmetic():
+    """Catches INT8 held to the rate of half precision, or the other way round, and a time limit that the
+    building of the engine uses up."""
+    half, plain = planned(inference={**INFERENCE, "gpus": [1]})
+    int8, built = planned(inference={**INFERENCE, "gpus": [1], "engine": "tensorrt"})
+    rate = {item.metric: item.reference for item in half.items}["rate"]
+    assert rate == "h200x4-resnet50-rate-1gpu"
+    rate = {item.metric: item.reference for item in int8.items}["rate"]
+    assert rate == "h200x4-resnet50-int8-rate-1gpu"
+    assert built.jobs[0].time_limit_s >= plain.jobs[0].time_limit_s + 60
+    with pytest.raises(ValidationError, match="needs device cuda"):
+        Inference(python=PYTHON, gpus=(1,), engine="tensorrt", device="cpu", model="tiny")
 
 
 def test_rate_without_a_reference_is_refused():

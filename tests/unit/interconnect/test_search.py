@@ -96,6 +96,30 @@ def test_noise_that_contradicts_itself_is_believed_where_it_fails():
     assert (found.low, found.high) == (100, 105)
 
 
+@pytest.mark.parametrize("disturbed", range(1, 7))
+def test_a_disturbed_beginning_does_not_lower_the_peak(disturbed):
+    """Catches 29,300 queries/s told of a GPU that answers 62,000: seen on an H200 whose first probes failed
+    while its host was busy, and bisection then never looked above the lowest failure again."""
+    made = []
+
+    def meets(kind: str, rate: float) -> bool:
+        made.append(rate)
+        return rate <= 62_000 and (len(made) > disturbed or rate < 28_000)
+
+    end, runs = search(meets, Limits(63_100.0))
+    assert end.peak_qps is not None and 62_000 * 0.994 <= end.peak_qps <= 62_000, runs
+
+
+def test_a_failure_is_asked_twice_and_no_more():
+    """Catches a rate that is asked until luck meets the bound."""
+    end, runs = search(lambda kind, rate: rate <= 1000, Limits(1100.0))
+    assert end.peak_qps is not None
+    probes = [run.target_qps for run in runs if run.kind == "probe"]
+    assert [probes.count(rate) for rate in set(probes) if probes.count(rate) > 1] == [2]
+    twice = [Run("probe", 100, True, 1), *[Run("probe", 100.4, False, 1)] * 2]
+    assert next_step(twice, Limits(92.0)) == Step("confirm", 100)
+
+
 def test_every_search_ends():
     """Catches oscillation where runs near the peak are a lottery."""
     for seed in range(200):
