@@ -245,7 +245,8 @@ class PairWork:
                 run.kill()
         self.tally.measuring_s += max((run.duration_s for run in clients.values()), default=0.0)
         exits: Mapping[str, Any] = {}
-        again = [] if number is None else [rail for rail, run in clients.items() if run.without_clock()]
+        clockless = [rail for rail, run in clients.items() if run.without_clock()]
+        again = clockless if number is not None else []
         try:
             if ports:
                 failed = [rail for rail in ports if rail not in clients or clients[rail].exit_code != 0]
@@ -259,7 +260,7 @@ class PairWork:
                     run.set_aside(number)
                     self.tally.repeated += 1
                     continue
-                problem = self._client_problem(run, exits.get(rail, 0), server)
+                problem = self._client_problem(run, exits.get(rail, 0), server, clock=rail not in clockless)
                 attempt = self._attempt(partner, slot, rail)
                 self._recorded.add((slot.index, rail))
                 self.store.record_run(self.pair, slot, rail, attempt, run, problem)
@@ -267,7 +268,7 @@ class PairWork:
                 self.tally.failed += problem is not None
         return again
 
-    def _client_problem(self, run: Run, server_exit: object, server: str) -> Record | None:
+    def _client_problem(self, run: Run, server_exit: object, server: str, *, clock: bool) -> Record | None:
         if run.killed:
             return {
                 "kind": "killed",
@@ -280,7 +281,7 @@ class PairWork:
                 "kind": "other",
                 "message": f"client ended well, server on {server} with {server_exit!s:.20}",
             }
-        if run.without_clock():
+        if not clock:
             message = f"{CLOCK_UNKNOWN}, {_CLOCK_TRIES} times: {self.host.name} is too busy"
             return {"kind": "environment", "message": message}
         return None
