@@ -14,10 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import mlperf_loadgen as lg
 
 from shakedown.inference.ring import FAILED, Ring
+from shakedown.inference.spent import Spent, Stopwatch
 
 SUMMARY, DETAIL = "mlperf_log_summary.txt", "mlperf_log_detail.txt"
 
@@ -73,14 +75,19 @@ class Harness:
         pass
 
     def _report(self) -> None:
-        response, complete = lg.QuerySampleResponse, lg.QuerySamplesComplete
+        # Responses are used again: to make one takes longer than to hand it over, and LoadGen copies them.
+        responses: list[Any] = []
         rings, reported = self.rings, self.reported
         while not self._stop.is_set():
             moved = False
             for place, ring in enumerate(rings):
                 done = ring.done
                 if done > reported[place]:
-                    complete([response(i, 0, 0) for i in ring.span(reported[place], done)])
+                    ids = ring.span(reported[place], done)
+                    responses += [lg.QuerySampleResponse(0, 0, 0) for _ in ids[len(responses) :]]
+                    for response, query in zip(responses, ids, strict=False):
+                        response.id = query
+                    lg.QuerySamplesComplete(responses[: len(ids)])
                     reported[place] = done
                     moved = True
             if not moved:
@@ -107,8 +114,10 @@ class Harness:
 
     # ---- runs ----
 
-    def run(self, wanted: ServerRun, folder: Path) -> float:
-        """Make one Server run; LoadGen's summary ends up in the folder. Returns its wall time in seconds.
+    def run(self, wanted: ServerRun, folder: Path) -> tuple[float, Spent]:
+        """Make one Server run; LoadGen's summary ends up in the folder.
+
+        Returns its wall time in seconds, and where the time went.
 
         Raises:
             WorkerLostError: a worker failed; whatever the summary says, it counts for nothing.
@@ -131,7 +140,7 @@ class Harness:
         log = lg.LogSettings()
         log.log_output = output
         log.enable_trace = False
-        begin = time.monotonic()
+        begin, watch = time.monotonic(), Stopwatch(self.rings)
         with self._answering():
             sut = lg.ConstructFastSUT(self._issue, self._flush)
             library = lg.ConstructQSL(self.samples, self.samples, lambda _: None, lambda _: None)
@@ -142,7 +151,8 @@ class Harness:
                 lg.DestroyFastSUT(sut)
         if self.lost:
             raise WorkerLostError(self.lost)
-        return time.monotonic() - begin
+        wall_s = time.monotonic() - begin
+        return wall_s, watch.spent(wall_s)
 
     def offline_qps(self, seconds: float) -> float:
         """Return how many samples/s the workers answer when the queue is never empty: an upper bound."""

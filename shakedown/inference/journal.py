@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shakedown.inference.search import Run, Step
+from shakedown.inference.spent import Spent
 from shakedown.jobs.journal import now
 
 if TYPE_CHECKING:
@@ -82,13 +83,14 @@ class Journal:
         )
         return name
 
-    def end(self, step: Step, result: LoadGenResult, wall_s: float) -> None:
+    def end(self, step: Step, result: LoadGenResult, wall_s: float, spent: Spent) -> None:
         """Note how the run that began last ended."""
         latency = {f"p{p:g}_ms": (result.percentile_ns(p) or 0) / 1e6 for p in (50.0, 90.0, 99.0)}
         self._write(
             {
                 "event": "end", "file": self.entries()[-1]["file"], "valid": result.valid,
                 "wall_s": round(wall_s, 3), "completed_qps": result.completed_samples_per_s, **latency,
+                "spent": spent.document(),
             }
         )  # fmt: skip
         assert self.entries()[-1]["kind"] == step.kind

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (PyTorch's own convention)
 import torchvision
 
+from shakedown.inference.batch_copies import BatchCopies, BatchCopiesError, cuda_runtime
+
 if TYPE_CHECKING:
     from shakedown.inference.tensorrt_int8 import Int8ResNet50
 
@@ -149,7 +151,7 @@ class TorchBackend:
         torch.set_grad_enabled(False)
         self.cuda = device != "cpu"
         self.slots, self.max_batch = slots, max_batch
-        step = max(1, max_batch // 8)
+        step = max(1, max_batch // 16)  # a batch is padded to the next size that has a graph
         self.buckets = sorted({*range(step, max_batch, step), max_batch})
         if self.cuda:
             torch.cuda.set_device(device)
@@ -157,23 +159,50 @@ class TorchBackend:
         self.device = device
         half = ResNet50(state(weights, seed), device, dtype, max_batch)
         shape = (max_batch, SIDE, SIDE, CHANNELS)
-        self.images = _images(samples, seed, image_file)
+        self.source = torch.from_numpy(_images(samples, seed, image_file))
+        if self.cuda:
+            self.source = self.source.pin_memory()
+        self.images = self.source.numpy()
         self.network: ResNet50 | Int8ResNet50 = half
         self.engine: dict[str, str | float] = {"name": engine, "version": torch.__version__}
         if engine == "tensorrt":
             from shakedown.inference.tensorrt_int8 import CALIBRATION_IMAGES, Int8ResNet50
 
-            sample = torch.from_numpy(self.images[:CALIBRATION_IMAGES]).to(device)
+            sample = self.source[:CALIBRATION_IMAGES].to(device)
             self.network = Int8ResNet50(half, sample, max_batch)
             self.engine |= {"version": self.network.version, "agreement": self.network.agreement}
-        self.stage = [torch.empty(shape, dtype=torch.uint8, pin_memory=self.cuda) for _ in range(slots)]
-        self.stage_views = [stage.numpy() for stage in self.stage]
         self.inputs = [torch.zeros(shape, dtype=torch.uint8, device=device) for _ in range(slots)]
+        self.direct: BatchCopies | None = None
+        self.engine["gather"] = "host"
+        if self.cuda:
+            try:
+                self.direct = self._direct()
+                self.engine["gather"] = "device"
+            except BatchCopiesError as why:
+                self.engine["gather_why"] = str(why)
+        staged = 0 if self.direct else slots
+        self.stage = [torch.empty(shape, dtype=torch.uint8, pin_memory=self.cuda) for _ in range(staged)]
+        self.stage_views = [stage.numpy() for stage in self.stage]
         self.answers = [torch.zeros(max_batch, dtype=torch.int64, pin_memory=self.cuda) for _ in range(slots)]
         self.pool = ThreadPoolExecutor(threads)
         self.threads = threads
         if self.cuda:
             self._record()
+
+    def _direct(self) -> BatchCopies:
+        """Return copies without the CPU, proved on two images. Raises BatchCopiesError."""
+        direct = BatchCopies(
+            cuda_runtime(), self.source.data_ptr(), self.source[0].numel(),
+            [buffer.data_ptr() for buffer in self.inputs], self.max_batch,
+        )  # fmt: skip
+        samples = [len(self.source) - 1, 0][: self.max_batch]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        direct(0, samples, stream.cuda_stream)
+        stream.synchronize()
+        if not torch.equal(self.inputs[0][: len(samples)].cpu(), self.source[samples]):
+            raise BatchCopiesError("cudaMemcpyBatchAsync left other bytes than it was given")
+        return direct
 
     def _record(self) -> None:
         """Record a CUDA graph for every slot and batch size, largest first: they share one memory pool."""
@@ -209,15 +238,16 @@ class TorchBackend:
             list(self.pool.map(part, range(0, count, share)))
 
     def start(self, slot: int, samples: list[int]) -> None:
-        """Gather, copy to the device, run the network, copy the answers back; only the gathering waits."""
-        self.gather(slot, samples)
+        """Copy to the device, run the network, copy the answers back; only gathering on the host waits."""
+        if not self.direct:
+            self.gather(slot, samples)
         count = len(samples)
         size = next(size for size in self.buckets if size >= count)
         if not self.cuda:
             self.answers[slot][:count] = self.network(self.stage[slot][:count])
             return
         with torch.cuda.stream(self.copies):
-            self.inputs[slot][:count].copy_(self.stage[slot][:count], non_blocking=True)
+            self.copy(slot, samples)
             self.copied[slot].record(self.copies)
         with torch.cuda.stream(self.work):
             self.work.wait_event(self.copied[slot])
@@ -225,12 +255,20 @@ class TorchBackend:
             self.answers[slot][:size].copy_(self.results[slot, size], non_blocking=True)
             self.ready[slot].record(self.work)
 
+    def copy(self, slot: int, samples: list[int]) -> None:
+        """Start to copy a batch to the device, on the copies' stream."""
+        if self.direct:
+            self.direct(slot, samples, self.copies.cuda_stream)
+        else:
+            count = len(samples)
+            self.inputs[slot][:count].copy_(self.stage[slot][:count], non_blocking=True)
+
     def finished(self, slot: int) -> bool:
         """Whether the answers of a slot are on the host. Raises RuntimeError if the GPU is lost."""
         return not self.cuda or self.ready[slot].query()
 
     def profile(self, rounds: int = 20) -> dict[str, float]:
-        """Return seconds per full batch of each part, alone: gather, copy to the device, network."""
+        """Return seconds per full batch of each part, alone: gather on the host, copy, network."""
         import time
 
         def timed(action: Any) -> float:  # noqa: ANN401
@@ -243,9 +281,10 @@ class TorchBackend:
             return (time.perf_counter() - begin) / rounds
 
         every = [k % len(self.images) for k in range(self.max_batch)]
-        parts = {"gather_s": timed(lambda: self.gather(0, every))}
+        parts = {"gather_s": 0.0 if self.direct else timed(lambda: self.gather(0, every))}
         if self.cuda:
-            parts["copy_s"] = timed(lambda: self.inputs[0].copy_(self.stage[0], non_blocking=True))
+            with torch.cuda.stream(self.copies):
+                parts["copy_s"] = timed(lambda: self.copy(0, every))
             parts["network_s"] = timed(self.graphs[0, self.max_batch].replay)
         else:
             parts["copy_s"] = 0.0

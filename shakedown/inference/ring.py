@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import platform
 from multiprocessing import shared_memory
+from typing import NamedTuple
 
 SLOTS = 1 << 20  # more queries than any worker can owe within the latency bound
 _MASK = SLOTS - 1
-_HEADER = 64 * 3  # a cache line each
-_HEAD, _DONE, _STATE = 0, 8, 16
+_HEADER = 64 * 4  # a cache line each
+_HEAD, _DONE, _STATE, _TIMES = 0, 8, 16, 24
 
 STARTING, READY, STOP, FAILED = 0, 1, 2, 3
+
+
+class Times(NamedTuple):
+    """Sums over a worker's batches."""
+
+    batches: int = 0
+    host_ns: int = 0  # to start them: gathering and handing over, in which nothing else is done
+    device_ns: int = 0  # the device had something to do: copy and model
+    longest_host_ns: int = 0  # no sum: of one batch, since somebody set it to zero
 
 
 class Ring:
@@ -49,6 +59,16 @@ class Ring:
     @done.setter
     def done(self, count: int) -> None:
         self._words[_DONE] = count
+
+    @property
+    def times(self) -> Times:
+        """What the worker's batches took since it started."""
+        return Times(*self._words[_TIMES : _TIMES + len(Times._fields)])
+
+    @times.setter
+    def times(self, times: Times) -> None:
+        for place, value in enumerate(times, _TIMES):
+            self._words[place] = value
 
     @property
     def state(self) -> int:

@@ -1,7 +1,9 @@
 """One worker: takes queries from its ring, forms batches, answers them in order. One process for each GPU.
 
 Batching is dynamic: a batch starts when it is full, when the device is idle, or when its oldest query has
-waited for the hold time; so batches are small under light load and full at the peak.
+waited for the hold time and no second batch stands behind the one that runs. What comes meanwhile makes the
+next batch larger: a third small batch would wait for as long and keep the device busier, because every batch
+has a cost of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from shakedown.inference.ring import READY, STOP, Ring
+from shakedown.inference.ring import READY, STOP, Ring, Times
+
+_DEPTH = 2  # batches that are not full: one runs, one is ready to follow it
 
 
 class Backend(Protocol):
@@ -31,27 +35,35 @@ def serve(ring: Ring, backend: Backend, *, hold_s: float, poll_s: float, wanted:
     """Answer queries until the ring says stop, or until nobody wants answers any more."""
     taken = ring.done
     free = deque(range(backend.slots))
-    busy: deque[tuple[int, int]] = deque()  # (slot, count of queries answered with it)
-    first_seen: float | None = None
+    busy: deque[tuple[int, int, int]] = deque()  # (slot, count of queries answered with it, started at)
+    first_seen = last_finish = 0
+    hold_ns = int(hold_s * 1e9)
     ring.state = READY
     look_again = time.monotonic() + 1
     while ring.state != STOP:
         moved = False
         while busy and backend.finished(busy[0][0]):
-            slot, last = busy.popleft()
+            slot, last, started = busy.popleft()
             free.append(slot)
             ring.done = last
+            now = time.perf_counter_ns()
+            times = ring.times
+            ring.times = times._replace(device_ns=times.device_ns + now - max(started, last_finish))
+            last_finish = now
             moved = True
         waiting = ring.head - taken
         if waiting and free:
-            now = time.perf_counter()
+            now = time.perf_counter_ns()
             first_seen = first_seen or now
-            if waiting >= backend.max_batch or not busy or now - first_seen >= hold_s:
+            held = len(busy) < _DEPTH and now - first_seen >= hold_ns
+            if waiting >= backend.max_batch or not busy or held:
                 last = taken + min(waiting, backend.max_batch)
                 slot = free.popleft()
                 backend.start(slot, ring.samples(taken, last))
-                busy.append((slot, last))
-                taken, first_seen, moved = last, None, True
+                started = time.perf_counter_ns()
+                ring.times = _started(ring.times, started - now)
+                busy.append((slot, last, started))
+                taken, first_seen, moved = last, 0, True
         if not moved:
             time.sleep(poll_s)
             if time.monotonic() > look_again:
@@ -59,3 +71,10 @@ def serve(ring: Ring, backend: Backend, *, hold_s: float, poll_s: float, wanted:
                 if not wanted():
                     return
                 look_again = time.monotonic() + 1
+
+
+def _started(times: Times, took_ns: int) -> Times:
+    return times._replace(
+        batches=times.batches + 1, host_ns=times.host_ns + took_ns,
+        longest_host_ns=max(times.longest_host_ns, took_ns),
+    )  # fmt: skip

@@ -78,6 +78,7 @@ def test_search_with_real_loadgen_is_killed_and_goes_on(tmp_path):
     assert found["wasted_s"] <= 0.25 * found["spent_s"] + SETTINGS["probe_s"]
     confirmed = [run for run in found["runs"] if run["kind"] == "confirm" and run.get("valid")]
     assert len([run for run in confirmed if run["target_qps"] == found["peak_qps"]]) == 3
+    assert all(run["spent"]["batch"] >= 1 and 0 < run["spent"]["device_busy"] <= 1.05 for run in confirmed)
     for run in confirmed:
         summary = parse_loadgen((tmp_path / run["file"]).read_text())
         assert summary.valid and summary.target_latency_ns == 500_000_000 and summary.min_duration_ms == 800

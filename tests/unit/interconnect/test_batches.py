@@ -1,0 +1,151 @@
+"""How a worker forms batches, how images get into them, and where a run's time is said to have gone."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from shakedown.inference.batch_copies import BatchCopies, BatchCopiesError
+from shakedown.inference.ring import STOP, Ring, Times
+from shakedown.inference.spent import Stopwatch, cpu_ticks
+from shakedown.inference.worker import serve
+
+
+@pytest.fixture
+def ring():
+    """A ring of its own."""
+    made = Ring()
+    yield made
+    made.close()
+
+
+class Device:
+    """A Backend that finishes a batch when it is told to, and stops the worker after the script."""
+
+    slots, max_batch = 4, 10
+
+    def __init__(self, ring: Ring, script: list) -> None:
+        self.ring, self.script = ring, script
+        self.begun: list[list[int]] = []
+        self.ready: set[int] = set()
+        self.under_way: list[int] = []
+
+    def start(self, slot: int, samples: list[int]) -> None:
+        """Note the batch."""
+        self.begun.append(samples)
+        self.under_way.append(slot)
+
+    def finished(self, slot: int) -> bool:
+        """Play the next line of the script, then say whether the slot is done."""
+        if self.script:
+            action, count = self.script.pop(0)
+            if action == "put":
+                put(self.ring, count)
+            elif action == "finish":
+                self.ready.add(self.under_way.pop(0))
+        else:
+            self.ring.state = STOP
+        if slot in self.ready:
+            self.ready.remove(slot)
+            return True
+        return False
+
+
+def put(ring: Ring, count: int) -> None:
+    """Ask for the next images in order."""
+    head = ring.head
+    ring.put([1000 + head + k for k in range(count)], [head + k for k in range(count)])
+
+
+def batches(ring: Ring, script: list) -> list[list[int]]:
+    """Return the samples of every batch that the worker started."""
+    device = Device(ring, script)
+    put(ring, 1)
+    serve(ring, device, hold_s=0, poll_s=0, wanted=lambda: True)
+    return device.begun
+
+
+def test_what_comes_behind_two_batches_waits_to_be_a_larger_one(ring):
+    """Catches small batches queued up to the last slot: each waits for all before it, and costs its own."""
+    script = [("put", 2), ("put", 3), ("put", 3), ("wait", 0), ("finish", 0), ("wait", 0)]
+    assert batches(ring, script) == [[0], [1, 2], [3, 4, 5, 6, 7, 8]]
+
+
+def test_a_full_batch_waits_for_nothing_but_a_slot(ring):
+    """Catches a device left idle at the peak because full batches are held back like small ones."""
+    script = [("put", 10), ("put", 10), ("put", 10), ("put", 10), ("wait", 0), ("wait", 0)]
+    assert [len(batch) for batch in batches(ring, script)] == [1, 10, 10, 10]
+
+
+def fake_runtime(error: int = 0) -> SimpleNamespace:
+    """NVIDIA's bindings as far as they are used, copying with the CPU."""
+
+    def copy(dsts, srcs, sizes, count, attributes, first, number, stream):
+        assert len(dsts) == len(srcs) == len(sizes) == count and (first, number) == ([0], 1) and stream == 7
+        assert attributes[0].srcAccessOrder == 3
+        for dst, src, size in zip(dsts, srcs, sizes, strict=True):
+            ctypes.memmove(dst, src, size)
+        return (error,)
+
+    return SimpleNamespace(
+        cudaMemcpyBatchAsync=copy, cudaMemcpyAttributes=SimpleNamespace,
+        cudaMemcpySrcAccessOrder=SimpleNamespace(cudaMemcpySrcAccessOrderAny=3),
+    )  # fmt: skip
+
+
+def test_every_image_of_a_batch_is_the_one_asked_for():
+    """Catches an image in another's place, one of another slot, and bytes beyond the batch."""
+    images = np.random.default_rng(1).integers(0, 256, (5, 12), dtype=np.uint8)
+    buffers = [np.zeros((4, 12), np.uint8) for _ in range(2)]
+    copies = BatchCopies(fake_runtime(), images.ctypes.data, 12, [b.ctypes.data for b in buffers], 4)
+    copies(1, [4, 0, 4], 7)
+    assert (buffers[1][:3] == images[[4, 0, 4]]).all()
+    assert not buffers[1][3].any() and not buffers[0].any()
+
+
+def test_a_refused_copy_is_no_batch():
+    """Catches queries answered from what the buffer held before."""
+    images = np.zeros((1, 4), np.uint8)
+    copies = BatchCopies(fake_runtime(error=1), images.ctypes.data, 4, [np.zeros(4, np.uint8).ctypes.data], 1)
+    with pytest.raises(BatchCopiesError, match="cudaMemcpyBatchAsync: 1"):
+        copies(0, [0], 7)
+
+
+def proc(folder, line):
+    """A machine whose kernel counts ticks like this."""
+    (folder / "proc").mkdir(exist_ok=True)
+    (folder / "proc/stat").write_text(f"{line}\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+    return folder
+
+
+def test_where_a_runs_time_went(ring, tmp_path):
+    """Catches time of earlier runs counted in, a stolen CPU unseen, and guest time counted twice."""
+    put(ring, 60)
+    ring.done = 20
+    ring.times = Times(batches=5, host_ns=10**9, device_ns=10**9, longest_host_ns=10**9)
+    watch = Stopwatch([ring], proc(tmp_path, "cpu 100 0 100 800 0 0 0 0 50 0"))
+    ring.times = Times(9, host_ns=1_008_000_000, device_ns=1_020_000_000, longest_host_ns=5_000_000)
+    ring.done = 60
+    proc(tmp_path, "cpu 150 0 100 830 0 0 0 20 99 0")
+    spent = watch.spent(0.04)
+    assert (spent.batch, spent.host_ms, spent.device_ms, spent.longest_host_ms) == (10, 2, 5, 5)
+    assert spent.device_busy == pytest.approx(0.5)
+    assert spent.stolen == pytest.approx(0.2)
+    assert "20.0% of the CPUs' time stolen" in str(spent)
+
+
+def test_a_kernel_that_does_not_tell_stolen_time(ring, tmp_path):
+    """Catches a run called undisturbed because nobody looked."""
+    assert cpu_ticks(tmp_path) == (0, 0)
+    assert cpu_ticks(proc(tmp_path, "cpu 1 2 3 4")) == (0, 0)
+    assert Stopwatch([ring], tmp_path).spent(1).stolen is None
+
+
+def test_the_worker_counts_its_batches(ring):
+    """Catches a device called busy while it had nothing to do, and batches not counted."""
+    batches(ring, [("put", 1), ("finish", 0), ("wait", 0)])
+    times = ring.times
+    assert times.batches == 2 and times.host_ns >= times.longest_host_ns > 0 and times.device_ns > 0
