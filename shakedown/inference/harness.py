@@ -19,7 +19,7 @@ from typing import Any
 import mlperf_loadgen as lg
 
 from shakedown.inference.ring import FAILED, Ring
-from shakedown.inference.spent import Spent, Stopwatch
+from shakedown.inference.spent import Pauses, Spent, Stopwatch
 
 SUMMARY, DETAIL = "mlperf_log_summary.txt", "mlperf_log_detail.txt"
 
@@ -53,6 +53,7 @@ class Harness:
         self.reported = [ring.done for ring in rings]
         self.heads = [ring.head for ring in rings]
         self.poll_s = poll_s
+        self.pauses = Pauses()
         self.lost: str = ""
         self._answers: threading.Thread | None = None
         self._stop = threading.Event()
@@ -63,6 +64,7 @@ class Harness:
 
     def _issue(self, ids: list[int], samples: list[int]) -> None:
         rings, heads, done = self.rings, self.heads, self.reported
+        self.pauses.asked()
         if len(rings) == 1:
             rings[0].put(ids, samples)
             heads[0] += len(ids)
@@ -79,6 +81,7 @@ class Harness:
         responses: list[Any] = []
         rings, reported = self.rings, self.reported
         while not self._stop.is_set():
+            self.pauses.looked()
             moved = False
             for place, ring in enumerate(rings):
                 done = ring.done
@@ -140,6 +143,7 @@ class Harness:
         log = lg.LogSettings()
         log.log_output = output
         log.enable_trace = False
+        self.pauses = Pauses()
         begin, watch = time.monotonic(), Stopwatch(self.rings)
         with self._answering():
             sut = lg.ConstructFastSUT(self._issue, self._flush)
@@ -152,7 +156,7 @@ class Harness:
         if self.lost:
             raise WorkerLostError(self.lost)
         wall_s = time.monotonic() - begin
-        return wall_s, watch.spent(wall_s)
+        return wall_s, watch.spent(wall_s, self.pauses)
 
     def offline_qps(self, seconds: float) -> float:
         """Return how many samples/s the workers answer when the queue is never empty: an upper bound."""

@@ -20,12 +20,14 @@ STARTING, READY, STOP, FAILED = 0, 1, 2, 3
 
 
 class Times(NamedTuple):
-    """Sums over a worker's batches."""
+    """Sums over a worker's batches, and the longest of each since somebody set it to zero."""
 
     batches: int = 0
     host_ns: int = 0  # to start them: gathering and handing over, in which nothing else is done
     device_ns: int = 0  # the device had something to do: copy and model
-    longest_host_ns: int = 0  # no sum: of one batch, since somebody set it to zero
+    longest_host_ns: int = 0  # of one batch
+    longest_device_ns: int = 0
+    longest_round_ns: int = 0  # between two looks at the ring: long if the worker was stopped
 
 
 class Ring:

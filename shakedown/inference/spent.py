@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,15 +10,41 @@ from pathlib import Path
 from shakedown.inference.ring import Ring, Times
 
 
+class Pauses:
+    """The longest pauses of LoadGen's own process in one run: it may have been late, not what is measured."""
+
+    def __init__(self) -> None:
+        self.longest_ask_ns = self.longest_look_ns = 0
+        self._asked = self._looked = 0
+
+    def asked(self) -> None:
+        """LoadGen issued queries."""
+        now = time.perf_counter_ns()
+        if self._asked and now - self._asked > self.longest_ask_ns:
+            self.longest_ask_ns = now - self._asked
+        self._asked = now
+
+    def looked(self) -> None:
+        """Somebody looked for answers."""
+        now = time.perf_counter_ns()
+        if self._looked and now - self._looked > self.longest_look_ns:
+            self.longest_look_ns = now - self._looked
+        self._looked = now
+
+
 @dataclass(frozen=True)
 class Spent:
-    """One run, over all workers."""
+    """One run, over all workers. The longest of each tells who was late where a few queries were."""
 
     batch: float  # queries a batch, mean
     host_ms: float  # a batch, mean: gathering its images and handing it over
-    longest_host_ms: float
     device_ms: float  # a batch, mean: copy and model
     device_busy: float  # share of the run in which a device had something to do, mean over workers
+    longest_host_ms: float
+    longest_device_ms: float
+    longest_round_ms: float  # a worker did not look at its ring for so long
+    longest_ask_ms: float  # LoadGen issued nothing for so long
+    longest_look_ms: float  # LoadGen's process did not look for answers for so long
     # Share of the CPUs' time that went to other guests: a virtual machine that is robbed answers late for a
     # reason that no profile of ours shows. None where the kernel does not tell (field 8 of "cpu", proc(5)).
     stolen: float | None
@@ -27,10 +54,12 @@ class Spent:
         return {key: None if value is None else round(value, 4) for key, value in asdict(self).items()}
 
     def __str__(self) -> str:
-        stolen = "" if self.stolen is None else f", {self.stolen:.1%} of the CPUs' time stolen"
+        stolen = "" if self.stolen is None else f"; {self.stolen:.1%} of the CPUs' time stolen"
         return (
-            f"{self.batch:.0f} a batch, {self.host_ms:.2f} ms on the host (most {self.longest_host_ms:.1f}), "
-            f"{self.device_ms:.2f} ms on the device, busy {self.device_busy:.0%}{stolen}"
+            f"{self.batch:.0f} a batch, host {self.host_ms:.2f} ms, device {self.device_ms:.2f} ms and busy "
+            f"{self.device_busy:.0%}; longest: host {self.longest_host_ms:.1f}, "
+            f"device {self.longest_device_ms:.1f}, worker away {self.longest_round_ms:.1f}, "
+            f"LoadGen {self.longest_ask_ms:.1f} and {self.longest_look_ms:.1f} ms{stolen}"
         )
 
 
@@ -40,11 +69,11 @@ class Stopwatch:
     def __init__(self, rings: Sequence[Ring], root: Path = Path("/")) -> None:
         self.rings, self.root = rings, root
         for ring in rings:
-            ring.times = ring.times._replace(longest_host_ns=0)
+            ring.times = ring.times._replace(longest_host_ns=0, longest_device_ns=0, longest_round_ns=0)
         self.times, self.done = [ring.times for ring in rings], [ring.done for ring in rings]
         self.cpu = cpu_ticks(root)
 
-    def spent(self, wall_s: float) -> Spent:
+    def spent(self, wall_s: float, pauses: Pauses) -> Spent:
         """Return where `wall_s` seconds went."""
         after = [ring.times for ring in self.rings]
         gone = [
@@ -58,9 +87,13 @@ class Stopwatch:
         return Spent(
             batch=answered / batches,
             host_ms=sum(one.host_ns for one in gone) / batches / 1e6,
-            longest_host_ms=max(one.longest_host_ns for one in after) / 1e6,
             device_ms=device_ns / batches / 1e6,
             device_busy=device_ns / 1e9 / max(wall_s, 1e-9) / len(self.rings),
+            longest_host_ms=max(one.longest_host_ns for one in after) / 1e6,
+            longest_device_ms=max(one.longest_device_ns for one in after) / 1e6,
+            longest_round_ms=max(one.longest_round_ns for one in after) / 1e6,
+            longest_ask_ms=pauses.longest_ask_ns / 1e6,
+            longest_look_ms=pauses.longest_look_ns / 1e6,
             stolen=stolen / total if total > 0 else None,
         )
 

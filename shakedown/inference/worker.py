@@ -40,15 +40,18 @@ def serve(ring: Ring, backend: Backend, *, hold_s: float, poll_s: float, wanted:
     hold_ns = int(hold_s * 1e9)
     ring.state = READY
     look_again = time.monotonic() + 1
+    begun = time.perf_counter_ns()
     while ring.state != STOP:
         moved = False
+        last_round, begun = begun, time.perf_counter_ns()
+        if begun - last_round > ring.times.longest_round_ns:
+            ring.times = ring.times._replace(longest_round_ns=begun - last_round)
         while busy and backend.finished(busy[0][0]):
             slot, last, started = busy.popleft()
             free.append(slot)
             ring.done = last
             now = time.perf_counter_ns()
-            times = ring.times
-            ring.times = times._replace(device_ns=times.device_ns + now - max(started, last_finish))
+            ring.times = _finished(ring.times, now - max(started, last_finish))
             last_finish = now
             moved = True
         waiting = ring.head - taken
@@ -78,3 +81,9 @@ def _started(times: Times, took_ns: int) -> Times:
         batches=times.batches + 1, host_ns=times.host_ns + took_ns,
         longest_host_ns=max(times.longest_host_ns, took_ns),
     )  # fmt: skip
+
+
+def _finished(times: Times, took_ns: int) -> Times:
+    return times._replace(
+        device_ns=times.device_ns + took_ns, longest_device_ns=max(times.longest_device_ns, took_ns)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from shakedown.inference.batch_copies import BatchCopies, BatchCopiesError
 from shakedown.inference.ring import STOP, Ring, Times
-from shakedown.inference.spent import Stopwatch, cpu_ticks
+from shakedown.inference.spent import Pauses, Stopwatch, cpu_ticks
 from shakedown.inference.worker import serve
 
 
@@ -130,7 +131,7 @@ def test_where_a_runs_time_went(ring, tmp_path):
     ring.times = Times(9, host_ns=1_008_000_000, device_ns=1_020_000_000, longest_host_ns=5_000_000)
     ring.done = 60
     proc(tmp_path, "cpu 150 0 100 830 0 0 0 20 99 0")
-    spent = watch.spent(0.04)
+    spent = watch.spent(0.04, Pauses())
     assert (spent.batch, spent.host_ms, spent.device_ms, spent.longest_host_ms) == (10, 2, 5, 5)
     assert spent.device_busy == pytest.approx(0.5)
     assert spent.stolen == pytest.approx(0.2)
@@ -141,11 +142,42 @@ def test_a_kernel_that_does_not_tell_stolen_time(ring, tmp_path):
     """Catches a run called undisturbed because nobody looked."""
     assert cpu_ticks(tmp_path) == (0, 0)
     assert cpu_ticks(proc(tmp_path, "cpu 1 2 3 4")) == (0, 0)
-    assert Stopwatch([ring], tmp_path).spent(1).stolen is None
+    assert Stopwatch([ring], tmp_path).spent(1, Pauses()).stolen is None
 
 
 def test_the_worker_counts_its_batches(ring):
     """Catches a device called busy while it had nothing to do, and batches not counted."""
     batches(ring, [("put", 1), ("finish", 0), ("wait", 0)])
     times = ring.times
-    assert times.batches == 2 and times.host_ns >= times.longest_host_ns > 0 and times.device_ns > 0
+    assert times.batches == 2 and times.host_ns >= times.longest_host_ns > 0
+    assert times.device_ns >= times.longest_device_ns > 0
+
+
+def test_a_worker_that_was_stopped_says_so(ring):
+    """Catches late queries put on the device where the worker's process was away."""
+
+    class Away(Device):
+        def finished(self, slot: int) -> bool:
+            if self.script:
+                time.sleep(0.05)
+            return super().finished(slot)
+
+    put(ring, 1)
+    serve(ring, Away(ring, [("put", 1)]), hold_s=0, poll_s=0, wanted=lambda: True)
+    assert ring.times.longest_round_ns >= 50_000_000
+    Stopwatch([ring])
+    assert ring.times.longest_round_ns == 0
+
+
+def test_loadgens_own_pauses():
+    """Catches a pause of LoadGen's process put on the GPU, and the time before the first query counted."""
+    pauses = Pauses()
+    time.sleep(0.01)
+    pauses.asked()
+    assert pauses.longest_ask_ns == 0
+    time.sleep(0.03)
+    pauses.asked()
+    pauses.asked()
+    assert pauses.longest_ask_ns >= 30_000_000
+    pauses.looked()
+    assert pauses.longest_look_ns == 0
