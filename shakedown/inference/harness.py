@@ -18,6 +18,7 @@ from typing import Any
 
 import mlperf_loadgen as lg
 
+from shakedown.inference.quiet import no_collection
 from shakedown.inference.ring import FAILED, Ring
 from shakedown.inference.spent import Pauses, Spent, Stopwatch
 
@@ -145,7 +146,7 @@ class Harness:
         log.enable_trace = False
         self.pauses = Pauses()
         begin, watch = time.monotonic(), Stopwatch(self.rings)
-        with self._answering():
+        with no_collection(), self._answering():
             sut = lg.ConstructFastSUT(self._issue, self._flush)
             library = lg.ConstructQSL(self.samples, self.samples, lambda _: None, lambda _: None)
             try:

@@ -13,6 +13,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+from shakedown.inference.quiet import no_collection
 from shakedown.inference.ring import FAILED, READY, STOP, Ring
 from shakedown.inference.worker import Backend, serve
 
@@ -85,10 +86,11 @@ def work(place: int, ring_name: str, notes: str, settings: dict[str, Any]) -> No
         if settings.get("labels"):
             found["accuracy"] = backend.accuracy(settings["images"], settings["labels"])  # type: ignore[attr-defined]
         Path(notes).write_text(json.dumps(found), encoding="utf-8")
-        serve(
-            ring, backend, hold_s=settings["hold_ms"] * 1e-3, poll_s=settings["poll_us"] * 1e-6,
-            wanted=lambda: parent is None or parent.is_alive(),
-        )  # fmt: skip
+        with no_collection():
+            serve(
+                ring, backend, hold_s=settings["hold_ms"] * 1e-3, poll_s=settings["poll_us"] * 1e-6,
+                wanted=lambda: parent is None or parent.is_alive(),
+            )  # fmt: skip
     except Exception as error:
         found["error"] = f"{type(error).__name__}: {error}"[:1500]
         Path(notes).write_text(json.dumps(found), encoding="utf-8")

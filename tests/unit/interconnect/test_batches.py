@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import time
 from types import SimpleNamespace
 
+import mlperf_loadgen as lg
 import numpy as np
 import pytest
 
 from shakedown.inference.batch_copies import BatchCopies, BatchCopiesError
+from shakedown.inference.harness import Harness, ServerRun
+from shakedown.inference.quiet import no_collection
 from shakedown.inference.ring import STOP, Ring, Times
 from shakedown.inference.spent import Pauses, Stopwatch, cpu_ticks
 from shakedown.inference.worker import serve
+from shakedown.inference.workers import work
 
 
 @pytest.fixture
@@ -181,3 +186,61 @@ def test_loadgens_own_pauses():
     assert pauses.longest_ask_ns >= 30_000_000
     pauses.looked()
     assert pauses.longest_look_ns == 0
+
+
+class Cycle:
+    """Something that only a collection frees."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def collections_in(action) -> list[int]:
+    """Return the generations collected meanwhile."""
+    seen: list[int] = []
+    note = lambda phase, info: seen.append(info["generation"]) if phase == "start" else None  # noqa: E731
+    gc.callbacks.append(note)
+    try:
+        action()
+    finally:
+        gc.callbacks.remove(note)
+    return seen
+
+
+def make_garbage() -> None:
+    """Enough for a collection."""
+    for _ in range(20_000):
+        Cycle()
+
+
+def test_no_collection_while_queries_are_timed(monkeypatch, tmp_path):
+    """Catches 79 ms in which LoadGen's process answers nothing, put on the GPU as late queries."""
+    assert collections_in(make_garbage), "this test sees no collection at all"
+    rings, seen = [], []
+    harness = Harness(rings, [], samples=1)
+    monkeypatch.setattr(lg, "StartTestWithLogSettings", lambda *_: seen.extend(collections_in(make_garbage)))
+    monkeypatch.setattr(
+        "shakedown.inference.harness.Stopwatch", lambda _: SimpleNamespace(spent=lambda *_: None)
+    )
+    harness.run(ServerRun(1, 15, 0.99, 1, 1, 1), tmp_path)
+    assert not seen
+    with pytest.raises(KeyError), no_collection():
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_no_collection_while_a_worker_serves(monkeypatch, tmp_path, ring):
+    """Catches the same in the worker, whose process holds PyTorch's objects too."""
+    seen: list[bool] = []
+    monkeypatch.setattr("shakedown.inference.workers.serve", lambda *_, **__: seen.append(gc.isenabled()))
+    settings = {
+        "model": "tiny",
+        "device": "cpu",
+        "samples": 1,
+        "max_batch": 1,
+        "pace_us": 1,
+        "hold_ms": 1,
+        "poll_us": 1,
+    }
+    work(0, ring.name, str(tmp_path / "notes"), settings)
+    assert seen == [False]
