@@ -13,9 +13,9 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from shakedown.inference.quiet import no_collection
 from shakedown.inference.ring import FAILED, READY, STOP, Ring
 from shakedown.inference.worker import Backend, serve
+from shakedown.runs import no_cycle_search
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def work(place: int, ring_name: str, notes: str, settings: dict[str, Any]) -> No
         if settings.get("labels"):
             found["accuracy"] = backend.accuracy(settings["images"], settings["labels"])  # type: ignore[attr-defined]
         Path(notes).write_text(json.dumps(found), encoding="utf-8")
-        with no_collection():
+        with no_cycle_search():  # as in the harness
             serve(
                 ring, backend, hold_s=settings["hold_ms"] * 1e-3, poll_s=settings["poll_us"] * 1e-6,
                 wanted=lambda: parent is None or parent.is_alive(),

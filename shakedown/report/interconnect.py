@@ -51,6 +51,7 @@ def read(run: Path, measurements: Iterable[Measurement]) -> InterconnectRaw:
             wanted.setdefault(m.raw, m)
     paths: list[tuple[str, int, str]] = []
     network: list[tuple[str, int, float]] = []
+    spent: list[tuple[str, int, str]] = []
     for raw, m in wanted.items():
         try:
             with runs.open_plain(run / raw) as file:
@@ -60,14 +61,33 @@ def read(run: Path, measurements: Iterable[Measurement]) -> InterconnectRaw:
                 paths += [(m.nodes[0], path.index, path.drawn()) for path in gpu_paths(topology)]
             else:
                 network.append((m.nodes[0], int(m.params["gpus"]), _network_qps(document)))
+                spent.append((m.nodes[0], int(m.params["gpus"]), _spent(document)))
         except (BadInput, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
             continue
-    return InterconnectRaw(tuple(paths), tuple(network))
+    return InterconnectRaw(tuple(paths), tuple(network), tuple(spent))
 
 
 def _network_qps(document: Mapping[str, Any]) -> float:
     parts = [worker["profile"] for worker in document["workers"]]
     return sum(float(part["batch"]) / float(part["network_s"]) for part in parts)
+
+
+def _spent(document: Mapping[str, Any]) -> str:
+    """Where the time of the slowest full run at the peak went, per batch."""
+    full = [
+        run for run in document["runs"]
+        if run["kind"] == "confirm" and run.get("target_qps") == document.get("peak_qps") and "spent" in run
+    ]  # fmt: skip
+    if not full:  # a run of before it was kept
+        return "–"
+    slowest = max(full, key=lambda run: float(run["p99_ms"]))["spent"]
+    batch, host, device, busy = (
+        float(slowest[key]) for key in ("batch", "host_ms", "device_ms", "device_busy")
+    )
+    return (
+        f"{text.number(round(batch))} images: {host:.2f} ms host, {device:.2f} ms GPU, "
+        f"busy {text.percent(busy, 1)}"
+    )
 
 
 def build(source: Source) -> InterconnectView | None:
@@ -77,6 +97,7 @@ def build(source: Source) -> InterconnectView | None:
     if not rates and not paths:
         return None
     network = {(node, gpus): qps for node, gpus, qps in source.interconnect.network_qps}
+    spent = {(node, gpus): words for node, gpus, words in source.interconnect.spent}
     rows = []
     points: dict[str, list[tuple[int, float, float | None, float | None]]] = {}
     for (node, gpus), rate in sorted(rates.items()):
@@ -94,13 +115,13 @@ def build(source: Source) -> InterconnectView | None:
             (
                 node, str(gpus), text.number(rate.value), text.number(data.value), scaling,
                 text.percent(data.value, h2d), text.percent(data.value, ceiling), found.words,
-                (rate.detail or "").partition(";")[0],
+                (rate.detail or "").partition(";")[0], spent.get((node, gpus), "–"),
             )
         )  # fmt: skip
         points.setdefault(node, []).append((gpus, data.value, h2d, ceiling))
     header = (
         "node", "GPUs", "queries/s", "GB/s", "per GPU, of one GPU", "of measured H2D", "of ceiling",
-        "what limits it", "latency",
+        "what limits it", "latency", "a batch",
     )  # fmt: skip
     return InterconnectView(paths, header, tuple(rows), _chart(points))
 

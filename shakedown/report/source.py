@@ -35,6 +35,7 @@ class InterconnectRaw:
 
     paths: tuple[tuple[str, int, str], ...] = ()  # node, GPU, its way in one line
     network_qps: tuple[tuple[str, int, float], ...] = ()  # node, GPUs, images/s without copies
+    spent: tuple[tuple[str, int, str], ...] = ()  # node, GPUs, where a full run's time went
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import pytest
 
 from shakedown.inference.batch_copies import BatchCopies, BatchCopiesError
 from shakedown.inference.harness import Harness, ServerRun
-from shakedown.inference.quiet import no_collection
 from shakedown.inference.ring import STOP, Ring, Times
 from shakedown.inference.spent import Pauses, Stopwatch, cpu_ticks
 from shakedown.inference.worker import serve
@@ -214,7 +213,7 @@ def make_garbage() -> None:
 
 
 def test_no_collection_while_queries_are_timed(monkeypatch, tmp_path):
-    """Catches 79 ms in which LoadGen's process answers nothing, put on the GPU as late queries."""
+    """Catches a pause in which LoadGen's process answers nothing, put on the GPU as late queries."""
     assert collections_in(make_garbage), "this test sees no collection at all"
     rings, seen = [], []
     harness = Harness(rings, [], samples=1)
@@ -224,8 +223,6 @@ def test_no_collection_while_queries_are_timed(monkeypatch, tmp_path):
     )
     harness.run(ServerRun(1, 15, 0.99, 1, 1, 1), tmp_path)
     assert not seen
-    with pytest.raises(KeyError), no_collection():
-        raise KeyError
     assert gc.isenabled()
 
 

@@ -12,8 +12,10 @@ import pytest
 from shakedown.collect import collect
 from shakedown.core.records import Outcome
 from shakedown.core.verdict import judge
+from shakedown.parsers.loadgen import parse_loadgen
 from shakedown.parsers.nvbandwidth import parse_nvbandwidth
-from shakedown.report.interconnect import rates_of
+from shakedown.report.interconnect import build, rates_of
+from shakedown.report.write import read
 from shakedown.runs import Run
 
 MADE = Path(__file__).parents[2] / "runs/h200x4_interconnect"
@@ -68,6 +70,24 @@ def test_inference_of_the_run_passes(run):
     """Catches a reader that refuses what real LoadGen and a real GPU wrote."""
     assert bad(run, "resnet50_server") == [] == bad(run, "pcie_path")
     assert rates_of(run)[4] == pytest.approx(22.394, abs=1e-3)
+
+
+def test_int8_peak_is_loadgens_and_says_where_its_time_went(tmp_path):
+    """Catches a peak that LoadGen's summaries do not hold, and a report that hides where the time went."""
+    run = Path(shutil.copytree(MADE.parent / "h200_int8", tmp_path / "run"))
+    (run / "expected.json").unlink()
+    collect(run)
+    (rate,) = [m for m in Run(run).measurements() if (m.test, m.metric) == ("resnet50_server", "rate")]
+    full = [
+        parse_loadgen(file.read_text(), file=file.name)
+        for file in sorted((run / "raw" / INFERENCE).glob("loadgen.g1.1[123].txt"))
+    ]
+    assert len(full) == 3
+    assert rate.value == statistics.median(one.completed_samples_per_s or 0 for one in full)
+    assert rate.value > 60_000
+    assert all(one.valid and (one.percentile_ns(99.0) or 1e9) < 15e6 for one in full)
+    view = build(read(run))
+    assert view and "313 images: 0.62 ms host, 4.50 ms GPU, busy 91" in view.rows[0][-1]
 
 
 def test_a_shared_limit_of_the_host_is_seen(run):

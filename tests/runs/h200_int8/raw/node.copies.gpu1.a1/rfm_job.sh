@@ -12,10 +12,10 @@
 #SBATCH --nodes=1
 #SBATCH --no-requeue
 #SBATCH --gres=gpu:1
-export PYTHONPATH=/var/lib/shakedown/stage/src:/opt/inference-packages
-scontrol show hostnames "$SLURM_JOB_NODELIST" > /var/lib/shakedown/stage/runs/trt/raw/node.copies.gpu1.a1/nodes.txt
-srun --ntasks-per-node=1 --input=none --mpi=none /var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.counters before /var/lib/shakedown/stage/runs/trt/raw/node.copies.gpu1.a1
-srun --mpi=none --wait=8 --cpu-bind=none --input=none /opt/inference/bin/python3 -m shakedown.inference.copies /var/lib/shakedown/stage/runs/trt/raw/node.copies.gpu1.a1
+export PYTHONPATH=/opt/inference-packages
+scontrol show hostnames "$SLURM_JOB_NODELIST" > /var/lib/shakedown/stage/runs/trt1/raw/node.copies.gpu1.a1/nodes.txt
+srun --ntasks-per-node=1 --input=none --mpi=none /var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.counters before /var/lib/shakedown/stage/runs/trt1/raw/node.copies.gpu1.a1
+srun --mpi=none --wait=8 --cpu-bind=none --input=none /opt/inference/bin/python3 -m shakedown.inference.copies /var/lib/shakedown/stage/runs/trt1/raw/node.copies.gpu1.a1
 status=$?
-srun --ntasks-per-node=1 --input=none --mpi=none /var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.counters after /var/lib/shakedown/stage/runs/trt/raw/node.copies.gpu1.a1
+srun --ntasks-per-node=1 --input=none --mpi=none /var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.counters after /var/lib/shakedown/stage/runs/trt1/raw/node.copies.gpu1.a1
 exit $status

@@ -1,0 +1,22 @@
+#!/bin/bash
+#SBATCH --job-name="rfm_Inference_f318e362"
+#SBATCH --ntasks=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --output=rfm_job.out
+#SBATCH --error=rfm_job.err
+#SBATCH --time=0:12:4
+#SBATCH --partition=all
+#SBATCH --no-requeue
+#SBATCH --exclusive
+#SBATCH --nodelist=gpu1
+#SBATCH --nodes=1
+#SBATCH --no-requeue
+#SBATCH --gres=gpu:1
+export PYTHONPATH=/var/lib/shakedown/stage/src:/opt/inference-packages
+scontrol show hostnames "$SLURM_JOB_NODELIST" > /var/lib/shakedown/stage/runs/trt/raw/application.inference.gpu1.a1/nodes.txt
+srun --ntasks-per-node=1 --input=none --mpi=none /var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.counters before /var/lib/shakedown/stage/runs/trt/raw/application.inference.gpu1.a1
+srun --mpi=none --wait=8 --cpu-bind=none --input=none /opt/inference/bin/python3 -m shakedown.inference.main /var/lib/shakedown/stage/runs/trt/raw/application.inference.gpu1.a1
+status=$?
+[ $status -ne 3 ] || status=0
+srun --ntasks-per-node=1 --input=none --mpi=none /var/lib/shakedown/stage/venv/bin/python -m shakedown.jobs.counters after /var/lib/shakedown/stage/runs/trt/raw/application.inference.gpu1.a1
+exit $status
