@@ -18,6 +18,13 @@ STATES = frozenset({("nic", "speed_mbps")})
 # MemTotal is what the kernel left over at this boot; a memory module is far more than this share.
 _MEMORY_SHARE = 0.01
 
+# One thing that is seen in several places: the inventory has a NIC's MTU, the config stage reads it back, and
+# the kernel makes the RDMA MTU follow it (iboe_get_mtu in include/rdma/ib_addr.h).
+_ALSO_SEEN_AS = {
+    "nic.mtu_bytes": ("setting.mtu.host_bytes", "setting.mtu.rdma_bytes"),
+    "setting.mtu.host_bytes": ("nic.mtu_bytes", "setting.mtu.rdma_bytes"),
+}
+
 PartKey = tuple[str, str, str]  # host, kind, name
 
 
@@ -73,7 +80,9 @@ class Named:
     part: str | None  # an attribute, or the name of a piece of software; None: anything of the kind
 
     def covers(self, change: Change) -> bool:
-        """Whether a change is the named one."""
+        """Whether a change is the named one, or the same seen elsewhere."""
+        if change.component in _ALSO_SEEN_AS.get(str(self), ()):
+            return True
         if change.kind != self.kind:
             return False
         return self.part is None or self.part == (

@@ -10,7 +10,7 @@ from fleet import Night, names
 
 from shakedown import cli
 from shakedown.comparing import TooMuchChanged, compare_folders
-from shakedown.core.inventory_changes import Named, named
+from shakedown.core.inventory_changes import Change, Named, named
 from shakedown.errors import BadInput
 
 FIRMWARE = Named("nic", "firmware")
@@ -108,6 +108,27 @@ def test_a_second_change_is_refused_and_listed(pair):
     with pytest.raises(TooMuchChanged, match=r"n7 node kernel: 6\.1\.0 -> 6\.2\.0") as refused:
         compare_folders(*pair(kernel={"n7": "6.2.0"}), changed=FIRMWARE)
     assert refused.value.changes == ("n7 node kernel: 6.1.0 -> 6.2.0",)
+
+
+@pytest.mark.parametrize(
+    ("name", "covered"),
+    [
+        ("nic.mtu_bytes", ["nic.mtu_bytes", "setting.mtu.host_bytes", "setting.mtu.rdma_bytes"]),
+        ("setting.mtu.host_bytes", ["nic.mtu_bytes", "setting.mtu.host_bytes", "setting.mtu.rdma_bytes"]),
+        ("setting.mtu.rdma_bytes", ["setting.mtu.rdma_bytes"]),
+        ("nic.firmware", ["nic.firmware"]),
+    ],
+)
+def test_one_change_seen_in_two_places_is_one(name, covered):
+    """Catches: an MTU that was changed on purpose refused because its setting was read back differently."""
+    seen = {
+        "nic.mtu_bytes": Change("n1", "nic", "enp1", "mtu_bytes", "9000", "1500"),
+        "setting.mtu.host_bytes": Change("n1", "setting", "rail0", "mtu.host_bytes", "0 wrong", "1 wrong"),
+        "setting.mtu.rdma_bytes": Change("n1", "setting", "rail0", "mtu.rdma_bytes", "0 wrong", "1 wrong"),
+        "setting.dscp.map": Change("n1", "setting", "rail0", "dscp.map", "0 wrong", "1 wrong"),
+        "nic.firmware": Change("n1", "nic", "enp1", "firmware", "22.1", "22.2"),
+    }
+    assert [place for place, change in seen.items() if named(name).covers(change)] == covered
 
 
 def test_an_unnamed_change_is_refused(pair):
