@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.assigned import assigned
+
 if TYPE_CHECKING:
     from shakedown.core.interconnect_table import Row
 
@@ -32,17 +34,10 @@ def interconnect(
     """
     from shakedown.core.interconnect_table import table
     from shakedown.core.wording import printable
-    from shakedown.errors import BadInput
     from shakedown.report.interconnect import rates_of
 
-    rates: dict[str, dict[int, float]] = {}
-    for argument in runs:
-        path, sign, folder = argument.partition("=")
-        if not sign or not path:
-            raise BadInput(f"{argument!r} is not PATH=RUN", fix="write none=reports/runs/RUN-ID")
-        if path in rates:
-            raise BadInput(f"path {path!r} is given twice", fix="one run a path")
-        rates[path] = rates_of(Path(folder))
+    folders = assigned(runs, "PATH=RUN", "none=reports/runs/RUN-ID")
+    rates = {path: rates_of(Path(folder)) for path, folder in folders.items()}
     rows = table(rates, baseline, noise)
     if as_json:
         typer.echo(json.dumps({"schema": 1, "baseline": baseline, "rows": [asdict(row) for row in rows]}))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.assigned import assigned
+
 if TYPE_CHECKING:
     from shakedown.core.jobs import Jobs
     from shakedown.core.records import Plan
@@ -42,7 +44,8 @@ def plan(
     from shakedown.references_io import load_catalogue
     from shakedown.runs import to_json, write_aside, write_plan
 
-    site = with_variables(read_site(inventory), _variables(variable or []))
+    variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
+    site = with_variables(read_site(inventory), variables)
     now = datetime.now(UTC)
     run = output.name if output else now.strftime("%Y%m%dT%H%M%SZ")
     catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
@@ -57,21 +60,6 @@ def plan(
         typer.echo(to_json(made).decode(), nl=False)
     else:
         _show(made, jobs)
-
-
-def _variables(arguments: list[str]) -> dict[str, str]:
-    """Read NAME=VALUE; a value may hold commas and equals signs."""
-    from shakedown.errors import BadInput
-
-    found: dict[str, str] = {}
-    for argument in arguments:
-        name, sign, value = argument.partition("=")
-        if not sign or not name:
-            raise BadInput(f"--variable {argument[:80]!r} is not NAME=VALUE", fix="write NCCL_IB_DISABLE=1")
-        if name in found:
-            raise BadInput(f"--variable {name[:80]} is given twice", fix="give it once")
-        found[name] = value
-    return found
 
 
 def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.assigned import assigned
 from shakedown.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -81,12 +82,8 @@ def propose(
     from shakedown.errors import BadInput
     from shakedown.runs import Run
 
-    facts: dict[str, int | str] = {}
-    for word in scope or ():
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise BadInput(f"--scope {word}", fix="write it as key=value")
-        facts[key] = int(value) if value.isdigit() else value
+    words = assigned(scope or (), "KEY=VALUE", "gpu=H200-SXM", option="--scope")
+    facts = {key: int(value) if value.isdigit() else value for key, value in words.items()}
     found = Run(run).measurements()
     made = list(proposals(found, scope=facts, prefix=prefix, ceiling_gb_per_s=ceiling_gb_per_s))
     if not made:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.assigned import assigned
+
 if TYPE_CHECKING:
     from shakedown.core.sweep_sides import Side
 
@@ -94,24 +96,18 @@ def _sides(arguments: list[str], baseline: str) -> list[Side]:
     from shakedown.errors import BadInput
     from shakedown.sweep_reading import read_side
 
-    folders: dict[str, Path] = {}
-    for argument in arguments:
-        name, sign, folder = argument.partition("=")
-        if not sign or not name.strip() or not folder:
-            raise BadInput(f"{argument[:200]!r} is not NAME=RUN", fix="write roce=reports/runs/RUN-ID")
+    folders = assigned(arguments, "NAME=RUN", "roce=reports/runs/RUN-ID")
+    for name in folders:
         if not name.isprintable() or len(name) > _LONGEST_NAME:
             raise BadInput(
                 f"{name[:80]!r} is no name for a side", fix=f"{_LONGEST_NAME} printable characters at most"
             )
-        if name in folders:
-            raise BadInput(f"side {name!r} is given twice", fix="one run a side")
-        folders[name] = Path(folder)
     if not 2 <= len(folders) <= MOST_SIDES:
         raise BadInput(f"{len(folders)} given, two to {MOST_SIDES} are compared", fix="give A=RUN B=RUN")
     if baseline and baseline not in folders:
         raise BadInput(f"no side {baseline!r} to be the baseline", fix=f"take one of {', '.join(folders)}")
     first = baseline or next(iter(folders))
-    sides = [read_side(name, folders[name]) for name in sorted(folders, key=lambda name: name != first)]
+    sides = [read_side(name, Path(folders[name])) for name in sorted(folders, key=lambda name: name != first)]
     seen: dict[tuple[str, str, str], str] = {}
     for side in sides:
         run = (side.system, side.run, side.created)
