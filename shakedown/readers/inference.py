@@ -32,7 +32,9 @@ def inference(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     gpus = output.params.get("gpus")
     if document.get("peak_qps") is None:
         raise BadInput(
-            f"no peak: {str(document.get('reason'))[:300]}", fix="see the journal of probes", file=file
+            f"no peak: {str(document.get('reason'))[:300]}{_own_pauses(document, settings)}",
+            fix="see the journal of probes",
+            file=file,
         )
     good, bad = _confirmations(document, file, settings)
     target = float(document["peak_qps"])
@@ -56,6 +58,7 @@ def inference(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     engine = "TensorRT, INT8; " if settings.get("engine") == "tensorrt" else ""
     told = (
         f"p50 {p50:.2f}, p90 {p90:.2f}, p99 {p99:.2f} ms, worst of {len(mine)} full runs; {engine}{weights}"
+        f"{_own_pauses(document, settings)}"
     )
     yield Read("rate", statistics.median(rates), "queries/s", Better.HIGHER, {}, told, rates)
     yield Read("data_rate", statistics.median(gb_per_s), "GB/s", Better.HIGHER, {}, told, gb_per_s)
@@ -63,6 +66,23 @@ def inference(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     if settings.get("labels"):
         found_accuracy = [w["accuracy"] for w in document.get("workers", []) if "accuracy" in w]
         yield "accuracy", min(found_accuracy, default=None), "%", Better.HIGHER, {}
+
+
+def _own_pauses(document: dict[str, Any], settings: dict[str, Any]) -> str:
+    """Say if full runs missed the bound while LoadGen's own process stood still: the GPU was not late."""
+    pauses: list[float] = []
+    for run in document["runs"]:
+        spent = run.get("spent")
+        if run.get("kind") == "confirm" and run.get("valid") is False and isinstance(spent, dict):
+            found = [spent.get("longest_ask_ms"), spent.get("longest_look_ms")]
+            pauses.append(max((float(x) for x in found if isinstance(x, int | float)), default=0.0))
+    late = [pause for pause in pauses if pause > settings["latency_ms"]]
+    if not late:
+        return ""
+    return (
+        f"; in {len(late)} of {len(pauses)} full runs that missed the bound LoadGen's own process stood "
+        f"still for up to {max(late):.0f} ms: look at the host before the GPU"
+    )
 
 
 def _confirmations(

@@ -90,6 +90,28 @@ def test_int8_peak_is_loadgens_and_says_where_its_time_went(tmp_path):
     assert view and "313 images: 0.62 ms host, 4.50 ms GPU, busy 91" in view.rows[0][-1]
 
 
+@pytest.mark.parametrize("paused_ms", [91.0, 5.0])
+def test_a_pause_of_loadgens_own_process_is_told(paused_ms, tmp_path):
+    """Catches a low rate put on the GPU where the program that asks stood still, and the reverse."""
+    run = Path(shutil.copytree(MADE.parent / "h200_int8", tmp_path / "run"))
+    (run / "expected.json").unlink()
+    path = run / "raw" / INFERENCE / "search.g1.json"
+    document = json.loads(path.read_text())
+    missed, full = document["runs"][1], document["runs"][-1]
+    shutil.copy(path.with_name(full["file"]), path.with_name(missed["file"]))  # a full run, ...
+    edit(path.with_name(missed["file"]), "Result is : VALID", "Result is : INVALID")  # ... which missed
+    edit(path.with_name(missed["file"]), "constraints satisfied : Yes", "constraints satisfied : NO")
+    edit(path.with_name(missed["file"]), "69584", "70849")
+    missed["kind"], missed["spent"]["longest_look_ms"] = "confirm", paused_ms
+    missed["spent"]["longest_ask_ms"] = 1.0
+    path.write_text(json.dumps(document))
+    collect(run)
+    (rate,) = [m for m in Run(run).measurements() if (m.test, m.metric) == ("resnet50_server", "rate")]
+    assert rate.value == pytest.approx(69_521, abs=1)
+    told = "in 1 of 1 full runs that missed the bound LoadGen's own process stood still for up to 91 ms"
+    assert told in (rate.detail or "") if paused_ms > 15 else "stood still" not in (rate.detail or "")
+
+
 def test_a_shared_limit_of_the_host_is_seen(run):
     """Catches a limit that shows only with several GPUs at once: 171 of 222 GB/s."""
     assert {outcome for outcome, _ in bad(run, "copy", gpus=4)} == {Outcome.FAIL}
