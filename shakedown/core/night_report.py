@@ -7,7 +7,7 @@ from typing import Literal
 from shakedown.core.draining import Action
 from shakedown.core.history_findings import Finding
 from shakedown.core.records import Record
-from shakedown.core.wording import count, number, printable
+from shakedown.core.wording import NOT_REQUIRED, count, number, printable
 
 
 class Night(Record):
@@ -65,10 +65,11 @@ def text(night: Night) -> str:
         lines.append(f"not idle: {some}{f' and {more} more' if more > 0 else ''}")
     for title, found in (
         ("problems", night.problems),
-        ("did not pass", night.failed[:20]),
+        ("did not pass", [c for c in night.failed if not c.endswith(NOT_REQUIRED)][:20]),
         ("alarms", [_alarm(f) for f in night.alarms[:20]]),
         ("overdue", night.overdue[:20]),
         ("drain", [f"{a.node}: {a.action}: {a.reason}" for a in night.actions[:20]]),
+        ("decides nothing", [c for c in night.failed if c.endswith(NOT_REQUIRED)][:20]),
     ):
         if found:
             lines += ["", f"{title}:", *(f"  {line}" for line in found)]

@@ -29,7 +29,7 @@ from shakedown.core.records import (
     cell_id,
 )
 from shakedown.core.statistics import median, worse_outliers
-from shakedown.core.wording import count, number, printable, where
+from shakedown.core.wording import NOT_REQUIRED, count, number, printable, where
 
 _LADDER = {stage: height for height, stage in enumerate(Stage)}
 
@@ -162,7 +162,7 @@ def _optional(cells: list[CellVerdict], item: PlanItem) -> list[CellVerdict]:
     if item.required:
         return cells
     return [
-        v if v.outcome is Outcome.PASS else v.model_copy(update={"reason": f"{v.reason} (not required)"})
+        v if v.outcome is Outcome.PASS else v.model_copy(update={"reason": f"{v.reason}{NOT_REQUIRED}"})
         for v in cells
     ]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+NOT_REQUIRED = " (not required)"  # ends the reason of a cell that decides nothing
+
 
 def number(value: float, unit: str = "") -> str:
     """Write a number for a person: counts plain, rates and others with about four digits."""

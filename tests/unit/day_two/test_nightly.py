@@ -251,6 +251,15 @@ NIGHT = Night(
 )  # fmt: skip
 
 
+def test_what_decides_nothing_stands_apart():
+    """Catches: a PASS that seems to list failures, and a failure lost among what decides nothing."""
+    shown = [f"n1 crosscheck {k} (not required)" for k in range(30)]
+    said = text(NIGHT.model_copy(update={"failed": (*shown, "n2 ib_write_bw: too slow")}))
+    assert "did not pass:\n  n2 ib_write_bw: too slow\n" in said
+    assert "decides nothing:\n  n1 crosscheck 0 (not required)\n" in said
+    assert "did not pass" not in text(NIGHT.model_copy(update={"failed": tuple(shown)}))
+
+
 def test_metrics_are_what_prometheus_reads():
     """Catches: a file that the collector refuses, which looks like a quiet night."""
     found = {
