@@ -65,7 +65,7 @@ class Harness:
 
     def _issue(self, ids: list[int], samples: list[int]) -> None:
         rings, heads, done = self.rings, self.heads, self.reported
-        self.pauses.asked()
+        self.pauses.ask.tick()
         if len(rings) == 1:
             rings[0].put(ids, samples)
             heads[0] += len(ids)
@@ -82,7 +82,7 @@ class Harness:
         responses: list[Any] = []
         rings, reported = self.rings, self.reported
         while not self._stop.is_set():
-            self.pauses.looked()
+            self.pauses.look.tick()
             moved = False
             for place, ring in enumerate(rings):
                 done = ring.done

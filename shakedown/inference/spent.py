@@ -10,26 +10,26 @@ from pathlib import Path
 from shakedown.inference.ring import Ring, Times
 
 
+class Gap:
+    """The longest time between two calls of `tick`; nothing before the first one counts."""
+
+    def __init__(self) -> None:
+        self.longest_ns = self._last = 0
+
+    def tick(self) -> None:
+        """Note that it happened."""
+        now = time.perf_counter_ns()
+        if self._last and now - self._last > self.longest_ns:
+            self.longest_ns = now - self._last
+        self._last = now
+
+
 class Pauses:
     """The longest pauses of LoadGen's own process in one run: it may have been late, not what is measured."""
 
     def __init__(self) -> None:
-        self.longest_ask_ns = self.longest_look_ns = 0
-        self._asked = self._looked = 0
-
-    def asked(self) -> None:
-        """LoadGen issued queries."""
-        now = time.perf_counter_ns()
-        if self._asked and now - self._asked > self.longest_ask_ns:
-            self.longest_ask_ns = now - self._asked
-        self._asked = now
-
-    def looked(self) -> None:
-        """Somebody looked for answers."""
-        now = time.perf_counter_ns()
-        if self._looked and now - self._looked > self.longest_look_ns:
-            self.longest_look_ns = now - self._looked
-        self._looked = now
+        self.ask = Gap()  # LoadGen issues queries
+        self.look = Gap()  # somebody looks for answers
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Stopwatch:
             longest_host_ms=max(one.longest_host_ns for one in after) / 1e6,
             longest_device_ms=max(one.longest_device_ns for one in after) / 1e6,
             longest_round_ms=max(one.longest_round_ns for one in after) / 1e6,
-            longest_ask_ms=pauses.longest_ask_ns / 1e6,
-            longest_look_ms=pauses.longest_look_ns / 1e6,
+            longest_ask_ms=pauses.ask.longest_ns / 1e6,
+            longest_look_ms=pauses.look.longest_ns / 1e6,
             stolen=stolen / total if total > 0 else None,
         )
 

@@ -128,6 +128,7 @@ def _document(text: str, file: Path) -> dict[str, Any]:
         not isinstance(document, dict)
         or document.get("schema") != 1
         or not isinstance(document.get("runs"), list)
+        or not all(isinstance(run, dict) for run in document["runs"])
     ):
         raise BadInput("not the document of a search", file=file)
     return document

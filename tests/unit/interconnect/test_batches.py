@@ -177,14 +177,14 @@ def test_loadgens_own_pauses():
     """Catches a pause of LoadGen's process put on the GPU, and the time before the first query counted."""
     pauses = Pauses()
     time.sleep(0.01)
-    pauses.asked()
-    assert pauses.longest_ask_ns == 0
+    pauses.ask.tick()
+    assert pauses.ask.longest_ns == 0
     time.sleep(0.03)
-    pauses.asked()
-    pauses.asked()
-    assert pauses.longest_ask_ns >= 30_000_000
-    pauses.looked()
-    assert pauses.longest_look_ns == 0
+    pauses.ask.tick()
+    pauses.ask.tick()
+    assert pauses.ask.longest_ns >= 30_000_000
+    pauses.look.tick()
+    assert pauses.look.longest_ns == 0
 
 
 class Cycle:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.collect import collect
-from shakedown.core.records import Outcome
+from shakedown.core.records import Measurement, Outcome
 from shakedown.core.verdict import judge
 from shakedown.parsers.loadgen import parse_loadgen
 from shakedown.parsers.nvbandwidth import parse_nvbandwidth
@@ -22,12 +22,28 @@ MADE = Path(__file__).parents[2] / "runs/h200x4_interconnect"
 INFERENCE, COPIES, PATHS = "application.inference.gpu1.a1", "node.copies.gpu1.a1", "node.pcie_path.gpu1.a1"
 
 
+def copied(made: Path, folder: Path) -> Path:
+    """Copy a recorded run without what was made from it."""
+    return Path(shutil.copytree(made, folder, ignore=shutil.ignore_patterns("*.html", "expected.json")))
+
+
 @pytest.fixture
 def run(tmp_path) -> Path:
     """Return a copy of the run to plant a fault in."""
-    return Path(
-        shutil.copytree(MADE, tmp_path / "run", ignore=shutil.ignore_patterns("*.html", "expected.json"))
-    )
+    return copied(MADE, tmp_path / "run")
+
+
+@pytest.fixture
+def int8(tmp_path) -> Path:
+    """Return a copy of the run in INT8."""
+    return copied(MADE.parent / "h200_int8", tmp_path / "int8")
+
+
+def rate_of(run: Path) -> Measurement:
+    """Read the run and return its one rate of inference."""
+    collect(run)
+    (rate,) = [m for m in Run(run).measurements() if (m.test, m.metric) == ("resnet50_server", "rate")]
+    return rate
 
 
 def verdicts(run: Path) -> dict[str, tuple[Outcome, str]]:
@@ -72,30 +88,25 @@ def test_inference_of_the_run_passes(run):
     assert rates_of(run)[4] == pytest.approx(22.394, abs=1e-3)
 
 
-def test_int8_peak_is_loadgens_and_says_where_its_time_went(tmp_path):
+def test_int8_peak_is_loadgens_and_says_where_its_time_went(int8):
     """Catches a peak that LoadGen's summaries do not hold, and a report that hides where the time went."""
-    run = Path(shutil.copytree(MADE.parent / "h200_int8", tmp_path / "run"))
-    (run / "expected.json").unlink()
-    collect(run)
-    (rate,) = [m for m in Run(run).measurements() if (m.test, m.metric) == ("resnet50_server", "rate")]
+    rate = rate_of(int8)
     full = [
         parse_loadgen(file.read_text(), file=file.name)
-        for file in sorted((run / "raw" / INFERENCE).glob("loadgen.g1.1[123].txt"))
+        for file in sorted((int8 / "raw" / INFERENCE).glob("loadgen.g1.1[123].txt"))
     ]
     assert len(full) == 3
     assert rate.value == statistics.median(one.completed_samples_per_s or 0 for one in full)
     assert rate.value > 60_000
     assert all(one.valid and (one.percentile_ns(99.0) or 1e9) < 15e6 for one in full)
-    view = build(read(run))
+    view = build(read(int8))
     assert view and "313 images: 0.62 ms host, 4.50 ms GPU, busy 91" in view.rows[0][-1]
 
 
 @pytest.mark.parametrize("paused_ms", [91.0, 5.0])
-def test_a_pause_of_loadgens_own_process_is_told(paused_ms, tmp_path):
+def test_a_pause_of_loadgens_own_process_is_told(paused_ms, int8):
     """Catches a low rate put on the GPU where the program that asks stood still, and the reverse."""
-    run = Path(shutil.copytree(MADE.parent / "h200_int8", tmp_path / "run"))
-    (run / "expected.json").unlink()
-    path = run / "raw" / INFERENCE / "search.g1.json"
+    path = int8 / "raw" / INFERENCE / "search.g1.json"
     document = json.loads(path.read_text())
     missed, full = document["runs"][1], document["runs"][-1]
     shutil.copy(path.with_name(full["file"]), path.with_name(missed["file"]))  # a full run, ...
@@ -105,11 +116,17 @@ def test_a_pause_of_loadgens_own_process_is_told(paused_ms, tmp_path):
     missed["kind"], missed["spent"]["longest_look_ms"] = "confirm", paused_ms
     missed["spent"]["longest_ask_ms"] = 1.0
     path.write_text(json.dumps(document))
-    collect(run)
-    (rate,) = [m for m in Run(run).measurements() if (m.test, m.metric) == ("resnet50_server", "rate")]
+    rate = rate_of(int8)
     assert rate.value == pytest.approx(69_521, abs=1)
     told = "in 1 of 1 full runs that missed the bound LoadGen's own process stood still for up to 91 ms"
     assert told in (rate.detail or "") if paused_ms > 15 else "stood still" not in (rate.detail or "")
+
+
+def test_a_run_of_the_search_that_is_no_run_is_refused(int8):
+    """Catches: a collection that breaks off at one mangled file, and every other result lost with it."""
+    path = int8 / "raw" / INFERENCE / "search.g1.json"
+    path.write_text(json.dumps({"schema": 1, "peak_qps": None, "reason": "x", "runs": [1]}))
+    assert "not the document of a search" in str(rate_of(int8).problem)
 
 
 def test_a_shared_limit_of_the_host_is_seen(run):
