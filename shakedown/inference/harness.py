@@ -18,6 +18,7 @@ from typing import Any
 
 import mlperf_loadgen as lg
 
+from shakedown.inference.heap import KeptMemory, page_faults
 from shakedown.inference.ring import FAILED, Ring
 from shakedown.inference.spent import Pauses, Spent, Stopwatch
 from shakedown.runs import no_cycle_search
@@ -45,12 +46,22 @@ class Harness:
     """Queries for workers, until closed."""
 
     def __init__(
-        self, rings: Sequence[Ring], processes: Sequence[BaseProcess], *, samples: int, poll_s: float = 100e-6
+        self,
+        rings: Sequence[Ring],
+        processes: Sequence[BaseProcess],
+        *,
+        samples: int,
+        memory: KeptMemory | None = None,
+        poll_s: float = 100e-6,
     ) -> None:
-        """`processes` are the workers', in the order of the rings; `samples` the images that they hold."""
+        """`processes` are the workers', in the order of the rings; `samples` the images that they hold.
+
+        `memory` is warmed for every run; without it LoadGen's memory comes while queries are timed.
+        """
         self.rings = rings
         self.processes = processes
         self.samples = samples
+        self.memory = memory
         self.reported = [ring.done for ring in rings]
         self.heads = [ring.head for ring in rings]
         self.poll_s = poll_s
@@ -95,6 +106,8 @@ class Harness:
                     reported[place] = done
                     moved = True
             if not moved:
+                if sum(self.heads) > sum(reported):  # a query is under way: not the time before or after
+                    self.pauses.faults.look(page_faults())
                 time.sleep(self.poll_s)
                 if not self.lost and (lost := self._who_is_lost()):
                     self.lost = lost
@@ -144,6 +157,8 @@ class Harness:
         log = lg.LogSettings()
         log.log_output = output
         log.enable_trace = False
+        if self.memory:
+            self.memory.warm(max(wanted.min_queries, wanted.target_qps * wanted.min_duration_s))
         self.pauses = Pauses()
         begin, watch = time.monotonic(), Stopwatch(self.rings)
         # Python's search for cycles stops the process for up to 80 ms. Near the peak the queue that it leaves

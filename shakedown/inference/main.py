@@ -20,6 +20,7 @@ from typing import Any
 
 from shakedown.errors import BadInput, ExitStatus
 from shakedown.inference.harness import SUMMARY, Harness, ServerRun, WorkerLostError
+from shakedown.inference.heap import KeptMemory
 from shakedown.inference.journal import Journal
 from shakedown.inference.search import End, Limits, Step, next_step, wasted_s
 from shakedown.inference.watch import GpuWatch
@@ -94,12 +95,16 @@ def one_run(
     return result
 
 
-def measure(gpus: int, found: list[Worker], folder: Path, settings: dict[str, Any]) -> bool:
+def measure(
+    gpus: int, found: list[Worker], folder: Path, settings: dict[str, Any], memory: KeptMemory
+) -> bool:
     """Search for one number of GPUs and write its document and journal line; False if it is no good."""
     started, begin = now(), time.monotonic()
     problem: dict[str, str] | None = None
     document: dict[str, Any] = {"schema": 1, "gpus": gpus, "runs": []}
-    harness = Harness([w.ring for w in found], [w.process for w in found], samples=settings["samples"])
+    harness = Harness(
+        [w.ring for w in found], [w.process for w in found], samples=settings["samples"], memory=memory
+    )
     with GpuWatch(folder / f"gpu.g{gpus}.csv", gpus if settings["device"] == "cuda" else 0) as watch:
         try:
             document = search(harness, gpus, folder, settings)
@@ -160,11 +165,12 @@ def main() -> int:
     settings = json.loads((folder / "spec.json").read_bytes())
     # Slurm ends a job with SIGTERM: leave through `finally`, so that no worker stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    memory = KeptMemory()
     good = True
     try:
         with workers(max(settings["gpus"]), folder, settings) as found:
             for gpus in settings["gpus"]:
-                good &= measure(gpus, found[:gpus], folder, settings)
+                good &= measure(gpus, found[:gpus], folder, settings, memory)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         for gpus in settings["gpus"]:

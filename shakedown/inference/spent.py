@@ -24,12 +24,26 @@ class Gap:
         self._last = now
 
 
+class Rise:
+    """How much a counter rose between the first and the last look at it."""
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+        self.count = 0
+
+    def look(self, value: int) -> None:
+        """Note what it says now."""
+        self._first = value if self._first is None else self._first
+        self.count = value - self._first
+
+
 class Pauses:
     """The longest pauses of LoadGen's own process in one run: it may have been late, not what is measured."""
 
     def __init__(self) -> None:
         self.ask = Gap()  # LoadGen issues queries
         self.look = Gap()  # somebody looks for answers
+        self.faults = Rise()  # page faults while queries are under way
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,7 @@ class Spent:
     longest_round_ms: float  # a worker did not look at its ring for so long
     longest_ask_ms: float  # LoadGen issued nothing for so long
     longest_look_ms: float  # LoadGen's process did not look for answers for so long
+    page_faults: int  # of LoadGen's process while queries were under way; each may stop all of it
     # Share of the CPUs' time that went to other guests: a virtual machine that is robbed answers late for a
     # reason that no profile of ours shows. None where the kernel does not tell (field 8 of "cpu", proc(5)).
     stolen: float | None
@@ -59,7 +74,8 @@ class Spent:
             f"{self.batch:.0f} a batch, host {self.host_ms:.2f} ms, device {self.device_ms:.2f} ms and busy "
             f"{self.device_busy:.0%}; longest: host {self.longest_host_ms:.1f}, "
             f"device {self.longest_device_ms:.1f}, worker away {self.longest_round_ms:.1f}, "
-            f"LoadGen {self.longest_ask_ms:.1f} and {self.longest_look_ms:.1f} ms{stolen}"
+            f"LoadGen {self.longest_ask_ms:.1f} and {self.longest_look_ms:.1f} ms; "
+            f"{self.page_faults:,} page faults{stolen}"
         )
 
 
@@ -94,6 +110,7 @@ class Stopwatch:
             longest_round_ms=max(one.longest_round_ns for one in after) / 1e6,
             longest_ask_ms=pauses.ask.longest_ns / 1e6,
             longest_look_ms=pauses.look.longest_ns / 1e6,
+            page_faults=pauses.faults.count,
             stolen=stolen / total if total > 0 else None,
         )
 
