@@ -68,9 +68,9 @@ def deviations(matrix: Matrix, fabric: Fabric) -> tuple[Floats, Floats]:
     rails = range(len(matrix.rails))
     finite = np.isfinite(logs)
     level = np.array([np.median(logs[r][finite[r]]) if finite[r].any() else np.nan for r in rails])
-    leaf = fabric.leaf
+    leaf, into = fabric.leaf, fabric.sink_leaf
     for r in rails:
-        near = (leaf[r][:, None] == leaf[r][None, :]) & (leaf[r][:, None] >= 0)
+        near = (leaf[r][:, None] == into[r][None, :]) & (leaf[r][:, None] >= 0)
         for group in (finite[r] & near, finite[r] & ~near):
             if group.any():
                 logs[r][group] -= np.quantile(logs[r][group], quantile)

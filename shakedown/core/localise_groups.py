@@ -164,16 +164,16 @@ class Groups:
                 return Element("spine", spine=spines[key[0]])
 
     def _find_blocks(self, finite: np.ndarray) -> None:
-        leaf, spine = self.fabric.leaf, self.fabric.spine
+        leaf, into, spine = self.fabric.leaf, self.fabric.sink_leaf, self.fabric.spine
         if spine is None:
             self._block_cells = np.zeros(0, dtype=np.int64)
             self._block_of = np.zeros(0, dtype=np.int64)
             self.blocks, self._block_keys = 0, np.zeros((0, 3), dtype=np.int64)
             return
-        known = (spine >= 0) & (leaf[:, :, None] >= 0) & (leaf[:, None, :] >= 0) & finite
+        known = (spine >= 0) & (leaf[:, :, None] >= 0) & (into[:, None, :] >= 0) & finite
         rail, source, sink = np.nonzero(known)
         n_leaf, n_spine = len(self.fabric.leaves), len(self.fabric.spines)
-        code = (leaf[rail, source] * n_spine + spine[known].astype(np.int64)) * n_leaf + leaf[rail, sink]
+        code = (leaf[rail, source] * n_spine + spine[known].astype(np.int64)) * n_leaf + into[rail, sink]
         used = np.flatnonzero(np.bincount(code))
         number = np.zeros(used[-1] + 1 if used.size else 0, dtype=np.int64)
         number[used] = np.arange(len(used))
@@ -201,13 +201,16 @@ class Groups:
                 Family("node", "rx", column.T, every, False),
                 Family("node", "both", np.concatenate([row.T, column.T], axis=1), every, False),
             ]
-        leaf = self.fabric.leaf.ravel()
-        by_leaf = {(i,): np.flatnonzero(leaf == i) for i in range(len(self.fabric.leaves))}
+        leaf, into = self.fabric.leaf.ravel(), self.fabric.sink_leaf.ravel()
+        by_leaf = {
+            (i,): (np.flatnonzero(leaf == i), np.flatnonzero(into == i))
+            for i in range(len(self.fabric.leaves))
+        }
         # A leaf of one NIC is that NIC; a leaf with all NICs of its rail has no peers to be slower than.
         lines: dict[tuple[int, ...], np.ndarray] = {
-            k: np.concatenate([m, m + r * n])
-            for k, m in by_leaf.items()
-            if len(m) > 1 and np.bincount(m // n).max() < n
+            k: np.concatenate([out, back + r * n])
+            for k, (out, back) in by_leaf.items()
+            if len(out) > 1 and all(np.bincount(m // n, minlength=1).max() < n for m in (out, back))
         }
         return [*families, _padded("leaf", "both", lines, of_blocks=False)]
 

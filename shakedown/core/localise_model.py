@@ -47,6 +47,8 @@ class Fabric:
             known. None: no path is known.
         spines: names of the spines.
         ports: (node, rail) -> "leaf port" of its cable.
+        into: like `leaf`, of the NIC that receives, where rails are crossings such as `rail0>rail1`; None:
+            a rail has one NIC of a node for both ways.
     """
 
     leaf: Ints
@@ -54,6 +56,12 @@ class Fabric:
     spine: NDArray[np.int16] | None = None
     spines: tuple[str, ...] = ()
     ports: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    into: Ints | None = None
+
+    @property
+    def sink_leaf(self) -> Ints:
+        """Leaf of the NIC that receives, for each (rail, node)."""
+        return self.leaf if self.into is None else self.into
 
     @staticmethod
     def unknown(rails: int, nodes: int) -> Fabric:

@@ -103,9 +103,8 @@ def far_ends(family: Family, index: int, mask: Bools, groups: Groups) -> int:
     """Return how many different far ends the results of a candidate have: nodes, or leaves for an uplink."""
     if family.of_blocks:
         own = family.keys[index][0] if family.kind == "uplink" else -1
-        leaf = groups.fabric.leaf
         rail, source, sink = np.nonzero(mask)
-        ends = np.union1d(leaf[rail, source], leaf[rail, sink])
+        ends = np.union1d(groups.fabric.leaf[rail, source], groups.fabric.sink_leaf[rail, sink])
         return int((ends != own).sum())
     rail, source, sink = np.nonzero(mask)
     ends = np.union1d(source, sink)

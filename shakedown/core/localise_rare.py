@@ -15,7 +15,8 @@ from scipy.special import betainc, xlogy
 from shakedown.core.localise_fit import MAX_CAUSES, MIN_CONFIDENCE, MIN_PARTNERS, Settings
 from shakedown.core.localise_groups import Family, Groups
 from shakedown.core.localise_model import Bools, Finding, Floats, Matrix
-from shakedown.core.localise_picks import Pick, far_ends, posterior, same_hardware
+from shakedown.core.localise_picks import RIVAL_GAIN, SAME_RESULTS, Pick, far_ends, posterior, same_hardware
+from shakedown.core.localise_shared import NOT_SHARED, Shared, shared_with
 
 # Part of an element's results that must be missing before it is the element that is dead.
 DEAD_SHARE = 0.9
@@ -24,6 +25,9 @@ BAD_SIGMAS = 5.0
 BAD_EFFECTS = 2.0
 MIN_BAD = 3
 MIN_BAD_SHARE = 0.05
+# Confidence in one of several that share their bad results.
+DOUBTFUL = 0.5
+_MOST_RIVALS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,39 +74,69 @@ def intermittent(
     limit = -max(BAD_SIGMAS * sigma, BAD_EFFECTS * settings.min_effect)
     findings: list[Finding] = []
     indicator = np.where(np.isfinite(residual), (residual < limit).astype(float), np.nan)
+    # What nobody has been blamed for yet; a mere suspect's bad results still speak against their far ends.
+    open_ones = indicator.copy()
     while len(findings) < MAX_CAUSES and np.nansum(indicator) >= MIN_BAD:
-        bad_all, n_all = float(np.nansum(indicator)), float(np.isfinite(indicator).sum())
-        best: Pick | None = None
-        for counts in _count(indicator, groups):
-            k, n = counts.bad, counts.all
-            with np.errstate(invalid="ignore", divide="ignore"):
-                # The rest of the matrix says how often a result is bad by itself.
-                # Counted from few, so its upper end is taken.
-                others = bad_all - k
-                usual = (others + 3 * np.sqrt(others) + 1) / np.maximum(n_all - n, 1)
-                share = k / n
-                gain = 2 * (xlogy(k, share / usual) + xlogy(n - k, (1 - share) / (1 - usual)))
-                # Of n results k or more are bad (the binomial tail, Abramowitz and Stegun 26.5.24).
-                p = betainc(k, n - k + 1, np.minimum(usual, 1.0))
-            passing = (
-                (k >= MIN_BAD)
-                & (share >= MIN_BAD_SHARE)
-                & (p < settings.alpha / groups.hypotheses)
-                & (share > usual)
-            )
-            # Both ways of a NIC, all NICs of a node: each must take part, or a smaller element explains it.
-            passing &= counts.least >= share / 2
-            for i in np.flatnonzero(passing & np.isfinite(gain)):
-                if best is None or gain[i] > best.gain:
-                    best = _pick(counts.family, int(i), float(gain[i]), float(share[i]), int(k[i]))
-        if best is None:
+        picks = _piled_up(indicator, groups, settings)
+        if not picks:
             break
+        best = picks[0]
         mask = groups.cells(best.family, best.index)
         bad = mask & (indicator > 0)
+        shared = shared_with(best, mask, bad, open_ones, groups)
+        rivals = _rivals(best, picks[1:], bad, groups, any_part=bool(shared.why))
         effect = float(np.expm1(np.median(residual[bad])))
-        findings.append(_finding("intermittent", best, [], bad, groups, matrix, effect=effect))
+        finding = _finding("intermittent", best, rivals, bad, groups, matrix, effect=effect, shared=shared)
+        findings.append(finding)
         indicator[mask] = np.nan
+        if finding.blamed:
+            open_ones[mask] = np.nan
     return findings
+
+
+def _piled_up(indicator: Floats, groups: Groups, settings: Settings) -> list[Pick]:
+    """Return the candidates with significantly more bad results than the rest, largest gain first."""
+    bad_all, n_all = float(np.nansum(indicator)), float(np.isfinite(indicator).sum())
+    picks: list[Pick] = []
+    for counts in _count(indicator, groups):
+        k, n = counts.bad, counts.all
+        with np.errstate(invalid="ignore", divide="ignore"):
+            # The rest of the matrix says how often a result is bad by itself.
+            # Counted from few, so its upper end is taken.
+            others = bad_all - k
+            usual = (others + 3 * np.sqrt(others) + 1) / np.maximum(n_all - n, 1)
+            share = k / n
+            gain = 2 * (xlogy(k, share / usual) + xlogy(n - k, (1 - share) / (1 - usual)))
+            # Of n results k or more are bad (the binomial tail, Abramowitz and Stegun 26.5.24).
+            p = betainc(k, n - k + 1, np.minimum(usual, 1.0))
+        passing = (
+            (k >= MIN_BAD)
+            & (share >= MIN_BAD_SHARE)
+            & (p < settings.alpha / groups.hypotheses)
+            & (share > usual)
+        )
+        # Both ways of a NIC, all NICs of a node: each must take part, or a smaller element explains it.
+        passing &= counts.least >= share / 2
+        picks += [
+            _pick(counts.family, int(i), float(gain[i]), float(share[i]), int(k[i]))
+            for i in np.flatnonzero(passing & np.isfinite(gain))
+        ]
+    return sorted(picks, key=lambda p: -p.gain)
+
+
+def _rivals(best: Pick, others: list[Pick], bad: Bools, groups: Groups, *, any_part: bool) -> list[Pick]:
+    """Return what else explains the bad results: most of them as well, or, of shared ones, any part."""
+    rivals: list[Pick] = []
+    needed = bad.sum() * SAME_RESULTS
+    for other in others:
+        if same_hardware(best, other) or not (any_part or other.gain >= RIVAL_GAIN * best.gain):
+            continue
+        overlap = (groups.cells(other.family, other.index) & bad).sum()
+        if overlap >= needed or (any_part and overlap):
+            rivals.append(other)
+        if len(rivals) == _MOST_RIVALS:
+            break
+    return rivals
 
 
 def _count(indicator: Floats, groups: Groups) -> list[_Counts]:
@@ -135,13 +169,14 @@ def _finding(
     matrix: Matrix,
     *,
     effect: float,
+    shared: Shared = NOT_SHARED,
 ) -> Finding:
-    confidence = posterior(best, rivals)
+    confidence = min(posterior(best, rivals), DOUBTFUL if shared.why else 1.0)
     partners = far_ends(best.family, best.index, bad, groups)
-    why = []
+    why = list(shared.why)
     if partners < MIN_PARTNERS:
         why.append(f"seen with {partners} partner only: measure it against another before blame")
-    if confidence < MIN_CONFIDENCE:
+    if confidence < MIN_CONFIDENCE and not shared.why:
         why.append("other elements explain the same results as well")
     names = (matrix.nodes, matrix.rails)
     return Finding(
@@ -153,7 +188,7 @@ def _finding(
         partners=partners,
         share=best.share,
         confidence=confidence,
-        rivals=tuple(groups.element(r.family, r.index, *names) for r in rivals),
+        rivals=(*(groups.element(r.family, r.index, *names) for r in rivals), *shared.by),
         blamed=not why,
         label=matrix.label,
         why=tuple(why),

@@ -1,0 +1,141 @@
+"""Are an element's bad results its own, or does it share them with others that are as suspicious?
+
+A link that flaps spoils its own results only: its far ends are well with everybody else, and so are its
+neighbours. Where four nodes are bad with the same four others, or a whole leaf is bad now and then, something
+that they share is as good an explanation, and blaming each of them blames good hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betainc
+
+from shakedown.core.localise_groups import Groups
+from shakedown.core.localise_model import Bools, Element, Floats
+from shakedown.core.localise_picks import Pick
+
+# A line is bad more often than usual when chance alone gives as much in one of twenty.
+_UNUSUAL = 0.05
+# Part of an element's bad results that must be nobody else's.
+_OWN_SHARE = 0.5
+# Another element shows the same when it has this part of the element's share of bad results.
+_SAME_SHARE = 0.5
+# Where the leaf is not known, so many other NICs of the rail are a crowd and not a coincidence.
+_CROWD = 3
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Why the bad results of an element may be somebody else's, and whose."""
+
+    why: tuple[str, ...]
+    by: tuple[Element, ...] = ()
+
+
+NOT_SHARED = Shared(())
+
+
+@dataclass(frozen=True, eq=False)
+class _Counts:
+    """Bad and all results of every row or column, then the same without an element's own; (rails, nodes)."""
+
+    all_bad: Floats
+    all_every: Floats
+    bad: Floats
+    every: Floats
+
+    @staticmethod
+    def along(axis: int, indicator: Floats, others: Floats) -> _Counts:
+        """Count along an axis of a matrix, and of the same without an element's own results."""
+        bad = [np.nansum(part, axis=axis) for part in (indicator, others)]
+        every = [np.isfinite(part).sum(axis=axis).astype(float) for part in (indicator, others)]
+        return _Counts(bad[0], every[0], bad[1], every[1])
+
+    def all_four(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return the counts in order."""
+        return self.all_bad, self.all_every, self.bad, self.every
+
+
+@dataclass(frozen=True, eq=False)
+class _Lines:
+    """Of every row or column: its share of bad results; whether it is unusual without an element's own."""
+
+    share: Floats  # (rails, nodes)
+    unusual: Bools
+
+    def like(self, share: float) -> Bools:
+        """Return which lines are unusual, and nearly as bad as this share."""
+        return self.unusual & (self.share >= _SAME_SHARE * share)
+
+
+def shared_with(pick: Pick, mask: Bools, bad: Bools, indicator: Floats, groups: Groups) -> Shared:
+    """Return what keeps a candidate's bad results from being its own.
+
+    Args:
+        pick: the candidate.
+        mask: all its results, shape (rails, nodes, nodes).
+        bad: those that are bad.
+        indicator: 1 for a bad result, 0 for a good one, NaN for none or one that is explained already.
+        groups: the candidates and the fabric.
+    """
+    if pick.family.kind not in {"nic", "node"}:
+        return NOT_SHARED
+    others = np.where(mask, np.nan, indicator)
+    counts = [_Counts.along(axis, indicator, others) for axis in (2, 1)]
+    rows, columns = (_lines(c) for c in counts)
+    # A far end that is bad both ways has few bad results each way.
+    nics = _lines(_Counts(*(a + b for a, b in zip(*map(_Counts.all_four, counts), strict=True))))
+    # One that is far less often bad has met another culprit, and is none itself.
+    suspicious = [way.like(pick.share) | nics.like(pick.share) for way in (rows, columns)]
+    own = pick.family.keys[pick.index][-1]
+    for way in suspicious:
+        way[:, own] = False
+    elsewhere = suspicious[0][:, :, None] | suspicious[1][:, None, :]
+    if (bad & ~elsewhere).sum() < _OWN_SHARE * bad.sum():
+        return Shared(("its bad results are with partners that are as bad with others",))
+    return _neighbours(pick, rows, columns, groups)
+
+
+def _lines(counts: _Counts) -> _Lines:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.where(counts.all_every > 0, counts.all_bad / counts.all_every, 0.0)
+    bad, every = counts.bad, counts.every
+    # What is usual say the better three quarters; even if none of them has a bad result, some have sometimes.
+    ordered = np.sort((bad / np.maximum(every, 1))[every > 0])
+    better = ordered[: max(1, 3 * len(ordered) // 4)]
+    usual = max(float(better.mean()) if len(better) else 0.0, 1 / max(1, int(every.sum())))
+    k = np.maximum(bad, 1)
+    # The binomial tail (Abramowitz and Stegun 26.5.24).
+    p = np.where(bad > 0, betainc(k, np.maximum(every - k, 0) + 1, min(usual, 1.0)), 1.0)
+    return _Lines(share, p < _UNUSUAL)
+
+
+def _neighbours(pick: Pick, rows: _Lines, columns: _Lines, groups: Groups) -> Shared:
+    """Look at the other NICs on the same leaf, or, where no leaf is known, on the same rail."""
+    lines = groups.rails * groups.nodes
+    named: set[str] = set()
+    alike = 0
+    members = [int(i) for i in pick.family.members[pick.index] if i >= 0]
+    for i in members:
+        rail, node = divmod(i % lines, groups.nodes)
+        way, leaf = (rows, groups.fabric.leaf) if i < lines else (columns, groups.fabric.sink_leaf)
+        same = way.like(pick.share)[rail]
+        same[node] = False
+        number = leaf[rail, node]
+        if number < 0:
+            alike += int(same.sum()) >= _CROWD
+            continue
+        mates = leaf[rail] == number
+        mates[node] = False
+        if mates.any() and same[mates].mean() >= _SAME_SHARE and same[mates].sum() > 1:
+            alike += 1
+            named.add(groups.fabric.leaves[number])
+    if alike * 2 < len(members) or not alike:
+        return NOT_SHARED
+    where = " and ".join(sorted(named)) if named else "its rail"
+    return Shared(
+        (f"its neighbours on {where} show the same: look at what they share",),
+        tuple(Element("leaf", leaf=name) for name in sorted(named)),
+    )
