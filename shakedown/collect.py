@@ -6,7 +6,7 @@ cells) and the tools' own files. Everything here can be done again later, on a l
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from shakedown.core.records import (
     Problem,
     Stage,
 )
+from shakedown.counter_files import read_counters
 from shakedown.errors import BadInput
 from shakedown.mesh.ended import lost_nodes
 from shakedown.readers import READERS, Read, Value
@@ -44,8 +45,6 @@ from shakedown.runs import (
 )
 from shakedown.switch_counters import load_reading, readings
 from shakedown.switch_stage import switch_measurements
-
-_BULK_LIMIT = 256 * 1024 * 1024
 
 
 def collect(folder: Path) -> tuple[int, int]:
@@ -238,10 +237,10 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, 
     test = tests[spec.name]
     lines: list[CounterReading] = []
     # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
-    bereaved = spec.kind == "mesh" and bool(lost_nodes(job_folder, spec.nodes))
+    bereaved = spec.kind == "mesh" and bool(_lost_nodes(job_folder, spec.nodes))
     for node in spec.nodes:
-        before = _counter_file(job_folder / f"counters.{node}.before.json")
-        after = _counter_file(job_folder / f"counters.{node}.after.json")
+        before = read_counters(job_folder / f"counters.{node}.before.json")
+        after = read_counters(job_folder / f"counters.{node}.after.json")
         for nic in jobs.nics.get(node, ()):
             first, last = before.get(nic.rdma_device), after.get(nic.rdma_device)
             if first is None or last is None:
@@ -261,22 +260,13 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, 
     return lines
 
 
-def _counter_file(path: Path) -> dict[str, dict[str, int]]:
-    """Read one node's counters by RDMA device; an absent file is no counters at all."""
-    try:
-        with open_plain(path) as file:
-            document = json.loads(file.read(_BULK_LIMIT))
-        return {
-            str(d["device"]): {str(k): int(v) for k, v in d["counters"].items()} for d in document["devices"]
-        }
-    except FileNotFoundError:
-        return {}
-    except BadInput:
-        if path.is_symlink() or path.exists():
-            raise
-        return {}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"not a counter file: {error}", file=path) from None
+def _lost_nodes(job_folder: Path, nodes: tuple[str, ...]) -> list[str] | None:
+    """Return which nodes their partners lost, as `lost_nodes` does. Raises BadInput."""
+    for node in nodes:
+        path = job_folder / f"journal.{node}.jsonl"
+        if os.path.lexists(path):
+            open_plain(path).close()  # whoever opens a pipe without asking waits for its writer for ever
+    return lost_nodes(job_folder, nodes)
 
 
 def _switch_counters(plan: Plan, folder: Path) -> Iterator[CounterReading]:

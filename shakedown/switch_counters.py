@@ -16,6 +16,7 @@ from shakedown.core.records import CounterReading, Name, Record, Stage
 from shakedown.core.site import LOST
 from shakedown.errors import BadInput
 from shakedown.parsers.switch import COUNTERS, Classes, PortCounters, ratios, system
+from shakedown.runs import read_bytes
 
 RecordT = TypeVar("RecordT", bound=Record)
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
@@ -67,14 +68,12 @@ def load_reading(path: Path) -> SwitchReading:
 def load_record(path: Path, kind: type[RecordT]) -> RecordT:
     """Read a file that the switch roles wrote. Raises BadInput if it is none."""
     try:
-        return kind.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", file=path) from None
+        return kind.model_validate(json.loads(read_bytes(path)))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise BadInput(f"{where}: {first['msg']}", fix="read the switch again", file=path) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"not JSON: {error}", fix="read the switch again", file=path) from None
 
 
@@ -121,7 +120,7 @@ def readings(
                 "before": first.get(name),
                 "after": last.get(name),
             }
-            lines.append(CounterReading.model_validate({**common, **line, "kind": "switch_port"}))
+            lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
         for name, (events, packets) in ratios({*always, *extra}, after.classes).items():
             share = _per_million(*(_difference(first, last, key) for key in (events, packets)))
             line = {
@@ -132,7 +131,7 @@ def readings(
                 "before": None if share is None else 0,
                 "after": share,
             }
-            lines.append(CounterReading.model_validate({**common, **line, "kind": "switch_port"}))
+            lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
     if reader.forwarded:
         for rail in sorted({cable.rail for cable in after.cabling}):
             ports = [cable.port for cable in after.cabling if cable.rail == rail]
@@ -144,8 +143,18 @@ def readings(
                 "before": None if lost is None else 0,
                 "after": lost,
             }
-            lines.append(CounterReading.model_validate({**common, **line, "kind": "switch_port"}))
+            lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
     return lines
+
+
+def _line(fields: dict[str, object], raw: str | None) -> CounterReading:
+    """Return one line. Raises BadInput for a number that no counter can hold."""
+    try:
+        return CounterReading.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = f"{fields['device']} {fields['port']} {fields['counter']}: {first['msg']}"
+        raise BadInput(what[:500], fix="read the switch again", file=raw) from None
 
 
 def _lost(first: PortCounters, last: PortCounters, ports: list[str], entered: str, left: str) -> int | None:

@@ -22,6 +22,10 @@ Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9]
 # A comma or an equals sign would let two different sets of parameters have one cell id.
 Param = bool | int | float | Annotated[str, Field(max_length=200, pattern=r"^[^,=\x00-\x1f\x7f]*$")]
 Params = dict[Name, Param]
+# Counters of NICs and switches have 64 bits. Whatever is more was never counted, and would not fit the
+# arithmetic of those who judge it.
+COUNTER_END = 1 << 64
+CounterValue = Annotated[int, Field(ge=0, lt=COUNTER_END)]
 
 
 class Record(BaseModel):
@@ -313,8 +317,8 @@ class CounterReading(Record):
     rail: Name | None = None
     peer: str | None = None  # the other end of the cable, "n1/fab0"
     counter: Name
-    before: int | None
-    after: int | None
+    before: CounterValue | None
+    after: CounterValue | None
     job: str | None = None
     raw: str | None = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -11,10 +10,10 @@ from shakedown.core import training_run as run
 from shakedown.core.physics import training as physics
 from shakedown.core.records import Better, OutputRecord
 from shakedown.core.training_spec import TrainingSpec
+from shakedown.counter_files import read_counters
 from shakedown.errors import BadInput
 from shakedown.parsers.trainer import TrainerResult, parse_trainer
 from shakedown.readers.common import Read, Value, job_settings
-from shakedown.runs import read_bytes
 
 # Counters of received bytes, best first: a RoCE NIC counts RDMA in its port counters, in words of four
 # bytes, and not always in the netdev's; Soft-RoCE and TCP are in the netdev's.
@@ -155,9 +154,8 @@ def received_bytes(folder: Path, node: str) -> float | None:
     readings = []
     for when in ("before", "after"):
         try:
-            document = json.loads(read_bytes(folder / f"counters.{node}.{when}.json"))
-            readings.append({str(d["device"]): d["counters"] for d in document["devices"]})
-        except (BadInput, OSError, ValueError, KeyError, TypeError):
+            readings.append(read_counters(folder / f"counters.{node}.{when}.json"))
+        except BadInput:
             return None
     before, after = readings
     total, told = 0.0, False

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from shakedown.core.records import Record
+from shakedown.core.records import COUNTER_END, Record
 from shakedown.core.site import LOST
 from shakedown.errors import BadInput
 from shakedown.parsers.text import Source, quote
@@ -146,14 +146,14 @@ def output(outputs: Outputs, label: str, file: str | Path | None = None) -> str:
 
 
 def count(value: object, what: str, file: str | Path | None = None) -> int:
-    """Return a counter's value: a whole number, or its digits with or without commas.
+    """Return a counter's value: a whole number of 64 bits, or its digits with or without commas.
 
     Raises:
         BadInput: anything else. It is never read as 0.
     """
     if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
         value = int(value.replace(",", ""))
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < COUNTER_END:
         raise BadInput(f"{what} is {quote(value)}, not a count", fix="read the switch again", file=file)
     return value
 

@@ -50,7 +50,9 @@ def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) ->
         if match:
             port = _long(match["port"])
             if port in ports:
-                ports[port] |= {"pfc_rx_frames": int(match["rx"]), "pfc_tx_frames": int(match["tx"])}
+                ports[port] |= {
+                    f"pfc_{way}_frames": count(match[way], f"{port} PFC", file) for way in ("rx", "tx")
+                }
     return ports
 
 

@@ -47,7 +47,10 @@ def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) ->
     for line in output(outputs, "pfc", file).splitlines():
         match = _PFC_LINE.fullmatch(line.strip())
         if match and match["port"] in ports:
-            ports[match["port"]] |= {"pfc_rx_frames": int(match["rx"]), "pfc_tx_frames": int(match["tx"])}
+            port = match["port"]
+            ports[port] |= {
+                f"pfc_{way}_frames": count(match[way], f"{port} PFC", file) for way in ("rx", "tx")
+            }
     names = {classes.queue: "roce", classes.cnp_queue: "cnp"}
     for port, group, name, value in _blocks(output(outputs, "queues", file), file):
         if port in ports and group in names and name in _QUEUE and (names[group], name) != ("cnp", "Tx Byts"):

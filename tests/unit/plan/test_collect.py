@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shakedown import bundle
-from shakedown.collect import collect
+from shakedown.collect import collect, gather
 from shakedown.core.planner import make_plan
 from shakedown.errors import BadInput
 from shakedown.inventory import site_of
@@ -259,3 +260,71 @@ def test_a_node_killed_in_a_mesh_costs_its_own_cells_only(run):
     assert cells[CELL.replace("rail0", "rail1")].rule == "environment"
     assert CELL not in cells  # measured before
     assert not [c for c in cells.values() if c.outcome == "FAIL"]
+
+
+JOB = "raw/fabric.ib_write_bw.a1"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{JOB}/job.json",
+        f"{JOB}/journal.n1.jsonl",
+        f"{JOB}/outputs.n2.jsonl",
+        f"{JOB}/counters.n1.after.json",
+        "raw/switches.fabric/leaf0.before.json",
+        "jobs.json",
+    ],
+)
+def test_a_pipe_among_the_raw_files_does_not_hang(run, name):
+    """Catches: a collect, or the check of a sealed bundle, that waits for ever for who writes into a pipe."""
+    path = run / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    if "switches" in name:
+        (path.parent / "leaf0.after.json").write_text("{}")
+    with pytest.raises(BadInput, match="is not a plain file") as refused:
+        gather(run)
+    assert str(refused.value).startswith(f"{path}: ")
+    with pytest.raises(BadInput, match="special file"):
+        collect(run)
+
+
+def test_a_pipe_for_an_output_costs_its_own_cell_only(run):
+    """Catches: one odd file among a tool's outputs that hangs or refuses the whole run."""
+    (run / JOB / FORWARD).unlink()
+    os.mkfifo(run / JOB / FORWARD)
+    found, _ = gather(run)
+    bad = [m for m in found if m.problem]
+    assert {m.cell for m in bad} == {CELL}
+    assert "is not a plain file" in bad[0].problem.message
+
+
+@pytest.mark.parametrize(
+    "value", ["1" * 400, "1" * 5000, str(2**64), "-1", "1e400", "1.5", '"7"', "true", "null", "[" * 5000]
+)
+def test_a_number_that_no_counter_can_hold_is_refused_in_one_line(run, value):
+    """Catches: 400 digits that overflow the verdict's arithmetic, a traceback instead of the file's name."""
+    path = run / JOB / "counters.n2.after.json"
+    path.write_text(
+        f'{{"schema": 1, "devices": [{{"device": "rxe0", "counters": {{"rdma.rcvd_pkts": {value}}}}}]}}'
+    )
+    with pytest.raises(BadInput, match="not a counter file") as refused:
+        collect(run)
+    assert refused.value.file == path
+    assert len(str(refused.value).splitlines()) == 1
+    assert not (run / "results.jsonl").exists()
+
+
+def test_the_largest_counter_is_a_counter(run):
+    """Catches: a bound one too low, which refuses a counter that is just about to wrap."""
+    for when in ("before", "after"):
+        path = run / JOB / f"counters.n2.{when}.json"
+        counters = json.loads(path.read_text())
+        counters["devices"][0]["counters"]["rdma.rcvd_pkts"] = 2**64 - 1
+        path.write_text(json.dumps(counters))
+    _, found = gather(run)
+    read = [c for c in found if (c.device, c.port, c.counter) == ("n2", "rxe0", "rdma.rcvd_pkts")]
+    assert [(c.before, c.after) for c in read] == [(2**64 - 1, 2**64 - 1)]

@@ -19,6 +19,7 @@ from shakedown.errors import BadInput
 from shakedown.inventory import site_of
 from shakedown.jobs.lora import merge, reason, trainer_command
 from shakedown.parsers.trainer import parse_trainer
+from shakedown.readers.lora import received_bytes
 from shakedown.references_io import load_catalogue
 from shakedown.runs import judge_folder, to_json, write_aside
 
@@ -362,3 +363,11 @@ def test_a_real_job_that_was_cancelled_went_on_where_it_was():
     for part in (first, second):
         # What a GPU adds up in another order; from one step to the next the loss falls by 1 to 20 %.
         assert part == pytest.approx({step: whole[step] for step in part}, rel=5e-4)
+
+
+def test_a_number_that_no_counter_can_hold_is_no_traffic(tmp_path):
+    """Catches: 400 digits in a counter file that end the reading of a run with a traceback."""
+    for when, count in (("before", "0"), ("after", "1" * 400)):
+        text = f'{{"devices": [{{"device": "rxe0", "counters": {{"ib.port_rcv_data": {count}}}}}]}}'
+        (tmp_path / f"counters.n1.{when}.json").write_text(text)
+    assert received_bytes(tmp_path, "n1") is None

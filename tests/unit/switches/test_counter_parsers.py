@@ -185,10 +185,12 @@ def test_another_queue_is_another_number(nos):
         ("cumulus", '"unicast-no-buffer-discard": 7', '"unicast-no-buffer-discard": "7.1 K"'),
         ("eos", '"droppedPackets": 7', '"droppedPackets": null'),
         ("nxos", '"eth_indiscard": "3"', '"eth_indiscard": "--"'),
+        ("nxos", '"eth_indiscard": "3"', f'"eth_indiscard": "{2**64}"'),
+        ("eos", '"droppedPackets": 7', f'"droppedPackets": {2**64}'),
     ],
 )
 def test_a_garbled_counter_is_refused(nos, old, new):
-    """Catches text read as 0."""
+    """Catches text read as 0, and a number that no counter can hold."""
     _, outputs = RAW[nos]
     assert any(old in value for value in outputs.values())
     with pytest.raises(BadInput, match="not a count"):

@@ -201,3 +201,26 @@ def test_pauses_without_any_traffic_are_the_worst_ratio():
     assert [_per_million(*x) for x in ((0, 0), (3, 0), (1, 3), (None, 5), (5, None))] == [
         0, 1_000_000, 333_334, None, None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["1" * 400, str(2**64)])
+def test_a_number_that_no_counter_can_hold_is_refused_in_one_line(value):
+    """Catches an overflow later on: a traceback instead of the switch's name."""
+
+    def count_too_far(qdiscs):
+        next(q for q in qdiscs if q["dev"] == "swp1" and q["handle"] == "20:")["packets"] = int(value)
+
+    with pytest.raises(BadInput, match=r"count|number"):
+        lines(load("before"), edited("after", "qdiscs", count_too_far))
+
+
+def test_a_sum_that_no_counter_can_hold_is_refused_in_one_line():
+    """Catches packets of two filters, each possible alone, whose sum ends in a traceback."""
+
+    def count_too_far(rules):
+        for rule in rules:
+            if rule.get("options"):
+                rule["options"]["actions"][0]["stats"]["packets"] = 2**63
+
+    with pytest.raises(BadInput, match=r"leaf0 swp1 roce_rx_packets: .* less than 18446744073709551616"):
+        lines(load("before"), edited("after", "filters swp1", count_too_far))

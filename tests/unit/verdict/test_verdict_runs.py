@@ -253,3 +253,12 @@ def test_counter_without_its_raw_output_is_no_evidence(tmp_path):
     folder = Path(shutil.copytree(HEALTHY.parents[1] / "counters" / "run", tmp_path / "run"))
     edit(folder, 1, set_field(raw="raw/ethtool.txt"), name="counters.jsonl")
     assert judge_folder(folder).problems == ("counters.jsonl: its raw output raw/ethtool.txt is missing",)
+
+
+@pytest.mark.parametrize("value", [2**64, -1, int("1" * 400)])
+def test_a_number_that_no_counter_can_hold_is_refused(tmp_path, value):
+    """Catches an overflow while judging or localising: a traceback instead of file and line."""
+    folder = Path(shutil.copytree(HEALTHY.parents[1] / "counters" / "run", tmp_path / "run"))
+    edit(folder, 2, set_field(after=value), name="counters.jsonl")
+    with pytest.raises(BadInput, match=r"counters\.jsonl:2: after: Input should be"):
+        judge_folder(folder)
