@@ -17,12 +17,13 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from shakedown.core.records import (
     CounterReading,
     Inventory,
     Measurement,
+    Name,
     Plan,
     Problem,
     Record,
@@ -32,11 +33,13 @@ from shakedown.errors import BadInput
 
 PLAN, JOBS, RESULTS, COUNTERS = "plan.json", "jobs.json", "results.jsonl", "counters.jsonl"
 INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
-# A collective over 4,096 named nodes is a line of about 60 kB; a plan of 4,096 nodes about 1 MB.
+# A collective over 4,096 named nodes is a line of about 60 kB.
 LONGEST_LINE = 1 << 20
+# A plan names every pair: 151 MB for the 8,386,560 pairs of 4,096 simulated nodes, ten times that in memory.
 LARGEST_DOCUMENT = 256 << 20
 # What a path below raw/ may not be made of.
 _SUBPATH = frozenset({"", ".", ".."})
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 R = TypeVar("R", bound=Record)
 L = TypeVar("L", Measurement, CounterReading)
@@ -236,7 +239,8 @@ def no_cycle_search() -> Iterator[None]:
 
 def write_aside(path: Path, content: bytes) -> None:
     """Write a file so that it is either the old or the new one, never half of it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    # Cut: a name may be as long as file systems allow.
+    aside = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
     try:
         with aside.open("xb") as file:
             file.write(content)
@@ -257,10 +261,43 @@ def write_verdict(folder: Path, verdict: Verdict) -> None:
     write_aside(folder / VERDICT, to_json(verdict))
 
 
+def run_name(folder: Path) -> str:
+    """Return the name that a run in this folder has, which is the folder's own.
+
+    Raises:
+        BadInput: the folder's name cannot be that of a run.
+    """
+    name = folder.resolve().name
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError:
+        raise BadInput(
+            f"{name[:80]!r} cannot name a run",
+            fix="use a folder name of at most 128 letters, digits and _ . : + -, a letter or digit first",
+            file=folder,
+        ) from None
+
+
+def plan_to_json(plan: Plan) -> bytes:
+    """Write a plan as its file holds it, on one line: indented, each pair of nodes would take four.
+
+    Raises:
+        BadInput: nothing could read the file again.
+    """
+    content = (plan.model_dump_json(by_alias=True) + "\n").encode()
+    if len(content) > LARGEST_DOCUMENT:
+        raise BadInput(
+            f"a plan of {len(content)} bytes is more than the {LARGEST_DOCUMENT} that can be read again",
+            fix="plan fewer nodes, or fewer tests in one run",
+        )
+    return content
+
+
 def write_plan(folder: Path, plan: Plan) -> None:
-    """Write `plan.json` into a run folder, made if need be."""
+    """Write `plan.json` into a run folder, made if need be. Raises BadInput as `plan_to_json` does."""
+    content = plan_to_json(plan)
     folder.mkdir(parents=True, exist_ok=True)
-    write_aside(folder / PLAN, to_json(plan))
+    write_aside(folder / PLAN, content)
 
 
 def write_inventory(folder: Path, inventory: Inventory) -> None:

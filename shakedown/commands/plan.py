@@ -42,12 +42,12 @@ def plan(
     from shakedown.errors import BadInput
     from shakedown.inventory import read_site
     from shakedown.references_io import load_catalogue
-    from shakedown.runs import to_json, write_aside, write_plan
+    from shakedown.runs import run_name, to_json, write_aside, write_plan
 
     variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
     site = with_variables(read_site(inventory), variables)
     now = datetime.now(UTC)
-    run = output.name if output else now.strftime("%Y%m%dT%H%M%SZ")
+    run = run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ")
     catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
     made, jobs = make_plan(site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"))
     if output is not None:

@@ -47,7 +47,9 @@ def simulate(
     from shakedown.core.simulate import Shape, build_fabric, measure
     from shakedown.errors import BadInput
     from shakedown.mesh.simulated_run import write_run
+    from shakedown.runs import run_name
 
+    run = run_name(folder)  # asked first: whatever comes next takes minutes for a large fabric
     for name, value, (low, high) in (("--nodes", nodes, NODES), ("--rails", rails, RAILS)):
         if not low <= value <= high:
             raise BadInput(f"{name} {value}", fix=f"use {low} to {high}")
@@ -59,7 +61,7 @@ def simulate(
     if quick:
         _keep_matchings(sim.matrix.values, shape, seed)
     created = "2026-01-01T00:00:00Z"  # part of the run, so it may not depend on the clock
-    results = write_run(folder, sim, folder.resolve().name, created)
+    results = write_run(folder, sim, run, created)
     planted = ", ".join(f"{f.kind.value} at {f.element} ({f.size:.1%})" for f in faults) or "no fault"
     sys.stdout.write(f"{results} results of {nodes} nodes x {rails} rails in {folder}; planted: {planted}\n")
 

@@ -26,6 +26,9 @@ Params = dict[Name, Param]
 # arithmetic of those who judge it.
 COUNTER_END = 1 << 64
 CounterValue = Annotated[int, Field(ge=0, lt=COUNTER_END)]
+# What file systems take (NAME_MAX of Linux, in bytes; our names are ASCII). The note of a mesh about a cell
+# across rails names a node three times and two rails, so nothing less is enough.
+LONGEST_FILE_NAME = 255
 
 
 class Record(BaseModel):
@@ -191,18 +194,35 @@ class Plan(Record):
 
     @model_validator(mode="after")
     def _every_cell_is_referenced_once(self) -> Plan:
-        seen: set[str] = set()
+        alike: dict[tuple[str, ...], list[PlanItem]] = {}
         for item in self.items:
             reference = self.references.get(item.reference)
             if reference is None:
                 raise ValueError(f"{item.test} {item.metric}: no reference {item.reference!r} in the plan")
             if reference.unit != item.unit or reference.better != item.better:
                 raise ValueError(f"{item.test} {item.metric}: unit or better differs from {item.reference!r}")
-            for cell, *_ in item.cells():
-                if cell in seen:
-                    raise ValueError(f"cell planned twice: {cell}")
-                seen.add(cell)
+            kind = (item.stage, item.test, item.metric, _tail(item.params))
+            alike.setdefault(kind, []).append(item)
+        for items in alike.values():
+            _refuse_twice(items)
         return self
+
+
+def _refuse_twice(items: list[PlanItem]) -> None:
+    """Raise ValueError if a cell appears twice in blocks of one test, metric and parameters.
+
+    Blocks that name other rails or directions cannot share a cell, nor can a block that names everything once
+    hold one twice; so the millions of cells of a large mesh are not named one by one.
+    """
+    ends = [end for item in items for end in product(item.rails, item.directions)]
+    if len(set(ends)) == len(ends) and all(len(set(item.nodes)) == len(item.nodes) for item in items):
+        return
+    seen: set[str] = set()
+    for item in items:
+        for cell, *_ in item.cells():
+            if cell in seen:
+                raise ValueError(f"cell planned twice: {cell}")
+            seen.add(cell)
 
 
 class Problem(Record):
@@ -271,7 +291,7 @@ class OutputRecord(Record):
         "torch-collectives",
     ]
     test: Name
-    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,+=-]*$", max_length=200)]
+    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,+=-]*$", max_length=LONGEST_FILE_NAME)]
     nodes: tuple[Name, ...] = Field(min_length=1)
     rail: Name | None = None
     direction: Name | None = None

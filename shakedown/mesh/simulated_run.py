@@ -27,12 +27,13 @@ from shakedown.mesh.matrices import PATHS
 from shakedown.runs import (
     COUNTERS,
     JOBS,
+    PLAN,
     RESULTS,
+    plan_to_json,
     to_json,
     write_aside,
     write_inventory,
     write_lines,
-    write_plan,
 )
 
 TEST = "ib_write_bw"
@@ -50,10 +51,12 @@ def write_run(folder: Path, sim: Simulated, run: str, created: str) -> int:
     """Write plan, jobs, results, counters, inventory and paths; return the number of results.
 
     Raises:
-        BadInput: the folder holds a run already, or the disk has no room.
+        BadInput: the folder holds a run already, the plan is too large to be read again, or the disk has no
+            room.
     """
-    if (folder / "plan.json").exists():
+    if (folder / PLAN).exists():
         raise BadInput("a run is here already", fix="give another folder", file=folder)
+    plan = plan_to_json(_plan(sim, run, created))
     folder.mkdir(parents=True, exist_ok=True)
     results = int(np.isfinite(sim.matrix.values).sum())
     needed = results * (_RESULT_BYTES + _PATH_BYTES)
@@ -70,7 +73,7 @@ def write_run(folder: Path, sim: Simulated, run: str, created: str) -> int:
     write_lines(folder / COUNTERS, _counters(sim, run))
     write_inventory(folder, _inventory(sim, run, created))
     write_aside(folder / JOBS, to_json(Jobs(run=run, jobs=(), nics=_nics(sim))))
-    write_plan(folder, _plan(sim, run, created))
+    write_aside(folder / PLAN, plan)
     return results
 
 

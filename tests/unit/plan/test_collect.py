@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from shakedown import bundle
-from shakedown.collect import collect, gather
+from shakedown.collect import collect, gather, journal
+from shakedown.core.mesh import Slot
+from shakedown.core.mesh_spec import Operation
 from shakedown.core.planner import make_plan
 from shakedown.errors import BadInput
 from shakedown.inventory import site_of
+from shakedown.mesh.store import Store
 from shakedown.references_io import load_catalogue
 from shakedown.runs import judge_folder, to_json, write_verdict
 from tests.unit.plan.test_planner import WHERE, document
@@ -328,3 +331,20 @@ def test_the_largest_counter_is_a_counter(run):
     _, found = gather(run)
     read = [c for c in found if (c.device, c.port, c.counter) == ("n2", "rxe0", "rdma.rcvd_pkts")]
     assert [(c.before, c.after) for c in read] == [(2**64 - 1, 2**64 - 1)]
+
+
+@pytest.mark.parametrize("letters", [50, 63])
+def test_a_note_with_a_name_as_long_as_file_systems_take_is_read(tmp_path, letters):
+    """Catches: one note about a lost node with a long name that leaves a whole run uncollectable."""
+    pair = ("a" * letters, "b" * letters)
+    rail, operation = "rail0>rail1", Operation("ib_send_lat", 65536, 5, None)
+    slot = Slot(0, operation, "forward", "one", (rail,))
+    Store(tmp_path, pair[0]).record_unmeasured(pair, slot, rail, 1, "environment", "no answer")
+    (record,) = journal(tmp_path)
+    assert (tmp_path / record.file).read_text() == "no answer\n"
+    assert 200 < len(record.file) <= 255
+    written = tmp_path / f"outputs.{pair[0]}.jsonl"
+    longer = {**json.loads(written.read_text()), "file": "x" * 256}  # no file system has it
+    written.write_text(json.dumps(longer) + "\n")
+    with pytest.raises(BadInput, match="file: String should have at most 255 characters"):
+        list(journal(tmp_path))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shakedown import runs
 from shakedown.core.records import Outcome
 from shakedown.errors import BadInput
 from shakedown.runs import LONGEST_LINE, Run, judge_folder, no_cycle_search, read_record, write_aside
@@ -195,6 +196,37 @@ def test_plan_with_a_cell_planned_twice(run):
         judge_folder(run)
 
 
+TWICE = {
+    "nodes": {"nodes": [["n1", "n2"], ["n1", "n3"], ["n1", "n2"]]},
+    "rails": {"rails": ["rail0", "rail0"]},
+    "directions": {"directions": ["forward", "forward"]},
+    "another block": {"again": {"nodes": [["n2", "n3"], ["n1", "n2"]], "rails": ["rail1", "rail0"]}},
+}
+ONCE = {
+    "other rails": {"again": {"rails": ["rail1"]}},
+    "other nodes": {"again": {"nodes": [["n2", "n1"]]}},
+    "other directions": {"again": {"directions": ["reverse"]}},
+    "other parameters": {"again": {"params": {"size_bytes": 2}}},
+}
+
+
+@pytest.mark.parametrize("change", [*TWICE.values(), *ONCE.values()], ids=[*TWICE, *ONCE])
+def test_what_makes_two_cells_the_same(run, change):
+    """Catches a cell planned twice that is not seen, or two different cells taken for one."""
+    plan = json.loads((run / "plan.json").read_text())
+    item = {
+        **plan["items"][0], "nodes": [["n1", "n2"]], "rails": ["rail0"], "directions": ["forward"],
+        "params": {"size_bytes": 1}, **{k: v for k, v in change.items() if k != "again"},
+    }  # fmt: skip
+    plan["items"] = [item, {**item, **change["again"]}] if "again" in change else [item]
+    (run / "plan.json").write_text(json.dumps(plan))
+    if change in ONCE.values():
+        assert len(list(Run(run).plan.items)) == 2
+        return
+    with pytest.raises(BadInput, match=r"cell planned twice: .*/n1,n2/rail0/forward/size_bytes=1"):
+        Run(run)
+
+
 def test_write_aside_leaves_old_or_new(tmp_path):
     """Catches a half-written file: a reader beside the writer sees whole contents only."""
     path = tmp_path / "verdict.json"
@@ -215,6 +247,25 @@ def test_write_aside_leaves_old_or_new(tmp_path):
     reader.join()
     assert seen <= {old, new}
     assert [p.name for p in tmp_path.iterdir()] == ["verdict.json"]
+
+
+def test_the_longest_name_can_be_written(tmp_path):
+    """Catches a file whose name is as long as file systems allow and that cannot be redacted any more."""
+    path = tmp_path / ("x" * 255)
+    write_aside(path, b"clean")
+    assert path.read_bytes() == b"clean"
+
+
+def test_a_plan_that_nothing_can_read_again_is_not_written(run, tmp_path, monkeypatch):
+    """Catches a run of a large fabric that is measured for hours and cannot be judged."""
+    plan = Run(run).plan
+    monkeypatch.setattr(runs, "LARGEST_DOCUMENT", len(runs.plan_to_json(plan)))
+    runs.write_plan(tmp_path / "fits", plan)
+    assert read_record(tmp_path / "fits" / "plan.json", type(plan)) == plan
+    monkeypatch.setattr(runs, "LARGEST_DOCUMENT", len(runs.plan_to_json(plan)) - 1)
+    with pytest.raises(BadInput, match="plan fewer nodes"):
+        runs.write_plan(tmp_path / "large", plan)
+    assert not (tmp_path / "large").exists()
 
 
 def test_write_aside_that_fails_leaves_nothing(tmp_path, monkeypatch):
