@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     # Not imported where the driver runs: it brings pydantic along.
     from shakedown.core.records import OutputRecord
 
+# How the problem begins of what lacked the load of its neighbours: it says nothing against its own rail.
+LESS_LOAD = "not all rails at once"
+
 Pair = tuple[str, str]
 Round = tuple[Pair, ...]
 

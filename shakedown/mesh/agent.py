@@ -136,9 +136,14 @@ class Agent:
         if message is None or not self._park(sock, message, rest):
             with contextlib.suppress(OSError):
                 if message is not None:
-                    # Every other message is a ping, or comes too late; both want to know where we are.
-                    sock.sendall(encode({"type": "pong", "session": self._session, "round": self._round}))
+                    sock.sendall(encode(self._pong(message)))
             sock.close()
+
+    def _pong(self, message: Message) -> Message:
+        """Answer a ping, or what comes too late: both want to know where we are. Strangers learn nothing."""
+        if message.get("session") != self._session:
+            return {"type": "pong"}
+        return {"type": "pong", "session": self._session, "round": self._round}
 
     def _park(self, sock: socket.socket, message: Message, rest: bytes) -> bool:
         index, node = message.get("round"), message.get("node")

@@ -3,7 +3,8 @@
 Start it with `srun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --no-kill` inside an allocation that
 was also made with `--no-kill`, so that Slurm lets the rest go on when a node dies, and under a time limit.
 SPEC.json is described in `shakedown.core.mesh_spec`, what it leaves in OUTDIR in `shakedown.mesh.store`. The
-node's name is $SLURMD_NODENAME. A second start with the same OUTDIR measures only what is missing.
+node's name is $SLURMD_NODENAME. A second start with the same OUTDIR measures only what is missing; it must be
+of the same specification and the same perftest as what is there.
 
 Exit status: 0 every cell of this node's pairs is measured, 2 bad input, 3 something is missing and says why.
 """
@@ -11,7 +12,7 @@ Exit status: 0 every cell of this node's pairs is measured, 2 bad input, 3 somet
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ from shakedown.mesh.agent import Agent
 from shakedown.mesh.host import SYSFS, Unusable, find_device, perftest_versions
 from shakedown.mesh.meeting import Meetings
 from shakedown.mesh.pair import Host, PairWork, Tally
+from shakedown.mesh.plain import loads, read_plain
 from shakedown.mesh.store import Store
 from shakedown.mesh.wire import PeerLost
 
@@ -55,14 +57,11 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
 
 def read_spec(path: Path) -> tuple[Spec, str]:
     """Return the specification in a file and the digest of its bytes; raises BadInput."""
+    raw = read_plain(path, "give the file of the plan")
+    if raw is None:
+        raise BadInput("does not exist", fix="give the file of the plan", file=path)
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise BadInput(
-            f"cannot be read: {error.strerror}", fix="give the file of the plan", file=path
-        ) from error
-    try:
-        data = json.loads(raw)
+        data = loads(raw)
     except ValueError as error:
         line = getattr(error, "lineno", None)
         raise BadInput("not JSON", fix="give the file of the plan", file=path, line=line) from error
@@ -73,6 +72,7 @@ def drive(spec: Spec, digest: str, me: str, folder: Path, sysfs: Path) -> int:
     """Go through all rounds of node `me`; raises BadInput."""
     store = Store(folder, me)
     host, gids = _look_around(spec, me, sysfs)
+    store.refuse_other_start(digest, host.versions)
     # A driver of another job, or of this job with another plan, is a stranger.
     session = f"{digest[:16]}:{os.environ.get('SLURM_JOB_ID', '')}.{os.environ.get('SLURM_STEP_ID', '')}"
     agent = Agent(spec.nodes[me], spec.control_port, session)
@@ -124,8 +124,9 @@ def _one_round(work: PairWork, meetings: Meetings) -> Tally:
     else:
         met = time.monotonic()
         # The second node of a pair answers at once; the first has waited, so its time is old.
-        if work.host.name == work.pair[0] and isinstance(theirs.get("time"), float):
-            skew_s = abs(time.time() - theirs["time"])
+        said = theirs.get("time")
+        if work.host.name == work.pair[0] and isinstance(said, float) and math.isfinite(said):
+            skew_s = abs(time.time() - said)
         try:
             work.run(conversation, theirs)
         except PeerLost as lost:

@@ -7,22 +7,26 @@ no good. The cells of a lost node have no value in any case.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from shakedown.errors import BadInput
 from shakedown.mesh.driver import read_spec
+from shakedown.mesh.journals import events, journal_path
 
 
 def lost_nodes(folder: Path, nodes: Iterable[str]) -> list[str] | None:
-    """Return which of a mesh's nodes died, in order; None if one neither ended nor was named as lost."""
+    """Return which of a mesh's nodes died, in order; None if one neither ended nor was named as lost.
+
+    Raises:
+        BadInput: a journal is no plain file, or has a line that is no event.
+    """
     nodes = tuple(nodes)
     ended: set[str] = set()
     dropped: set[str] = set()
     for node in nodes:
-        whole, named = _journal(folder / f"journal.{node}.jsonl")
+        whole, named = _journal(journal_path(folder, node))
         if whole:
             ended.add(node)
             dropped |= named
@@ -33,16 +37,8 @@ def lost_nodes(folder: Path, nodes: Iterable[str]) -> list[str] | None:
 def _journal(path: Path) -> tuple[bool, set[str]]:
     """Return whether a driver's last start came to its end, and which partners it dropped."""
     whole, named = False, set()
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        try:
-            entry = json.loads(line)
-            event = entry["event"]
-        except (ValueError, KeyError, TypeError):
-            continue  # the last line of a node that died while it wrote
+    for _, entry in events(path):
+        event = entry["event"]
         whole = event == "end" or (whole and event != "start")
         if event == "dropped":
             named.add(str(entry.get("dropped")))

@@ -154,6 +154,6 @@ class Meetings:
             return
         for node, accusers in lost.items():
             if node in self._spec.nodes and node != self._me and isinstance(accusers, list):
-                known = {a for a in accusers if a in self._spec.nodes}
+                known = {a for a in accusers if isinstance(a, str) and a in self._spec.nodes}
                 if known:
                     self.lost.setdefault(node, set()).update(known)

@@ -1,21 +1,33 @@
 """What a pair does when it has met: slot after slot, one end serves, the other measures and keeps the record.
 
 Within a slot three messages go over the conversation: `ready` (the servers listen, on these ports), `done`
-(the clients have ended) and `closed` (the servers have ended, so). No end ever waits for a fixed time. What a
-client could put no number on, for want of a clock, is named in `done` and measured again at once.
+(the clients have ended) and `closed` (the servers have ended, so). No end ever waits for a fixed time.
+
+A slot is measured whole. Where it runs all rails at once, a number stands for a rail beside busy neighbours,
+and one that was reached beside idle ones would pass too easily. So
+
+* if one rail cannot be measured, none is, and the others' notes say for which rail;
+* if one rail fails while they run, the others' numbers are recorded with that as their problem;
+* if one rail is still missing at a second start, all run again. Each is recorded, under its next attempt,
+  also those that had a number: nothing that was started is hidden, and attempts that disagree decide nothing;
+* if a client could put no number on a rail, for want of a clock, and all else went well, `done` says so and
+  all run again at once. Nothing of such a try is recorded, and all its outputs are kept. Only the clock of a
+  process decides that, never a rate, so it favours no result.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shakedown.core.mesh import Pair, Slot, client_and_server, nic_of, nic_rail, port_of, slots_of
+from shakedown.core.mesh import LESS_LOAD, Pair, Slot, client_and_server, nic_of, nic_rail, port_of, slots_of
 from shakedown.core.mesh_spec import Spec
 from shakedown.mesh.host import Device, port_in_use
+from shakedown.mesh.partner import Cell, Partner, Problem, ports_of, problems_of
 from shakedown.mesh.perftest import Run, argv, wait_until_ended, wait_until_listening
+from shakedown.mesh.plain import unused
 from shakedown.mesh.store import Record, Store
 from shakedown.mesh.wire import Conversation, Message, PeerLost
 from shakedown.parsers.perftest_clock import CLOCK_UNKNOWN
@@ -26,11 +38,8 @@ _SERVER_GRACE_S = 5.0
 _FAILED_GRACE_S = 0.5
 # On top of the time that the other end may take for its part.
 _MARGIN_S = 15.0
-# How often perftest may fail to find the rate of its clock before a cell counts as not measured.
+# In so many tries perftest may fail to find the rate of its clock; then a cell counts as not measured.
 _CLOCK_TRIES = 4
-
-Problem = tuple[str, str]  # kind (of records.Problem), message
-Cell = tuple[int, str]  # slot index, rail
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ class Tally:
     measured: int = 0
     failed: int = 0
     skipped: int = 0
-    repeated: int = 0  # outputs without a number, for want of a clock: see _CLOCK_TRIES
+    repeated: int = 0  # outputs set aside, for want of a clock
     starting_s: float = 0.0
     measuring_s: float = 0.0
     ending_s: float = 0.0
@@ -81,7 +90,7 @@ class PairWork:
             for rail in slot.rails:
                 if self.store.measured(self.pair, slot, rail):
                     done.append((slot.index, rail))
-                elif n := self.store.attempts(self.pair, slot, rail):
+                if n := self.store.attempts(self.pair, slot, rail):
                     attempts.append((slot.index, rail, n))
         return {
             "done": done,
@@ -91,61 +100,65 @@ class PairWork:
         }
 
     def run(self, conversation: Conversation, theirs: Message) -> None:
-        """Measure every cell that neither end has measured yet; raises PeerLost after noting what is left."""
-        partner = _Partner(theirs)
-        todo: list[tuple[Slot, list[str]]] = []
+        """Measure what neither end has measured whole yet; raises PeerLost after noting what is left."""
+        partner = Partner(theirs)
+        todo: list[Slot] = []
         for slot in slots_of(self.spec):
-            rails = [
-                rail
-                for rail in slot.rails
-                if (slot.index, rail) not in partner.done and not self.store.measured(self.pair, slot, rail)
-            ]
-            self.tally.skipped += len(slot.rails) - len(rails)
-            if rails:
-                todo.append((slot, rails))
+            if self._missing(partner, slot):
+                todo.append(slot)
+            else:
+                self.tally.skipped += len(slot.rails)
         while todo:
-            slot, rails = todo[0]
             try:
-                self._slot(conversation, partner, slot, rails)
+                self._slot(conversation, partner, todo[0])
             except PeerLost as lost:
                 self.give_up(str(lost), partner, todo)
                 raise
             todo.pop(0)
 
     def give_up(
-        self, reason: str, partner: _Partner | None = None, todo: list[tuple[Slot, list[str]]] | None = None
+        self, reason: str, partner: Partner | None = None, todo: Iterable[Slot] | None = None
     ) -> None:
         """Note every cell that is still unmeasured, with the reason."""
         other = self.pair[1] if self.host.name == self.pair[0] else self.pair[0]
-        for slot, rails in todo if todo is not None else [(s, list(s.rails)) for s in slots_of(self.spec)]:
-            for rail in rails:
-                if (slot.index, rail) not in self._recorded and not self.store.measured(
-                    self.pair, slot, rail
-                ):
-                    attempt = self._attempt(partner, slot, rail)
-                    self._unmeasured(slot, rail, attempt, ("environment", f"{other} lost: {reason}"))
+        for slot in slots_of(self.spec) if todo is None else todo:
+            for rail in self._missing(partner, slot):
+                if (slot.index, rail) not in self._recorded:
+                    self._unmeasured(partner, slot, rail, ("environment", f"{other} lost: {reason}"))
 
-    def _slot(self, conversation: Conversation, partner: _Partner, slot: Slot, rails: list[str]) -> None:
+    def _missing(self, partner: Partner | None, slot: Slot) -> list[str]:
+        """Return the rails of a slot that neither end has measured."""
+        done = partner.done if partner else set()
+        return [
+            rail
+            for rail in slot.rails
+            if (slot.index, rail) not in done and not self.store.measured(self.pair, slot, rail)
+        ]
+
+    def _slot(self, conversation: Conversation, partner: Partner, slot: Slot) -> None:
         client, _ = client_and_server(slot.operation, self.pair, slot.direction)
-        runnable = []
-        for rail in rails:
-            problem = self._obstacle(partner, slot, rail)
-            if problem is None:
-                runnable.append(rail)
-            elif self.host.name == client:
-                self._unmeasured(slot, rail, self._attempt(partner, slot, rail), problem)
-        # What perftest could not put a number on, for want of a clock, is no attempt: nothing was learnt of
-        # the fabric, good or bad, so choosing by it favours no result. Each such output is kept.
-        for number in range(1, _CLOCK_TRIES + 1):
-            if not runnable:
-                return
+        found = {rail: self._obstacle(partner, slot, rail) for rail in slot.rails}
+        obstacles = {rail: problem for rail, problem in found.items() if problem is not None}
+        if obstacles:
             if self.host.name == client:
-                again = number if number < _CLOCK_TRIES else None
-                runnable = self._measure(conversation, partner, slot, runnable, again)
+                self._refuse(partner, slot, obstacles)
+            return
+        for number in range(1, _CLOCK_TRIES + 1):
+            if self.host.name == client:
+                again = self._measure(conversation, partner, slot, number)
             else:
-                runnable = self._serve(conversation, partner, slot, runnable)
+                again = self._serve(conversation, partner, slot)
+            if not again:
+                return
 
-    def _obstacle(self, partner: _Partner, slot: Slot, rail: str) -> Problem | None:
+    def _refuse(self, partner: Partner, slot: Slot, problems: Mapping[str, Problem]) -> None:
+        """Note that nothing of a slot was started, since these of its rails could not be."""
+        why = "; ".join(sorted(text for _, text in problems.values()))
+        for rail in self._missing(partner, slot):
+            problem = problems.get(rail, ("environment", f"{LESS_LOAD}: {why}"[:1000]))
+            self._unmeasured(partner, slot, rail, problem)
+
+    def _obstacle(self, partner: Partner, slot: Slot, rail: str) -> Problem | None:
         """Return why a cell cannot be measured, as both ends see it alike, or None."""
         test = slot.operation.test
         for node in self.pair:
@@ -165,16 +178,13 @@ class PairWork:
             return ("environment", f"{test} of two versions in {' and '.join(self.pair)}: {found}")
         return None
 
-    def _serve(
-        self, conversation: Conversation, partner: _Partner, slot: Slot, rails: list[str]
-    ) -> list[str]:
-        """Serve one slot; returns the rails that the client wants to measure again."""
-        again: list[str] = []
+    def _serve(self, conversation: Conversation, partner: Partner, slot: Slot) -> bool:
+        """Serve one slot; returns whether the client measures it again."""
         servers: dict[str, tuple[int, Run]] = {}
         problems: dict[str, Problem] = {}
         begin = time.monotonic()
         try:
-            for rail in rails:
+            for rail in slot.rails:
                 port = port_of(self.spec, self.index, slot, rail)
                 nic = nic_of(self.spec, self.host.name, self.pair, slot.direction, rail)
                 if nic is not None and port_in_use(nic.ipv4, port):
@@ -185,88 +195,105 @@ class PairWork:
                     servers[rail] = (port, started)
                 else:
                     problems[rail] = started
-            listening = wait_until_listening(dict(servers.values()), self.spec.start_timeout_s)
-            for rail in [r for r, (port, _) in servers.items() if port not in listening]:
-                _, run = servers.pop(rail)
-                run.kill()
-                problems[rail] = ("setup", f"server on {self.host.name} does not listen: {run.last_words()}")
+            if not problems:
+                problems = self._deaf(servers)
             self.tally.starting_s += time.monotonic() - begin
-            ready: dict[str, int] = {rail: port for rail, (port, _) in servers.items()}
+            ready = {} if problems else {rail: port for rail, (port, _) in servers.items()}
             conversation.send({"type": "ready", "slot": slot.index, "ports": ready, "problems": problems})
-            if servers:
-                limit_s = self.spec.start_timeout_s + self.spec.timeout_s + _MARGIN_S
-                said = conversation.receive("done", limit_s)
-                failed, repeat = said.get("failed"), said.get("again")
-                again = [rail for rail in servers if isinstance(repeat, list) and rail in repeat]
-                done = time.monotonic()
-                lost = {str(rail) for rail in failed} if isinstance(failed, list) else set()
-                wait_until_ended(
-                    [run for rail, (_, run) in servers.items() if rail not in lost], _SERVER_GRACE_S
-                )
-                wait_until_ended([run for _, run in servers.values()], _FAILED_GRACE_S)
-                self.tally.ending_s += time.monotonic() - done
+            if problems:
+                return False
+            limit_s = self.spec.start_timeout_s + self.spec.timeout_s + _MARGIN_S
+            said = conversation.receive("done", limit_s)
+            failed = said.get("failed")
+            done = time.monotonic()
+            lost = {str(rail) for rail in failed} if isinstance(failed, list) else set()
+            wait_until_ended([run for rail, (_, run) in servers.items() if rail not in lost], _SERVER_GRACE_S)
+            wait_until_ended([run for _, run in servers.values()], _FAILED_GRACE_S)
+            self.tally.ending_s += time.monotonic() - done
         finally:
             for _, run in servers.values():
                 run.kill()
-        if servers:
-            exits = {rail: run.exit_code for rail, (_, run) in servers.items()}
-            conversation.send({"type": "closed", "slot": slot.index, "exits": exits})
+        exits = {rail: run.exit_code for rail, (_, run) in servers.items()}
+        conversation.send({"type": "closed", "slot": slot.index, "exits": exits})
         for _, run in servers.values():
             # What the server printed repeats the client's file, unless something went wrong.
             if run.exit_code == 0:
                 run.output.unlink(missing_ok=True)
-        return again
+        return said.get("again") is True and _all_well(exits, slot)
 
-    def _measure(
-        self, conversation: Conversation, partner: _Partner, slot: Slot, rails: list[str], number: int | None
-    ) -> list[str]:
-        """Measure one slot; returns the rails to measure again, none in the last try (`number` is None)."""
+    def _deaf(self, servers: Mapping[str, tuple[int, Run]]) -> dict[str, Problem]:
+        """Wait until all servers listen; returns which do not, and why."""
+        listening = wait_until_listening(dict(servers.values()), self.spec.start_timeout_s)
+        problems: dict[str, Problem] = {}
+        for rail, (port, run) in servers.items():
+            if port not in listening:
+                run.kill()
+                words = f"server on {self.host.name} does not listen: {run.last_words()}"
+                problems[rail] = ("setup", words)
+        return problems
+
+    def _measure(self, conversation: Conversation, partner: Partner, slot: Slot, number: int) -> bool:
+        """Measure one slot, for the `number`th time in this round; returns whether it is measured again."""
         server = self.pair[0] if self.pair[1] == self.host.name else self.pair[1]
         ready = conversation.receive("ready", self.spec.start_timeout_s + _MARGIN_S)
-        ports, problems = _ports(ready, slot, rails), _problems(ready)
+        ports, problems = ports_of(ready, slot), problems_of(ready)
+        nobody = ("other", f"{server} did not serve")
+        if len(ports) < len(slot.rails):
+            unserved = {rail: p for rail, p in problems.items() if rail in slot.rails and rail not in ports}
+            self._refuse(partner, slot, unserved or {r: nobody for r in slot.rails if r not in ports})
+            return False
         clients: dict[str, Run] = {}
+        # What was no load to the other rails, and why.
+        idle: dict[str, str] = {}
         try:
-            for rail in rails:
-                attempt = self._attempt(partner, slot, rail)
-                if rail not in ports:
-                    self._unmeasured(
-                        slot, rail, attempt, problems.get(rail, ("other", f"{server} did not serve"))
-                    )
-                    continue
+            for rail in slot.rails:
                 nic = nic_of(self.spec, server, self.pair, slot.direction, rail)
+                attempt = self._attempt(partner, slot, rail)
                 started = self._start(slot, rail, attempt, ports[rail], nic.ipv4 if nic else None)
                 if isinstance(started, Run):
                     clients[rail] = started
                 else:
-                    self._unmeasured(slot, rail, attempt, started)
+                    idle[rail] = started[1]
+                    self._unmeasured(partner, slot, rail, started)
             wait_until_ended(clients.values(), self.spec.timeout_s)
         finally:
             for run in clients.values():
                 run.kill()
         self.tally.measuring_s += max((run.duration_s for run in clients.values()), default=0.0)
+        idle |= {
+            rail: f"{rail} failed: {run.last_words()}" for rail, run in clients.items() if run.exit_code != 0
+        }
+        clockless = {rail for rail, run in clients.items() if run.without_clock()}
+        # A try in which something else went wrong as well is not repeated: a failure would be forgotten.
+        again = bool(clockless) and not idle and number < _CLOCK_TRIES
         exits: Mapping[str, Any] = {}
-        clockless = [rail for rail, run in clients.items() if run.without_clock()]
-        again = clockless if number is not None else []
+        heard = False
         try:
-            if ports:
-                failed = [rail for rail in ports if rail not in clients or clients[rail].exit_code != 0]
-                conversation.send({"type": "done", "slot": slot.index, "failed": failed, "again": again})
-                closed = conversation.receive("closed", _SERVER_GRACE_S + _MARGIN_S)
-                exits = closed["exits"] if isinstance(closed.get("exits"), dict) else {}
+            conversation.send({"type": "done", "slot": slot.index, "failed": list(idle), "again": again})
+            closed = conversation.receive("closed", _SERVER_GRACE_S + _MARGIN_S)
+            exits, heard = closed["exits"] if isinstance(closed.get("exits"), dict) else {}, True
         finally:
-            # A client that has ended has its result, whatever becomes of the partner afterwards.
+            repeat = again and heard and _all_well(exits, slot)
             for rail, run in clients.items():
-                if rail in again and number is not None:
+                # A client that has ended has its result, whatever becomes of the partner afterwards.
+                if repeat or (rail in clockless and not heard):
                     run.set_aside(number)
                     self.tally.repeated += 1
                     continue
                 problem = self._client_problem(run, exits.get(rail, 0), server, clock=rail not in clockless)
-                attempt = self._attempt(partner, slot, rail)
-                self._recorded.add((slot.index, rail))
-                self.store.record_run(self.pair, slot, rail, attempt, run, problem)
-                self.tally.measured += problem is None
-                self.tally.failed += problem is not None
-        return again
+                if problem is None and idle:
+                    problem = {
+                        "kind": "environment",
+                        "message": f"{LESS_LOAD}: {'; '.join(idle.values())}"[:1000],
+                    }
+                self._record(partner, slot, rail, run, problem)
+        return repeat
+
+    def _record(self, partner: Partner, slot: Slot, rail: str, run: Run, problem: Record | None) -> None:
+        self._recorded.add((slot.index, rail))
+        self.store.record_run(self.pair, slot, rail, self._attempt(partner, slot, rail), run, problem)
+        self.tally.measured += problem is None
+        self.tally.failed += problem is not None
 
     def _client_problem(self, run: Run, server_exit: object, server: str, *, clock: bool) -> Record | None:
         if run.killed:
@@ -289,65 +316,24 @@ class PairWork:
     def _start(self, slot: Slot, rail: str, attempt: int, port: int, server: str | None) -> Run | Problem:
         device = self.host.devices[nic_rail(self.host.name, self.pair, slot.direction, rail)]
         stem = self.store.stem(self.pair, slot, rail, attempt)
-        output = stem.with_name(f"{stem.name}{'.server' if server is None else ''}.txt")
+        # A driver that was killed left an output without a record, a server of an earlier try its words.
+        output = unused(stem.with_name(f"{stem.name}{'.server' if server is None else ''}.txt"))
         try:
             return Run(argv(self.spec, slot.operation, device, port, server), output, device.cpus)
         except OSError as error:
             return ("missing-tool", f"{slot.operation.test} on {self.host.name}: {error.strerror}")
 
-    def _unmeasured(self, slot: Slot, rail: str, attempt: int, problem: Problem) -> None:
+    def _unmeasured(self, partner: Partner | None, slot: Slot, rail: str, problem: Problem) -> None:
         self._recorded.add((slot.index, rail))
+        attempt = self._attempt(partner, slot, rail)
         self.store.record_unmeasured(self.pair, slot, rail, attempt, *problem)
         self.tally.failed += 1
 
-    def _attempt(self, partner: _Partner | None, slot: Slot, rail: str) -> int:
+    def _attempt(self, partner: Partner | None, slot: Slot, rail: str) -> int:
         theirs = partner.attempts.get((slot.index, rail), 0) if partner else 0
         return 1 + max(self.store.attempts(self.pair, slot, rail), theirs)
 
 
-class _Partner:
-    """The partner's hello, taken apart with suspicion: what does not fit counts as not said."""
-
-    def __init__(self, hello: Message) -> None:
-        self.done: set[Cell] = {(c[0], c[1]) for c in _cells(hello.get("done"), 2)}
-        self.attempts = {
-            (c[0], c[1]): c[2] for c in _cells(hello.get("attempts"), 3) if isinstance(c[2], int)
-        }
-        self.problems: dict[str, str] = _texts(hello.get("problems"))
-        self.versions: dict[str, str] = _texts(hello.get("versions"))
-
-
-def _cells(value: object, length: int) -> list[list[Any]]:
-    entries = value if isinstance(value, list) else []
-    return [
-        e
-        for e in entries
-        if isinstance(e, list) and len(e) == length and isinstance(e[0], int) and isinstance(e[1], str)
-    ]
-
-
-def _texts(value: object) -> dict[str, str]:
-    entries = value.items() if isinstance(value, dict) else ()
-    return {k: _printable(v) for k, v in entries if isinstance(v, str)}
-
-
-def _ports(ready: Message, slot: Slot, rails: list[str]) -> dict[str, int]:
-    ports = ready.get("ports")
-    if ready.get("slot") != slot.index or not isinstance(ports, dict):
-        raise PeerLost("is not at the same place of the schedule")
-    return {r: p for r, p in ports.items() if r in rails and type(p) is int and 1024 <= p <= 65535}
-
-
-def _problems(ready: Message) -> dict[str, Problem]:
-    problems = ready.get("problems")
-    entries = problems.items() if isinstance(problems, dict) else ()
-    kinds = {"setup", "environment", "missing-tool"}
-    return {
-        rail: (p[0], _printable(p[1]))
-        for rail, p in entries
-        if isinstance(p, list) and len(p) == 2 and p[0] in kinds and isinstance(p[1], str)
-    }
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)[:500] or "not said"
+def _all_well(exits: Mapping[str, object], slot: Slot) -> bool:
+    """Return whether all servers of a slot ended well, as both ends see it alike."""
+    return all(exits.get(rail, 0) == 0 for rail in slot.rails)

@@ -15,6 +15,7 @@ from pathlib import Path
 from shakedown.core.mesh_spec import Operation, Spec
 from shakedown.jobs.journal import now
 from shakedown.mesh.host import Device, listening_ports
+from shakedown.mesh.plain import unused
 from shakedown.parsers.perftest_clock import clock_unknown
 
 _POLL_S = 0.02
@@ -122,8 +123,8 @@ class Run:
             return False
 
     def set_aside(self, number: int) -> None:
-        """Keep the output under another name: the program is started again."""
-        self.output.replace(self.output.with_suffix(f".noclock{number}.txt"))
+        """Keep the output under another name, over none that is there: the program is started again."""
+        self.output.replace(unused(self.output.with_suffix(f".noclock{number}.txt")))
 
     def last_words(self) -> str:
         """Return what it complained about, else the end of its output, as one printable line."""

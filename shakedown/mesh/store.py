@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,40 +19,76 @@ from typing import Any
 from shakedown.core.mesh import Pair, Slot, cell_params, is_measured, record_key
 from shakedown.errors import BadInput
 from shakedown.jobs.journal import now
+from shakedown.mesh.journals import (
+    journal_path,
+    refuse_other_specification,
+    refuse_other_version,
+    start_of,
+    starts,
+)
 from shakedown.mesh.perftest import Run
+from shakedown.mesh.plain import complete_lines, holds_something, loads, read_plain, unused
 
 Record = dict[str, Any]
+_FIX = "start in an empty folder"
 
 
 class Store:
     """The files of one node.
 
     Raises:
-        BadInput: the folder cannot be written, or holds a line of an earlier start that is not a record.
+        BadInput: the folder cannot be written, or holds a line of an earlier start that is not a record, or a
+            file of this node that is no plain one.
     """
 
     def __init__(self, folder: Path, node: str) -> None:
         self.folder, self.node = folder, node
         self._outputs = folder / f"outputs.{node}.jsonl"
-        self._journal = folder / f"journal.{node}.jsonl"
+        self._journal = journal_path(folder, node)
         # Of the pairs that this node has already measured: cell -> (attempts made, measured).
         self._done: dict[tuple[object, ...], tuple[int, bool]] = {}
+        # (test, when it was started) of what an earlier start has measured.
+        self._earlier: list[tuple[str, str]] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for path in (self._outputs, self._journal):
-                _mend(path)
-            lines = self._outputs.read_bytes().splitlines() if self._outputs.exists() else []
+            content = _mend(self._outputs)
+            _mend(self._journal)
         except OSError as error:
             raise BadInput(
                 f"cannot write here: {error.strerror}", fix="choose another folder", file=folder
             ) from error
-        for number, line in enumerate(lines, start=1):
+        for number, line in complete_lines(content):
             try:
-                self._note(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
+                record = _record_of(loads(line))
+            except ValueError as error:
                 raise BadInput(
-                    "not an output record", fix="start in an empty folder", file=self._outputs, line=number
+                    f"not an output record: {error}", fix=_FIX, file=self._outputs, line=number
                 ) from error
+            # A result that is gone is not there, whatever was noted of it; its attempt was made all the same.
+            self._note(record, there=holds_something(folder / record["file"]))
+            if is_measured(record):
+                self._earlier.append((record["test"], record["started"]))
+
+    def refuse_other_start(self, digest: str, versions: Mapping[str, str | None]) -> None:
+        """Refuse a folder of another specification, or of results of another perftest.
+
+        Args:
+            digest: of the specification of this start.
+            versions: test -> version of perftest on this node; None: it is missing, so it measures nothing.
+
+        Raises:
+            BadInput: naming the journal's line.
+        """
+        found = starts(self._journal)
+        # A node that is new to the folder asks the journal of another; to read all would be nodes squared.
+        others = [] if found else sorted(self.folder.glob("journal.*.jsonl"))
+        refuse_other_specification(found or next((s for s in map(starts, others) if s), []), digest)
+        if self._earlier and not found:
+            raise BadInput(
+                "has results, and no journal says of which specification", fix=_FIX, file=self._outputs
+            )
+        for test, started in self._earlier:
+            refuse_other_version(start_of(found, started), test, versions.get(test))
 
     def journal(self, event: str, **details: object) -> None:
         """Append one event."""
@@ -85,7 +122,7 @@ class Store:
         self, pair: Pair, slot: Slot, rail: str, attempt: int, kind: str, message: str
     ) -> None:
         """Append the record of a cell whose client was never started, with the reason."""
-        note = Path(f"{self.stem(pair, slot, rail, attempt)}.{self.node}.note.txt")
+        note = unused(Path(f"{self.stem(pair, slot, rail, attempt)}.{self.node}.note.txt"))
         note.write_text(message + "\n")
         problem = {"kind": kind, "message": message[:2000]}
         self._record(pair, slot, rail, attempt, note.name, None, now(), 0.0, problem)
@@ -118,15 +155,15 @@ class Store:
             "problem": problem,
         }
         _append(self._outputs, record)
-        self._note(record)
+        self._note(record, there=True)
 
-    def _note(self, record: Mapping[str, Any]) -> None:
+    def _note(self, record: Mapping[str, Any], *, there: bool) -> None:
         # A cell that was never started has not used up an attempt.
         problem = record.get("problem") or {}
         ran = record.get("exit_code") is not None or problem.get("kind") == "killed"
         attempts, measured = self._done.get(record_key(record), (0, False))
         attempts = max(attempts, int(record["attempt"])) if ran else attempts
-        self._done[record_key(record)] = (attempts, measured or is_measured(record))
+        self._done[record_key(record)] = (attempts, measured or (there and is_measured(record)))
 
 
 def _key(pair: Pair, slot: Slot, rail: str) -> tuple[object, ...]:
@@ -142,6 +179,28 @@ def _key(pair: Pair, slot: Slot, rail: str) -> tuple[object, ...]:
     )
 
 
+def _record_of(entry: object) -> Record:
+    """Return the parsed line as a record whose fields can be relied on; raises ValueError."""
+    record = entry if isinstance(entry, dict) else {}
+    nodes, params, problem = record.get("nodes"), record.get("params"), record.get("problem")
+    attempt, code, file = record.get("attempt"), record.get("exit_code"), record.get("file")
+    sound = {
+        "test, rail, direction or started": all(
+            isinstance(record.get(name), str) for name in ("test", "rail", "direction", "started")
+        ),
+        "file": isinstance(file, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.,+=-]*", file),
+        "nodes": isinstance(nodes, list) and all(isinstance(node, str) for node in nodes),
+        "params": isinstance(params, dict) and all(isinstance(v, int | float | str) for v in params.values()),
+        "attempt": type(attempt) is int and attempt >= 1,
+        "exit_code": code is None or type(code) is int,
+        "problem": problem is None or (isinstance(problem, dict) and isinstance(problem.get("kind"), str)),
+    }
+    for name, well in sound.items():
+        if not well:
+            raise ValueError(f"no {name} that can be used")
+    return record
+
+
 def _append(path: Path, entry: Mapping[str, object]) -> None:
     with path.open("ab") as sink:
         sink.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
@@ -149,9 +208,13 @@ def _append(path: Path, entry: Mapping[str, object]) -> None:
         os.fsync(sink.fileno())
 
 
-def _mend(path: Path) -> None:
-    """Cut off a last line that a crash left unfinished."""
-    with path.open("ab+") as file:
-        file.seek(0)
-        whole = file.read()
-        file.truncate(whole.rfind(b"\n") + 1)
+def _mend(path: Path) -> bytes:
+    """Cut off a last line that a crash left unfinished, and return the rest; raises BadInput, OSError."""
+    whole = read_plain(path, _FIX)
+    if whole is None:
+        path.touch()
+        return b""
+    end = whole.rfind(b"\n") + 1
+    if end < len(whole):
+        os.truncate(path, end)
+    return whole[:end]

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from shakedown.mesh.plain import loads
+
 MAX_MESSAGE_BYTES = 1 << 20
 # How often a silent peer is asked whether it is still there.
 PROBE_EVERY_S = 2.0
@@ -31,7 +33,7 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message | None:
     """Return the message in a line, or None if it is not one."""
     try:
-        message = json.loads(line)
+        message = loads(line)
     except ValueError:
         return None
     return message if isinstance(message, dict) and isinstance(message.get("type"), str) else None
