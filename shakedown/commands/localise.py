@@ -13,7 +13,8 @@ from shakedown.errors import ExitStatus
 
 if TYPE_CHECKING:
     from shakedown.core.localise import Cause
-    from shakedown.core.localise_model import Matrix
+    from shakedown.core.localise_model import Matrix, Route
+    from shakedown.mesh.pair_results import PairResults
 
 
 def register(app: typer.Typer) -> None:
@@ -40,24 +41,27 @@ def localise(
     with no_cycle_search():
         opened = Run(run)
         pairs = read_pairs(opened)
-        causes, matrices = culprits(pairs, opened, opened.counters(), Settings(min_effect=min_effect))
-    missing = sum(int(m.failed.sum()) for m in matrices) + len(pairs.lost_places)
+        causes, routes = culprits(pairs, opened, opened.counters(), Settings(min_effect=min_effect))
     if as_json:
-        sys.stdout.write(json.dumps(document(opened.plan.run, causes, matrices), indent=1) + "\n")
+        sys.stdout.write(json.dumps(document(opened.plan.run, causes, routes, pairs), indent=1) + "\n")
     else:
-        show(causes, matrices, missing)
+        show(causes, routes, pairs)
     if any(cause.blamed for cause in causes):
         return ExitStatus.FAIL
-    return ExitStatus.INCOMPLETE if causes or missing or opened.problems else ExitStatus.PASS
+    return ExitStatus.INCOMPLETE if causes or pairs.missing or opened.problems else ExitStatus.PASS
 
 
-def document(run: str, causes: list[Cause], matrices: list[Matrix]) -> dict[str, object]:
+def document(run: str, causes: list[Cause], routes: list[Route], pairs: PairResults) -> dict[str, object]:
     """Return what `--json` prints."""
     return {
         "schema": 1,
         "run": run,
+        "measured": pairs.measured,
+        "missing": pairs.missing,
         "matrices": [
-            {"label": m.label, "measured": _measured(m), "missing": int(m.failed.sum())} for m in matrices
+            {"label": m.label, "measured": _measured(m), "failed": int(m.failed.sum())}
+            for route in routes
+            for m in route.matrices
         ],
         "causes": [
             {
@@ -80,7 +84,7 @@ def document(run: str, causes: list[Cause], matrices: list[Matrix]) -> dict[str,
     }
 
 
-def show(causes: list[Cause], matrices: list[Matrix], missing: int) -> None:
+def show(causes: list[Cause], routes: list[Route], pairs: PairResults) -> None:
     """Print the causes, then the suspects, with their evidence."""
     from rich.console import Console
     from rich.text import Text
@@ -94,13 +98,14 @@ def show(causes: list[Cause], matrices: list[Matrix], missing: int) -> None:
         # Text, not markup: names come from the cluster.
         console.print(Text(label, style=style) + Text(printable(text)), soft_wrap=not terminal)
 
-    nodes, rails = len(matrices[0].nodes), len(matrices[0].rails)
-    measured = sum(_measured(m) for m in matrices)
     blamed = [c for c in causes if c.blamed]
     say(f"{count(len(blamed), 'cause')}, {count(len(causes) - len(blamed), 'suspect')}")
+    matrices = [m for route in routes for m in route.matrices]
+    nodes = count(max((len(m.nodes) for m in matrices), default=0), "node")
+    rails = count(sum(len(route.matrices[0].rails) for route in routes), "rail")
     say(
-        f"{count(nodes, 'node')} x {count(rails, 'rail')}, {count(len(matrices), 'matrix')}: "
-        f"{measured} results, {missing} missing"
+        f"{nodes} x {rails}, {count(len(matrices), 'test')}: "
+        f"{count(pairs.measured, 'result')}, {pairs.missing} missing"
     )
     for cause in causes:
         label, style = ("CAUSE   ", "bold red") if cause.blamed else ("SUSPECT ", "yellow")

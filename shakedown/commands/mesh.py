@@ -122,7 +122,7 @@ def confirm(
 
     data = _read(spec)
     parsed = parse_spec(data, str(spec))
-    suspected = suspects(*read_mesh(Run(run)))
+    suspected = suspects(read_mesh(Run(run)))
     if not suspected:
         sys.stdout.write("no suspect: nothing to confirm\n")
         return ExitStatus.PASS

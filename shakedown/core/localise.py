@@ -6,7 +6,7 @@ never are both ends of a connection: results that two elements explain equally w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from shakedown.core.localise_counters import Witness, witnesses
 from shakedown.core.localise_fit import Settings, deviations, fit, to_finding
 from shakedown.core.localise_groups import Groups, robust_sigma
-from shakedown.core.localise_model import Bools, Element, Fabric, Finding, Floats, Matrix
+from shakedown.core.localise_model import Bools, Element, Fabric, Finding, Floats, Matrix, Route, on_hardware
 from shakedown.core.localise_rare import dead, intermittent
 from shakedown.core.localise_small import examine_small
 from shakedown.core.records import CounterReading
@@ -52,32 +52,43 @@ class Cause:
 
 
 def localise(
-    matrices: Sequence[Matrix],
-    fabric: Fabric,
+    routes: Sequence[Route],
     readings: Iterable[CounterReading] = (),
     settings: Settings | None = None,
 ) -> list[Cause]:
     """Return the causes, blamed ones first, each group by how much it explains.
 
     Args:
-        matrices: results of every test and size, over the same nodes and rails.
-        fabric: cabling and paths, as far as known.
+        routes: results of every test and size; each route is compared with its like only, and what is found
+            on several is put together by piece of hardware.
         readings: counters over the tests.
         settings: how sure to be; a run of many matrices shares its error rate among them.
     """
     settings = settings or Settings()
+    matrices = [matrix for route in routes for matrix in route.matrices]
     settings = replace(settings, alpha=settings.alpha / max(1, len(matrices)))
-    seen = witnesses(readings, fabric.ports)
+    ports = {key: port for route in routes for key, port in route.fabric.ports.items()}
+    seen = witnesses(readings, ports)
     if not matrices:
         return []
-    supported = _supported(matrices[0], seen)
     findings: list[Finding] = []
-    for matrix in matrices:
-        findings += _examine(matrix, fabric, supported, settings)
-    if len(matrices[0].nodes) < SMALL_MESH:
-        findings += examine_small(matrices, fabric, settings, supported)
-    findings = [_weigh(f, matrices, seen) for f in findings]
-    return _rank(_merge(findings), matrices, fabric, seen)
+    for route in routes:
+        found = [_weigh(on_hardware(f), matrices, seen) for f in _route(route, seen, settings)]
+        of_two = len(route.matrices[0].rails) == 2
+        findings += [_of_two(f) if of_two and f.element.kind == "rail" else f for f in found]
+    return _rank(_merge(findings), matrices, ports, seen)
+
+
+def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Finding]:
+    """Return what the matrices of one route say."""
+    if not route.matrices:
+        return []
+    first = route.matrices[0]
+    supported = _supported(first, seen)
+    findings = [f for m in route.matrices for f in _examine(m, route.fabric, supported, settings)]
+    if len(first.nodes) < SMALL_MESH:
+        findings += examine_small(route.matrices, route.fabric, settings, supported)
+    return findings
 
 
 def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Settings) -> list[Finding]:
@@ -127,8 +138,6 @@ def _slow_rails(matrix: Matrix, level: Floats) -> list[Finding]:
 def _weigh(finding: Finding, matrices: Sequence[Matrix], seen: Sequence[Witness]) -> Finding:
     """Blame a suspect for which its own counters, or its own words, speak, and for none of its rivals'."""
     element = finding.element
-    if element.kind == "rail" and len(matrices[0].rails) == 2:
-        return replace(finding, blamed=False, why=("of two rails one cannot tell which is the exception",))
     if finding.blamed or element.kind not in {"nic", "node"}:
         return finding
 
@@ -147,6 +156,10 @@ def _weigh(finding: Finding, matrices: Sequence[Matrix], seen: Sequence[Witness]
     return finding
 
 
+def _of_two(finding: Finding) -> Finding:
+    return replace(finding, blamed=False, why=("of two rails one cannot tell which is the exception",))
+
+
 def _merge(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Return the findings by piece of hardware: one NIC's together, and a node's NICs with the node."""
     nodes = {f.element.node for f in findings if f.element.kind == "node" and f.blamed}
@@ -159,9 +172,12 @@ def _merge(findings: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def _rank(
-    merged: Sequence[Sequence[Finding]], matrices: Sequence[Matrix], fabric: Fabric, seen: Sequence[Witness]
+    merged: Sequence[Sequence[Finding]],
+    matrices: Sequence[Matrix],
+    ports: Mapping[tuple[str, str], str],
+    seen: Sequence[Witness],
 ) -> list[Cause]:
-    causes = [_cause(group, matrices, fabric, seen) for group in merged]
+    causes = [_cause(group, matrices, ports, seen) for group in merged]
     blamed_hardware = {c.element for c in causes if c.blamed}
     # A suspect that is only the other end of something blamed has been cleared by it.
     causes = [c for c in causes if c.blamed or not blamed_hardware & set(c.rivals)]
@@ -178,7 +194,10 @@ def _weight(cause: Cause) -> float:
 
 
 def _cause(
-    group: Sequence[Finding], matrices: Sequence[Matrix], fabric: Fabric, seen: Sequence[Witness]
+    group: Sequence[Finding],
+    matrices: Sequence[Matrix],
+    ports: Mapping[tuple[str, str], str],
+    seen: Sequence[Witness],
 ) -> Cause:
     strongest = max(group, key=lambda f: (f.blamed, f.element.kind == "node", f.cells * f.effect**2))
     element = strongest.element
@@ -194,9 +213,9 @@ def _cause(
         if n == element.node and element.rail in {"", r}
     )
     if element.kind == "nic":
-        element, note = _nic_cable_or_port(element, own, fabric)
+        element, note = _nic_cable_or_port(element, own, ports)
         evidence.append(note)
-        if len(matrices[0].rails) == 1:
+        if len({rail for m in matrices for name in m.rails for rail in name.split(">")}) == 1:
             evidence.append("only one rail was measured, so it may be the node itself")
     evidence += [why for f in group for why in f.why if not strongest.blamed]
     return Cause(
@@ -219,9 +238,11 @@ def _is_about(witness: Witness, element: Element) -> bool:
     return bool(witness.device) and witness.device in {element.leaf, element.spine}
 
 
-def _nic_cable_or_port(element: Element, own: Sequence[Witness], fabric: Fabric) -> tuple[Element, str]:
+def _nic_cable_or_port(
+    element: Element, own: Sequence[Witness], ports: Mapping[tuple[str, str], str]
+) -> tuple[Element, str]:
     """Return the element with the kind that its counters point at, and what that rests on."""
-    port = fabric.ports.get((element.node, element.rail), "")
+    port = ports.get((element.node, element.rail), "")
     local = [w.place for w in own if w.local]
     at = f" (cable to {port})" if port else ""
     if "cable" in local:
@@ -247,4 +268,6 @@ def _proposal(element: Element, finding: Finding) -> str:
         return f"measure {element} against another partner"
     if element.node:
         return f"drain {element.node} and look at its {element.kind}"
+    if ">" in element.rail:
+        return f"look at the spines between the rails of {element.rail}, and measure again"
     return f"take {element} out of service and measure again"

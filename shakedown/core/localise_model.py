@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,17 @@ class Fabric:
         return Fabric(leaf=np.full((rails, nodes), -1, dtype=np.int64))
 
 
+@dataclass(frozen=True, eq=False)
+class Route:
+    """The matrices of traffic that goes the same kind of way, over the same nodes and rails, and its fabric.
+
+    The rails are all plain (`rail0`), or all crossings (`rail0>rail1`: sent by rail0, received by rail1).
+    """
+
+    matrices: tuple[Matrix, ...]
+    fabric: Fabric
+
+
 @dataclass(frozen=True)
 class Element:
     """A piece of the cluster that can be at fault; the fields that do not apply are empty.
@@ -121,3 +132,20 @@ class Finding:
     blamed: bool
     label: str = ""
     why: tuple[str, ...] = ()
+
+
+def on_hardware(finding: Finding) -> Finding:
+    """Return a finding about crossings in terms of hardware.
+
+    Over `rail0>rail1` a node sends by its NIC of rail0 and receives by that of rail1. Who is bad both ways of a crossing is so with two of its NICs; that makes it the node.
+    """
+
+    def real(e: Element) -> Element:
+        source, crossing, sink = e.rail.partition(">")
+        if not crossing or not e.node:
+            return e
+        if e.direction == "both":
+            return replace(e, kind="node", rail="")
+        return replace(e, rail=source if e.direction == "tx" else sink)
+
+    return replace(finding, element=real(finding.element), rivals=tuple(map(real, finding.rivals)))

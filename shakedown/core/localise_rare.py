@@ -74,8 +74,8 @@ def intermittent(
     limit = -max(BAD_SIGMAS * sigma, BAD_EFFECTS * settings.min_effect)
     findings: list[Finding] = []
     indicator = np.where(np.isfinite(residual), (residual < limit).astype(float), np.nan)
-    # What nobody has been blamed for yet; a mere suspect's bad results still speak against their far ends.
-    open_ones = indicator.copy()
+    # What is explained already still speaks against its far ends.
+    every = indicator.copy()
     while len(findings) < MAX_CAUSES and np.nansum(indicator) >= MIN_BAD:
         picks = _piled_up(indicator, groups, settings)
         if not picks:
@@ -83,14 +83,13 @@ def intermittent(
         best = picks[0]
         mask = groups.cells(best.family, best.index)
         bad = mask & (indicator > 0)
-        shared = shared_with(best, mask, bad, open_ones, groups)
+        shared = shared_with(best, mask, bad, every, groups)
         rivals = _rivals(best, picks[1:], bad, groups, any_part=bool(shared.why))
         effect = float(np.expm1(np.median(residual[bad])))
-        finding = _finding("intermittent", best, rivals, bad, groups, matrix, effect=effect, shared=shared)
-        findings.append(finding)
+        findings.append(
+            _finding("intermittent", best, rivals, bad, groups, matrix, effect=effect, shared=shared)
+        )
         indicator[mask] = np.nan
-        if finding.blamed:
-            open_ones[mask] = np.nan
     return findings
 
 

@@ -77,7 +77,7 @@ def shared_with(pick: Pick, mask: Bools, bad: Bools, indicator: Floats, groups: 
         pick: the candidate.
         mask: all its results, shape (rails, nodes, nodes).
         bad: those that are bad.
-        indicator: 1 for a bad result, 0 for a good one, NaN for none or one that is explained already.
+        indicator: 1 for a bad result, 0 for a good one, NaN for none.
         groups: the candidates and the fabric.
     """
     if pick.family.kind not in {"nic", "node"}:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from shakedown.core.localise import localise
 from shakedown.core.localise_fit import Settings
-from shakedown.core.localise_model import Fabric, Matrix
+from shakedown.core.localise_model import Route
 from shakedown.core.mesh import Pair, random_matchings
 from shakedown.core.mesh_spec import natural_key
 
@@ -26,9 +26,9 @@ def first_pairs(names: Sequence[str], seed: int) -> list[Pair]:
     return [pair for matching in random_matchings(names, MATCHINGS, seed) for pair in matching]
 
 
-def suspects(matrices: Sequence[Matrix], fabric: Fabric) -> list[str]:
+def suspects(routes: Sequence[Route]) -> list[str]:
     """Return the nodes that look bad after the matchings, in natural order."""
-    causes = localise(matrices, fabric, settings=SUSPICION)
+    causes = localise(routes, settings=SUSPICION)
     return sorted({c.element.node for c in causes if c.element.node}, key=natural_key)
 
 

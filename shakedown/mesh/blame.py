@@ -6,27 +6,27 @@ from collections.abc import Iterable, Iterator
 
 from shakedown.core.localise_counters import can_witness
 from shakedown.core.records import CauseVerdict, CounterReading, Measurement, Plan
-from shakedown.mesh.pair_results import PairResults, is_pair
+from shakedown.mesh.pair_results import PairResults, PlannedPairs
 from shakedown.runs import Run
 
 # With two nodes nobody can be told from its partner.
 _FEWEST_NODES = 3
 # Beyond this a verdict would spend longer on blame than on judging; `shakedown localise` has the time.
 _MOST_CELLS = 500_000
+# The same for a mesh of few pairs of many nodes, whose matrices are large and empty: 1,024 nodes x 8 rails.
+_MOST_PLACES = 1024 * 1024 * 8
 
 
 class Blame:
     """Watches measurements and counters go by, and localises afterwards; idle where there is no mesh."""
 
     def __init__(self, plan: Plan) -> None:
-        cells, nodes = 0, set[str]()
-        for item in plan.items:
-            pairs = [n for n in item.nodes if is_pair(item.stage, item.metric, n, "rail", "forward")]
-            if pairs and any(item.rails) and {"forward", "reverse"} & set(item.directions):
-                cells += len(item)
-                nodes.update(node for pair in pairs for node in pair)
-        self._wanted = len(nodes) >= _FEWEST_NODES and cells <= _MOST_CELLS
-        self._pairs = PairResults()
+        planned = PlannedPairs(plan.items)
+        nodes, rails = len(planned.nodes()), len(planned.rails())
+        self._wanted = (
+            nodes >= _FEWEST_NODES and planned.count <= _MOST_CELLS and rails * nodes**2 <= _MOST_PLACES
+        )
+        self._pairs = PairResults(planned)
         self._readings: list[CounterReading] = []
 
     def measurements(self, found: Iterable[Measurement]) -> Iterator[Measurement]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
 from shakedown.core.jobs import Jobs
-from shakedown.core.localise_model import Fabric, Matrix
-from shakedown.core.mesh_spec import natural_key
+from shakedown.core.localise_model import Fabric, Matrix, Route
+from shakedown.core.mesh_spec import natural_key, rail_ends
 from shakedown.core.records import Name, Record
 from shakedown.errors import BadInput
-from shakedown.mesh.pair_results import PairResults, Place
+from shakedown.mesh.pair_results import PairResults, Place, PlannedPairs
 from shakedown.runs import JOBS, LONGEST_LINE, Run, open_plain, read_record
 
 PATHS = "paths.jsonl"
@@ -32,48 +33,83 @@ class FlowPath(Record):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-def read_mesh(run: Run) -> tuple[list[Matrix], Fabric]:
-    """Return the matrices of all pair tests of a run, over the same nodes and rails, and its fabric.
+# More results than 4,096 nodes x 8 rails have would need more memory than is sensible.
+_MOST_PLACES = 4096 * 4096 * 8
+
+
+def read_mesh(run: Run) -> list[Route]:
+    """Return the matrices of all pair tests of a run and its fabric, same-rail traffic and crossings apart.
 
     Raises:
         BadInput: a file of the run cannot be used, or the run has no pair test.
     """
-    return matrices_of(read_pairs(run), run)
+    return routes_of(read_pairs(run), run)
 
 
 def read_pairs(run: Run) -> PairResults:
-    """Return the results of all pair tests of a run. Raises BadInput as `read_mesh` does."""
-    pairs = PairResults()
+    """Return the results of all planned pair tests of a run. Raises BadInput as `read_mesh` does."""
+    planned = PlannedPairs(run.plan.items)
+    pairs = PairResults(planned)
     for m in run.measurements():
         pairs.add(m)
-    if not pairs:
-        raise BadInput("no result of a pair of nodes", fix="name a run with a mesh", file=run.folder)
+    if not planned.count and not pairs:
+        raise BadInput(
+            "no test of a pair of nodes was planned", fix="name a run with a mesh", file=run.folder
+        )
     return pairs
 
 
-def matrices_of(pairs: PairResults, run: Run) -> tuple[list[Matrix], Fabric]:
-    """Return the matrices of results that were already read, and the run's fabric."""
+def routes_of(pairs: PairResults, run: Run | None) -> list[Route]:
+    """Return the matrices of results that were already read, by route, and the run's fabric.
+
+    Traffic that crosses rails takes another way, and reaches another rate, than traffic that stays on its
+    rail, so each is compared with its like only.
+
+    Args:
+        pairs: the results.
+        run: where cabling and paths are found; None: they are not known.
+
+    Raises:
+        BadInput: cabling or paths cannot be read, or there are too many nodes.
+    """
     places = [place for cells in pairs.values.values() for place in cells]
     nodes = tuple(sorted({n for _, *ends in places for n in ends}, key=natural_key))
-    rails = tuple(sorted({rail for rail, *_ in places}, key=natural_key))
-    # What a dead node leaves unmeasured says nothing about its NICs, or anybody's.
-    matrices = [
-        _matrix(
-            label,
-            pairs.higher[label],
-            nodes,
-            rails,
-            {p: v for p, (_, v) in cells.items() if (label, p) not in pairs.lost_places},
-            pairs.said,
+    rails = sorted({rail for rail, *_ in places}, key=natural_key)
+    if len(rails) * len(nodes) ** 2 > _MOST_PLACES:
+        raise BadInput(
+            f"{len(nodes)} nodes x {len(rails)} rails are too many to localise at once",
+            fix="measure them in parts, by rail or by pod",
+            file=run.folder if run else None,
         )
-        for label, cells in sorted(pairs.values.items())
-        if any(math.isfinite(v) for _, v in cells.values())
-    ]
-    return matrices, read_fabric(run, nodes, rails)
+    routes: list[Route] = []
+    for crossing in (False, True):
+        mine = tuple(rail for rail in rails if (len(set(rail_ends(rail))) > 1) is crossing)
+        if mine:
+            matrices = list(_matrices(pairs, nodes, mine, crossing=crossing))
+            routes.append(Route(tuple(matrices), read_fabric(run, nodes, mine)))
+    return [route for route in routes if route.matrices]
 
 
-def read_fabric(run: Run, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Fabric:
-    """Return the cabling of `jobs.json` and the paths of `paths.jsonl`, as far as a run has them."""
+def _matrices(
+    pairs: PairResults, nodes: tuple[str, ...], rails: tuple[str, ...], *, crossing: bool
+) -> Iterator[Matrix]:
+    said, wanted = pairs.own_words(), set(rails)
+    for label in sorted(pairs.values):
+        # What was not measured for want of a tool, or of a partner, says nothing of anybody's NIC.
+        cells = {place: value for place, value in pairs.unspoilt(label) if place[0] in wanted}
+        # Without any result there is nothing that the missing ones could be compared with.
+        if any(map(math.isfinite, cells.values())):
+            name = f"{label} across rails" if crossing else label
+            yield _matrix(name, pairs.higher[label], nodes, rails, cells, said)
+
+
+def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Fabric:
+    """Return the cabling of `jobs.json` and the paths of `paths.jsonl`, as far as a run has them.
+
+    Of a rail `rail0>rail1` the cabling is rail0's where data leaves a node, and rail1's where it arrives.
+    """
+    if run is None:
+        return Fabric.unknown(len(rails), len(nodes))
     path = run.folder / JOBS
     jobs = read_record(path, Jobs) if os.path.lexists(path) else None
     cabled = {
@@ -83,15 +119,15 @@ def read_fabric(run: Run, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Fab
         if nic.leaf
     }
     leaves = tuple(sorted({leaf for leaf, _ in cabled.values() if leaf}, key=natural_key))
-    leaf = np.full((len(rails), len(nodes)), -1, dtype=np.int64)
+    number = {name: i for i, name in enumerate(leaves)}
+    leaf, into = (np.full((len(rails), len(nodes)), -1, dtype=np.int64) for _ in range(2))
     for r, rail in enumerate(rails):
-        for i, node in enumerate(nodes):
-            name = cabled.get((node, rail), (None, None))[0]
-            if name is not None:
-                leaf[r, i] = leaves.index(name)
+        for end, of in zip(rail_ends(rail), (leaf, into), strict=True):
+            for i, node in enumerate(nodes):
+                of[r, i] = number.get(cabled.get((node, end), (None, None))[0] or "", -1)
     ports = {key: f"{name}:{port}" for key, (name, port) in cabled.items() if port}
     spine, spines = _spines(run, nodes, rails)
-    return Fabric(leaf, leaves, spine, spines, ports)
+    return Fabric(leaf, leaves, spine, spines, ports, into)
 
 
 def _spines(

@@ -24,7 +24,7 @@ import numpy as np
 
 from shakedown.core.localise import localise
 from shakedown.core.localise_groups import line_stats, robust_sigma
-from shakedown.core.localise_model import Element, Fabric
+from shakedown.core.localise_model import Element, Fabric, Route
 from shakedown.core.mesh import pack_rounds
 from shakedown.core.mesh_quick import confirming_pairs, first_pairs, suspects
 from shakedown.core.simulate import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
@@ -52,7 +52,7 @@ PATH = {"uplink", "spine"}
 
 def ours(sim: Simulated) -> list[Element]:
     """Localisation as the command does it."""
-    return [cause.element for cause in localise([sim.matrix], sim.fabric) if cause.blamed]
+    return [cause.element for cause in localise([Route((sim.matrix,), sim.fabric)]) if cause.blamed]
 
 
 def flat(sim: Simulated) -> list[Element]:
@@ -214,7 +214,7 @@ def run_quick(sim: Simulated) -> tuple[int, int, list[Element]]:
 
     sim.matrix.values[:] = np.nan
     reveal(pairs)
-    suspected = suspects([sim.matrix], sim.fabric)
+    suspected = suspects([Route((sim.matrix,), sim.fabric)])
     confirm = confirming_pairs(suspected, names, pairs, seed=1)
     reveal(confirm)
     return len(pack_rounds(pairs)) + len(pack_rounds(confirm)), len(suspected), ours(sim)
@@ -252,7 +252,7 @@ def small_labs(divide: int) -> list[str]:
 def small_lab(shape: Shape, fabric: Fabric, faults: list[Fault], rng: np.random.Generator) -> list[Element]:
     """Return who is blamed after four tests of one lab."""
     matrices = [measure(shape, fabric, faults, rng).matrix for _ in range(4)]
-    return [cause.element for cause in localise(matrices, fabric) if cause.blamed]
+    return [cause.element for cause in localise([Route(tuple(matrices), fabric)]) if cause.blamed]
 
 
 def growth(nodes: int, rails: int) -> None:
@@ -262,7 +262,7 @@ def growth(nodes: int, rails: int) -> None:
     fabric = build_fabric(shape, rng)
     sim = measure(shape, fabric, [draw_fault(FaultKind.UPLINK, 0.02, shape, fabric, rng)], rng)
     wall, cpu = time.perf_counter(), time.process_time()
-    causes = localise([sim.matrix], fabric)
+    causes = localise([Route((sim.matrix,), fabric)])
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     right = bool(causes) and same(causes[0].element, sim.faults[0].element, strict=True)

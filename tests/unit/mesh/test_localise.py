@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from one_route import localise_one
 
-from shakedown.core.localise import localise
 from shakedown.core.localise_counters import _median_of_others
 from shakedown.core.localise_model import Element, Fabric, Matrix
 from shakedown.core.records import CounterReading
@@ -28,7 +28,7 @@ def simulated(*faults, seed=3, shape=SHAPE):
 
 def blamed(sim, readings=()):
     """Return the elements that are blamed."""
-    return [c.element for c in localise([sim.matrix], sim.fabric, readings) if c.blamed]
+    return [c.element for c in localise_one([sim.matrix], sim.fabric, readings) if c.blamed]
 
 
 @pytest.mark.parametrize("kind", list(FaultKind))
@@ -103,14 +103,14 @@ ALL = slice(None)
 )
 def test_three_nodes_are_enough_to_name_a_large_fault(spoil, expected):
     """Catches: one bad node of three spoils most results, and the good ones look like the exception."""
-    causes = localise(*small(3, spoil=spoil))
+    causes = localise_one(*small(3, spoil=spoil))
     assert [c.element for c in causes if c.blamed] == [expected]
 
 
 @pytest.mark.parametrize("by", [0.2, np.nan])
 def test_two_nodes_never_blame_either_end(by):
     """Catches: both nodes of a bad pair drained, or the wrong one."""
-    causes = localise(*small(2, spoil=scale(0, 0, 1, by=by)))
+    causes = localise_one(*small(2, spoil=scale(0, 0, 1, by=by)))
     assert not any(c.blamed for c in causes)
 
 
@@ -118,7 +118,7 @@ def test_two_nodes_never_blame_either_end(by):
 def test_one_bad_pair_blames_neither_end(n):
     """Catches: a suspect not retested with a different partner before blame."""
     for seed in range(3):
-        causes = localise(*small(n, seed=seed, tests=12, spoil=scale(0, 0, 1, by=0.2)))
+        causes = localise_one(*small(n, seed=seed, tests=12, spoil=scale(0, 0, 1, by=0.2)))
         assert not any(c.blamed for c in causes), causes
 
 
@@ -152,7 +152,7 @@ def test_a_port_counter_decides_between_two_nodes():
     """Catches: a lossy switch port that its own drop counter names, missed for lack of a third node."""
     matrices, fabric = small(2, spoil=scale(0, 1, 0, by=0.2))
     drops = counter("n1", "rail0", "tx_dropped", 127, kind="switch_port")
-    [cause] = [c for c in localise(matrices, fabric, drops) if c.blamed]
+    [cause] = [c for c in localise_one(matrices, fabric, drops) if c.blamed]
     assert (cause.element.kind, cause.element.node, cause.element.rail) == ("port", "n1", "rail0")
     assert cause.element.leaf == "leaf0:swp1"
     assert any("127 tx_dropped" in sentence for sentence in cause.evidence)
@@ -163,13 +163,15 @@ def test_retries_are_no_witness_of_where():
     matrices, fabric = small(2, spoil=scale(0, 1, 0, by=0.2))
     for name in ("completer_retry_err", "rcvd_seq_err", "local_ack_timeout_err"):
         retries = counter("n2", "rail0", name, 69, kind="nic")
-        assert not any(c.blamed for c in localise(matrices, fabric, retries)), name
+        assert not any(c.blamed for c in localise_one(matrices, fabric, retries)), name
 
 
 def test_damaged_bits_make_it_the_cable():
     """Catches: a NIC sent back for its cable's fault."""
     matrices, fabric = small(4, spoil=both(0, 1, 0.3))
-    [cause] = localise(matrices, fabric, counter("n2", "rail0", "rx_crc_errors_phy", 900, kind="nic", n=4))
+    [cause] = localise_one(
+        matrices, fabric, counter("n2", "rail0", "rx_crc_errors_phy", 900, kind="nic", n=4)
+    )
     assert cause.element.kind == "cable" and cause.proposal == "drain n2 and look at its cable"
 
 
@@ -177,7 +179,7 @@ def test_latency_is_worse_when_larger():
     """Catches: the fastest node blamed for its latency."""
     matrices, fabric = small(4, spoil=both(0, 1, 5.0))
     slower = [Matrix(m.label, False, m.nodes, m.rails, m.values, m.failed) for m in matrices]
-    assert [c.element.node for c in localise(slower, fabric) if c.blamed] == ["n2"]
+    assert [c.element.node for c in localise_one(slower, fabric) if c.blamed] == ["n2"]
 
 
 def test_what_a_node_says_of_its_own_rail_names_it():
@@ -185,7 +187,9 @@ def test_what_a_node_says_of_its_own_rail_names_it():
     matrices, fabric = small(2, spoil=scale(1, ALL, ALL, by=np.nan))
     said = {("n2", "rail1"): "rxe1 port 1 is 1: DOWN"}
     told = [Matrix(m.label, m.higher, m.nodes, m.rails, m.values, m.failed, said) for m in matrices]
-    assert {(c.element.node, c.element.rail) for c in localise(told, fabric) if c.blamed} == {("n2", "rail1")}
+    assert {(c.element.node, c.element.rail) for c in localise_one(told, fabric) if c.blamed} == {
+        ("n2", "rail1")
+    }
 
 
 def test_a_slow_rail_is_no_fault_of_its_nodes():
@@ -195,14 +199,14 @@ def test_a_slow_rail_is_no_fault_of_its_nodes():
     sim = measure(shape, build_fabric(shape, rng), [], rng)
     sim.matrix.values[1] *= 0.9
     assert blamed(sim) == [Element("rail", rail="rail1")]
-    assert not any(c.blamed for c in localise(*small(4, spoil=scale(1, by=0.3))))
+    assert not any(c.blamed for c in localise_one(*small(4, spoil=scale(1, by=0.3))))
 
 
 def test_an_uplink_of_unknown_path_is_not_blamed_on_nodes():
     """Catches: nodes behind a bad uplink blamed because the harness cannot see their paths."""
     sim = simulated((FaultKind.UPLINK, 0.5))
     blind = Fabric(sim.fabric.leaf, sim.fabric.leaves)
-    assert not {c.element.kind for c in localise([sim.matrix], blind) if c.blamed} & {"node", "nic"}
+    assert not {c.element.kind for c in localise_one([sim.matrix], blind) if c.blamed} & {"node", "nic"}
 
 
 def test_missing_results_here_and_there_blame_nobody():
@@ -244,7 +248,7 @@ def only_with(sim, partners):
 def test_one_partners_word_is_not_enough():
     """Catches: a node blamed that was only ever measured with one partner."""
     sim = only_with(simulated(), {"n05": ["n31"]})
-    causes = localise([sim.matrix], sim.fabric)
+    causes = localise_one([sim.matrix], sim.fabric)
     assert causes and not any(c.blamed for c in causes)
     assert "another partner" in causes[0].proposal
 
@@ -253,7 +257,7 @@ def test_two_sides_that_explain_the_same_are_both_suspects():
     """Catches: one side of a bad square of pairs blamed, although the other side would explain it as well."""
     square = {"n05": ["n18", "n44"], "n31": ["n18", "n44"], "n18": ["n05", "n31"], "n44": ["n05", "n31"]}
     sim = only_with(simulated(), square)
-    causes = localise([sim.matrix], sim.fabric)
+    causes = localise_one([sim.matrix], sim.fabric)
     assert causes and not any(c.blamed for c in causes)
 
 
@@ -265,7 +269,7 @@ def test_a_flapping_nic_does_not_hide_or_inflate_its_leafs_uplink():
     flapping = Element("nic", node="n15", rail="rail0")
     faults = [Fault(FaultKind.UPLINK, uplink, 0.01), Fault(FaultKind.FLAPPING, flapping, 0.5)]
     sim = measure(SHAPE, fabric, faults, rng)
-    causes = {c.element: c for c in localise([sim.matrix], fabric) if c.blamed}
+    causes = {c.element: c for c in localise_one([sim.matrix], fabric) if c.blamed}
     assert set(causes) == {uplink, flapping}
     assert causes[uplink].effect == pytest.approx(-0.01, abs=0.002)
 
@@ -278,19 +282,19 @@ def test_health_at_the_limit_of_the_link_blames_nobody(n):
         np.minimum(values, 33.5, out=values)
 
     for seed in range(4):
-        causes = localise(*small(n, cv=0.1, seed=seed, spoil=limit))
+        causes = localise_one(*small(n, cv=0.1, seed=seed, spoil=limit))
         assert not any(c.blamed for c in causes), causes
 
 
 def test_a_small_lasting_difference_is_no_fault_in_a_noisy_lab():
     """Catches: twelve tests that agree on three per cent called a fault where two per cent is the noise."""
-    causes = localise(*small(4, cv=0.02, tests=12, spoil=both(0, 1, 0.97)))
+    causes = localise_one(*small(4, cv=0.02, tests=12, spoil=both(0, 1, 0.97)))
     assert not any(c.blamed for c in causes)
 
 
 def test_two_results_are_too_few_to_blame():
     """Catches: one test of a three-node lab, in which chance alone makes two results the lowest."""
-    causes = localise(*small(3, tests=1, spoil=scale(0, ALL, 0, by=0.2)))
+    causes = localise_one(*small(3, tests=1, spoil=scale(0, ALL, 0, by=0.2)))
     assert not any(c.blamed for c in causes)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from one_route import localise_one
 
-from shakedown.core.localise import localise
 from shakedown.core.localise_model import Element, Fabric
 from shakedown.core.records import CounterReading
 from shakedown.core.simulate import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
@@ -34,7 +34,7 @@ def test_two_groups_that_are_slow_with_each_other_blame_neither(one, other, blin
     """Catches: the side of a square of pairs that is looked at first blamed for what both may have done."""
     sim = slow_square(simulated(Shape(48, 2, pod=12)), one, other)
     fabric = Fabric.unknown(2, 48) if blind else sim.fabric
-    causes = localise([sim.matrix], fabric)
+    causes = localise_one([sim.matrix], fabric)
     assert causes and not [c for c in causes if c.blamed]
 
 
@@ -50,7 +50,7 @@ def test_one_bad_pair_and_its_counters(counting):
         for i, node in enumerate(sim.matrix.nodes)
         for r in range(4)
     ]  # fmt: skip
-    causes = localise([sim.matrix], sim.fabric, readings)
+    causes = localise_one([sim.matrix], sim.fabric, readings)
     expected = ["n01"] if counting == (0,) else []
     assert sorted({c.element.node for c in causes if c.blamed}) == expected, causes
     assert causes
@@ -69,7 +69,9 @@ def test_an_uplink_of_unknown_path_blames_no_node(shape, leaves_known):
             if leaves_known
             else Fabric.unknown(shape.rails, shape.nodes)
         )
-        wrong = [c for c in localise([sim.matrix], blind) if c.blamed and c.element.kind in {"nic", "node"}]
+        wrong = [
+            c for c in localise_one([sim.matrix], blind) if c.blamed and c.element.kind in {"nic", "node"}
+        ]
         assert not wrong, (seed, wrong)
 
 
@@ -83,4 +85,4 @@ def test_flapping_nics_are_named_beside_each_other(paths):
         nics = [Element("nic", node=n, rail="rail0") for n in ("n02", "n05")]
         sim = measure(shape, fabric, [Fault(FaultKind.FLAPPING, nic, 0.5) for nic in nics], rng)
         seen = fabric if paths else Fabric.unknown(2, 48)
-        assert {c.element for c in localise([sim.matrix], seen) if c.blamed} == set(nics), seed
+        assert {c.element for c in localise_one([sim.matrix], seen) if c.blamed} == set(nics), seed

@@ -10,6 +10,7 @@ import pytest
 from local_mesh import spec_data
 
 from shakedown import cli
+from shakedown.core.localise_model import Route
 from shakedown.core.mesh import pack_rounds
 from shakedown.core.mesh_quick import MATCHINGS, confirming_pairs, first_pairs, suspects
 from shakedown.core.mesh_spec import parse_spec
@@ -77,7 +78,8 @@ def test_files_hold_what_was_simulated(shakedown, tmp_path):
     shape = Shape(10, 2, pod=5, dips=0.0)
     fabric = build_fabric(shape, rng)
     sim = measure(shape, fabric, [draw_fault(FaultKind.NIC_TX, 0.3, shape, fabric, rng)], rng)
-    [matrix], read = read_mesh(Run(run))
+    [route] = read_mesh(Run(run))
+    [matrix], read = route.matrices, route.fabric
     np.testing.assert_allclose(matrix.values, sim.matrix.values, atol=0.006)
     assert [read.leaves[i] for i in read.leaf.ravel()] == [fabric.leaves[i] for i in fabric.leaf.ravel()]
     known = fabric.spine >= 0
@@ -111,7 +113,7 @@ def test_a_run_is_never_overwritten(shakedown, tmp_path):
 
 
 def test_localise_refuses_a_run_without_pairs_and_a_broken_path(shakedown, tmp_path):
-    """Catches: a run with nothing to localise that exits 0, as if nothing were at fault."""
+    """Catches: a run with nothing to localise that exits 0 or 2, as if nothing were at fault or planned."""
     run = tmp_path / "r"
     shakedown("simulate", run, "--nodes", 4, "--rails", 1, "--pod", 2)
     with (run / "paths.jsonl").open("a") as file:
@@ -120,8 +122,12 @@ def test_localise_refuses_a_run_without_pairs_and_a_broken_path(shakedown, tmp_p
     assert status == 2 and "paths.jsonl:9" in err
     (run / "paths.jsonl").unlink()
     (run / "results.jsonl").write_text("")
+    status, out, _ = shakedown("localise", run)
+    assert status == 3 and "0 results, 12 missing" in out
+    plan = (run / "plan.json").read_text().replace('"fabric"', '"collective"')
+    (run / "plan.json").write_text(plan)
     status, _, err = shakedown("localise", run)
-    assert status == 2 and "no result of a pair" in err
+    assert status == 2 and "no test of a pair" in err
 
 
 @pytest.fixture
@@ -172,7 +178,7 @@ def test_quick_finds_a_bad_nic_of_many_in_at_most_five_rounds():
     names, full = shape.node_names, sim.matrix.values.copy()
     pairs = first_pairs(names, seed=1)
     keep(sim.matrix.values, full, names, pairs)
-    suspected = suspects([sim.matrix], fabric)
+    suspected = suspects([Route((sim.matrix,), fabric)])
     assert fault.element.node in suspected and len(suspected) < 6
     confirm = confirming_pairs(suspected, names, pairs, seed=1)
     assert not {frozenset(p) for p in confirm} & {frozenset(p) for p in pairs}

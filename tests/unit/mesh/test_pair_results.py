@@ -1,0 +1,179 @@
+"""From measurements to blame: what is missing is counted, and what no hardware did accuses none."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from shakedown.core.localise_model import Element
+from shakedown.core.records import Better, Measurement, PlanItem, Problem
+from shakedown.mesh.culprits import culprits
+from shakedown.mesh.matrices import routes_of
+from shakedown.mesh.pair_results import PairResults, PlannedPairs
+
+NODES = tuple(f"n{i}" for i in range(1, 6))
+PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])
+TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_bw2")
+
+
+def measurement(pair, rail, direction, value, *, test=TESTS[0], attempt=1, problem=None):
+    """One result of a pair; a problem is (kind, message)."""
+    return Measurement(
+        run="r", stage="fabric", test=test, metric="bandwidth", value=value, unit="Gb/s", better="higher",
+        nodes=pair, rail=rail, direction=direction, state="COMPLETED", attempt=attempt,
+        problem=Problem(kind=problem[0], message=problem[1]) if problem else None,
+    )  # fmt: skip
+
+
+def item(pairs=PAIRS, rails=("rail0", "rail1"), test=TESTS[0]):
+    """A planned block of both directions."""
+    return PlanItem(
+        stage="fabric", test=test, metric="bandwidth", unit="Gb/s", better=Better.HIGHER, nodes=pairs,
+        rails=rails, directions=("forward", "reverse"), reference="x",
+    )  # fmt: skip
+
+
+def mesh(change=lambda pair, rail, direction, value: (value, None), rails=("rail0", "rail1"), seed=1):
+    """A mesh of five nodes and four tests; `change` gives value and problem of each result."""
+    rng = np.random.default_rng(seed)
+    pairs = PairResults(PlannedPairs(item(rails=rails, test=test) for test in TESTS))
+    for test in TESTS:
+        for pair in PAIRS:
+            for rail in rails:
+                for direction in ("forward", "reverse"):
+                    base = 100 * math.exp(0.01 * rng.standard_normal()) * (0.6 if ">" in rail else 1)
+                    value, problem = change(pair, rail, direction, base)
+                    pairs.add(measurement(pair, rail, direction, value, test=test, problem=problem))
+    return pairs
+
+
+def causes(pairs):
+    """Return (blamed elements, suspects)."""
+    found, _ = culprits(pairs, None, ())
+    return [c.element for c in found if c.blamed], [c for c in found if not c.blamed]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "suspected"),
+    [
+        ("missing-tool", "n2 has no working ib_write_bw", ["n2"]),
+        ("environment", "ib_write_bw of two versions in {a} and {b}: 6.12 and 6.20", ["n2"]),
+        ("environment", "port 18515 of n2 is in use", ["n2"]),
+        ("setup", "server on n2 does not listen: could not bind", ["n2"]),
+        ("environment", "n2 lost: no answer for 20 s", ["n2"]),
+        ("parse", "not what perftest prints", []),
+    ],
+)
+def test_what_is_no_fault_of_the_hardware_is_said_and_blames_nobody(kind, message, suspected):
+    """Catches: a node drained as bad hardware, because its perftest is missing or of another version."""
+
+    def spoil(pair, _rail, _direction, value):
+        said = message.format(a=pair[0], b=pair[1])
+        return (None, (kind, said)) if "n2" in pair else (value, None)
+
+    pairs = mesh(spoil)
+    blamed, suspects = causes(pairs)
+    assert blamed == []
+    assert [c.element.node for c in suspects] == suspected
+    assert pairs.missing == 4 * 4 * 4 and pairs.measured == 4 * (40 - 16)
+    if suspected:
+        said = message.format(a="n1", b="n2")
+        assert said in suspects[0].evidence and "64 results" in suspects[0].evidence[-1]
+
+
+def test_two_versions_among_two_nodes_suspect_both():
+    """Catches: of two nodes that differ the one with the lower name taken for the odd one."""
+    pairs = PairResults()
+    problem = ("environment", "ib_write_bw of two versions in n1 and n2: 6.12 and 6.20")
+    pairs.add(measurement(("n1", "n2"), "rail0", "forward", None, problem=problem))
+    _, suspects = causes(pairs)
+    assert [str(r) for c in suspects for r in (c.element, *c.rivals)] == ["node n1", "node n2"]
+
+
+def test_a_missing_device_is_its_nodes():
+    """Catches: a NIC that is gone excused with the tools that are missing."""
+
+    def spoil(pair, rail, _direction, value):
+        gone = "n4" in pair and rail == "rail1"
+        return (None, ("setup", "n4 rail1: RDMA device mlx5_1 does not exist")) if gone else (value, None)
+
+    blamed, _ = causes(mesh(spoil))
+    assert blamed == [Element("nic", node="n4", rail="rail1")]
+
+
+def test_a_client_that_ended_badly_still_counts_against_the_hardware():
+    """Catches: every failed measurement excused."""
+
+    def spoil(pair, rail, _direction, value):
+        gone = "n4" in pair and rail == "rail1"
+        return (None, ("other", "exit status 1: Failed status 12: retry exceeded")) if gone else (value, None)
+
+    blamed, _ = causes(mesh(spoil))
+    assert blamed == [Element("nic", node="n4", rail="rail1")]
+
+
+def test_what_a_second_start_measured_is_not_missing():
+    """Catches: a node still suspect that was lost in the first attempt and measured well in the second."""
+    pairs = mesh()
+    lost = ("environment", "n2 lost: no answer for 20 s")
+    for attempt, value, problem in ((2, None, lost), (3, 100.0, None), (1, None, lost)):
+        pairs.add(measurement(("n1", "n2"), "rail0", "forward", value, attempt=attempt, problem=problem))
+    assert causes(pairs) == ([], []) and pairs.missing == 0
+
+
+CROSSED = ("rail0", "rail1", "rail0>rail1", "rail1>rail0")
+
+
+def test_traffic_across_rails_is_compared_with_its_like():
+    """Catches: a healthy fabric blamed, because traffic across the spine is slower than on the leaf."""
+    for seed in range(5):
+        assert causes(mesh(rails=CROSSED, seed=seed)) == ([], [])
+
+
+@pytest.mark.parametrize(("way", "ends"), [("rx", 1), ("tx", 0)])
+def test_a_nic_is_named_by_what_it_does_on_its_rail_and_across(way, ends):
+    """Catches: one bad NIC reported as several, or that of the wrong rail, where crossings are measured."""
+
+    def spoil(pair, rail, direction, value):
+        source_and_sink = pair if direction == "forward" else pair[::-1]
+        own = (rail.split(">") * 2)[:2][ends] if ">" in rail else rail
+        return (value * (0.3 if source_and_sink[ends] == "n3" and own == "rail1" else 1), None)
+
+    blamed, _ = causes(mesh(spoil, rails=CROSSED))
+    assert blamed == [Element("nic", node="n3", rail="rail1", direction=way)]
+
+
+def test_pairs_that_nobody_planned_are_left_out():
+    """Catches: a few megabytes of foreign results that take gigabytes, or count for missing ones."""
+    pairs = mesh()
+    for i in range(20_000):
+        pairs.add(measurement((f"x{i}", f"y{i}"), "rail0", "forward", 1.0))
+    pairs.add(measurement(("n1", "n2"), "rail7", "forward", 1.0))
+    [route] = routes_of(pairs, None)
+    assert route.matrices[0].nodes == NODES and route.matrices[0].rails == ("rail0", "rail1")
+    assert pairs.measured == 160
+
+
+def test_the_exit_status_says_that_results_are_missing(tmp_path):
+    """Catches: a run of which half was never measured that exits 0, or one without values that crashes."""
+    run = tmp_path / "r"
+    words = [sys.executable, "-m", "shakedown"]
+    subprocess.run(
+        [*words, "simulate", run, "--nodes", "20", "--rails", "1"], check=True, capture_output=True
+    )
+    lines = (run / "results.jsonl").read_text().splitlines()
+    nulls = [json.dumps(json.loads(line) | {"value": None}) for line in lines]
+    for kept, missing in ((lines, 0), (lines[: len(lines) // 2], 190), (nulls, 380)):
+        (run / "results.jsonl").write_text("".join(f"{line}\n" for line in kept))
+        for option in ((), ("--json",)):
+            done = subprocess.run(
+                [*words, "localise", run, *option], capture_output=True, text=True, check=False
+            )
+            assert done.returncode == (3 if missing else 0), done.stderr + done.stdout
+            said = f'"missing": {missing},' if option else f"{missing} missing"
+            assert said in done.stdout and "Traceback" not in done.stderr
