@@ -217,7 +217,7 @@ def _nic(read: FieldReader, value: object, where: str) -> Nic:
 def _pairs(
     read: FieldReader, mode: object, value: object, nodes: Mapping[str, Node]
 ) -> tuple[tuple[str, str], ...] | None:
-    if mode not in {"full", "pairs"}:
+    if mode not in ("full", "pairs"):
         read.refuse("mode", mode, "use full or pairs")
     if (mode == "full") != (value is None):
         raise BadInput("mode and pairs disagree", fix="pairs belong to mode 'pairs' only", file=read.file)
@@ -227,9 +227,10 @@ def _pairs(
     seen: set[tuple[str, str]] = set()
     for i, item in enumerate(read.items(value, "pairs")):
         ends = read.items(item, f"pairs[{i}]")
-        if len(ends) != 2 or ends[0] == ends[1] or any(end not in nodes for end in ends):
+        names = [end for end in ends if isinstance(end, str) and end in nodes]
+        if len(ends) != 2 or len(set(names)) != 2:
             read.refuse(f"pairs[{i}]", item, "give two different names of nodes")
-        first, second = sorted((str(end) for end in ends), key=natural_key)
+        first, second = sorted(names, key=natural_key)
         if (first, second) in seen:
             read.refuse(f"pairs[{i}]", item, "list each pair once")
         seen.add((first, second))

@@ -148,3 +148,20 @@ def test_a_bad_specification_is_refused_with_the_fields_name(data, says):
     with pytest.raises(BadInput, match=says) as refused:
         parse_spec(data, "spec.json")
     assert str(refused.value).startswith("spec.json: ")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mode": []},
+        {"mode": {}},
+        {"mode": "pairs", "pairs": [[["n1"], "n2"]]},
+        {"mode": "pairs", "pairs": [[{}, "n2"]]},
+        {"mode": "pairs", "pairs": [["n1", "n2", "n2"]]},
+        {"mode": "pairs", "pairs": [["n1", "n1"]]},
+    ],
+)
+def test_lists_and_objects_in_place_of_names_are_refused(changes):
+    """Catches: a traceback (unhashable type) where a specification holds a list instead of a name."""
+    with pytest.raises(BadInput):
+        parse_spec({**spec_data(3), **changes})

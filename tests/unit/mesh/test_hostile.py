@@ -1,0 +1,114 @@
+"""What strangers may send to a driver: it ends no thread, and its answer tells nothing."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+from local_mesh import free_ports, spec_data
+
+from shakedown.core.mesh import slots_of
+from shakedown.core.mesh_spec import parse_spec
+from shakedown.mesh.agent import Agent
+from shakedown.mesh.meeting import Meetings
+from shakedown.mesh.partner import Partner, ports_of, problems_of
+from shakedown.mesh.wire import PeerLost, ask, decode
+
+NESTED = b'{"type":"ping","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+# Within Python's limit where it is parsed, beyond it where somebody walks through it or prints it.
+DEEP = b'{"type":"ping","x":' + b"[" * 800 + b"]" * 800 + b"}"
+
+
+@pytest.fixture
+def agent():
+    """An agent on a loopback address, and how to ask it."""
+    port = free_ports(1)
+    node = parse_spec(spec_data(2)).nodes["n1"]
+    running = Agent(node, port, "our session")
+
+    def say(message):
+        if isinstance(message, dict):
+            return ask(node.address, port, message, 5)
+        with socket.create_connection((node.address, port), timeout=5) as sock:
+            sock.sendall(message + b"\n")
+            return sock.recv(1000)
+
+    yield say
+    running.close()
+
+
+@pytest.mark.parametrize("line", [NESTED, DEEP, b"[]", b"7", b'{"type":[]}', b"\xff"])
+def test_what_is_no_message_is_taken_for_none(agent, line):
+    """Catches: a line from anybody that ends the agent's thread, so that all partners drop a healthy node."""
+    assert decode(line) is None
+    assert agent(line) == b""
+    assert agent({"type": "ping", "session": "our session"})["round"] == -1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "ping"},
+        {"type": "ping", "session": "other"},
+        {"type": "hello", "session": ["our session"], "round": 0, "node": "n2"},
+    ],
+)
+def test_only_who_knows_the_session_is_told_it(agent, message):
+    """Catches: a ping with which anybody learns the session, and then passes for a partner."""
+    assert agent(message) == {"type": "pong"}
+    ours = {"type": "ping", "session": "our session"}
+    assert agent(ours) == {"type": "pong", "session": "our session", "round": -1}
+
+
+@pytest.mark.parametrize("lost", [[[]], [{}], [None], "n1", {"n1": 1}, 7])
+def test_who_is_lost_is_learnt_from_names_only(lost):
+    """Catches: a hello with which a driver ends in a traceback, or believes nonsense."""
+    meetings = Meetings(parse_spec(spec_data(3)), "n1", "s", agent=None, longest_round_s=1.0)
+    meetings._learn({"n2": lost})
+    assert meetings.lost == {}
+    meetings._learn({"n2": [[], "n3", "n9"], "n9": ["n3"]})
+    assert meetings.lost == {"n2": {"n3"}}
+
+
+@pytest.mark.parametrize("kind", [[], {}, ["setup"], None, "blame", 7])
+def test_a_problem_of_no_known_kind_is_none(kind):
+    """Catches: a partner's answer that ends the driver in a traceback."""
+    assert problems_of({"problems": {"rail0": [kind, "text"], "rail1": ["setup", []]}}) == {}
+    assert problems_of({"problems": {"rail0": ["setup", "a\nb"]}}) == {"rail0": ("setup", "a b")}
+
+
+def test_a_hello_is_taken_only_as_far_as_it_fits():
+    """Catches: attempts of no possible number in file names; cells and texts of other types."""
+    hello = {
+        "done": [[0, "rail0"], [0, []], ["0", "rail0"], 7],
+        "attempts": [[0, "rail0", 2], [1, "rail0", 10**30], [2, "rail0", -1], [3, "rail0", True]],
+        "problems": {"rail1": [], "rail2": "x" * 10_000},
+        "versions": ["6.22"],
+    }
+    partner = Partner(hello)
+    assert (partner.done, partner.attempts) == ({(0, "rail0")}, {(0, "rail0"): 2})
+    assert partner.problems == {"rail2": "x" * 500} and partner.versions == {}
+    slot = slots_of(parse_spec(spec_data(2)))[0]
+    for ports in ({"rail0": "80"}, {"rail0": 80}, {"rail0": True}, {"rail7": 2000}):
+        assert ports_of({"slot": 0, "ports": ports}, slot) == {}
+    for ready in ({"slot": 1, "ports": {}}, {"slot": 0, "ports": []}):
+        with pytest.raises(PeerLost):
+            ports_of(ready, slot)
+
+
+def test_a_driver_survives_nested_messages(mesh):
+    """Catches: a node dropped by its partners because a stranger's message ended its agent."""
+    local = mesh(2)
+    running = local.start("n2")  # to whose agent n1 comes
+    address = ("127.77.0.2", local.data["control_port"])
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection(address, timeout=1) as sock:
+                sock.sendall(NESTED + b"\n")
+                assert sock.recv(1000) == b""
+                break
+        except OSError:
+            time.sleep(0.1)
+    assert local.wait({**running, **local.start("n1")}) == {"n1": 0, "n2": 0}
