@@ -137,7 +137,8 @@ class Finding:
 def on_hardware(finding: Finding) -> Finding:
     """Return a finding about crossings in terms of hardware.
 
-    Over `rail0>rail1` a node sends by its NIC of rail0 and receives by that of rail1. Who is bad both ways of a crossing is so with two of its NICs; that makes it the node.
+    Over `rail0>rail1` a node sends by its NIC of rail0 and receives by that of rail1. Who is bad both ways
+    of a crossing is so with two of its NICs; that makes it the node.
     """
 
     def real(e: Element) -> Element:
