@@ -46,6 +46,9 @@ from shakedown.runs import (
 from shakedown.switch_counters import load_reading, readings
 from shakedown.switch_stage import switch_measurements
 
+# Tools whose one file has the results of several cells, and which field of a record picks its own from it.
+_TOLD_BY_THE_FILE = {"copies": "direction", "torch-collectives": "test"}
+
 
 def collect(folder: Path) -> tuple[int, int]:
     """Write `results.jsonl` and `counters.jsonl` of a run from its raw files; return how many lines each.
@@ -145,21 +148,50 @@ def _without(folder: Path, refused: Exception) -> str:
     return str(refused).replace(f"{folder}/", "")[:2000]
 
 
-def journal(job_folder: Path) -> Iterator[OutputRecord]:
-    """Yield the records of all journals of a job. Raises BadInput."""
-    for path in sorted(job_folder.glob("outputs*.jsonl")):
-        lines = read_bytes(path).split(b"\n")
-        # A node that died while it wrote leaves half a line; the cell it was about stays without a value.
-        complete = lines[:-1]
-        for number, line in enumerate(complete, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield OutputRecord.model_validate_json(line)
-            except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                where = ".".join(str(part) for part in first["loc"])
-                raise BadInput(f"{where}: {first['msg']}", file=path, line=number) from None
+def journal(job_folder: Path) -> list[OutputRecord]:
+    """Return the records of all journals of a job. Raises BadInput.
+
+    A file that several records claim, although one file of that tool is of one cell, is a problem of each.
+    """
+    outputs = [output for path in sorted(job_folder.glob("outputs*.jsonl")) for output in _lines(path)]
+    claims: dict[str, set[tuple[object, ...]]] = {}
+    for output in outputs:
+        claims.setdefault(output.file, set()).add(_claim(output))
+    return [
+        output
+        if output.problem is not None or len(claims[output.file]) == 1
+        else output.model_copy(update={"problem": _contested(output.file, len(claims[output.file]))})
+        for output in outputs
+    ]
+
+
+def _lines(path: Path) -> Iterator[OutputRecord]:
+    """Yield the records of one journal. Raises BadInput."""
+    lines = read_bytes(path).split(b"\n")
+    # A node that died while it wrote leaves half a line; the cell it was about stays without a value.
+    complete = lines[:-1]
+    for number, line in enumerate(complete, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield OutputRecord.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise BadInput(f"{where}: {first['msg']}", file=path, line=number) from None
+
+
+def _claim(output: OutputRecord) -> tuple[object, ...]:
+    """Return what a record takes its file for, without what the tool's file tells apart itself."""
+    told = _TOLD_BY_THE_FILE.get(output.tool)
+    place = {"test": output.test, "direction": output.direction, "rail": output.rail, "nodes": output.nodes}
+    kept = tuple(value for name, value in place.items() if name != told)
+    return (output.tool, *kept, tuple(sorted(output.params.items())), output.attempt)
+
+
+def _contested(file: str, claims: int) -> Problem:
+    message = f"{file} is named by the records of {claims} cells or attempts: nobody can tell whose it is"
+    return Problem(kind="parse", message=message)
 
 
 def _planned_without_value(plan: Plan, output: OutputRecord) -> list[Value]:

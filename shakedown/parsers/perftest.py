@@ -81,6 +81,9 @@ class PerftestResult(Record):
     mtu_bytes: Count
     link_layer: str  # Ethernet or IB
     gid_index: Count | None  # None: no GID was used
+    # RoCE v2 over IPv4 has the addresses in the GIDs. None: other GIDs, several, or none shown (JSON).
+    local_ipv4: str | None = None
+    remote_ipv4: str | None = None
     rdma_cm: bool
     tos: Count | None  # type of service set with -T; rdma_cm only
     gpu_buffer: bool | None  # None: the output does not say

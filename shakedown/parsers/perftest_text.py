@@ -45,6 +45,10 @@ _OPTIONAL_FACTS = ("gid_index", "tos")
 _SWITCHES = ("dual_port", "rdma_cm")
 _NUMBERS = ("queue_pairs", "mtu_bytes", "gid_index", "tos")
 
+_ADDRESS = re.compile(r"(local|remote) address: ")
+# A GID is printed byte by byte, in decimals; an IPv4 address is mapped into it (RFC 4291, 2.5.5.2).
+_IPV4_GID = re.compile(r"GID\s*: (?:00:){10}255:255:(\d{2,3}):(\d{2,3}):(\d{2,3}):(\d{2,3})\Z")
+
 # Table headings, without blanks; the optional last column is --cpu_util.
 _BW_HEADING = re.compile(
     r"#bytes#iterationsBWpeak\[(?P<u>MB|MiB|Gb)/sec\]BWaverage\[(?P=u)/sec\]MsgRate\[Mpps\](?P<cpu>CPU_Util\[%\])?\Z"
@@ -128,6 +132,7 @@ class _Text:
             bandwidth=bandwidth,
             latency=latency,
             warnings=tuple(self.warnings),
+            **self._addresses(self.lines[start:table]),
             **facts,
         )
 
@@ -195,6 +200,19 @@ class _Text:
                 self.source.refuse(f"the header does not state {name}", line=lines[0], fix=fix)
             facts.setdefault(name, None)
         return facts
+
+    def _addresses(self, lines: list[Line]) -> dict[str, str | None]:
+        """Return the IPv4 address of either side, where all its queue pairs have the same."""
+        found: dict[str, set[str | None]] = {"local": set(), "remote": set()}
+        side = "local"
+        for line in lines:
+            text = line.text.strip()
+            if match := _ADDRESS.match(text):
+                side = match[1]
+            elif text.startswith("GID:"):
+                gid = _IPV4_GID.match(text)
+                found[side].add(".".join(str(int(byte)) for byte in gid.groups()) if gid else None)
+        return {f"{side}_ipv4": seen.pop() if len(seen) == 1 else None for side, seen in found.items()}
 
     def _rows(self, lines: list[Line]) -> list[Line]:
         """Return the rows of the table; a clock warning between them is kept apart, an error refuses."""

@@ -54,6 +54,17 @@ def test_reads_the_facts_of_the_header():
     assert parse_perftest(bw()).tos is None
 
 
+def test_reads_the_addresses_out_of_the_gids():
+    """Catches the two sides' addresses mixed up, or a guess where the GIDs do not agree or are no IPv4."""
+    result = parse_perftest(bw())
+    assert (result.local_ipv4, result.remote_ipv4) == ("192.168.10.1", "192.168.10.2")
+    mine, theirs = (f" GID: {'00:' * 10}255:255:192:168:10:0{i}" for i in (1, 2))
+    another = bw().replace(theirs, theirs.replace("10:02", "10:03") + "\n" + theirs)
+    assert (parse_perftest(another).local_ipv4, parse_perftest(another).remote_ipv4) == ("192.168.10.1", None)
+    link_local = bw().replace(mine, " GID: 254:128:00:00:00:00:00:00:80:84:00:255:254:00:00:01")
+    assert parse_perftest(link_local).local_ipv4 is None
+
+
 def test_reads_gpu_memory_and_dmabuf():
     """Catches a test of host memory taken for one of GPU memory."""
     notes = ["initializing CUDA", "cuMemAlloc() of a 131072 bytes GPU buffer"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,6 +19,7 @@ from shakedown.core.planner import make_plan
 from shakedown.errors import BadInput
 from shakedown.inventory import site_of
 from shakedown.mesh.store import Store
+from shakedown.readers.perftest import perftest
 from shakedown.references_io import load_catalogue
 from shakedown.runs import judge_folder, to_json, write_verdict
 from tests.unit.plan.test_planner import WHERE, document
@@ -348,3 +350,197 @@ def test_a_note_with_a_name_as_long_as_file_systems_take_is_read(tmp_path, lette
     written.write_text(json.dumps(longer) + "\n")
     with pytest.raises(BadInput, match="file: String should have at most 255 characters"):
         list(journal(tmp_path))
+
+
+REVERSE = FORWARD.replace("forward", "reverse")
+# The same test on the other rail.
+OTHER_RAIL = FORWARD.replace("rail0", "rail1")
+WAITING = f"\n{'*' * 36}\n* Waiting for client to connect... *\n{'*' * 36}\n"
+
+
+def retitled(test: str):
+    """A change of the test's name."""
+    return lambda text, _: text.replace("RDMA_Write BW Test", f"{test} Test")
+
+
+def replaced(old: str, new: str):
+    """A change of a word that must be there."""
+
+    def change(text: str, _: Path) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    return change
+
+
+def of_another_cell(name: str):
+    """The output of another cell of the same job."""
+    return lambda _, job: (job / name).read_text()
+
+
+ANOTHER = {
+    "operation": (retitled("RDMA_Read BW"), "this is a read bandwidth test, its record says ib_write_bw"),
+    "immediate": (retitled("RDMA_Write_imm BW"), "this is a write_imm bandwidth test"),
+    "both ways": (
+        retitled("RDMA_Write Bidirectional BW"),
+        "this test ran in both directions at once, its record says one direction",
+    ),
+    "queue pairs": (
+        replaced("Number of qps   : 1", "Number of qps   : 4"),
+        "this test ran on 4 queue pairs, its record says 1",
+    ),
+    "size": (
+        lambda text, _: re.sub(r"\n 65536( +300 +)0\.15( +)0\.15", r"\n 32768\g<1>0.07\g<2>0.07", text),
+        "this test moved messages of 32768 bytes, its record says 65536",
+    ),
+    "side": (lambda text, _: WAITING + text, "this is the server's output"),
+    "link": (replaced("Ethernet\n GID", "IB\n GID"), "this test ran over IB on IB, RoCE is IB on Ethernet"),
+    "iwarp": (replaced("Transport type : IB", "Transport type : IW"), "this test ran over IW on Ethernet"),
+    "mtu": (
+        replaced(": 4096[B]", ": 1024[B]"),
+        "this test ran with an RDMA MTU of 1024 bytes, 4096 were ordered",
+    ),
+    "rail": (of_another_cell(OTHER_RAIL), "the client of this test is 10.10.1.1, n1 has 10.10.0.1"),
+    "direction": (of_another_cell(REVERSE), "the client of this test is 10.10.0.2, n1 has 10.10.0.1"),
+    "partner": (
+        replaced("255:255:10:10:00:02", "255:255:10:10:00:03"),
+        "the server of this test is 10.10.0.3, n2 has 10.10.0.2 on rail0",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ANOTHER)
+def test_an_output_of_something_else_than_its_record_says_has_no_value(run, what):
+    """Catches: an output put under another cell's name, or a test that ran otherwise than ordered, judged."""
+    change, words = ANOTHER[what]
+    raw = run / JOB / FORWARD
+    raw.write_text(change(raw.read_text(), run / JOB))
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert [c.cell for c in cells.values() if c.rule == "parse"] == [CELL]
+    assert f"{FORWARD}: {words}" in cells[CELL].reason
+    assert results(run)[f"{JOB}/{FORWARD}"]["value"] is None
+
+
+def test_a_latency_output_in_place_of_a_bandwidth_output_has_no_value(run):
+    """Catches: microseconds under the name of a bandwidth cell."""
+    captures = Path(__file__).parents[1] / "parsers" / "captures"
+    shutil.copy(captures / "perftest_25.01_rxe_write_lat_client.txt", run / JOB / FORWARD)
+    _, cells = judged(run)
+    assert "this is a write latency test, its record says ib_write_bw" in cells[CELL].reason
+
+
+def settings_of(run: Path, **changes: object) -> None:
+    """Change what was ordered of the job; None takes it out."""
+    jobs = json.loads((run / "jobs.json").read_text())
+    jobs["jobs"][0]["settings"] |= changes
+    jobs["jobs"][0]["settings"] = {k: v for k, v in jobs["jobs"][0]["settings"].items() if v is not None}
+    (run / "jobs.json").write_text(json.dumps(jobs))
+
+
+def test_the_order_is_read_again_when_it_was_changed(run):
+    """Catches: one run held against another's order, because the last one read was kept."""
+    assert judged(run)[0].outcome == "PASS"
+    settings_of(run, mtu=2048)
+    assert judged(run)[0].outcome == "INCONCLUSIVE"
+    settings_of(run, mtu=None)
+    assert judged(run)[0].outcome == "PASS"
+
+
+def test_a_gid_that_the_site_chose_may_be_of_another_address(run):
+    """Catches: a site's own GID index, for example of a VLAN, that makes every output one of elsewhere."""
+    raw = run / JOB / FORWARD
+    raw.write_text(raw.read_text().replace("255:255:10:10:00:", "255:255:10:99:00:"))
+    assert judged(run)[0].outcome == "INCONCLUSIVE"
+    settings_of(run, gid_index=5)
+    assert judged(run)[0].outcome == "PASS"
+
+
+def test_queue_pairs_are_held_against_the_record(run):
+    """Catches: four queue pairs refused although they were ordered, or one queue pair taken for four."""
+    file = run / JOB / FORWARD
+    record = next(r for r in journal(run / JOB) if r.file == FORWARD)
+    four = record.model_copy(update={"params": {**record.params, "qps": 4}})
+    text = file.read_text()
+    with pytest.raises(BadInput, match="this test ran on 1 queue pairs, its record says 4"):
+        list(perftest(text, four, file))
+    ((metric, value, *_),) = perftest(text.replace("Number of qps   : 1", "Number of qps   : 4"), four, file)
+    assert (metric, value) == ("bandwidth", 0.15)
+
+
+def test_the_client_of_a_read_is_where_the_data_arrive(run):
+    """Catches: every read refused, or taken for one of the other direction; cross rails likewise."""
+    file = run / JOB / FORWARD
+    record = next(r for r in journal(run / JOB) if r.file == FORWARD)
+    text = file.read_text().replace("RDMA_Write", "RDMA_Read")
+    read = record.model_copy(update={"test": "ib_read_bw", "direction": "reverse"})
+    assert len(list(perftest(text, read, file))) == 1
+    with pytest.raises(
+        BadInput, match=r"the client of this test is 10\.10\.0\.1, n2 has 10\.10\.0\.2 on rail0"
+    ):
+        list(perftest(text, read.model_copy(update={"direction": "forward"}), file))
+    crossing = record.model_copy(update={"rail": "rail0>rail1"})
+    text = file.read_text().replace("255:255:10:10:00:02", "255:255:10:10:01:02")
+    assert len(list(perftest(text, crossing, file))) == 1
+    with pytest.raises(
+        BadInput, match=r"the server of this test is 10\.10\.1\.2, n2 has 10\.10\.0\.2 on rail0"
+    ):
+        list(perftest(text, record, file))
+
+
+def renamed(run: Path, node: str, change) -> None:
+    """Change the records of one node's journal."""
+    path = run / JOB / f"outputs.{node}.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    changed = [change(record) for record in records]
+    path.write_text("".join(json.dumps(record) + "\n" for record in changed))
+
+
+def test_one_output_is_not_two_measurements(run):
+    """Catches: one file that counts for two cells, so that a link that nobody measured passes."""
+
+    def take_the_others(record):
+        return {**record, "file": FORWARD} if record["file"] == OTHER_RAIL else record
+
+    renamed(run, "n1", take_the_others)
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    doubtful = [CELL, CELL.replace("rail0", "rail1")]
+    assert sorted(c.cell for c in cells.values() if c.rule == "parse") == doubtful
+    for cell in doubtful:
+        assert f"{FORWARD} is named by the records of 2 cells or attempts" in cells[cell].reason
+
+
+def test_one_output_is_not_two_attempts(run):
+    """Catches: a first failure hidden behind a second record of the same output."""
+    renamed(run, "n1", lambda record: {**record, "attempt": 2} if record["file"] == FORWARD else record)
+    path = run / JOB / "outputs.n1.jsonl"
+    second = next(r for r in map(json.loads, path.read_text().splitlines()) if r["file"] == FORWARD)
+    with path.open("a") as sink:
+        sink.write(json.dumps({**second, "attempt": 1}) + "\n")
+    _, cells = judged(run)
+    assert "is named by the records of 2 cells or attempts" in cells[CELL].reason
+
+
+@pytest.mark.parametrize(
+    ("tool", "field", "alike"),
+    [
+        ("copies", "direction", True),
+        ("copies", "nodes", False),
+        ("torch-collectives", "test", True),
+        ("torch-collectives", "params", False),
+        ("nccl", "test", False),
+        ("inference", "params", False),
+        ("nvbandwidth", "test", False),
+    ],
+)
+def test_only_tools_whose_one_file_has_several_cells_may_share_it(tmp_path, tool, field, alike):
+    """Catches: copies and PyTorch's collectives refused, or any other tool's file counted twice."""
+    other = {"direction": "d2h", "nodes": ["n2"], "test": "other", "params": {"gpus": 2}}
+    record = {
+        "schema": 1, "tool": tool, "test": "t", "file": "out.json", "nodes": ["n1"], "direction": "h2d",
+        "params": {"gpus": 1}, "exit_code": 0, "started": "2026-01-01T00:00:00Z", "duration_s": 1.0,
+    }  # fmt: skip
+    lines = [record, record, {**record, field: other[field]}]
+    (tmp_path / "outputs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [output.problem is None for output in journal(tmp_path)] == [alike] * 3
