@@ -6,7 +6,6 @@ cells) and the tools' own files. Everything here can be done again later, on a l
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -38,7 +37,6 @@ from shakedown.runs import (
     JOBS,
     PLAN,
     RESULTS,
-    open_plain,
     read_bytes,
     read_record,
     write_lines,
@@ -269,7 +267,7 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, 
     test = tests[spec.name]
     lines: list[CounterReading] = []
     # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
-    bereaved = spec.kind == "mesh" and bool(_lost_nodes(job_folder, spec.nodes))
+    bereaved = spec.kind == "mesh" and bool(lost_nodes(job_folder, spec.nodes))
     for node in spec.nodes:
         before = read_counters(job_folder / f"counters.{node}.before.json")
         after = read_counters(job_folder / f"counters.{node}.after.json")
@@ -290,15 +288,6 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, 
                     )
                 )  # fmt: skip
     return lines
-
-
-def _lost_nodes(job_folder: Path, nodes: tuple[str, ...]) -> list[str] | None:
-    """Return which nodes their partners lost, as `lost_nodes` does. Raises BadInput."""
-    for node in nodes:
-        path = job_folder / f"journal.{node}.jsonl"
-        if os.path.lexists(path):
-            open_plain(path).close()  # whoever opens a pipe without asking waits for its writer for ever
-    return lost_nodes(job_folder, nodes)
 
 
 def _switch_counters(plan: Plan, folder: Path) -> Iterator[CounterReading]:
