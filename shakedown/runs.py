@@ -35,7 +35,7 @@ PLAN, JOBS, RESULTS, COUNTERS = "plan.json", "jobs.json", "results.jsonl", "coun
 INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
 # A collective over 4,096 named nodes is a line of about 60 kB.
 LONGEST_LINE = 1 << 20
-# A plan names every pair: 151 MB for the 8,386,560 pairs of 4,096 simulated nodes, ten times that in memory.
+# A plan names every pair: 151 MB for the 8,386,560 pairs of 4,096 simulated nodes, 2.5 GB to read it.
 LARGEST_DOCUMENT = 256 << 20
 # What a path below raw/ may not be made of.
 _SUBPATH = frozenset({"", ".", ".."})
