@@ -157,10 +157,11 @@ def is_pair(
 
 
 def named_in(message: str, place: Place) -> list[str]:
-    """Return which ends of a place a problem is about: the one that was lost, or whoever is named in it."""
+    """Return which ends of a place a problem is about: the one that was lost, whoever is named, or both."""
     _, *ends = place
     lost = [node for node in ends if message.startswith(f"{node} lost: ")]
-    return lost or [node for node in ends if re.search(rf"(?<![\w.-]){re.escape(node)}(?![\w-])", message)]
+    named = [node for node in ends if re.search(rf"(?<![\w.-]){re.escape(node)}(?![\w-])", message)]
+    return lost or named or ends
 
 
 def _own_words(place: Place, problem: Problem) -> Iterator[tuple[tuple[str, str], str]]:
