@@ -35,8 +35,9 @@ def in_the_way(pairs: PairResults) -> list[Cause]:
     """Return, as suspects, the nodes that explain the results missing for no fault of the fabric's.
 
     A node that died, a tool that is missing or of another version, an MTU that was not ordered: what was said
-    of each missing result names one end, or both, or none, which is as good as both. The fewest nodes that explain all of them are taken, the one that explains most first;
-    two that explain the same are each other's rivals.
+    of each missing result names one end, or both, or none, which is as good as both. The fewest nodes that
+    explain all of them are taken, the one that explains most first; two that explain the same are each
+    other's rivals.
     """
     messages: dict[str, dict[int, str]] = defaultdict(dict)
     for number, (place, message) in enumerate(pairs.spoilt()):
