@@ -14,7 +14,15 @@ import typer
 from shakedown.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shakedown.core.mesh import MeshCoverage
+    from shakedown.mesh.outdir import Covered, Outdir
+    from shakedown.mesh.pair_results import PairResults
+    from shakedown.runs import Run
+
+# So many missing cells are named one by one.
+_NAMED = 10
 
 app = typer.Typer(help="Measure all pairs of nodes in one allocation.", no_args_is_help=True)
 
@@ -87,54 +95,80 @@ def coverage(
     folder: Annotated[Path, typer.Argument(help="What the drivers left (raw/JOB of a run).")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> int:
-    """Prove that every pair, rail and direction was measured. Exit status 0 complete, 3 not."""
-    from shakedown.core.mesh import coverage_of
-    from shakedown.core.mesh_spec import parse_spec
+    """Prove that every pair, rail and direction was measured. Exit status 0 complete, 3 not.
 
-    parsed = parse_spec(_read(spec), str(spec))
-    covered = coverage_of(parsed, _records(folder))
+    A cell counts as measured if its output is there and holds a number above 0.
+    """
+    from shakedown.mesh.driver import read_spec
+    from shakedown.mesh.outdir import Covered, Outdir
+
+    parsed, digest = read_spec(spec)
+    outdir = Outdir(folder, parsed)
+    outdir.refuse_other(digest)
+    gathered = Covered()
+    for m in outdir.measurements():
+        gathered.add(m)
+    covered = gathered.of(parsed)
     if as_json:
         parts = {k: list(getattr(covered, k)) for k in ("cells", "pairs", "rails", "directions")}
-        missing = [list(m) for m in covered.missing]
-        document = {"schema": 1, **parts, "missing": missing, "dropped": _dropped(folder)}
+        document = {
+            "schema": 1,
+            **parts,
+            "missing": [list(m) for m in covered.missing],
+            "why": list(covered.why),
+            "dropped": outdir.dropped,
+            "clock_skew": [[*ends, seconds] for ends, seconds in sorted(outdir.skews.items())],
+        }
         sys.stdout.write(json.dumps(document) + "\n")
     else:
-        _show_coverage(covered, _dropped(folder))
+        _show_coverage(covered, outdir)
     return ExitStatus.PASS if covered.complete else ExitStatus.INCOMPLETE
 
 
 @app.command("confirm")
 def confirm(
     spec: Annotated[Path, typer.Argument(help="Specification of the quick mesh.")],
-    run: Annotated[Path, typer.Argument(help="Run folder with its results.")],
+    folder: Annotated[Path, typer.Argument(help="Its results: the drivers' OUTDIR, or a run folder.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the specification here.")],
     seed: Annotated[int, typer.Option(min=0)] = 1,
 ) -> int:
     """After a quick mesh: make the specification that measures every suspect with good partners.
 
-    Exit status 0: there is no suspect and nothing to measure; 3: the specification was written.
+    Exit status 0: there is no suspect and nothing to measure; 3: the specification was written, or results
+    are missing, so that there may be suspects that nobody has seen.
     """
     from shakedown.core.mesh import pack_rounds, pairs_of
     from shakedown.core.mesh_quick import confirming_pairs, suspects
     from shakedown.core.mesh_spec import parse_spec
-    from shakedown.mesh.matrices import read_mesh
-    from shakedown.runs import Run, write_aside
+    from shakedown.mesh.culprits import in_the_way
+    from shakedown.mesh.matrices import routes_of
+    from shakedown.runs import write_aside
 
     data = _read(spec)
     parsed = parse_spec(data, str(spec))
-    suspected = suspects(read_mesh(Run(run)))
-    if not suspected:
-        sys.stdout.write("no suspect: nothing to confirm\n")
+    pairs, gathered, run = _results(folder, spec)
+    covered = gathered.of(parsed)
+    suspected = suspects(routes_of(pairs, run))
+    if suspected:
+        # Good is who was measured and is not suspect; of the others nobody knows.
+        known = [node for node in parsed.nodes if node in gathered.nodes]
+        wanted = confirming_pairs(suspected, known, pairs_of(parsed), seed)
+        if not wanted:
+            raise BadInput("no good partner is left for the suspects", fix="run the full mesh", file=folder)
+        data.update(mode="pairs", pairs=[list(p) for p in wanted])
+        parse_spec(data, str(spec))
+        write_aside(output, (json.dumps(data, indent=1) + "\n").encode())
+        rounds = len(pack_rounds(wanted))
+        _say([f"suspects {', '.join(suspected)}: {len(wanted)} pairs in {rounds} rounds"])
+    elif covered.complete:
+        _say(["no suspect: nothing to confirm"])
         return ExitStatus.PASS
-    wanted = confirming_pairs(suspected, tuple(parsed.nodes), pairs_of(parsed), seed)
-    if not wanted:
-        raise BadInput("no good partner is left for the suspects", fix="run the full mesh", file=run)
-    data.update(mode="pairs", pairs=[list(p) for p in wanted])
-    parse_spec(data, str(spec))
-    write_aside(output, (json.dumps(data, indent=1) + "\n").encode())
-    sys.stdout.write(
-        f"suspects {', '.join(suspected)}: {len(wanted)} pairs in {len(pack_rounds(wanted))} rounds\n"
-    )
+    if not covered.complete:
+        done, planned = covered.cells
+        lost = [f"{cause.element.node}: {cause.evidence[0]}" for cause in in_the_way(pairs)]
+        what = "" if suspected else "no suspect, but "
+        again = "measure them before you trust this: start the mesh again in the same folder"
+        _say([f"{what}{planned - done} of {planned} results are missing; {again}", *lost, *_missing(covered)])
     return ExitStatus.INCOMPLETE
 
 
@@ -154,8 +188,14 @@ def _choose_pairs(data: dict[str, Any], mode: Mode | None, pairs: Path | None, s
 
 
 def _read_pairs(path: Path) -> list[list[str]]:
+    from shakedown.runs import read_bytes
+
     found: list[list[str]] = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, raw in enumerate(read_bytes(path).split(b"\n"), start=1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            raise BadInput("not UTF-8", fix="write two names a line", file=path, line=number) from None
         words = re.split(r"[\s,]+", line.partition("#")[0].strip())
         if words == [""]:
             continue
@@ -166,10 +206,11 @@ def _read_pairs(path: Path) -> list[list[str]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    from shakedown.mesh.plain import loads
     from shakedown.runs import read_bytes
 
     try:
-        data = json.loads(read_bytes(path))
+        data = loads(read_bytes(path))
     except ValueError as error:
         line = getattr(error, "lineno", None)
         raise BadInput("not JSON", fix="give a mesh's spec.json", file=path, line=line) from None
@@ -178,52 +219,56 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
-def _records(folder: Path) -> list[Any]:
-    from pydantic import ValidationError
+def _results(folder: Path, spec: Path) -> tuple[PairResults, Covered, Run | None]:
+    """Return the results of pairs in an OUTDIR or in a run, which of them have a number, and the run."""
+    from shakedown.mesh.driver import read_spec
+    from shakedown.mesh.outdir import Covered, Outdir, is_outdir, planned_items
+    from shakedown.mesh.pair_results import PairResults, PlannedPairs
+    from shakedown.runs import Run
 
-    from shakedown.core.records import OutputRecord
-    from shakedown.runs import read_bytes
-
-    if not folder.is_dir():
-        raise BadInput("is not a folder", fix="name the driver's OUTDIR", file=folder)
-    records = []
-    for path in sorted(folder.glob("outputs*.jsonl")):
-        # A line that its writer did not finish is no record.
-        for number, line in enumerate(read_bytes(path).split(b"\n")[:-1], start=1):
-            try:
-                records.append(OutputRecord.model_validate_json(line))
-            except ValidationError as error:
-                what = error.errors(include_url=False)[0]["msg"]
-                raise BadInput(what, fix="remove the line", file=path, line=number) from None
-    return records
-
-
-def _dropped(folder: Path) -> dict[str, list[str]]:
-    """Return node -> who dropped it, from the journals."""
-    from shakedown.runs import read_bytes
-
-    dropped: dict[str, set[str]] = {}
-    for path in sorted(folder.glob("journal.*.jsonl")):
-        for number, line in enumerate(read_bytes(path).split(b"\n")[:-1], start=1):
-            try:
-                entry = json.loads(line)
-                if entry["event"] == "dropped":
-                    dropped.setdefault(str(entry["dropped"]), set()).add(str(entry["node"]))
-            except (ValueError, KeyError, TypeError):
-                raise BadInput("not a journal line", fix="remove it", file=path, line=number) from None
-    return {node: sorted(by) for node, by in sorted(dropped.items())}
+    parsed, digest = read_spec(spec)
+    run: Run | None = None
+    if is_outdir(folder):
+        outdir = Outdir(folder, parsed)
+        outdir.refuse_other(digest)
+        measurements, items = outdir.measurements(), planned_items(parsed)
+    else:
+        run = Run(folder)
+        measurements, items = run.measurements(), list(run.plan.items)
+    pairs, gathered = PairResults(PlannedPairs(items)), Covered()
+    for m in measurements:
+        pairs.add(m)
+        gathered.add(m)
+    return pairs, gathered, run
 
 
-def _show_coverage(covered: MeshCoverage, dropped: dict[str, list[str]]) -> None:
-    from shakedown.core.wording import printable
-
+def _show_coverage(covered: MeshCoverage, outdir: Outdir) -> None:
     def part(name: str) -> str:
         done, planned = getattr(covered, name)
         return f"{done}/{planned} {name}"
 
     lines = [", ".join(part(name) for name in ("pairs", "rails", "directions", "cells"))]
-    lines += [f"{node} was dropped by {', '.join(by)}" for node, by in dropped.items()]
-    lines += [f"missing: {a} and {b}, {rail}, {direction}" for a, b, rail, direction in covered.missing[:10]]
-    if len(covered.missing) > 10:
-        lines.append(f"... and {len(covered.missing) - 10} more (--json lists all)")
+    lines += [f"{node} was dropped by {', '.join(by)}" for node, by in outdir.dropped.items()]
+    lines += [
+        f"the clocks of {a} and {b} were {seconds:g} s apart: their times cannot be compared"
+        for (a, b), seconds in sorted(outdir.skews.items())
+    ]
+    _say(lines + _missing(covered))
+
+
+def _missing(covered: MeshCoverage) -> list[str]:
+    """Return lines that name the first missing cells, and why."""
+    found = list(zip(covered.missing, covered.why, strict=True))
+    lines = [
+        f"missing: {a} and {b}, {rail}, {direction}{': ' if why else ''}{why}"
+        for (a, b, rail, direction), why in found[:_NAMED]
+    ]
+    if len(found) > _NAMED:
+        lines.append(f"... and {len(found) - _NAMED} more (shakedown mesh coverage --json lists all)")
+    return lines
+
+
+def _say(lines: Iterable[str]) -> None:
+    from shakedown.core.wording import printable
+
     sys.stdout.write("".join(printable(line) + "\n" for line in lines))

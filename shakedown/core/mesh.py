@@ -7,7 +7,7 @@ nobody has to hand it out while the job runs.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,15 @@ from shakedown.core.mesh_spec import Nic, Operation, Spec, natural_key, rail_end
 
 if TYPE_CHECKING:
     # Not imported where the driver runs: it brings pydantic along.
-    from shakedown.core.records import OutputRecord
+    from shakedown.core.records import Measurement, OutputRecord
 
 # How the problem begins of what lacked the load of its neighbours: it says nothing against its own rail.
 LESS_LOAD = "not all rails at once"
 
 Pair = tuple[str, str]
 Round = tuple[Pair, ...]
+# Test, nodes, rail, direction and parameters: what is measured once.
+Cell = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -213,11 +215,11 @@ def drop_superseded(records: Iterable[OutputRecord]) -> list[OutputRecord]:
     kept. What was started is always kept, every attempt of it: a retry hides nothing.
     """
     every = list(records)
-    started = {_cell_of(r) for r in every if _was_started(r)}
+    started = {cell_of(r) for r in every if _was_started(r)}
     kept: list[OutputRecord] = []
-    noted: set[tuple[object, ...]] = set()
+    noted: set[Cell] = set()
     for record in every:
-        cell = _cell_of(record)
+        cell = cell_of(record)
         if _was_started(record):
             kept.append(record)
         elif cell not in started and cell not in noted:
@@ -231,7 +233,8 @@ def _was_started(record: OutputRecord) -> bool:
     return record.exit_code is not None or killed
 
 
-def _cell_of(record: OutputRecord) -> tuple[object, ...]:
+def cell_of(record: OutputRecord | Measurement) -> Cell:
+    """Return the cell that a record, or a measurement that was read from its output, belongs to."""
     params = tuple(sorted(record.params.items()))
     return (record.test, record.nodes, record.rail, record.direction, params)
 
@@ -243,6 +246,7 @@ class MeshCoverage:
     Attributes:
         cells, pairs, rails, directions: (complete, planned) of each.
         missing: (first node, second node, rail, direction) of the cells without a result, in order.
+        why: of each of `missing`, what is known of the reason; empty: it was never tried.
     """
 
     cells: tuple[int, int]
@@ -250,6 +254,7 @@ class MeshCoverage:
     rails: tuple[int, int]
     directions: tuple[int, int]
     missing: tuple[tuple[str, str, str, str], ...]
+    why: tuple[str, ...]
 
     @property
     def complete(self) -> bool:
@@ -257,18 +262,29 @@ class MeshCoverage:
         return self.cells[0] == self.cells[1]
 
 
-def coverage_of(spec: Spec, records: Iterable[OutputRecord]) -> MeshCoverage:
-    """Return how much of the specification's cells the records show as measured."""
-    measured = {_cell_of(r) for r in records if r.exit_code == 0 and r.problem is None}
+def coverage_of(
+    spec: Spec, measured: Collection[Cell], reasons: Mapping[Cell, str] | None = None
+) -> MeshCoverage:
+    """Return how much of the specification was measured.
+
+    Args:
+        spec: the specification.
+        measured: the cells with a number; whoever names them has seen it (`cell_of`).
+        reasons: why a cell has none.
+    """
     pairs, blocks = pairs_of(spec), blocks_of(spec)
-    missing: list[tuple[str, str, str, str]] = []
+    lacking_cells = 0
+    missing: dict[tuple[str, str, str, str], str] = {}
     for block in blocks:
         params = tuple(sorted(block.params.items()))
         for pair in pairs:
             for rail in block.rails:
                 for direction in block.directions:
-                    if (block.test, pair, rail, direction, params) not in measured:
-                        missing.append((*pair, rail, direction))
+                    cell = (block.test, pair, rail, direction, params)
+                    if cell not in measured:
+                        lacking_cells += 1
+                        place = (*pair, rail, direction)
+                        missing[place] = missing.get(place) or (reasons or {}).get(cell, "")
     planned = len(pairs) * len(spec.rails) * len(spec.directions) * len(blocks)
 
     def complete(part: int, names: Sequence[object]) -> tuple[int, int]:
@@ -276,11 +292,12 @@ def coverage_of(spec: Spec, records: Iterable[OutputRecord]) -> MeshCoverage:
         return sum(name not in lacking for name in names), len(names)
 
     return MeshCoverage(
-        cells=(planned - len(missing), planned),
+        cells=(planned - lacking_cells, planned),
         pairs=complete(0, pairs),
         rails=complete(2, spec.rails),
         directions=complete(3, spec.directions),
-        missing=tuple(dict.fromkeys(missing)),
+        missing=tuple(missing),
+        why=tuple(missing.values()),
     )
 
 

@@ -56,21 +56,20 @@ def events(path: Path) -> Iterator[tuple[int, Event]]:
 
 def starts(path: Path) -> list[Start]:
     """Return all starts of a node's driver, in order; raises BadInput as `events` does."""
-    found: list[Start] = []
-    for number, entry in events(path):
-        if entry["event"] == "start":
-            versions = entry.get("perftest")
-            said = versions.items() if isinstance(versions, dict) else ()
-            found.append(
-                Start(
-                    file=path,
-                    line=number,
-                    time=str(entry.get("time", "")),
-                    spec_sha256=str(entry.get("spec_sha256", "")),
-                    versions={test: version for test, version in said if isinstance(version, str)},
-                )
-            )
-    return found
+    return [start_in(path, number, entry) for number, entry in events(path) if entry["event"] == "start"]
+
+
+def start_in(path: Path, number: int, entry: Event) -> Start:
+    """Return the start that a line of a journal speaks of."""
+    versions = entry.get("perftest")
+    said = versions.items() if isinstance(versions, dict) else ()
+    return Start(
+        file=path,
+        line=number,
+        time=str(entry.get("time", "")),
+        spec_sha256=str(entry.get("spec_sha256", "")),
+        versions={test: version for test, version in said if isinstance(version, str)},
+    )
 
 
 def start_of(found: Sequence[Start], started: str) -> Start:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -11,8 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from shakedown.core.mesh import MeshCoverage
 from shakedown.core.mesh_spec import Spec, parse_spec
 from shakedown.core.records import OutputRecord
+from shakedown.mesh.outdir import Covered, Outdir
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
@@ -148,6 +151,14 @@ class LocalMesh:
             line for f in sorted(self.out.glob("outputs.*.jsonl")) for line in f.read_text().splitlines()
         ]
         return [OutputRecord.model_validate_json(line) for line in lines]
+
+    def coverage(self) -> MeshCoverage:
+        """Return what was measured of the specification, as it was when the drivers were started last."""
+        gathered, outdir = Covered(), Outdir(self.out, self.spec)
+        outdir.refuse_other(hashlib.sha256((self.folder / "spec.json").read_bytes()).hexdigest())
+        for measurement in outdir.measurements():
+            gathered.add(measurement)
+        return gathered.of(self.spec)
 
     def journal(self, node: str, event: str) -> list[dict]:
         """Return a node's journal entries of one kind."""

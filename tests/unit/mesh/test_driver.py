@@ -11,7 +11,7 @@ import time
 
 from local_mesh import REPOSITORY
 
-from shakedown.core.mesh import blocks_of, coverage_of, drop_superseded, pairs_of
+from shakedown.core.mesh import blocks_of, drop_superseded, pairs_of
 from shakedown.core.records import PlanItem, cell_id
 
 
@@ -142,7 +142,7 @@ def test_a_second_start_measures_only_what_is_missing(mesh):
     assert len(records) == 6 + 2
     assert sorted(r.attempt for r in records) == [1] * 6 + [2] * 2
     assert len(drop_superseded(records)) == 8  # a retry hides nothing
-    assert coverage_of(local.spec, records).complete
+    assert local.coverage().complete
     assert all((local.out / r.file).read_text() for r in records if r.exit_code == 0)
     assert [e["skipped"] for e in local.journal("n1", "end")] == [0, 4 - 1]
 
@@ -159,7 +159,7 @@ def test_a_node_that_never_comes_is_named_and_costs_only_its_own_pairs(mesh):
         else:
             assert record.exit_code == 0
     assert {e["dropped"] for n in ("n1", "n2", "n4") for e in local.journal(n, "dropped")} == {"n3"}
-    covered = coverage_of(local.spec, local.records())
+    covered = local.coverage()
     assert (covered.cells, covered.pairs, covered.rails) == ((6, 12), (3, 6), (0, 1))
     assert {"n3"} <= set.intersection(*({a, b} for a, b, *_ in covered.missing))
     # What was never started is no retry when it is measured at last.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.core.mesh import LESS_LOAD, coverage_of, drop_superseded
+from shakedown.core.mesh import LESS_LOAD, drop_superseded
 
 PAIR = "n1,n2"
 
@@ -76,7 +76,7 @@ def test_where_a_rail_cannot_be_measured_none_is_and_the_repair_is_no_retry(mesh
     assert (neighbour.exit_code, neighbour.problem.kind) == (None, "environment")
     assert neighbour.problem.message == f"{LESS_LOAD}: {down}"
     assert found(local, at_once="one")["rail0"][0].problem is None
-    assert coverage_of(local.spec, local.records()).cells == (2, 8)
+    assert local.coverage().cells == (2, 8), local.coverage().why
     state.write_text("4: ACTIVE\n")
     assert local.run() == {"n1": 0, "n2": 0}
     counting = drop_superseded(local.records())

@@ -1,0 +1,226 @@
+"""What a mesh's drivers left in their OUTDIR, read without a run around it.
+
+A quick mesh, chosen pairs or one rail are measured by hand, so there is no plan, no `job.json` and no
+`results.jsonl`. The numbers come from the same records and the same readers as a run's.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shakedown.collect import journal
+from shakedown.core.mesh import (
+    Cell,
+    MeshCoverage,
+    blocks_of,
+    cell_of,
+    client_and_server,
+    coverage_of,
+    drop_superseded,
+    pairs_of,
+)
+from shakedown.core.mesh_spec import LATENCY_TESTS, Operation, Spec
+from shakedown.core.records import Better, Measurement, OutputRecord, PlanItem, Problem, Stage
+from shakedown.errors import BadInput
+from shakedown.mesh.journals import (
+    Start,
+    events,
+    refuse_other_specification,
+    refuse_other_version,
+    start_in,
+    start_of,
+)
+from shakedown.mesh.pair_results import PairResults, PlannedPairs, is_pair
+from shakedown.parsers.perftest import parse_perftest
+from shakedown.readers.perftest import _another, _elsewhere, _mtu
+from shakedown.runs import PLAN, read_bytes
+
+
+class Outdir:
+    """The folder of the drivers, opened for reading.
+
+    Args:
+        folder: where it is.
+        spec: what was measured, if it is known: each output is held against its addresses and its MTU.
+
+    Attributes:
+        folder: where it is.
+        dropped: node -> who found it lost, in order.
+        skews: (node, partner) -> how far their clocks were apart, in seconds, where it was worth a note.
+
+    Raises:
+        BadInput: it is no folder, or a line of a journal or of the records cannot be used.
+    """
+
+    def __init__(self, folder: Path, spec: Spec | None = None) -> None:
+        if not folder.is_dir():
+            raise BadInput("is not a folder", fix="name the driver's OUTDIR", file=folder)
+        self.folder, self._spec = folder, spec
+        self._ordered = _ordered(spec) if spec else {}
+        self._records = [r for r in journal(folder) if r.tool == "perftest"]
+        self._starts: dict[str, list[Start]] = {}
+        self.skews: dict[tuple[str, str], float] = {}
+        dropped: dict[str, set[str]] = {}
+        for path in sorted(folder.glob("journal.*.jsonl")):
+            node = path.name.removeprefix("journal.").removesuffix(".jsonl")
+            for number, entry in events(path):
+                if entry["event"] == "start":
+                    self._starts.setdefault(node, []).append(start_in(path, number, entry))
+                elif entry["event"] == "dropped" and isinstance(entry.get("dropped"), str):
+                    dropped.setdefault(entry["dropped"], set()).add(node)
+                elif entry["event"] == "clock-skew" and isinstance(entry.get("partner"), str):
+                    seconds = entry.get("seconds")
+                    if isinstance(seconds, int | float) and math.isfinite(seconds):
+                        ends = (node, entry["partner"])
+                        self.skews[ends] = max(float(seconds), self.skews.get(ends, 0.0))
+        self.dropped = {node: sorted(by) for node, by in sorted(dropped.items())}
+
+    def refuse_other(self, digest: str) -> None:
+        """Refuse results of another specification than the one with this digest, or of several perftests.
+
+        Raises:
+            BadInput: naming the line of the journal that says so.
+        """
+        for found in self._starts.values():
+            refuse_other_specification(found, digest)
+        first: dict[str, Start] = {}
+        for record in self._records:
+            if record.exit_code != 0 or record.problem is not None or len(record.nodes) != 2:
+                continue
+            start = self._start_of(record)
+            refuse_other_version(
+                first.setdefault(record.test, start), record.test, start.versions.get(record.test)
+            )
+
+    def _start_of(self, record: OutputRecord) -> Start:
+        """Return with which start of its driver a client was run."""
+        operation = Operation(record.test, 0, None, None)
+        client, _ = client_and_server(
+            operation, (record.nodes[0], record.nodes[1]), record.direction or "forward"
+        )
+        if client not in self._starts:
+            raise BadInput(
+                f"no journal of {client} says of which specification {record.file} is a result",
+                fix="copy the drivers' whole OUTDIR",
+                file=self.folder,
+            )
+        return start_of(self._starts[client], record.started)
+
+    def measurements(self) -> Iterator[Measurement]:
+        """Yield what the records say, with the numbers of their files; what has none says why."""
+        for record in drop_superseded(self._records):
+            problem, values = record.problem, dict[str, float | None]()
+            if problem is None and record.exit_code != 0:
+                problem = Problem(kind="other", message=f"exit status {record.exit_code}")
+            if problem is None:
+                try:
+                    values = self._values(record)
+                except BadInput as refused:
+                    text = str(refused).replace(f"{self.folder}/", "")
+                    problem = Problem(kind="parse", message=text[:2000])
+            metric, unit, better = _metric(record.test)
+            yield Measurement(
+                run="outdir", stage=Stage.FABRIC, test=record.test, metric=metric, value=values.get(metric),
+                unit=unit, better=better, nodes=record.nodes, rail=record.rail, direction=record.direction,
+                params=record.params, state="COMPLETED", attempt=record.attempt, started=record.started,
+                duration_s=record.duration_s, raw=record.file, problem=problem,
+            )  # fmt: skip
+
+    def _values(self, record: OutputRecord) -> dict[str, float | None]:
+        """Return metric -> value of an output, held against its record as a run's is.
+
+        Raises:
+            BadInput: it cannot be read, or is of something else.
+        """
+        file = self.folder / record.file
+        try:
+            text = read_bytes(file).decode("utf-8")
+        except UnicodeDecodeError:
+            raise BadInput("not UTF-8", file=file) from None
+        result = parse_perftest(text, file=file)
+        for wrong, fix in (
+            _another(result, record),
+            _elsewhere(result, record, self._ordered),
+            _mtu(result, self._ordered),
+        ):
+            if wrong:
+                raise BadInput(wrong, fix=fix, file=file)
+        numbers: list[tuple[str, int, float | None]]
+        numbers = [("bandwidth", row.size_bytes, row.bw_average_gbps) for row in result.bandwidth]
+        numbers += [("latency_typical", row.size_bytes, row.t_typical_us) for row in result.latency]
+        return {metric: value for metric, size, value in numbers if size == record.params.get("size_bytes")}
+
+    def pairs(self) -> PairResults:
+        """Return the results of all pairs, or of the specification's, with how many of those are missing."""
+        results = PairResults(PlannedPairs(planned_items(self._spec)) if self._spec else None)
+        for m in self.measurements():
+            results.add(m)
+        return results
+
+
+class Covered:
+    """Gathers which cells have a number: finite, above 0, and with no problem.
+
+    Attributes:
+        nodes: those at an end of any such cell.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: set[str] = set()
+        self._measured: set[Cell] = set()
+        self._why: dict[Cell, str] = {}
+
+    def add(self, m: Measurement) -> None:
+        """Take a measurement in, if it is one of a pair."""
+        if not is_pair(m.stage, m.metric, m.nodes, m.rail, m.direction):
+            return
+        if m.problem is not None:
+            self._why[cell_of(m)] = m.problem.message
+        elif m.value is None or not math.isfinite(m.value) or m.value <= 0:
+            self._why[cell_of(m)] = f"{m.raw}: no {m.metric} above 0"
+        else:
+            self._measured.add(cell_of(m))
+            self.nodes.update(m.nodes)
+
+    def of(self, spec: Spec) -> MeshCoverage:
+        """Return how much of a specification that is."""
+        return coverage_of(spec, self._measured, self._why)
+
+
+def is_outdir(folder: Path) -> bool:
+    """Return whether a folder is the drivers' own, and not one of a run."""
+    return not os.path.lexists(folder / PLAN) and any(folder.glob("outputs.*.jsonl"))
+
+
+def planned_items(spec: Spec) -> list[PlanItem]:
+    """Return what a specification measures, as a plan has it; nothing is held against a reference."""
+    items: list[PlanItem] = []
+    for block in blocks_of(spec):
+        metric, unit, better = _metric(block.test)
+        items.append(
+            PlanItem(
+                stage=Stage.FABRIC, test=block.test, metric=metric, unit=unit, better=better,
+                nodes=tuple(pairs_of(spec)), rails=block.rails, directions=block.directions,
+                params=dict(block.params), reference="none",
+            )
+        )  # fmt: skip
+    return items
+
+
+def _ordered(spec: Spec) -> dict[str, Any]:
+    """Return a specification as the settings of a job have it, as far as outputs are held against it."""
+    nodes = {
+        name: {"rails": {rail: {"ipv4": nic.ipv4} for rail, nic in node.rails.items()}}
+        for name, node in spec.nodes.items()
+    }
+    return {"nodes": nodes, "mtu": spec.mtu}
+
+
+def _metric(test: str) -> tuple[str, str, Better]:
+    if test in LATENCY_TESTS:
+        return "latency_typical", "us", Better.LOWER
+    return "bandwidth", "Gb/s", Better.HIGHER
