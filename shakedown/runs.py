@@ -13,12 +13,13 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader, FileIO
+from io import BufferedReader
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from shakedown import plain
 from shakedown.core.records import (
     CounterReading,
     Inventory,
@@ -137,18 +138,10 @@ class Run:
 
 def open_plain(path: Path) -> BufferedReader:
     """Open a plain file for reading; links, pipes and devices are refused."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise BadInput("does not exist", fix="name a complete run folder", file=path) from None
-    except OSError as error:
-        raise BadInput(
-            f"cannot be read: {error.strerror}", fix="a run holds plain files", file=path
-        ) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise BadInput("is not a plain file", fix="a run holds plain files", file=path)
-    return BufferedReader(FileIO(descriptor), 1 << 18)
+    file = plain.open_plain(path, "a run holds plain files")
+    if file is None:
+        raise BadInput("does not exist", fix="name a complete run folder", file=path)
+    return BufferedReader(file, 1 << 18)
 
 
 def read_bytes(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.errors import ExitStatus
+from shakedown.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
     from shakedown.core.localise import Cause
@@ -23,7 +23,12 @@ def register(app: typer.Typer) -> None:
 
 
 def localise(
-    run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Run folder (reports/runs/RUN-ID), or OUTDIRs of drivers.")
+    ],
+    spec: Annotated[
+        list[Path] | None, typer.Option(help="With OUTDIRs: the specification of each, in their order.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     min_effect: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="Relative loss below which nobody is blamed.")
@@ -31,24 +36,34 @@ def localise(
 ) -> int:
     """Name what is at fault, from all pairs, rails and directions of a run. Nothing is drained: it proposes.
 
+    A quick mesh and what confirmed it: `localise OUTDIR1 OUTDIR2 --spec Q --spec C`.
+
     Exit status 0: nothing is at fault; 1: something is; 3: suspects only, or results are missing.
     """
     from shakedown.core.localise_fit import Settings
     from shakedown.mesh.culprits import culprits
     from shakedown.mesh.matrices import read_pairs
+    from shakedown.mesh.outdir import is_outdir, read_outdirs
     from shakedown.runs import Run, no_cycle_search
 
+    settings = Settings(min_effect=min_effect)
     with no_cycle_search():
-        opened = Run(run)
-        pairs = read_pairs(opened)
-        causes, routes = culprits(pairs, opened, opened.counters(), Settings(min_effect=min_effect))
+        if spec or any(map(is_outdir, folders)):
+            pairs, name, problems = read_outdirs(folders, spec or []), folders[0].name, False
+            causes, routes = culprits(pairs, None, (), settings)
+        elif len(folders) == 1:
+            run = Run(folders[0])
+            pairs, name, problems = read_pairs(run), run.plan.run, bool(run.problems)
+            causes, routes = culprits(pairs, run, run.counters(), settings)
+        else:
+            raise BadInput("several runs at once", fix="name one run folder, or OUTDIRs with --spec")
     if as_json:
-        sys.stdout.write(json.dumps(document(opened.plan.run, causes, routes, pairs), indent=1) + "\n")
+        sys.stdout.write(json.dumps(document(name, causes, routes, pairs), indent=1) + "\n")
     else:
         show(causes, routes, pairs)
     if any(cause.blamed for cause in causes):
         return ExitStatus.FAIL
-    return ExitStatus.INCOMPLETE if causes or pairs.missing or opened.problems else ExitStatus.PASS
+    return ExitStatus.INCOMPLETE if causes or pairs.missing or problems else ExitStatus.PASS
 
 
 def document(run: str, causes: list[Cause], routes: list[Route], pairs: PairResults) -> dict[str, object]:

@@ -206,7 +206,7 @@ def _read_pairs(path: Path) -> list[list[str]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    from shakedown.mesh.plain import loads
+    from shakedown.plain import loads
     from shakedown.runs import read_bytes
 
     try:

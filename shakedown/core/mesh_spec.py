@@ -49,6 +49,12 @@ BANDWIDTH_TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
 LATENCY_TESTS = ("ib_write_lat", "ib_read_lat", "ib_send_lat")
 TESTS = BANDWIDTH_TESTS + LATENCY_TESTS
 DIRECTIONS = ("forward", "reverse")
+# Longest name of a file (Linux, NAME_MAX). A note about a lost node is named by test, pair, rail, direction,
+# size, queue pairs, rails at once, attempt and the node that wrote it (shakedown.mesh.store); what is neither
+# a node's nor a rail's name in it takes up to so many bytes, with a few to spare:
+# `ib_write_lat.,..forward.2147483648.q1024.all.a99.` and `.note.2.txt`.
+LONGEST_NAME_BYTES = 255
+REST_OF_NAME_BYTES = 64
 AT_ONCE = ("one", "all")
 
 _RAIL = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,30})(?:>([A-Za-z0-9][A-Za-z0-9_.-]{0,30}))?\Z")
@@ -295,6 +301,15 @@ def _check_whole(read: FieldReader, spec: Spec) -> None:
         )
     if spec.port_span < len(spec.rails):
         read.refuse("port_span", spec.port_span, "give at least one port a rail")
+    first, second = sorted(map(len, spec.nodes), reverse=True)[:2]
+    name_bytes = 2 * first + second + max(map(len, spec.rails)) + REST_OF_NAME_BYTES
+    if name_bytes > LONGEST_NAME_BYTES:
+        read.refuse(
+            "nodes",
+            max(spec.nodes, key=len),
+            f"shorten names: outputs would have names of up to {name_bytes} bytes, "
+            f"file systems take {LONGEST_NAME_BYTES}",
+        )
     longest = max((op.duration_s or 0 for op in spec.operations), default=0)
     if not math.isfinite(spec.timeout_s) or spec.timeout_s <= longest:
         read.refuse("timeout_s", spec.timeout_s, f"allow more than the {longest} s that a measurement takes")

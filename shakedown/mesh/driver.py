@@ -27,9 +27,9 @@ from shakedown.mesh.agent import Agent
 from shakedown.mesh.host import SYSFS, Unusable, find_device, perftest_versions
 from shakedown.mesh.meeting import Meetings
 from shakedown.mesh.pair import Host, PairWork, Tally
-from shakedown.mesh.plain import loads, read_plain
 from shakedown.mesh.store import Store
 from shakedown.mesh.wire import PeerLost
+from shakedown.plain import loads, read_plain
 
 # Clocks further apart than this make time stamps of two nodes misleading.
 MAX_CLOCK_SKEW_S = 1.0

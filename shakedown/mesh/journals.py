@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.errors import BadInput
-from shakedown.mesh.plain import complete_lines, loads, read_plain
+from shakedown.plain import complete_lines, loads, read_plain
 
 _FIX = "remove it, or start in an empty folder"
 Event = dict[str, Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from shakedown.core.mesh import (
 from shakedown.core.mesh_spec import LATENCY_TESTS, Operation, Spec
 from shakedown.core.records import Better, Measurement, OutputRecord, PlanItem, Problem, Stage
 from shakedown.errors import BadInput
+from shakedown.mesh.driver import read_spec
 from shakedown.mesh.journals import (
     Start,
     events,
@@ -35,8 +36,7 @@ from shakedown.mesh.journals import (
     start_of,
 )
 from shakedown.mesh.pair_results import PairResults, PlannedPairs, is_pair
-from shakedown.parsers.perftest import parse_perftest
-from shakedown.readers.perftest import _another, _elsewhere, _mtu
+from shakedown.readers.perftest import held
 from shakedown.runs import PLAN, read_bytes
 
 
@@ -141,18 +141,7 @@ class Outdir:
             text = read_bytes(file).decode("utf-8")
         except UnicodeDecodeError:
             raise BadInput("not UTF-8", file=file) from None
-        result = parse_perftest(text, file=file)
-        for wrong, fix in (
-            _another(result, record),
-            _elsewhere(result, record, self._ordered),
-            _mtu(result, self._ordered),
-        ):
-            if wrong:
-                raise BadInput(wrong, fix=fix, file=file)
-        numbers: list[tuple[str, int, float | None]]
-        numbers = [("bandwidth", row.size_bytes, row.bw_average_gbps) for row in result.bandwidth]
-        numbers += [("latency_typical", row.size_bytes, row.t_typical_us) for row in result.latency]
-        return {metric: value for metric, size, value in numbers if size == record.params.get("size_bytes")}
+        return {value[0]: value[1] for value in held(text, record, file, self._ordered)}
 
     def pairs(self) -> PairResults:
         """Return the results of all pairs, or of the specification's, with how many of those are missing."""
@@ -160,6 +149,32 @@ class Outdir:
         for m in self.measurements():
             results.add(m)
         return results
+
+
+def read_outdirs(folders: Sequence[Path], specs: Sequence[Path]) -> PairResults:
+    """Return the results of several meshes together: a quick one, say, and the one that confirmed it.
+
+    Args:
+        folders: the drivers' OUTDIRs.
+        specs: the specification of each; what it holds is what may be missing.
+
+    Raises:
+        BadInput: they do not belong together, or one cannot be used.
+    """
+    if len(folders) != len(specs):
+        raise BadInput(
+            f"{len(folders)} OUTDIRs and {len(specs)} specifications", fix="give a --spec for each OUTDIR"
+        )
+    read = [
+        (Outdir(folder, spec), spec, digest)
+        for folder, (spec, digest) in zip(folders, map(read_spec, specs), strict=True)
+    ]
+    results = PairResults(PlannedPairs(item for _, spec, _ in read for item in planned_items(spec)))
+    for outdir, _, digest in read:
+        outdir.refuse_other(digest)
+        for m in outdir.measurements():
+            results.add(m)
+    return results
 
 
 class Covered:
@@ -217,7 +232,7 @@ def _ordered(spec: Spec) -> dict[str, Any]:
         name: {"rails": {rail: {"ipv4": nic.ipv4} for rail, nic in node.rails.items()}}
         for name, node in spec.nodes.items()
     }
-    return {"nodes": nodes, "mtu": spec.mtu}
+    return {"nodes": nodes, "mtu": spec.mtu, "gid_index": spec.gid_index}
 
 
 def _metric(test: str) -> tuple[str, str, Better]:

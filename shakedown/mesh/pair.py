@@ -27,10 +27,10 @@ from shakedown.core.mesh_spec import Spec
 from shakedown.mesh.host import Device, port_in_use
 from shakedown.mesh.partner import Cell, Partner, Problem, ports_of, problems_of
 from shakedown.mesh.perftest import Run, argv, wait_until_ended, wait_until_listening
-from shakedown.mesh.plain import unused
 from shakedown.mesh.store import Record, Store
 from shakedown.mesh.wire import Conversation, Message, PeerLost
 from shakedown.parsers.perftest_clock import CLOCK_UNKNOWN
+from shakedown.plain import unused
 
 # After its client has ended, a server needs a moment for the last exchange and the teardown.
 _SERVER_GRACE_S = 5.0

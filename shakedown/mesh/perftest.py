@@ -15,8 +15,8 @@ from pathlib import Path
 from shakedown.core.mesh_spec import Operation, Spec
 from shakedown.jobs.journal import now
 from shakedown.mesh.host import Device, listening_ports
-from shakedown.mesh.plain import unused
 from shakedown.parsers.perftest_clock import clock_unknown
+from shakedown.plain import unused
 
 _POLL_S = 0.02
 _KILL_WAIT_S = 5.0

@@ -27,7 +27,7 @@ from shakedown.mesh.journals import (
     starts,
 )
 from shakedown.mesh.perftest import Run
-from shakedown.mesh.plain import complete_lines, holds_something, loads, read_plain, unused
+from shakedown.plain import complete_lines, holds_something, loads, read_plain, unused
 
 Record = dict[str, Any]
 _FIX = "start in an empty folder"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from shakedown.mesh.plain import loads
+from shakedown.plain import loads
 
 MAX_MESSAGE_BYTES = 1 << 20
 # How often a silent peer is asked whether it is still there.

@@ -25,8 +25,12 @@ def perftest(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     Raises:
         BadInput: the output cannot be read, or is of something else than its record says or the job ordered.
     """
+    yield from held(text, output, file, job_settings(file))
+
+
+def held(text: str, output: OutputRecord, file: Path, settings: Mapping[str, Any]) -> Iterator[Value]:
+    """Do the same, held against what was ordered: the nodes' addresses, the GID index and the MTU."""
     result = parse_perftest(text, file=file)
-    settings = job_settings(file)
     for wrong, fix in (
         _another(result, output),
         _elsewhere(result, output, settings),

@@ -324,3 +324,35 @@ def test_a_folder_of_neither_kind_is_refused(shakedown, folder, tmp_path):
     for where in (tmp_path / "nowhere", tmp_path):
         status, _, err = shakedown("mesh", "confirm", made.spec_file, where, "-o", tmp_path / "c.json")
         assert (status, err.count("\n")) == (2, 1)
+
+
+# ---- localise ----
+
+
+def test_a_quick_mesh_and_what_confirmed_it_name_the_node_together(shakedown, folder, tmp_path):
+    """Catches: a quick mesh whose end is a list of suspects, as no command reads both of its folders."""
+    made, confirming = folder(24, rate=slow("n7"), **quick(24)), tmp_path / "confirm.json"
+    shakedown("mesh", "confirm", made.spec_file, made.out, "-o", confirming)
+    (tmp_path / "second").mkdir()
+    again = Folder(tmp_path / "second", json.loads(confirming.read_text()), slow("n7"))
+    words = ("localise", made.out, again.out, "--spec", made.spec_file, "--spec", again.spec_file)
+    status, said, err = shakedown(*words)
+    assert status == 1, said + err
+    assert "nic n7 rail0" in said and "5 partners" in said and "76 results, 0 missing" in said
+    (again.out / "outputs.n7.jsonl").unlink()
+    status, said, _ = shakedown(*words)
+    assert "0 missing" not in said
+    status, _, err = shakedown(*words[:-2])
+    assert (status, err.count("\n")) == (2, 1) and "--spec for each OUTDIR" in err
+    status, _, err = shakedown(
+        "localise", made.out, again.out, "--spec", again.spec_file, "--spec", made.spec_file
+    )
+    assert (status, err.count("\n")) == (2, 1) and "another specification" in err
+
+
+def test_a_healthy_mesh_measured_by_hand_is_at_no_fault(shakedown, folder):
+    """Catches: exit status 0 only for runs, so that a mesh by hand can never be found well."""
+    made = folder(24, rate=slow(""), **quick(24))
+    assert shakedown("localise", made.out, "--spec", made.spec_file)[0] == 0
+    (made.out / CELL.replace("n1,n2", ",".join(made.spec.pairs[0]))).unlink()
+    assert shakedown("localise", made.out, "--spec", made.spec_file)[0] == 3

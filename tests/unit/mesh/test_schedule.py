@@ -115,6 +115,18 @@ def without_ipv4(value):
     return data
 
 
+def with_names(*names):
+    """A specification of two nodes with these names."""
+    data = spec_data(2)
+    data["nodes"] = dict(zip(names, data["nodes"].values(), strict=True))
+    return data
+
+
+def test_names_that_fit_are_taken():
+    """Catches: a limit so tight that a usual host name is refused."""
+    assert parse_spec(with_names("a" * 60, "b" * 60), "spec.json")
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [
@@ -141,6 +153,7 @@ def without_ipv4(value):
         (without_ipv4(7), "IPv4"),
         ({**spec_data(2), "nodes": {"n1;reboot": {}, "n2": {}}}, "n1;reboot"),
         ([], "not an object"),
+        (with_names("a" * 63, "b" * 63), "names of up to 258 bytes"),
     ],
 )
 def test_a_bad_specification_is_refused_with_the_fields_name(data, says):

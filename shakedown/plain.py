@@ -35,8 +35,8 @@ def loads(raw: bytes | str) -> Any:  # noqa: ANN401  (whatever JSON holds, as js
     raise ValueError("nested too deeply")
 
 
-def read_plain(path: Path, fix: str) -> bytes | None:
-    """Return what a plain file holds, or None if there is none.
+def open_plain(path: Path, fix: str) -> FileIO | None:
+    """Open a plain file for reading, or return None if there is none.
 
     A pipe would never end, and a link may lead anywhere, so both are refused.
 
@@ -52,7 +52,15 @@ def read_plain(path: Path, fix: str) -> bytes | None:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise BadInput("is not a plain file", fix=fix, file=path)
-    with FileIO(descriptor) as file:
+    return FileIO(descriptor)
+
+
+def read_plain(path: Path, fix: str) -> bytes | None:
+    """Return what a plain file holds, or None if there is none. Raises BadInput as `open_plain` does."""
+    file = open_plain(path, fix)
+    if file is None:
+        return None
+    with file:
         return file.readall()
 
 
