@@ -14,7 +14,9 @@ from shakedown.errors import BadInput, ExitStatus
 if TYPE_CHECKING:
     from shakedown.core.localise import Cause
     from shakedown.core.localise_model import Matrix, Route
+    from shakedown.core.localise_rest import Slow
     from shakedown.mesh.pair_results import PairResults
+    from shakedown.runs import Run
 
 
 def register(app: typer.Typer) -> None:
@@ -38,41 +40,62 @@ def localise(
 
     A quick mesh and what confirmed it: `localise OUTDIR1 OUTDIR2 --spec Q --spec C`.
 
-    Exit status 0: nothing is at fault; 1: something is; 3: suspects only, or results are missing.
+    Exit status 0: nothing is at fault; 1: something is; 3: suspects only, slow results that nobody explains,
+    attempts that disagree, or results are missing.
     """
     from shakedown.core.localise_fit import Settings
+    from shakedown.core.localise_rest import unexplained
     from shakedown.mesh.culprits import culprits
     from shakedown.mesh.matrices import read_pairs
     from shakedown.mesh.outdir import is_outdir, read_outdirs
     from shakedown.runs import Run, no_cycle_search
 
     settings = Settings(min_effect=min_effect)
+    run: Run | None = None
     with no_cycle_search():
         if spec or any(map(is_outdir, folders)):
-            pairs, name, problems = read_outdirs(folders, spec or []), folders[0].name, False
+            pairs, name = read_outdirs(folders, spec or []), folders[0].name
             causes, routes = culprits(pairs, None, (), settings)
         elif len(folders) == 1:
             run = Run(folders[0])
-            pairs, name, problems = read_pairs(run), run.plan.run, bool(run.problems)
+            pairs, name = read_pairs(run), run.plan.run
             causes, routes = culprits(pairs, run, run.counters(), settings)
         else:
             raise BadInput("several runs at once", fix="name one run folder, or OUTDIRs with --spec")
+        slow = unexplained(routes, [e for c in causes for e in (c.element, *c.rivals)])
     if as_json:
-        sys.stdout.write(json.dumps(document(name, causes, routes, pairs), indent=1) + "\n")
+        sys.stdout.write(json.dumps(document(name, causes, routes, pairs, slow), indent=1) + "\n")
     else:
-        show(causes, routes, pairs)
+        show(causes, routes, pairs, slow)
+        if run is None:
+            sys.stdout.write("nothing was held against a reference: a run's verdict does that\n")
     if any(cause.blamed for cause in causes):
         return ExitStatus.FAIL
-    return ExitStatus.INCOMPLETE if causes or pairs.missing or problems else ExitStatus.PASS
+    # The problems of a run are known when all of its files have been read.
+    undecided = causes or slow or pairs.missing or pairs.disagreeing or (run is not None and run.problems)
+    return ExitStatus.INCOMPLETE if undecided else ExitStatus.PASS
 
 
-def document(run: str, causes: list[Cause], routes: list[Route], pairs: PairResults) -> dict[str, object]:
+def document(
+    run: str, causes: list[Cause], routes: list[Route], pairs: PairResults, slow: list[Slow]
+) -> dict[str, object]:
     """Return what `--json` prints."""
     return {
         "schema": 1,
         "run": run,
         "measured": pairs.measured,
         "missing": pairs.missing,
+        "disagreeing": pairs.disagreeing,
+        "unexplained": [
+            {
+                "test": s.label,
+                "rail": s.rail,
+                "source": s.source,
+                "sink": s.sink,
+                "effect": round(s.effect, 4),
+            }
+            for s in slow
+        ],
         "matrices": [
             {"label": m.label, "measured": _measured(m), "failed": int(m.failed.sum())}
             for route in routes
@@ -99,7 +122,16 @@ def document(run: str, causes: list[Cause], routes: list[Route], pairs: PairResu
     }
 
 
-def show(causes: list[Cause], routes: list[Route], pairs: PairResults) -> None:
+def slow_lines(slow: list[Slow], most: int = 5) -> list[str]:
+    """Return how the slow results that nobody explains are told."""
+    from shakedown.core.wording import count
+
+    lines = [f"{s.source} to {s.sink}, {s.rail}: {s.effect:+.1%} ({s.label})" for s in slow[:most]]
+    head = [f"slow, and too few to say whose fault it is: {count(len(slow), 'result')}"] if slow else []
+    return head + lines + ([f"... and {len(slow) - most} more"] if len(slow) > most else [])
+
+
+def show(causes: list[Cause], routes: list[Route], pairs: PairResults, slow: list[Slow]) -> None:
     """Print the causes, then the suspects, with their evidence."""
     from rich.console import Console
     from rich.text import Text
@@ -122,6 +154,8 @@ def show(causes: list[Cause], routes: list[Route], pairs: PairResults) -> None:
         f"{nodes} x {rails}, {count(len(matrices), 'test')}: "
         f"{count(pairs.measured, 'result')}, {pairs.missing} missing"
     )
+    if pairs.disagreeing:
+        say(f"{count(pairs.disagreeing, 'result')} not the same in every attempt")
     for cause in causes:
         label, style = ("CAUSE   ", "bold red") if cause.blamed else ("SUSPECT ", "yellow")
         say(f"{cause.element}, {cause.effect:+.1%}, confidence {cause.confidence:.0%}", label, style)
@@ -130,6 +164,8 @@ def show(causes: list[Cause], routes: list[Route], pairs: PairResults) -> None:
         if cause.rivals:
             say(f"        or: {', '.join(str(r) for r in cause.rivals[:4])}")
         say(f"        proposal: {cause.proposal}")
+    for line in slow_lines(slow):
+        say(line)
 
 
 def _measured(matrix: Matrix) -> int:

@@ -134,11 +134,13 @@ def confirm(
 ) -> int:
     """After a quick mesh: make the specification that measures every suspect with good partners.
 
-    Exit status 0: there is no suspect and nothing to measure; 3: the specification was written, or results
-    are missing, so that there may be suspects that nobody has seen.
+    Exit status 0: there is no suspect and nothing to measure; 3: the specification was written, or something
+    larger than a node looks bad, or results are slow or missing, so that nobody knows whose they are.
     """
+    from shakedown.commands.localise import slow_lines
+    from shakedown.core.localise_rest import unexplained
     from shakedown.core.mesh import pack_rounds, pairs_of
-    from shakedown.core.mesh_quick import confirming_pairs, suspects
+    from shakedown.core.mesh_quick import confirming_pairs, suspected_nodes, suspects
     from shakedown.core.mesh_spec import parse_spec
     from shakedown.mesh.culprits import in_the_way
     from shakedown.mesh.matrices import routes_of
@@ -148,7 +150,9 @@ def confirm(
     parsed = parse_spec(data, str(spec))
     pairs, gathered, run = _results(folder, spec)
     covered = gathered.of(parsed)
-    suspected = suspects(routes_of(pairs, run))
+    routes = routes_of(pairs, run)
+    causes = suspects(routes)
+    suspected = suspected_nodes(causes)
     if suspected:
         # Good is who was measured and is not suspect; of the others nobody knows.
         known = [node for node in parsed.nodes if node in gathered.nodes]
@@ -160,16 +164,22 @@ def confirm(
         write_aside(output, (json.dumps(data, indent=1) + "\n").encode())
         rounds = len(pack_rounds(wanted))
         _say([f"suspects {', '.join(suspected)}: {len(wanted)} pairs in {rounds} rounds"])
-    elif covered.complete:
-        _say(["no suspect: nothing to confirm"])
-        return ExitStatus.PASS
+    larger = [c for c in causes if not c.element.node]
+    # No pair of nodes confirms these; everybody behind them shows them.
+    _say([f"{c.element}, {c.effect:+.1%}: {c.proposal}" for c in larger])
+    named = [e for c in causes for e in (c.element, *c.rivals)]
+    slow = unexplained(routes, named)
+    _say(slow_lines(slow))
     if not covered.complete:
         done, planned = covered.cells
-        lost = [f"{cause.element.node}: {cause.evidence[0]}" for cause in in_the_way(pairs)]
-        what = "" if suspected else "no suspect, but "
+        lost = [f"{cause.element.node or 'all nodes'}: {cause.evidence[0]}" for cause in in_the_way(pairs)]
+        what = "" if causes else "no suspect, but "
         again = "measure them before you trust this: start the mesh again in the same folder"
         _say([f"{what}{planned - done} of {planned} results are missing; {again}", *lost, *_missing(covered)])
-    return ExitStatus.INCOMPLETE
+    if causes or slow or not covered.complete:
+        return ExitStatus.INCOMPLETE
+    _say(["no suspect: nothing to confirm; nothing was held against a reference"])
+    return ExitStatus.PASS
 
 
 def _choose_pairs(data: dict[str, Any], mode: Mode | None, pairs: Path | None, seed: int, spec: Path) -> None:

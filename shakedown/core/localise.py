@@ -6,7 +6,7 @@ never are both ends of a connection: results that two elements explain equally w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from shakedown.core.localise_fit import Settings, deviations, fit, to_finding
 from shakedown.core.localise_groups import Groups, robust_sigma
 from shakedown.core.localise_model import Bools, Element, Fabric, Finding, Floats, Matrix, Route, on_hardware
 from shakedown.core.localise_rare import dead, intermittent
+from shakedown.core.localise_shared import beyond
 from shakedown.core.localise_small import examine_small
 from shakedown.core.records import CounterReading
 
@@ -24,6 +25,8 @@ SMALL_MESH = 16
 # A whole rail is compared with the other rails only, so it must differ by more.
 RAIL_EFFECT = 0.02
 RAIL_SIGMAS = 5.0
+# Part of a suspect's bad results that blamed elements must explain to clear it.
+CLEARED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,16 @@ def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Fi
 def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Settings) -> list[Finding]:
     """Return what one matrix says by itself."""
     residual, level = deviations(matrix, fabric)
+    before = residual.copy()
     groups = Groups(np.isfinite(residual) | matrix.failed, fabric)
     found = dead(matrix, groups)
     if len(matrix.nodes) < SMALL_MESH:
         return found
     choices, sigma = fit(residual, groups, settings, supported)
-    found += [to_finding(choice, groups, matrix) for choice in choices]
+    found += [
+        to_finding(choice, groups, matrix, shared.why)
+        for choice, shared in zip(choices, beyond(choices, before, groups), strict=True)
+    ]
     found += intermittent(residual, sigma, groups, settings, matrix)
     return found + _slow_rails(matrix, level)
 
@@ -147,11 +154,19 @@ def _weigh(finding: Finding, matrices: Sequence[Matrix], seen: Sequence[Witness]
 
     if speaks(element) and not any(speaks(rival) for rival in finding.rivals):
         return replace(finding, blamed=True, confidence=max(finding.confidence, 0.9), why=())
-    swapped = [r for r in finding.rivals if speaks(r)]
-    if len(swapped) == 1 and not speaks(element):
-        others = tuple(r for r in finding.rivals if r != swapped[0])
+    parts = finding.parts or (1.0,) * len(finding.rivals)
+    speaking = [r for r in finding.rivals if speaks(r)]
+    explains = dict(zip(finding.rivals, parts, strict=True))
+    if len(speaking) == 1 and explains[speaking[0]] >= CLEARED_SHARE and not speaks(element):
+        others = tuple(r for r in finding.rivals if r != speaking[0])
         return replace(
-            finding, element=swapped[0], rivals=(element, *others), blamed=True, confidence=0.9, why=()
+            finding,
+            element=speaking[0],
+            rivals=(element, *others),
+            parts=(1.0, *(explains[r] for r in others)),
+            blamed=True,
+            confidence=0.9,
+            why=(),
         )
     return finding
 
@@ -180,8 +195,19 @@ def _rank(
     causes = [_cause(group, matrices, ports, seen) for group in merged]
     blamed_hardware = {c.element for c in causes if c.blamed}
     # A suspect that is only the other end of something blamed has been cleared by it.
-    causes = [c for c in causes if c.blamed or not blamed_hardware & set(c.rivals)]
+    causes = [c for c in causes if c.blamed or not _cleared(_strongest(c.findings), blamed_hardware)]
     return sorted(causes, key=lambda c: (not c.blamed, -_weight(c), str(c.element)))
+
+
+def _cleared(finding: Finding, blamed: Set[Element]) -> bool:
+    """Whether what is blamed explains most of a suspect's bad results."""
+    parts = finding.parts or (1.0,) * len(finding.rivals)
+    explained = sum(part for rival, part in zip(finding.rivals, parts, strict=True) if rival in blamed)
+    return explained >= CLEARED_SHARE
+
+
+def _strongest(group: Sequence[Finding]) -> Finding:
+    return max(group, key=lambda f: (f.blamed, f.element.kind == "node", f.cells * f.effect**2))
 
 
 def _weight(cause: Cause) -> float:
@@ -199,7 +225,7 @@ def _cause(
     ports: Mapping[tuple[str, str], str],
     seen: Sequence[Witness],
 ) -> Cause:
-    strongest = max(group, key=lambda f: (f.blamed, f.element.kind == "node", f.cells * f.effect**2))
+    strongest = _strongest(group)
     element = strongest.element
     directions = {f.element.direction for f in group if f.blamed == strongest.blamed}
     if len(directions) > 1:

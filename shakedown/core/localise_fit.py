@@ -38,6 +38,8 @@ MIN_CONFIDENCE = 0.9
 # With a counter on the same element that stands out, less is needed of the matrix.
 SUPPORTED_Z = ROBUST_Z_CUTOFF
 DOUBTFUL_SHARE = 0.5
+# Confidence in one of several that share their bad results.
+DOUBTFUL = 0.5
 
 
 @dataclass(frozen=True)
@@ -202,15 +204,17 @@ def _supported(family: Family, supported: Bools | None) -> Bools:
     return np.array([supported[:, k[0]].all() for k in family.keys], dtype=bool)
 
 
-def to_finding(choice: Choice, groups: Groups, matrix: Matrix) -> Finding:
-    """Return a pick in the words of the report."""
+def to_finding(choice: Choice, groups: Groups, matrix: Matrix, beyond: tuple[str, ...] = ()) -> Finding:
+    """Return a pick in the words of the report; `beyond` says why the cause may lie beyond it."""
     names = (matrix.nodes, matrix.rails)
     pick, rivals, confidence = choice.pick, choice.rivals, choice.confidence
     partners = far_ends(pick.family, pick.index, choice.mask & np.isfinite(matrix.values), groups)
-    why = []
+    why = list(beyond)
+    if beyond:
+        confidence = min(confidence, DOUBTFUL)
     if partners < MIN_PARTNERS:
         why.append(f"seen with {partners} partner only: measure it against another before blame")
-    if confidence < MIN_CONFIDENCE:
+    if choice.confidence < MIN_CONFIDENCE:
         why.append("other elements explain the same results as well")
     return Finding(
         element=groups.element(pick.family, pick.index, *names),

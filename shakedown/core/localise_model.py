@@ -84,8 +84,8 @@ class Route:
 class Element:
     """A piece of the cluster that can be at fault; the fields that do not apply are empty.
 
-    `kind` is one of node, nic, cable, port, leaf, spine, uplink, rail; `direction` is tx, rx or both, seen
-    from the node, and for an uplink up, down or both, seen from the leaf.
+    `kind` is one of node, nic, cable, port, leaf, spine, uplink, rail, fabric (all of it); `direction` is
+    tx, rx or both, seen from the node, and for an uplink up, down or both, seen from the leaf.
     """
 
     kind: str
@@ -98,7 +98,7 @@ class Element:
     def __str__(self) -> str:
         way = "" if self.direction == "both" else f" {self.direction}"
         names = [n for n in (self.node, self.rail, self.leaf, self.spine) if n]
-        return f"{self.kind} {' '.join(names)}{way}"
+        return f"{self.kind} {' '.join(names)}{way}".strip()
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ class Finding:
         share: part of its results that are bad.
         confidence: its posterior probability against the other elements that could explain the same results.
         rivals: those other elements, as likely or nearly so.
+        parts: what part of its bad results each rival explains; empty: each explains them all.
         blamed: whether the evidence suffices to name it as the cause.
         label: the matrix.
         why: what speaks for it beside the matrix, or what keeps it from being blamed.
@@ -132,6 +133,7 @@ class Finding:
     blamed: bool
     label: str = ""
     why: tuple[str, ...] = ()
+    parts: tuple[float, ...] = ()
 
 
 def on_hardware(finding: Finding) -> Finding:

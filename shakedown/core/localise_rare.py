@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betainc, xlogy
 
-from shakedown.core.localise_fit import MAX_CAUSES, MIN_CONFIDENCE, MIN_PARTNERS, Settings
+from shakedown.core.localise_fit import DOUBTFUL, MAX_CAUSES, MIN_CONFIDENCE, MIN_PARTNERS, Settings
 from shakedown.core.localise_groups import Family, Groups
 from shakedown.core.localise_model import Bools, Finding, Floats, Matrix
 from shakedown.core.localise_picks import RIVAL_GAIN, SAME_RESULTS, Pick, far_ends, posterior, same_hardware
@@ -25,8 +25,6 @@ BAD_SIGMAS = 5.0
 BAD_EFFECTS = 2.0
 MIN_BAD = 3
 MIN_BAD_SHARE = 0.05
-# Confidence in one of several that share their bad results.
-DOUBTFUL = 0.5
 _MOST_RIVALS = 8
 
 
@@ -62,7 +60,11 @@ def dead(matrix: Matrix, groups: Groups) -> list[Finding]:
         rivals = [
             p for p in rivals if (groups.cells(p.family, p.index) & mask & matrix.failed).sum() >= p.cells / 2
         ]
-        findings.append(_finding("failed", best, rivals, mask & matrix.failed, groups, matrix, effect=-1.0))
+        findings.append(
+            _finding(
+                "failed", best, dict.fromkeys(rivals, 1.0), mask & matrix.failed, groups, matrix, effect=-1.0
+            )
+        )
         indicator[mask & matrix.failed] = np.nan
     return findings
 
@@ -76,15 +78,18 @@ def intermittent(
     indicator = np.where(np.isfinite(residual), (residual < limit).astype(float), np.nan)
     # What is explained already still speaks against its far ends.
     every = indicator.copy()
+    at_first: list[Pick] = []
     while len(findings) < MAX_CAUSES and np.nansum(indicator) >= MIN_BAD:
         picks = _piled_up(indicator, groups, settings)
         if not picks:
             break
+        at_first = at_first or picks
         best = picks[0]
         mask = groups.cells(best.family, best.index)
         bad = mask & (indicator > 0)
         shared = shared_with(best, mask, bad, every, groups)
-        rivals = _rivals(best, picks[1:], bad, groups, any_part=bool(shared.why))
+        others = at_first if shared.why else picks
+        rivals = _rivals(best, others, bad, groups, any_part=bool(shared.why))
         effect = float(np.expm1(np.median(residual[bad])))
         findings.append(
             _finding("intermittent", best, rivals, bad, groups, matrix, effect=effect, shared=shared)
@@ -123,16 +128,22 @@ def _piled_up(indicator: Floats, groups: Groups, settings: Settings) -> list[Pic
     return sorted(picks, key=lambda p: -p.gain)
 
 
-def _rivals(best: Pick, others: list[Pick], bad: Bools, groups: Groups, *, any_part: bool) -> list[Pick]:
-    """Return what else explains the bad results: most of them as well, or, of shared ones, any part."""
-    rivals: list[Pick] = []
+def _rivals(
+    best: Pick, others: list[Pick], bad: Bools, groups: Groups, *, any_part: bool
+) -> dict[Pick, float]:
+    """Return what else explains the bad results, most of them or, of shared ones, any part; and what part."""
+    rivals: dict[Pick, float] = {}
     needed = bad.sum() * SAME_RESULTS
     for other in others:
-        if same_hardware(best, other) or not (any_part or other.gain >= RIVAL_GAIN * best.gain):
+        if (
+            other is best
+            or same_hardware(best, other)
+            or not (any_part or other.gain >= RIVAL_GAIN * best.gain)
+        ):
             continue
         overlap = (groups.cells(other.family, other.index) & bad).sum()
         if overlap >= needed or (any_part and overlap):
-            rivals.append(other)
+            rivals[other] = float(overlap / bad.sum())
         if len(rivals) == _MOST_RIVALS:
             break
     return rivals
@@ -162,7 +173,7 @@ def _pick(family: Family, index: int, gain: float, share: float, cells: int) -> 
 def _finding(
     pattern: str,
     best: Pick,
-    rivals: list[Pick],
+    rivals: dict[Pick, float],
     bad: Bools,
     groups: Groups,
     matrix: Matrix,
@@ -170,7 +181,7 @@ def _finding(
     effect: float,
     shared: Shared = NOT_SHARED,
 ) -> Finding:
-    confidence = min(posterior(best, rivals), DOUBTFUL if shared.why else 1.0)
+    confidence = min(posterior(best, list(rivals)), DOUBTFUL if shared.why else 1.0)
     partners = far_ends(best.family, best.index, bad, groups)
     why = list(shared.why)
     if partners < MIN_PARTNERS:
@@ -188,6 +199,7 @@ def _finding(
         share=best.share,
         confidence=confidence,
         rivals=(*(groups.element(r.family, r.index, *names) for r in rivals), *shared.by),
+        parts=(*rivals.values(), *(1.0 for _ in shared.by)),
         blamed=not why,
         label=matrix.label,
         why=tuple(why),

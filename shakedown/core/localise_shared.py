@@ -1,17 +1,20 @@
 """Are an element's bad results its own, or does it share them with others that are as suspicious?
 
 A link that flaps spoils its own results only: its far ends are well with everybody else, and so are its
-neighbours. Where four nodes are bad with the same four others, or a whole leaf is bad now and then, something
-that they share is as good an explanation, and blaming each of them blames good hardware.
+neighbours. Where four nodes are bad with the same four others, or a whole leaf is bad now and then or with
+everybody but itself, something that they share is as good an explanation, and blaming each of them blames
+good hardware.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betainc
 
+from shakedown.core.localise_fit import Choice
 from shakedown.core.localise_groups import Groups
 from shakedown.core.localise_model import Bools, Element, Floats
 from shakedown.core.localise_picks import Pick
@@ -22,8 +25,14 @@ _UNUSUAL = 0.05
 _OWN_SHARE = 0.5
 # Another element shows the same when it has this part of the element's share of bad results.
 _SAME_SHARE = 0.5
-# Where the leaf is not known, so many other NICs of the rail are a crowd and not a coincidence.
-_CROWD = 3
+# Where the leaf is not known, so many others of the rail are a crowd and not a coincidence.
+_CROWD = 2
+# Part of a crowd that must be well with an element, which it is not with others that are bad like it.
+_WELL_SHARE = 0.7
+# Slow elements are alike when one's loss is at most so many times the other's.
+_LIKE_EFFECT = 2.0
+# One that a slow NIC happens to be well with is chance.
+_LEAST_MATES = 2
 
 
 @dataclass(frozen=True)
@@ -82,20 +91,21 @@ def shared_with(pick: Pick, mask: Bools, bad: Bools, indicator: Floats, groups: 
     """
     if pick.family.kind not in {"nic", "node"}:
         return NOT_SHARED
+    share = float(np.nansum(indicator[mask]) / max(1, np.isfinite(indicator[mask]).sum()))
     others = np.where(mask, np.nan, indicator)
     counts = [_Counts.along(axis, indicator, others) for axis in (2, 1)]
     rows, columns = (_lines(c) for c in counts)
     # A far end that is bad both ways has few bad results each way.
     nics = _lines(_Counts(*(a + b for a, b in zip(*map(_Counts.all_four, counts), strict=True))))
     # One that is far less often bad has met another culprit, and is none itself.
-    suspicious = [way.like(pick.share) | nics.like(pick.share) for way in (rows, columns)]
+    suspicious = [way.like(share) | nics.like(share) for way in (rows, columns)]
     own = pick.family.keys[pick.index][-1]
     for way in suspicious:
         way[:, own] = False
     elsewhere = suspicious[0][:, :, None] | suspicious[1][:, None, :]
     if (bad & ~elsewhere).sum() < _OWN_SHARE * bad.sum():
         return Shared(("its bad results are with partners that are as bad with others",))
-    return _neighbours(pick, rows, columns, groups)
+    return _neighbours(pick, share, rows, columns, indicator, groups)
 
 
 def _lines(counts: _Counts) -> _Lines:
@@ -112,8 +122,14 @@ def _lines(counts: _Counts) -> _Lines:
     return _Lines(share, p < _UNUSUAL)
 
 
-def _neighbours(pick: Pick, rows: _Lines, columns: _Lines, groups: Groups) -> Shared:
-    """Look at the other NICs on the same leaf, or, where no leaf is known, on the same rail."""
+def _neighbours(
+    pick: Pick, share: float, rows: _Lines, columns: _Lines, indicator: Floats, groups: Groups
+) -> Shared:
+    """Look at the other NICs on the same leaf, or, where no leaf is known, on the same rail.
+
+    Many that are as often bad share something, unless they are as bad with each other: what they share lies
+    beyond them, while each of several bad NICs is bad with the other bad ones, too.
+    """
     lines = groups.rails * groups.nodes
     named: set[str] = set()
     alike = 0
@@ -121,21 +137,70 @@ def _neighbours(pick: Pick, rows: _Lines, columns: _Lines, groups: Groups) -> Sh
     for i in members:
         rail, node = divmod(i % lines, groups.nodes)
         way, leaf = (rows, groups.fabric.leaf) if i < lines else (columns, groups.fabric.sink_leaf)
-        same = way.like(pick.share)[rail]
+        same = way.like(share)[rail]
         same[node] = False
         number = leaf[rail, node]
-        if number < 0:
-            alike += int(same.sum()) >= _CROWD
-            continue
-        mates = leaf[rail] == number
+        mates = leaf[rail] == number if number >= 0 else np.ones(groups.nodes, dtype=bool)
         mates[node] = False
-        if mates.any() and same[mates].mean() >= _SAME_SHARE and same[mates].sum() > 1:
-            alike += 1
+        crowd = same & mates
+        # Bad results with one another, sent by either.
+        bad = np.nan_to_num(indicator[rail, node]) + np.nan_to_num(indicator[rail, :, node])
+        well = crowd & (bad == 0)
+        least = max(2, _SAME_SHARE * mates.sum()) if number >= 0 else _CROWD
+        if well.sum() < max(least, _WELL_SHARE * crowd.sum()):
+            continue
+        alike += 1
+        if number >= 0:
             named.add(groups.fabric.leaves[number])
     if alike * 2 < len(members) or not alike:
         return NOT_SHARED
     where = " and ".join(sorted(named)) if named else "its rail"
     return Shared(
-        (f"its neighbours on {where} show the same: look at what they share",),
+        (f"its neighbours on {where} show the same, but not with each other: look at what they share",),
         tuple(Element("leaf", leaf=name) for name in sorted(named)),
     )
+
+
+def beyond(choices: Sequence[Choice], residual: Floats, groups: Groups) -> list[Shared]:
+    """Return for every slow element whether the slowness lies beyond it: in a path that several share.
+
+    NICs that are slow with the rest of their rail and well with each other do not cross what is slow when
+    they talk to each other; a slow NIC is slow with everybody.
+
+    Args:
+        choices: what explains the slow results.
+        residual: deviations before any of it was taken out, shape (rails, nodes, nodes).
+        groups: the candidates and the fabric.
+    """
+    return [_beyond(choice.pick, [c.pick for c in choices], residual, groups) for choice in choices]
+
+
+def _beyond(pick: Pick, every: Sequence[Pick], residual: Floats, groups: Groups) -> Shared:
+    kind, way = pick.family.kind, pick.family.direction
+    if kind not in {"nic", "node"}:
+        return NOT_SHARED
+    key = pick.family.keys[pick.index]
+    rails = [key[0]] if kind == "nic" else list(range(groups.rails))
+    own, mates = key[-1], []
+    for other in every:
+        theirs = other.family.keys[other.index]
+        alike = (
+            (other.family.kind, other.family.direction, theirs[:-1]) == (kind, way, key[:-1])
+            and theirs[-1] != own
+            and _LIKE_EFFECT * pick.effect <= other.effect <= pick.effect / _LIKE_EFFECT
+        )
+        if alike and _well(residual[rails, own, theirs[-1]], residual[rails, theirs[-1], own], pick):
+            mates.append(theirs[-1])
+    if len(mates) < _LEAST_MATES:
+        return NOT_SHARED
+    return Shared(
+        (f"it is slow like {len(mates)} others of its kind, but not with them: look at what they share",)
+    )
+
+
+def _well(sent: Floats, received: Floats, pick: Pick) -> bool:
+    """Whether a candidate's results with one other node do not show its effect."""
+    way = pick.family.direction
+    values = np.concatenate([sent if way != "rx" else sent[:0], received if way != "tx" else received[:0]])
+    values = values[np.isfinite(values)]
+    return bool(values.size and np.median(values) > pick.effect / 2)

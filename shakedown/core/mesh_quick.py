@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
-from shakedown.core.localise import localise
+from shakedown.core.localise import Cause, localise
 from shakedown.core.localise_fit import Settings
 from shakedown.core.localise_model import Route
 from shakedown.core.mesh import Pair, random_matchings
@@ -26,9 +26,13 @@ def first_pairs(names: Sequence[str], seed: int) -> list[Pair]:
     return [pair for matching in random_matchings(names, MATCHINGS, seed) for pair in matching]
 
 
-def suspects(routes: Sequence[Route]) -> list[str]:
-    """Return the nodes that look bad after the matchings, in natural order."""
-    causes = localise(routes, settings=SUSPICION)
+def suspects(routes: Sequence[Route]) -> list[Cause]:
+    """Return what looks bad after the matchings: nodes, to be confirmed, and whatever else shows already."""
+    return localise(routes, settings=SUSPICION)
+
+
+def suspected_nodes(causes: Iterable[Cause]) -> list[str]:
+    """Return the nodes among them, in natural order."""
     return sorted({c.element.node for c in causes if c.element.node}, key=natural_key)
 
 

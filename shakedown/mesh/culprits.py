@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
 from shakedown.core.localise import Cause, localise
 from shakedown.core.localise_fit import Settings
@@ -15,6 +16,8 @@ from shakedown.runs import Run
 
 # As much of what was said as a reader needs; a node with a wrong perftest says the same of every partner.
 _MOST_MESSAGES = 3
+# When more nodes than that, and more than half of all, would each have to be at fault, it is none of theirs.
+_FEW_NODES = 3
 
 
 def culprits(
@@ -36,31 +39,59 @@ def in_the_way(pairs: PairResults) -> list[Cause]:
 
     A node that died, a tool that is missing or of another version, an MTU that was not ordered: what was said
     of each missing result names one end, or both, or none, which is as good as both. The fewest nodes that
-    explain all of them are taken, the one that explains most first; two that explain the same are each
-    other's rivals.
+    explain all of them are taken, those that died first; two that explain the same are each other's rivals.
+    Where that is most of the nodes, and they did not die, nobody is named.
     """
-    messages: dict[str, dict[int, str]] = defaultdict(dict)
-    for number, (place, message) in enumerate(pairs.spoilt()):
-        for node in named_in(message, place):
-            messages[node][number] = message
+    items = [(tuple(named_in(message, place)), message) for place, message in pairs.spoilt()]
+    of_node: dict[str, list[int]] = defaultdict(list)
+    for number, (ends, _) in enumerate(items):
+        for node in ends:
+            of_node[node].append(number)
+    open_ = {node: len(numbers) for node, numbers in of_node.items()}
+    explained = [False] * len(items)
     found: list[Cause] = []
-    while messages:
-        most = max(len(open_) for open_ in messages.values())
-        node = min(n for n, open_ in messages.items() if len(open_) == most)
-        mine = messages.pop(node)
-        rivals = [n for n, theirs in messages.items() if theirs.keys() == mine.keys()]
-        found.append(_kept_away(node, list(mine.values()), sorted(rivals)))
-        for other in list(messages):
-            messages[other] = {k: m for k, m in messages[other].items() if k not in mine}
-            if not messages[other]:
-                del messages[other]
-    return found
+    lost: list[Cause] = []
+    heap = [(-count, node) for node, count in open_.items()]
+    heapify(heap)
+    while heap:
+        count, node = heappop(heap)
+        if -count != open_[node]:
+            # It has lost some to another since; nothing is ever gained.
+            if open_[node]:
+                heappush(heap, (-open_[node], node))
+            continue
+        mine = [number for number in of_node[node] if not explained[number]]
+        shared = Counter(end for number in mine for end in items[number][0] if end != node)
+        rivals = sorted(n for n, common in shared.items() if common == len(mine) == open_[n])
+        for number in mine:
+            explained[number] = True
+            for end in items[number][0]:
+                open_[end] -= 1
+        said = [items[number][1] for number in mine]
+        dead = any(message.startswith(f"{node} lost: ") for message in said)
+        (lost if dead else found).append(_kept_away(node, said, rivals, dead=dead))
+    nodes = {node for places in pairs.values.values() for _, *ends in places for node in ends}
+    if len(found) > max(_FEW_NODES, len(nodes) / 2):
+        found = [_everywhere([message for _, message in items if " lost: " not in message])]
+    return lost + found
 
 
-def _kept_away(node: str, messages: list[str], rivals: list[str]) -> Cause:
+def _everywhere(messages: list[str]) -> Cause:
+    return Cause(
+        element=Element("fabric"),
+        blamed=False,
+        confidence=1.0,
+        effect=-1.0,
+        findings=(),
+        evidence=(*sorted(set(messages))[:_MOST_MESSAGES], f"{len(messages)} results are missing for it"),
+        rivals=(),
+        proposal="put right on all nodes what is said here, then measure again",
+    )
+
+
+def _kept_away(node: str, messages: list[str], rivals: list[str], *, dead: bool) -> Cause:
     said = sorted(set(messages))
-    lost = any(message.startswith(f"{node} lost: ") for message in said)
-    if lost:
+    if dead:
         proposal = f"see why {node} stopped answering, then measure its pairs"
     else:
         proposal = f"put right on {node} what is said here, then measure its pairs"

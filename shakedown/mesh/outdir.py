@@ -74,9 +74,10 @@ class Outdir:
                     dropped.setdefault(entry["dropped"], set()).add(node)
                 elif entry["event"] == "clock-skew" and isinstance(entry.get("partner"), str):
                     seconds = entry.get("seconds")
-                    if isinstance(seconds, int | float) and math.isfinite(seconds):
+                    # A whole number is nothing that a driver writes, and may be too large for anything.
+                    if isinstance(seconds, float) and math.isfinite(seconds):
                         ends = (node, entry["partner"])
-                        self.skews[ends] = max(float(seconds), self.skews.get(ends, 0.0))
+                        self.skews[ends] = max(seconds, self.skews.get(ends, 0.0))
         self.dropped = {node: sorted(by) for node, by in sorted(dropped.items())}
 
     def refuse_other(self, digest: str) -> None:
@@ -165,10 +166,13 @@ def read_outdirs(folders: Sequence[Path], specs: Sequence[Path]) -> PairResults:
         raise BadInput(
             f"{len(folders)} OUTDIRs and {len(specs)} specifications", fix="give a --spec for each OUTDIR"
         )
+    if len(set(map(Path.resolve, folders))) < len(folders):
+        raise BadInput("an OUTDIR is named twice", fix="name each once")
     read = [
         (Outdir(folder, spec), spec, digest)
         for folder, (spec, digest) in zip(folders, map(read_spec, specs), strict=True)
     ]
+    _refuse_overlap([spec for _, spec, _ in read])
     results = PairResults(PlannedPairs(item for _, spec, _ in read for item in planned_items(spec)))
     for outdir, _, digest in read:
         outdir.refuse_other(digest)
@@ -177,33 +181,50 @@ def read_outdirs(folders: Sequence[Path], specs: Sequence[Path]) -> PairResults:
     return results
 
 
+def _refuse_overlap(specs: Sequence[Spec]) -> None:
+    """Refuse specifications that measure the same, which would count twice what may be missing."""
+    for i, one in enumerate(specs):
+        for other in specs[:i]:
+            tests = {(b.test, *sorted(b.params.items())) for b in blocks_of(one)}
+            same = tests & {(b.test, *sorted(b.params.items())) for b in blocks_of(other)}
+            pairs = set(pairs_of(one)) & set(pairs_of(other))
+            if same and pairs and set(one.rails) & set(other.rails):
+                a, b = min(pairs)
+                raise BadInput(
+                    f"two specifications measure {a} and {b} alike", fix="name one of the two OUTDIRs"
+                )
+
+
 class Covered:
-    """Gathers which cells have a number: finite, above 0, and with no problem.
+    """Gathers which cells have a number: finite, above 0, and with no problem, in their last attempt.
 
     Attributes:
-        nodes: those at an end of any such cell.
+        nodes: those at an end of any result.
     """
 
     def __init__(self) -> None:
         self.nodes: set[str] = set()
-        self._measured: set[Cell] = set()
-        self._why: dict[Cell, str] = {}
+        # (attempt, whether it failed, why) of each cell, the largest of them: failure wins within an attempt.
+        self._last: dict[Cell, tuple[int, bool, str]] = {}
 
     def add(self, m: Measurement) -> None:
         """Take a measurement in, if it is one of a pair."""
         if not is_pair(m.stage, m.metric, m.nodes, m.rail, m.direction):
             return
+        why = ""
         if m.problem is not None:
-            self._why[cell_of(m)] = m.problem.message
+            why = m.problem.message
         elif m.value is None or not math.isfinite(m.value) or m.value <= 0:
-            self._why[cell_of(m)] = f"{m.raw}: no {m.metric} above 0"
+            why = f"{m.raw}: no {m.metric} above 0"
         else:
-            self._measured.add(cell_of(m))
             self.nodes.update(m.nodes)
+        cell = cell_of(m)
+        self._last[cell] = max(self._last.get(cell, (0, False, "")), (m.attempt, bool(why), why))
 
     def of(self, spec: Spec) -> MeshCoverage:
         """Return how much of a specification that is."""
-        return coverage_of(spec, self._measured, self._why)
+        measured = {cell for cell, (_, failed, _) in self._last.items() if not failed}
+        return coverage_of(spec, measured, {cell: why for cell, (*_, why) in self._last.items() if why})
 
 
 def is_outdir(folder: Path) -> bool:

@@ -280,7 +280,9 @@ class PairWork:
                     run.set_aside(number)
                     self.tally.repeated += 1
                     continue
-                problem = self._client_problem(run, exits.get(rail, 0), server, clock=rail not in clockless)
+                problem = self._client_problem(
+                    run, exits.get(rail, 0), server, number if rail in clockless else 0
+                )
                 if problem is None and idle:
                     problem = {
                         "kind": "environment",
@@ -295,7 +297,8 @@ class PairWork:
         self.tally.measured += problem is None
         self.tally.failed += problem is not None
 
-    def _client_problem(self, run: Run, server_exit: object, server: str, *, clock: bool) -> Record | None:
+    def _client_problem(self, run: Run, server_exit: object, server: str, clockless: int) -> Record | None:
+        """Return what spoiled a client's result; `clockless`: tries that had no clock, this one the last."""
         if run.killed:
             return {
                 "kind": "killed",
@@ -308,8 +311,9 @@ class PairWork:
                 "kind": "other",
                 "message": f"client ended well, server on {server} with {server_exit!s:.20}",
             }
-        if not clock:
-            message = f"{CLOCK_UNKNOWN}, {_CLOCK_TRIES} times: {self.host.name} is too busy"
+        if clockless:
+            times = "once" if clockless == 1 else f"{clockless} times"
+            message = f"{CLOCK_UNKNOWN}, {times}: {self.host.name} is too busy"
             return {"kind": "environment", "message": message}
         return None
 

@@ -15,6 +15,10 @@ _NOT_LOCALISED = frozenset({"latency_p99"})
 # What keeps a measurement from being made, and not from reaching its rate, accuses no hardware by itself.
 _NOT_THE_FABRIC = frozenset({"missing-tool", "environment", "setup", "busy", "parse", "counter-reset"})
 
+# Attempts at one cell agree when the lowest is at least this part of the highest.
+_AGREE = 0.9
+_FILE = re.compile(r"\A\S+\.\w+(:\d+)?: ")
+
 Place = tuple[str, str, str]  # rail, source, sink
 
 
@@ -74,6 +78,7 @@ class PairResults:
         self.values: dict[str, dict[Place, tuple[int, float]]] = defaultdict(dict)
         self.higher: dict[str, bool] = {}
         self.problems: dict[tuple[str, Place], Problem] = {}
+        self._attempts: dict[tuple[str, Place], dict[int, float]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.values)
@@ -94,6 +99,10 @@ class PairResults:
         value = m.value if good and m.value else math.nan
         cells, place = self.values[label], (m.rail, source, sink)
         earlier = cells.get(place)
+        if earlier is not None and m.attempt != earlier[0]:
+            # Kept only for the few that were measured more than once.
+            kept = self._attempts.setdefault((label, place), dict([earlier]))
+            kept[m.attempt] = value
         if earlier is None or m.attempt > earlier[0]:
             cells[place] = (m.attempt, value)
             self.problems.pop((label, place), None)
@@ -116,6 +125,12 @@ class PairResults:
         """How many have none: of those planned, or, without a plan, of those that were tried."""
         tried = sum(len(cells) for cells in self.values.values())
         return (tried if self._planned is None else self._planned.count) - self.measured
+
+    @property
+    def disagreeing(self) -> int:
+        """How many places have attempts with values a tenth or more apart: a retry hides nothing."""
+        values = [[v for v in kept.values() if math.isfinite(v)] for kept in self._attempts.values()]
+        return sum(bool(found) and min(found) < _AGREE * max(found) for found in values)
 
     def own_words(self) -> dict[tuple[str, str], str]:
         """Return (node, rail) -> what the node itself said was wrong with its NIC there."""
@@ -160,7 +175,9 @@ def named_in(message: str, place: Place) -> list[str]:
     """Return which ends of a place a problem is about: the one that was lost, whoever is named, or both."""
     _, *ends = place
     lost = [node for node in ends if message.startswith(f"{node} lost: ")]
-    named = [node for node in ends if re.search(rf"(?<![\w.-]){re.escape(node)}(?![\w-])", message)]
+    # The name of the output that cannot be used, where a message begins with it, holds both in any case.
+    text = _FILE.sub("", message)
+    named = [node for node in ends if re.search(rf"(?<![\w.-]){re.escape(node)}(?![\w-])", text)]
     return lost or named or ends
 
 

@@ -162,8 +162,10 @@ class Store:
         problem = record.get("problem") or {}
         ran = record.get("exit_code") is not None or problem.get("kind") == "killed"
         attempts, measured = self._done.get(record_key(record), (0, False))
-        attempts = max(attempts, int(record["attempt"])) if ran else attempts
-        self._done[record_key(record)] = (attempts, measured or (there and is_measured(record)))
+        if ran and record["attempt"] >= attempts:
+            # The last attempt decides: what was measured once and then failed is not settled.
+            attempts, measured = record["attempt"], there and is_measured(record)
+        self._done[record_key(record)] = (attempts, measured)
 
 
 def _key(pair: Pair, slot: Slot, rail: str) -> tuple[object, ...]:

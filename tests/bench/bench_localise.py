@@ -26,7 +26,7 @@ from shakedown.core.localise import localise
 from shakedown.core.localise_groups import line_stats, robust_sigma
 from shakedown.core.localise_model import Element, Fabric, Route
 from shakedown.core.mesh import pack_rounds
-from shakedown.core.mesh_quick import confirming_pairs, first_pairs, suspects
+from shakedown.core.mesh_quick import confirming_pairs, first_pairs, suspected_nodes, suspects
 from shakedown.core.simulate import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
 
 SIZES = (0.01, 0.02, 0.05, 0.1, 0.5)
@@ -214,7 +214,7 @@ def run_quick(sim: Simulated) -> tuple[int, int, list[Element]]:
 
     sim.matrix.values[:] = np.nan
     reveal(pairs)
-    suspected = suspects([Route((sim.matrix,), sim.fabric)])
+    suspected = suspected_nodes(suspects([Route((sim.matrix,), sim.fabric)]))
     confirm = confirming_pairs(suspected, names, pairs, seed=1)
     reveal(confirm)
     return len(pack_rounds(pairs)) + len(pack_rounds(confirm)), len(suspected), ours(sim)

@@ -51,7 +51,7 @@ def test_the_command_says_the_same_as_the_verdict():
     found = json.loads(done.stdout)["causes"]
     told = judge_folder(SLOW).causes
     assert [(c["element"], c["proposal"]) for c in found] == [(c.element, c.proposal) for c in told]
-    assert document("r", [], [], PairResults())["causes"] == []
+    assert document("r", [], [], PairResults(), [])["causes"] == []
 
 
 def test_two_nodes_blame_nobody_and_cost_no_numpy():

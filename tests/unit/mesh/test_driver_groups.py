@@ -43,6 +43,7 @@ def test_a_try_in_which_a_rail_failed_is_not_repeated_for_the_clock_of_another(m
     slot = found(local)
     assert [r.exit_code for r in slot["rail1"]] == [-11]
     assert "CPU's clock" in slot["rail0"][0].problem.message and len(slot["rail0"]) == 1
+    assert slot["rail0"][0].problem.message.endswith(", once: n1 is too busy")
 
 
 @pytest.mark.parametrize("fault", ["crash", "hang"])

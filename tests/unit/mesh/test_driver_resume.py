@@ -79,6 +79,18 @@ def test_a_result_whose_output_is_lost_is_measured_again(mesh, damage):
     assert sum(r.direction == "reverse" for r in local.records()) == 1
 
 
+def test_what_failed_in_its_last_attempt_is_measured_again(mesh):
+    """Catches: a cell settled for ever by its first attempt, although its second one failed."""
+    local = mesh(2)
+    assert local.run() == {"n1": 0, "n2": 0}
+    [written] = local.out.glob("outputs.n1.jsonl")
+    failed = json.loads(written.read_text().splitlines()[0]) | {"attempt": 2, "exit_code": 1}
+    with written.open("a") as file:
+        file.write(json.dumps(failed) + "\n")
+    assert local.run() == {"n1": 0, "n2": 0}
+    assert [r.attempt for r in local.records() if r.direction == failed["direction"]] == [1, 2, 3]
+
+
 def test_an_output_without_a_record_is_not_overwritten(mesh):
     """Catches: what a killed driver had measured, wiped out by the second start."""
     local = mesh(2)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from one_route import localise_one
 
+from shakedown.core.localise import _cleared
 from shakedown.core.localise_model import Element, Fabric
 from shakedown.core.records import CounterReading
 from shakedown.core.simulate import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
@@ -77,12 +78,57 @@ def test_an_uplink_of_unknown_path_blames_no_node(shape, leaves_known):
 
 @pytest.mark.parametrize("paths", [True, False])
 def test_flapping_nics_are_named_beside_each_other(paths):
-    """Catches: real faults cleared, because two of them on one leaf look like something shared."""
+    """Catches: real faults cleared, because several of them look like something shared."""
     shape = Shape(48, 2, pod=12)
     for seed in range(6):
         rng = np.random.default_rng(seed)
         fabric = build_fabric(shape, rng)
-        nics = [Element("nic", node=n, rail="rail0") for n in ("n02", "n05")]
+        nics = [Element("nic", node=n, rail="rail0") for n in ("n02", "n05", "n20", "n33")]
         sim = measure(shape, fabric, [Fault(FaultKind.FLAPPING, nic, 0.5) for nic in nics], rng)
         seen = fabric if paths else Fabric.unknown(2, 48)
         assert {c.element for c in localise_one([sim.matrix], seen) if c.blamed} == set(nics), seed
+
+
+@pytest.mark.parametrize("shape", [Shape(64, 2, pod=16, spines=1), Shape(48, 2, pod=12, spines=1)])
+def test_a_slow_uplink_of_a_whole_leaf_drains_nobody(shape):
+    """Catches: every NIC of a leaf blamed that is slow with all others, and well within its leaf."""
+    for seed in range(4):
+        sim = simulated(shape, (FaultKind.UPLINK, 0.1), seed=seed)
+        causes = localise_one([sim.matrix], Fabric.unknown(shape.rails, shape.nodes))
+        assert len(causes) >= shape.pod - 2 and not [c for c in causes if c.blamed], seed
+
+
+def test_slow_nics_beside_each_other_are_each_at_fault():
+    """Catches: slow NICs excused, because there are several of them."""
+    shape = Shape(48, 1, pod=12)
+    nics = [Element("nic", node=f"n{i:02}", rail="rail0") for i in (2, 3, 5, 30)]
+    sim = simulated(shape, *(Fault(FaultKind.LOSSY_CABLE, nic, 0.05) for nic in nics))
+    for fabric in (sim.fabric, Fabric.unknown(1, 48)):
+        assert {c.element for c in localise_one([sim.matrix], fabric) if c.blamed} == set(nics)
+
+
+def test_two_sides_of_a_square_are_judged_alike():
+    """Catches: of two sides with the same evidence the one that is looked at second blamed."""
+    for seed in range(4):
+        sim = slow_square(simulated(Shape(64, 2, pod=16, dips=0.0), seed=seed), (0, 20), range(40, 44))
+        assert not [c for c in localise_one([sim.matrix], sim.fabric) if c.blamed]
+
+
+def test_a_counter_of_one_clears_only_whom_it_explains():
+    """Catches: suspects that are gone from the report, because one of many was blamed by its counter."""
+    sim = slow_square(simulated(Shape(48, 2, pod=12)), range(4), range(4, 8))
+    readings = [
+        CounterReading(
+            run="x", stage="fabric", test="ib_write_bw", kind="nic", device=node, port=f"mlx5_{rail}",
+            rail=f"rail{rail}", counter="rx_discards_phy", before=0, after=5000 * (node == "n01"),
+        )
+        for node in sim.matrix.nodes
+        for rail in range(2)
+    ]  # fmt: skip
+    causes = localise_one([sim.matrix], sim.fabric, readings)
+    assert {c.element.node for c in causes if c.blamed} == {"n01"}
+    assert {c.element.node for c in causes} == {"n01", "n02", "n03", "n04"}
+    suspects = [c for c in causes if not c.blamed]
+    assert all({r.node for r in c.rivals} == {"n05", "n06", "n07", "n08"} for c in suspects), suspects
+    one, *others = suspects[0].rivals
+    assert not _cleared(suspects[0].findings[0], {one}) and _cleared(suspects[0].findings[0], {*others})

@@ -12,7 +12,7 @@ from local_mesh import spec_data
 from shakedown import cli
 from shakedown.core.localise_model import Route
 from shakedown.core.mesh import pack_rounds
-from shakedown.core.mesh_quick import MATCHINGS, confirming_pairs, first_pairs, suspects
+from shakedown.core.mesh_quick import MATCHINGS, confirming_pairs, first_pairs, suspected_nodes, suspects
 from shakedown.core.mesh_spec import parse_spec
 from shakedown.core.simulate import FaultKind, Shape, build_fabric, draw_fault, measure
 from shakedown.mesh.matrices import read_mesh
@@ -178,7 +178,7 @@ def test_quick_finds_a_bad_nic_of_many_in_at_most_five_rounds():
     names, full = shape.node_names, sim.matrix.values.copy()
     pairs = first_pairs(names, seed=1)
     keep(sim.matrix.values, full, names, pairs)
-    suspected = suspects([Route((sim.matrix,), fabric)])
+    suspected = suspected_nodes(suspects([Route((sim.matrix,), fabric)]))
     assert fault.element.node in suspected and len(suspected) < 6
     confirm = confirming_pairs(suspected, names, pairs, seed=1)
     assert not {frozenset(p) for p in confirm} & {frozenset(p) for p in pairs}

@@ -36,7 +36,7 @@ class Folder:
         for pair in pairs_of(self.spec):
             for slot in slots_of(self.spec):
                 for rail in slot.rails:
-                    self.measure(pair, slot, rail, rate(pair, slot.direction))
+                    self.measure(pair, slot, rail, rate(pair, slot.direction, rail))
 
     def append(self, name, entry):
         """Append a line."""
@@ -48,11 +48,12 @@ class Folder:
         start = {"event": "start", "time": START, "node": node, "spec_sha256": self.digest}
         self.append(f"journal.{node}.jsonl", {**start, "perftest": {"ib_write_bw": "6.22"}, **changes})
 
-    def measure(self, pair, slot, rail, gbps):
+    def measure(self, pair, slot, rail, gbps, attempt=1, **changes):
         """Write one result, or with None that the second node of the pair was lost."""
         ends = client_and_server(slot.operation, pair, slot.direction)
         addresses = [nic_of(self.spec, node, pair, slot.direction, rail).ipv4 for node in ends]
-        name = f"ib_write_bw.{','.join(pair)}.{rail}.{slot.direction}.txt"
+        again = f".a{attempt}" if attempt > 1 else ""
+        name = f"ib_write_bw.{','.join(pair)}.{rail}.{slot.direction}{again}.txt"
         text = "" if gbps is None else report("ib_write_bw", 65536, gbps, addresses)
         (self.out / name).write_text(text)
         lost = {"kind": "environment", "message": f"{pair[1]} lost: no answer for 15 s"}
@@ -65,11 +66,12 @@ class Folder:
             "rail": rail,
             "direction": slot.direction,
             "params": {"size_bytes": 65536, "rails_at_once": slot.rails_at_once},
-            "attempt": 1,
+            "attempt": attempt,
             "exit_code": None if gbps is None else 0,
             "started": START,
             "duration_s": 1.0,
             "problem": lost if gbps is None else None,
+            **changes,
         }
         self.append(f"outputs.{ends[0] if gbps else pair[0]}.jsonl", record)
 
@@ -257,7 +259,7 @@ def quick(nodes):
 def slow(node, *lost):
     """Rates of a mesh with one slow node, and with nodes that are lost to whoever meets them."""
 
-    def rate(pair, direction):
+    def rate(pair, direction, _rail=None):
         # Not all alike: what has no noise at all is not from a measurement.
         noise = hashlib.sha256(f"{pair}{direction}".encode()).digest()[0] / 2560
         if set(lost) & set(pair):
@@ -282,7 +284,10 @@ def test_nothing_to_confirm_is_said_only_if_everything_was_measured(shakedown, f
     """Catches: exit status 0 for a mesh of which a part is missing, so that nobody could be suspect."""
     made, confirming = folder(24, rate=slow(""), **quick(24)), tmp_path / "confirm.json"
     words = ("mesh", "confirm", made.spec_file, made.out, "-o", confirming)
-    assert shakedown(*words)[:2] == (0, "no suspect: nothing to confirm\n")
+    assert shakedown(*words)[:2] == (
+        0,
+        "no suspect: nothing to confirm; nothing was held against a reference\n",
+    )
     a, b = made.spec.pairs[0]
     (made.out / f"ib_write_bw.{a},{b}.rail0.forward.txt").unlink()
     status, said, _ = shakedown(*words)
@@ -311,7 +316,10 @@ def test_confirm_takes_a_run_folder_as_before_and_misses_what_it_lacks(shakedown
     data["nodes"] = dict(zip(names, data["nodes"].values(), strict=True))
     (tmp_path / "spec.json").write_text(json.dumps(data))
     words = ("mesh", "confirm", tmp_path / "spec.json", run, "-o", tmp_path / "c.json")
-    assert shakedown(*words)[:2] == (0, "no suspect: nothing to confirm\n")
+    assert shakedown(*words)[:2] == (
+        0,
+        "no suspect: nothing to confirm; nothing was held against a reference\n",
+    )
     lines = (run / "results.jsonl").read_text().splitlines(keepends=True)
     (run / "results.jsonl").write_text("".join(lines[:-5]))
     status, said, _ = shakedown(*words)
@@ -356,3 +364,78 @@ def test_a_healthy_mesh_measured_by_hand_is_at_no_fault(shakedown, folder):
     assert shakedown("localise", made.out, "--spec", made.spec_file)[0] == 0
     (made.out / CELL.replace("n1,n2", ",".join(made.spec.pairs[0]))).unlink()
     assert shakedown("localise", made.out, "--spec", made.spec_file)[0] == 3
+
+
+def test_something_larger_than_a_node_is_not_called_well(shakedown, folder, tmp_path):
+    """Catches: exit status 0 from confirm for a mesh whose slow rail `localise` blames."""
+
+    def rate(pair, direction, rail):
+        return slow("")(pair, direction) * (0.5 if rail == "rail2" else 1)
+
+    made = folder(24, 4, rate=rate, **quick(24))
+    status, said, _ = shakedown("mesh", "confirm", made.spec_file, made.out, "-o", tmp_path / "c.json")
+    assert status == 3 and said.startswith("rail rail2, -50.0%: ") and "no suspect" not in said
+    assert not (tmp_path / "c.json").exists()
+    assert shakedown("localise", made.out, "--spec", made.spec_file)[0] == 1
+
+
+@pytest.mark.parametrize("nodes", [4, 8, 18])
+def test_a_slow_pair_is_told_though_nobody_is_named(shakedown, folder, nodes):
+    """Catches: exit status 0 for a mesh in which a pair has half of the rate, and neither end is to blame."""
+
+    def rate(pair, direction, _rail):
+        return slow("")(pair, direction) * (0.5 if pair == ("n2", "n3") else 1)
+
+    made = folder(nodes, 2, rate=rate)
+    status, said, _ = shakedown("localise", made.out, "--spec", made.spec_file)
+    assert status == 3 and "0 causes" in said, said
+    assert "slow, and too few to say whose fault it is: 4 results" in said, said
+    assert "n2 to n3, rail0: -50." in said or "n2 to n3, rail0: -49." in said
+
+
+def test_a_slow_pair_of_a_quick_mesh_is_no_all_clear(shakedown, folder, tmp_path):
+    """Catches: exit status 0 from confirm, because neither end of a pair at half of its rate is suspect."""
+    pairs = quick(24)["pairs"]
+
+    def rate(pair, direction, _rail):
+        return slow("")(pair, direction) * (0.5 if list(pair) == pairs[0] else 1)
+
+    made = folder(24, rate=rate, **quick(24))
+    assert shakedown("mesh", "confirm", made.spec_file, made.out, "-o", tmp_path / "c.json")[0] == 3
+    assert shakedown("localise", made.out, "--spec", made.spec_file)[0] == 3
+
+
+def test_the_last_attempt_decides(shakedown, folder, tmp_path):
+    """Catches: a cell covered by a first attempt, whose second failed, and attempts that disagree unsaid."""
+    made = folder(24, rate=slow(""), **quick(24))
+    (pair, *_), [slot, *_] = made.spec.pairs, slots_of(made.spec)
+    words = made.out, "--spec", made.spec_file
+    made.measure(pair, slot, "rail0", 50.0, attempt=2)
+    status, said, _ = shakedown("localise", *words)
+    assert status == 3 and "1 result not the same in every attempt" in said, said
+    assert shakedown("mesh", "coverage", made.spec_file, made.out)[0] == 0
+    made.measure(pair, slot, "rail0", None, attempt=3, exit_code=1)
+    assert shakedown("mesh", "coverage", made.spec_file, made.out)[0] == 3
+    assert shakedown("mesh", "confirm", made.spec_file, made.out, "-o", tmp_path / "c.json")[0] == 3
+    status, said, _ = shakedown("localise", *words)
+    assert status == 3 and "1 missing" in said
+
+
+def test_nothing_is_read_twice(shakedown, folder, tmp_path):
+    """Catches: a folder named twice that has as many missing results as results."""
+    made = folder(4)
+    words = ("--spec", made.spec_file, "--spec", made.spec_file)
+    status, _, err = shakedown("localise", made.out, made.out, *words)
+    assert (status, err.count("\n")) == (2, 1) and "named twice" in err
+    (tmp_path / "again").mkdir()
+    again = Folder(tmp_path / "again", spec_data(4, 1))
+    status, _, err = shakedown("localise", made.out, again.out, *words)
+    assert (status, err.count("\n")) == (2, 1) and "n1 and n2 alike" in err
+
+
+def test_a_clock_of_a_thousand_digits_is_no_clock(shakedown, folder):
+    """Catches: a traceback over a number that no driver writes."""
+    made = folder(3)
+    with (made.out / "journal.n1.jsonl").open("a") as file:
+        file.write('{"event": "clock-skew", "partner": "n2", "seconds": ' + "9" * 400 + "}\n")
+    assert shakedown("mesh", "coverage", made.spec_file, made.out)[0] == 0

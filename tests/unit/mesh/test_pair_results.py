@@ -6,13 +6,14 @@ import json
 import math
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from shakedown.core.localise_model import Element
 from shakedown.core.records import Better, Measurement, PlanItem, Problem
-from shakedown.mesh.culprits import culprits
+from shakedown.mesh.culprits import culprits, in_the_way
 from shakedown.mesh.matrices import routes_of
 from shakedown.mesh.pair_results import PairResults, PlannedPairs
 
@@ -81,6 +82,32 @@ def test_what_is_no_fault_of_the_hardware_is_said_and_blames_nobody(kind, messag
     assert blamed == [] and [c.element.node for c in suspects] == ["n2"]
     assert pairs.missing == 4 * 4 * 4 and pairs.measured == 4 * (40 - 16)
     assert message.format(a="n1", b="n2") in suspects[0].evidence and "64 results" in suspects[0].evidence[-1]
+
+
+@pytest.mark.parametrize("odd", ["n1", "n3", "n5"])
+def test_the_node_with_another_mtu_is_found_wherever_its_name_stands(odd):
+    """Catches: partners suspected one by one, as the message begins with a file's name with both nodes."""
+
+    def spoil(pair, rail, direction, value):
+        name = f"ib_write_bw.{','.join(pair)}.{rail}.{direction}.txt"
+        said = f"{name}: this test ran with an RDMA MTU of 1024 bytes, 4096 were ordered"
+        return (None, ("parse", said)) if odd in pair else (value, None)
+
+    _, suspects = causes(mesh(spoil))
+    assert [c.element.node for c in suspects] == [odd]
+
+
+def test_what_all_nodes_have_is_told_once():
+    """Catches: a verdict that takes minutes, and hundreds of suspects, where all have the same problem."""
+    names = [f"n{i}" for i in range(250)]
+    everyone = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    pairs = PairResults()
+    for pair in everyone:
+        pairs.add(measurement(pair, "rail0", "forward", None, problem=("parse", "MTU of 1024 bytes")))
+    begin = time.process_time()
+    [cause] = in_the_way(pairs)
+    assert time.process_time() - begin < 3
+    assert str(cause.element) == "fabric" and f"{len(everyone)} results" in cause.evidence[-1]
 
 
 def test_two_versions_among_two_nodes_suspect_both():
@@ -174,3 +201,16 @@ def test_the_exit_status_says_that_results_are_missing(tmp_path):
             assert done.returncode == (3 if missing else 0), done.stderr + done.stdout
             said = f'"missing": {missing},' if option else f"{missing} missing"
             assert said in done.stdout and "Traceback" not in done.stderr
+
+
+def test_damaged_counters_are_no_health(tmp_path):
+    """Catches: exit status 0 for a run of which a file is cut off, asked before it was read."""
+    run = tmp_path / "r"
+    words = [sys.executable, "-m", "shakedown"]
+    subprocess.run(
+        [*words, "simulate", run, "--nodes", "20", "--rails", "1"], check=True, capture_output=True
+    )
+    whole = (run / "counters.jsonl").read_bytes()
+    assert subprocess.run([*words, "localise", run], capture_output=True, check=False).returncode == 0
+    (run / "counters.jsonl").write_bytes(whole[:-40])
+    assert subprocess.run([*words, "localise", run], capture_output=True, check=False).returncode == 3
