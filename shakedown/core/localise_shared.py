@@ -28,9 +28,7 @@ _SAME_SHARE = 0.5
 # Where the leaf is not known, so many others of the rail are a crowd and not a coincidence.
 _CROWD = 2
 # Part of a crowd that must be well with an element, which it is not with others that are bad like it.
-_WELL_SHARE = 0.7
-# Slow elements are alike when one's loss is at most so many times the other's.
-_LIKE_EFFECT = 2.0
+_WELL_SHARE = 0.6
 # One that a slow NIC happens to be well with is chance.
 _LEAST_MATES = 2
 
@@ -172,35 +170,32 @@ def beyond(choices: Sequence[Choice], residual: Floats, groups: Groups) -> list[
         residual: deviations before any of it was taken out, shape (rails, nodes, nodes).
         groups: the candidates and the fabric.
     """
-    return [_beyond(choice.pick, [c.pick for c in choices], residual, groups) for choice in choices]
+    return [_beyond(choice.pick, residual, groups) for choice in choices]
 
 
-def _beyond(pick: Pick, every: Sequence[Pick], residual: Floats, groups: Groups) -> Shared:
+def _beyond(pick: Pick, residual: Floats, groups: Groups) -> Shared:
     kind, way = pick.family.kind, pick.family.direction
     if kind not in {"nic", "node"}:
         return NOT_SHARED
     key = pick.family.keys[pick.index]
     rails = [key[0]] if kind == "nic" else list(range(groups.rails))
-    own, mates = key[-1], []
-    for other in every:
-        theirs = other.family.keys[other.index]
-        alike = (
-            (other.family.kind, other.family.direction, theirs[:-1]) == (kind, way, key[:-1])
-            and theirs[-1] != own
-            and _LIKE_EFFECT * pick.effect <= other.effect <= pick.effect / _LIKE_EFFECT
-        )
-        if alike and _well(residual[rails, own, theirs[-1]], residual[rails, theirs[-1], own], pick):
-            mates.append(theirs[-1])
-    if len(mates) < _LEAST_MATES:
+    own = key[-1]
+    # (bad, all) of every node as it sends and receives, and of its results with this one.
+    bad, every = np.zeros(groups.nodes), np.zeros(groups.nodes)
+    bad_here, here = np.zeros(groups.nodes), np.zeros(groups.nodes)
+    for rail in rails:
+        slow, there = residual[rail] <= pick.effect / 2, np.isfinite(residual[rail])
+        for sends in [w for w in ("tx", "rx") if way in {w, "both"}]:
+            axis = 1 if sends == "tx" else 0
+            bad += slow.sum(axis=axis)
+            every += there.sum(axis=axis)
+            # The same way for both: this one sends to its mate in `tx`, and its mate to it.
+            bad_here += slow[own] if sends == "tx" else slow[:, own]
+            here += there[own] if sends == "tx" else there[:, own]
+    share = bad / np.maximum(every, 1)
+    # Half of the results or more are well: the median of so few.
+    alike = (share >= _SAME_SHARE * share[own]) & (here > 0) & (bad_here < here / 2)
+    alike[own] = False
+    if alike.sum() < _LEAST_MATES:
         return NOT_SHARED
-    return Shared(
-        (f"it is slow like {len(mates)} others of its kind, but not with them: look at what they share",)
-    )
-
-
-def _well(sent: Floats, received: Floats, pick: Pick) -> bool:
-    """Whether a candidate's results with one other node do not show its effect."""
-    way = pick.family.direction
-    values = np.concatenate([sent if way != "rx" else sent[:0], received if way != "tx" else received[:0]])
-    values = values[np.isfinite(values)]
-    return bool(values.size and np.median(values) > pick.effect / 2)
+    return Shared((f"{alike.sum()} others are as often slow, but well with it: look at what they share",))
