@@ -9,6 +9,7 @@ from heapq import heapify, heappop, heappush
 from shakedown.core.localise import Cause, localise
 from shakedown.core.localise_fit import Settings
 from shakedown.core.localise_model import Element, Route
+from shakedown.core.mesh import LESS_LOAD
 from shakedown.core.records import CounterReading
 from shakedown.mesh.matrices import routes_of
 from shakedown.mesh.pair_results import PairResults, named_in
@@ -42,7 +43,12 @@ def in_the_way(pairs: PairResults) -> list[Cause]:
     explain all of them are taken, those that died first; two that explain the same are each other's rivals.
     Where that is most of the nodes, and they did not die, nobody is named.
     """
-    items = [(tuple(named_in(message, place)), message) for place, message in pairs.spoilt()]
+    # What lacked its neighbours' load is a consequence; the neighbour's own record says of what.
+    items = [
+        (tuple(named_in(message, place)), message)
+        for place, message in pairs.spoilt()
+        if not message.startswith(LESS_LOAD)
+    ]
     of_node: dict[str, list[int]] = defaultdict(list)
     for number, (ends, _) in enumerate(items):
         for node in ends:

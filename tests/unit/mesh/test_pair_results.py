@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from shakedown.core.localise_model import Element
+from shakedown.core.mesh import LESS_LOAD
 from shakedown.core.records import Better, Measurement, PlanItem, Problem
 from shakedown.mesh.culprits import culprits, in_the_way
 from shakedown.mesh.matrices import routes_of
@@ -95,6 +96,22 @@ def test_the_node_with_another_mtu_is_found_wherever_its_name_stands(odd):
 
     _, suspects = causes(mesh(spoil))
     assert [c.element.node for c in suspects] == [odd]
+
+
+def test_a_number_without_its_neighbours_load_suspects_nobody():
+    """Catches: a good node suspected, because the other rail of a pair failed at the same time."""
+
+    def spoil(pair, rail, _direction, value):
+        if pair != ("n1", "n2"):
+            return value, None
+        if rail == "rail0":
+            return None, ("other", "exit status 1: retry exceeded")
+        return None, ("environment", f"{LESS_LOAD}: rail0 failed: retry exceeded")
+
+    pairs = mesh(spoil)
+    blamed, suspects = causes(pairs)
+    assert blamed == [] and not in_the_way(pairs) and pairs.missing == 16
+    assert not any(c.element.rail == "rail1" for c in suspects)
 
 
 def test_what_all_nodes_have_is_told_once():
