@@ -39,8 +39,8 @@ def in_the_way(pairs: PairResults) -> list[Cause]:
     """Return, as suspects, the nodes that explain the results missing for no fault of the fabric's.
 
     A node that died, a tool that is missing or of another version, an MTU that was not ordered: what was said
-    of each missing result names one end, or both, or none, which is as good as both. The fewest nodes that
-    explain all of them are taken, those that died first; two that explain the same are each other's rivals.
+    of each missing result is about one end, or both, or, if the whole job failed, none. The fewest nodes that
+    explain those are taken, those that died first; two that explain the same are each other's rivals.
     Where that is most of the nodes, and they did not die, nobody is named.
     """
     # What lacked its neighbours' load is a consequence; the neighbour's own record says of what.

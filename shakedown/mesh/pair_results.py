@@ -172,13 +172,16 @@ def is_pair(
 
 
 def named_in(message: str, place: Place) -> list[str]:
-    """Return which ends of a place a problem is about: the one that was lost, whoever is named, or both."""
+    """Return which ends of a place a problem is about: the one that was lost, or whoever is named.
+
+    What is wrong with an output (the message begins with its name, which holds both in any case) may be
+    either end's. A message about the whole job that names neither is about neither.
+    """
     _, *ends = place
     lost = [node for node in ends if message.startswith(f"{node} lost: ")]
-    # The name of the output that cannot be used, where a message begins with it, holds both in any case.
-    text = _FILE.sub("", message)
+    text, of_output = _FILE.subn("", message)
     named = [node for node in ends if re.search(rf"(?<![\w.-]){re.escape(node)}(?![\w-])", text)]
-    return lost or named or ends
+    return lost or named or (ends if of_output else [])
 
 
 def _own_words(place: Place, problem: Problem) -> Iterator[tuple[tuple[str, str], str]]:

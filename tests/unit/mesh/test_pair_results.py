@@ -68,7 +68,7 @@ def causes(pairs):
         ("environment", "port 18515 of n2 is in use"),
         ("setup", "server on n2 does not listen: could not bind"),
         ("environment", "n2 lost: no answer for 20 s"),
-        ("parse", "MTU of 1024 bytes, 4096 were ordered"),
+        ("parse", "ib_write_bw.{a},{b}.txt: an MTU of 1024 bytes, 4096 were ordered"),
     ],
 )
 def test_what_is_no_fault_of_the_hardware_is_said_and_blames_nobody(kind, message):
@@ -98,6 +98,13 @@ def test_the_node_with_another_mtu_is_found_wherever_its_name_stands(odd):
     assert [c.element.node for c in suspects] == [odd]
 
 
+def test_a_job_that_failed_for_a_third_node_suspects_only_that():
+    """Catches: innocent pairs suspected, because the allocation was refused for a node that had died."""
+    problem = ("environment", "Slurm cannot use n3 is down* (Not responding)")
+    _, suspects = causes(mesh(lambda *_: (None, problem)))
+    assert [c.element.node for c in suspects] == ["n3"]
+
+
 def test_a_number_without_its_neighbours_load_suspects_nobody():
     """Catches: a good node suspected, because the other rail of a pair failed at the same time."""
 
@@ -120,7 +127,7 @@ def test_what_all_nodes_have_is_told_once():
     everyone = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
     pairs = PairResults()
     for pair in everyone:
-        pairs.add(measurement(pair, "rail0", "forward", None, problem=("parse", "MTU of 1024 bytes")))
+        pairs.add(measurement(pair, "rail0", "forward", None, problem=("parse", "a.txt: MTU of 1024 bytes")))
     begin = time.process_time()
     [cause] = in_the_way(pairs)
     assert time.process_time() - begin < 3
