@@ -143,7 +143,7 @@ class PairWork:
             if self.host.name == client:
                 self._refuse(partner, slot, obstacles)
             return
-        for number in range(1, _CLOCK_TRIES + 1):
+        for number in range(1, _clock_tries(slot) + 1):
             if self.host.name == client:
                 again = self._measure(conversation, partner, slot, number)
             else:
@@ -265,7 +265,7 @@ class PairWork:
         }
         clockless = {rail for rail, run in clients.items() if run.without_clock()}
         # A try in which something else went wrong as well is not repeated: a failure would be forgotten.
-        again = bool(clockless) and not idle and number < _CLOCK_TRIES
+        again = bool(clockless) and not idle and number < _clock_tries(slot)
         exits: Mapping[str, Any] = {}
         heard = False
         try:
@@ -341,3 +341,7 @@ class PairWork:
 def _all_well(exits: Mapping[str, object], slot: Slot) -> bool:
     """Return whether all servers of a slot ended well, as both ends see it alike."""
     return all(exits.get(rail, 0) == 0 for rail in slot.rails)
+
+
+def _clock_tries(slot: Slot) -> int:
+    return _CLOCK_TRIES * len(slot.rails)
