@@ -29,6 +29,7 @@ from shakedown.core.records import (
 from shakedown.counter_files import read_counters
 from shakedown.errors import BadInput
 from shakedown.mesh.ended import lost_nodes
+from shakedown.plain import complete_lines
 from shakedown.readers import READERS, Read, Value
 from shakedown.run_files import redact_folder
 from shakedown.runs import (
@@ -165,12 +166,8 @@ def journal(job_folder: Path) -> list[OutputRecord]:
 
 def _lines(path: Path) -> Iterator[OutputRecord]:
     """Yield the records of one journal. Raises BadInput."""
-    lines = read_bytes(path).split(b"\n")
     # A node that died while it wrote leaves half a line; the cell it was about stays without a value.
-    complete = lines[:-1]
-    for number, line in enumerate(complete, start=1):
-        if not line.strip():
-            continue
+    for number, line in complete_lines(read_bytes(path)):
         try:
             yield OutputRecord.model_validate_json(line)
         except ValidationError as error:

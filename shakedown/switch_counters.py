@@ -6,7 +6,6 @@ keyed to the host NIC at the other end by the cabling that the reading carries.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -16,6 +15,7 @@ from shakedown.core.records import CounterReading, Name, Record, Stage
 from shakedown.core.site import LOST
 from shakedown.errors import BadInput
 from shakedown.parsers.switch import COUNTERS, Classes, PortCounters, ratios, system
+from shakedown.plain import loads
 from shakedown.runs import read_bytes
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -68,12 +68,12 @@ def load_reading(path: Path) -> SwitchReading:
 def load_record(path: Path, kind: type[RecordT]) -> RecordT:
     """Read a file that the switch roles wrote. Raises BadInput if it is none."""
     try:
-        return kind.model_validate(json.loads(read_bytes(path)))
+        return kind.model_validate(loads(read_bytes(path)))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise BadInput(f"{where}: {first['msg']}", fix="read the switch again", file=path) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BadInput(f"not JSON: {error}", fix="read the switch again", file=path) from None
 
 

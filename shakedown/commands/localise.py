@@ -62,7 +62,7 @@ def localise(
             causes, routes = culprits(pairs, run, run.counters(), settings)
         else:
             raise BadInput("several runs at once", fix="name one run folder, or OUTDIRs with --spec")
-        slow = unexplained(routes, [e for c in causes for e in (c.element, *c.rivals)])
+        slow = unexplained(routes, causes)
     if as_json:
         sys.stdout.write(json.dumps(document(name, causes, routes, pairs, slow), indent=1) + "\n")
     else:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from shakedown.core.mesh import MeshCoverage
+    from shakedown.core.mesh_spec import Spec
     from shakedown.mesh.outdir import Covered, Outdir
     from shakedown.mesh.pair_results import PairResults
     from shakedown.runs import Run
@@ -143,12 +144,12 @@ def confirm(
     from shakedown.core.mesh_quick import confirming_pairs, suspected_nodes, suspects
     from shakedown.core.mesh_spec import parse_spec
     from shakedown.mesh.culprits import in_the_way
+    from shakedown.mesh.driver import read_spec
     from shakedown.mesh.matrices import routes_of
     from shakedown.runs import write_aside
 
-    data = _read(spec)
-    parsed = parse_spec(data, str(spec))
-    pairs, gathered, run = _results(folder, spec)
+    parsed, digest = read_spec(spec)
+    pairs, gathered, run = _results(folder, parsed, digest)
     covered = gathered.of(parsed)
     routes = routes_of(pairs, run)
     causes = suspects(routes)
@@ -159,7 +160,7 @@ def confirm(
         wanted = confirming_pairs(suspected, known, pairs_of(parsed), seed)
         if not wanted:
             raise BadInput("no good partner is left for the suspects", fix="run the full mesh", file=folder)
-        data.update(mode="pairs", pairs=[list(p) for p in wanted])
+        data = {**_read(spec), "mode": "pairs", "pairs": [list(p) for p in wanted]}
         parse_spec(data, str(spec))
         write_aside(output, (json.dumps(data, indent=1) + "\n").encode())
         rounds = len(pack_rounds(wanted))
@@ -167,8 +168,7 @@ def confirm(
     larger = [c for c in causes if not c.element.node]
     # No pair of nodes confirms these; everybody behind them shows them.
     _say([f"{c.element}, {c.effect:+.1%}: {c.proposal}" for c in larger])
-    named = [e for c in causes for e in (c.element, *c.rivals)]
-    slow = unexplained(routes, named)
+    slow = unexplained(routes, causes)
     _say(slow_lines(slow))
     if not covered.complete:
         done, planned = covered.cells
@@ -229,19 +229,17 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
-def _results(folder: Path, spec: Path) -> tuple[PairResults, Covered, Run | None]:
+def _results(folder: Path, spec: Spec, digest: str) -> tuple[PairResults, Covered, Run | None]:
     """Return the results of pairs in an OUTDIR or in a run, which of them have a number, and the run."""
-    from shakedown.mesh.driver import read_spec
     from shakedown.mesh.outdir import Covered, Outdir, is_outdir, planned_items
     from shakedown.mesh.pair_results import PairResults, PlannedPairs
     from shakedown.runs import Run
 
-    parsed, digest = read_spec(spec)
     run: Run | None = None
     if is_outdir(folder):
-        outdir = Outdir(folder, parsed)
+        outdir = Outdir(folder, spec)
         outdir.refuse_other(digest)
-        measurements, items = outdir.measurements(), planned_items(parsed)
+        measurements, items = outdir.measurements(), planned_items(spec)
     else:
         run = Run(folder)
         measurements, items = run.measurements(), list(run.plan.items)

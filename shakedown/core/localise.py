@@ -97,16 +97,13 @@ def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Fi
 def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Settings) -> list[Finding]:
     """Return what one matrix says by itself."""
     residual, level = deviations(matrix, fabric)
-    before = residual.copy()
     groups = Groups(np.isfinite(residual) | matrix.failed, fabric)
     found = dead(matrix, groups)
     if len(matrix.nodes) < SMALL_MESH:
         return found
+    before = residual.copy()
     choices, sigma = fit(residual, groups, settings, supported)
-    found += [
-        to_finding(choice, groups, matrix, shared.why)
-        for choice, shared in zip(choices, beyond(choices, before, groups), strict=True)
-    ]
+    found += [to_finding(c, groups, matrix, beyond(c.pick, before, groups).why) for c in choices]
     found += intermittent(residual, sigma, groups, settings, matrix)
     return found + _slow_rails(matrix, level)
 

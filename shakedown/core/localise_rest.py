@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shakedown.core.localise import SMALL_MESH
+from shakedown.core.localise import SMALL_MESH, Cause
 from shakedown.core.localise_fit import deviations
 from shakedown.core.localise_groups import robust_sigma, spread_of
 from shakedown.core.localise_model import Bools, Element, Fabric, Matrix, Route
@@ -31,14 +31,14 @@ class Slow:
     effect: float
 
 
-def unexplained(routes: Sequence[Route], elements: Iterable[Element]) -> list[Slow]:
-    """Return the slow results in which none of the elements has a part, worst first.
+def unexplained(routes: Sequence[Route], causes: Iterable[Cause]) -> list[Slow]:
+    """Return the slow results in which nothing that was named has a part, worst first.
 
     Args:
         routes: the matrices that were localised.
-        elements: whatever was named as cause, suspect or rival.
+        causes: what was named, with its rivals.
     """
-    named = list(elements)
+    named = [element for cause in causes for element in (cause.element, *cause.rivals)]
     found: list[Slow] = []
     for route in routes:
         for matrix in route.matrices:
@@ -77,12 +77,17 @@ def _part_of(element: Element, matrix: Matrix, fabric: Fabric) -> Bools:
         elif element.kind == "rail":
             mask[r] = element.rail == rail
         elif element.kind == "leaf" and element.leaf in fabric.leaves:
-            number = fabric.leaves.index(element.leaf)
-            mask[r] = (fabric.leaf[r] == number)[:, None] | (fabric.sink_leaf[r] == number)[None, :]
+            mask[r] = _on_leaf(element.leaf, r, fabric)
         elif element.spine in fabric.spines and fabric.spine is not None:
             through = fabric.spine[r] == fabric.spines.index(element.spine)
             if element.leaf:
-                number = fabric.leaves.index(element.leaf)
-                through &= (fabric.leaf[r] == number)[:, None] | (fabric.sink_leaf[r] == number)[None, :]
+                through &= _on_leaf(element.leaf, r, fabric)
             mask[r] = through
     return mask
+
+
+def _on_leaf(leaf: str, rail: int, fabric: Fabric) -> Bools:
+    """Return the mask of a rail's results that leave or reach a leaf, shape (nodes, nodes)."""
+    number = fabric.leaves.index(leaf)
+    ends: Bools = (fabric.leaf[rail] == number)[:, None] | (fabric.sink_leaf[rail] == number)[None, :]
+    return ends

@@ -8,13 +8,11 @@ good hardware.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betainc
 
-from shakedown.core.localise_fit import Choice
 from shakedown.core.localise_groups import Groups
 from shakedown.core.localise_model import Bools, Element, Floats
 from shakedown.core.localise_picks import Pick
@@ -45,27 +43,6 @@ NOT_SHARED = Shared(())
 
 
 @dataclass(frozen=True, eq=False)
-class _Counts:
-    """Bad and all results of every row or column, then the same without an element's own; (rails, nodes)."""
-
-    all_bad: Floats
-    all_every: Floats
-    bad: Floats
-    every: Floats
-
-    @staticmethod
-    def along(axis: int, indicator: Floats, others: Floats) -> _Counts:
-        """Count along an axis of a matrix, and of the same without an element's own results."""
-        bad = [np.nansum(part, axis=axis) for part in (indicator, others)]
-        every = [np.isfinite(part).sum(axis=axis).astype(float) for part in (indicator, others)]
-        return _Counts(bad[0], every[0], bad[1], every[1])
-
-    def all_four(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return the counts in order."""
-        return self.all_bad, self.all_every, self.bad, self.every
-
-
-@dataclass(frozen=True, eq=False)
 class _Lines:
     """Of every row or column: its share of bad results; whether it is unusual without an element's own."""
 
@@ -91,10 +68,10 @@ def shared_with(pick: Pick, mask: Bools, bad: Bools, indicator: Floats, groups: 
         return NOT_SHARED
     share = float(np.nansum(indicator[mask]) / max(1, np.isfinite(indicator[mask]).sum()))
     others = np.where(mask, np.nan, indicator)
-    counts = [_Counts.along(axis, indicator, others) for axis in (2, 1)]
-    rows, columns = (_lines(c) for c in counts)
+    by_row, by_column = (_counted(axis, indicator, others) for axis in (2, 1))
+    rows, columns = _lines(by_row), _lines(by_column)
     # A far end that is bad both ways has few bad results each way.
-    nics = _lines(_Counts(*(a + b for a, b in zip(*map(_Counts.all_four, counts), strict=True))))
+    nics = _lines(by_row + by_column)
     # One that is far less often bad has met another culprit, and is none itself.
     suspicious = [way.like(share) | nics.like(share) for way in (rows, columns)]
     own = pick.family.keys[pick.index][-1]
@@ -106,10 +83,21 @@ def shared_with(pick: Pick, mask: Bools, bad: Bools, indicator: Floats, groups: 
     return _neighbours(pick, share, rows, columns, indicator, groups)
 
 
-def _lines(counts: _Counts) -> _Lines:
+def _counted(axis: int, indicator: Floats, others: Floats) -> Floats:
+    """Count bad and all results of every line, then both without an element's own; (4, rails, nodes)."""
+    return np.stack(
+        [
+            count
+            for part in (indicator, others)
+            for count in (np.nansum(part, axis=axis), np.isfinite(part).sum(axis=axis))
+        ]
+    )
+
+
+def _lines(counts: Floats) -> _Lines:
+    all_bad, all_every, bad, every = counts
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.where(counts.all_every > 0, counts.all_bad / counts.all_every, 0.0)
-    bad, every = counts.bad, counts.every
+        share = np.where(all_every > 0, all_bad / all_every, 0.0)
     # What is usual say the better three quarters; even if none of them has a bad result, some have sometimes.
     ordered = np.sort((bad / np.maximum(every, 1))[every > 0])
     better = ordered[: max(1, 3 * len(ordered) // 4)]
@@ -159,21 +147,17 @@ def _neighbours(
     )
 
 
-def beyond(choices: Sequence[Choice], residual: Floats, groups: Groups) -> list[Shared]:
-    """Return for every slow element whether the slowness lies beyond it: in a path that several share.
+def beyond(pick: Pick, residual: Floats, groups: Groups) -> Shared:
+    """Return whether a slow element's slowness lies beyond it: in a path that several share.
 
     NICs that are slow with the rest of their rail and well with each other do not cross what is slow when
     they talk to each other; a slow NIC is slow with everybody.
 
     Args:
-        choices: what explains the slow results.
+        pick: what explains slow results.
         residual: deviations before any of it was taken out, shape (rails, nodes, nodes).
         groups: the candidates and the fabric.
     """
-    return [_beyond(choice.pick, residual, groups) for choice in choices]
-
-
-def _beyond(pick: Pick, residual: Floats, groups: Groups) -> Shared:
     kind, way = pick.family.kind, pick.family.direction
     if kind not in {"nic", "node"}:
         return NOT_SHARED

@@ -155,10 +155,10 @@ def source_and_sink(pair: Pair, direction: str) -> Pair:
     return pair if direction == "forward" else (pair[1], pair[0])
 
 
-def client_and_server(operation: Operation, pair: Pair, direction: str) -> Pair:
+def client_and_server(test: str, pair: Pair, direction: str) -> Pair:
     """Return (node of the perftest client, node of the server): a read client is where the data arrives."""
     source, sink = source_and_sink(pair, direction)
-    return (source, sink) if operation.client_is_source else (sink, source)
+    return (source, sink) if not test.startswith("ib_read") else (sink, source)
 
 
 def nic_rail(node: str, pair: Pair, direction: str, rail: str) -> str:

@@ -37,6 +37,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shakedown.core.file_names import LONGEST_FILE_NAME
 from shakedown.core.mesh_fields import FieldReader
 from shakedown.core.physics.roce import RDMA_MTUS_BYTES
 from shakedown.errors import BadInput
@@ -49,11 +50,10 @@ BANDWIDTH_TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
 LATENCY_TESTS = ("ib_write_lat", "ib_read_lat", "ib_send_lat")
 TESTS = BANDWIDTH_TESTS + LATENCY_TESTS
 DIRECTIONS = ("forward", "reverse")
-# Longest name of a file (Linux, NAME_MAX). A note about a lost node is named by test, pair, rail, direction,
-# size, queue pairs, rails at once, attempt and the node that wrote it (shakedown.mesh.store); what is neither
-# a node's nor a rail's name in it takes up to so many bytes, with a few to spare:
-# `ib_write_lat.,..forward.2147483648.q1024.all.a99.` and `.note.2.txt`.
-LONGEST_NAME_BYTES = 255
+# A note about a lost node is named by test, pair, rail, direction, size, queue pairs, rails at once, attempt
+# and the node that wrote it (shakedown.mesh.store); what is neither a node's nor a rail's name in it takes
+# up to so many bytes, with a few to spare: `ib_write_lat.,..forward.2147483648.q1024.all.a99.` and
+# `.note.2.txt`.
 REST_OF_NAME_BYTES = 64
 AT_ONCE = ("one", "all")
 
@@ -97,11 +97,6 @@ class Operation:
     def is_latency(self) -> bool:
         """Whether the result is a latency, not a bandwidth."""
         return self.test in LATENCY_TESTS
-
-    @property
-    def client_is_source(self) -> bool:
-        """Whether the perftest client sends the data; a read client receives it."""
-        return not self.test.startswith("ib_read")
 
 
 @dataclass(frozen=True)
@@ -303,12 +298,12 @@ def _check_whole(read: FieldReader, spec: Spec) -> None:
         read.refuse("port_span", spec.port_span, "give at least one port a rail")
     first, second = sorted(map(len, spec.nodes), reverse=True)[:2]
     name_bytes = 2 * first + second + max(map(len, spec.rails)) + REST_OF_NAME_BYTES
-    if name_bytes > LONGEST_NAME_BYTES:
+    if name_bytes > LONGEST_FILE_NAME:
         read.refuse(
             "nodes",
             max(spec.nodes, key=len),
             f"shorten names: outputs would have names of up to {name_bytes} bytes, "
-            f"file systems take {LONGEST_NAME_BYTES}",
+            f"file systems take {LONGEST_FILE_NAME}",
         )
     longest = max((op.duration_s or 0 for op in spec.operations), default=0)
     if not math.isfinite(spec.timeout_s) or spec.timeout_s <= longest:

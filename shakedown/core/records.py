@@ -15,6 +15,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from shakedown.core.file_names import FILE_NAME, LONGEST_FILE_NAME
+
 SCHEMA = 1
 
 # Host, rail, test, metric and counter names end up in paths, cell ids and HTML.
@@ -26,9 +28,6 @@ Params = dict[Name, Param]
 # arithmetic of those who judge it.
 COUNTER_END = 1 << 64
 CounterValue = Annotated[int, Field(ge=0, lt=COUNTER_END)]
-# What file systems take (NAME_MAX of Linux, in bytes; our names are ASCII). The note of a mesh about a cell
-# across rails names a node three times and two rails, so nothing less is enough.
-LONGEST_FILE_NAME = 255
 
 
 class Record(BaseModel):
@@ -291,7 +290,7 @@ class OutputRecord(Record):
         "torch-collectives",
     ]
     test: Name
-    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,+=-]*$", max_length=LONGEST_FILE_NAME)]
+    file: Annotated[str, Field(pattern=f"^{FILE_NAME}$", max_length=LONGEST_FILE_NAME)]
     nodes: tuple[Name, ...] = Field(min_length=1)
     rail: Name | None = None
     direction: Name | None = None

@@ -23,7 +23,7 @@ from shakedown.core.mesh import (
     drop_superseded,
     pairs_of,
 )
-from shakedown.core.mesh_spec import LATENCY_TESTS, Operation, Spec
+from shakedown.core.mesh_spec import LATENCY_TESTS, Spec
 from shakedown.core.records import Better, Measurement, OutputRecord, PlanItem, Problem, Stage
 from shakedown.errors import BadInput
 from shakedown.mesh.driver import read_spec
@@ -99,10 +99,8 @@ class Outdir:
 
     def _start_of(self, record: OutputRecord) -> Start:
         """Return with which start of its driver a client was run."""
-        operation = Operation(record.test, 0, None, None)
-        client, _ = client_and_server(
-            operation, (record.nodes[0], record.nodes[1]), record.direction or "forward"
-        )
+        pair = (record.nodes[0], record.nodes[1])
+        client, _ = client_and_server(record.test, pair, record.direction or "forward")
         if client not in self._starts:
             raise BadInput(
                 f"no journal of {client} says of which specification {record.file} is a result",

@@ -136,7 +136,7 @@ class PairWork:
         ]
 
     def _slot(self, conversation: Conversation, partner: Partner, slot: Slot) -> None:
-        client, _ = client_and_server(slot.operation, self.pair, slot.direction)
+        client, _ = client_and_server(slot.operation.test, self.pair, slot.direction)
         found = {rail: self._obstacle(partner, slot, rail) for rail in slot.rails}
         obstacles = {rail: problem for rail, problem in found.items() if problem is not None}
         if obstacles:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shakedown.core.file_names import FILE_NAME
 from shakedown.core.mesh import Pair, Slot, cell_params, is_measured, record_key
 from shakedown.errors import BadInput
 from shakedown.jobs.journal import now
@@ -190,7 +191,7 @@ def _record_of(entry: object) -> Record:
         "test, rail, direction or started": all(
             isinstance(record.get(name), str) for name in ("test", "rail", "direction", "started")
         ),
-        "file": isinstance(file, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.,+=-]*", file),
+        "file": isinstance(file, str) and re.fullmatch(FILE_NAME, file),
         "nodes": isinstance(nodes, list) and all(isinstance(node, str) for node in nodes),
         "params": isinstance(params, dict) and all(isinstance(v, int | float | str) for v in params.values()),
         "attempt": type(attempt) is int and attempt >= 1,

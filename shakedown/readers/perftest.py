@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.core.mesh import client_and_server, nic_rail
-from shakedown.core.mesh_spec import Operation
 from shakedown.core.records import Better, OutputRecord
 from shakedown.errors import BadInput
 from shakedown.parsers.perftest import PerftestResult, parse_perftest
@@ -86,7 +85,7 @@ def _elsewhere(result: PerftestResult, output: OutputRecord, settings: Mapping[s
     if len(output.nodes) != 2 or output.rail is None or output.direction not in ("forward", "reverse"):
         return "", ""
     pair, direction = (output.nodes[0], output.nodes[1]), output.direction
-    ends = client_and_server(Operation(output.test, 0, None, None), pair, direction)
+    ends = client_and_server(output.test, pair, direction)
     for node, what, found in zip(
         ends, ("client", "server"), (result.local_ipv4, result.remote_ipv4), strict=True
     ):

@@ -9,28 +9,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from shakedown import cli
-
 RUNS = sorted(path.parent for path in Path(__file__).parent.glob("*/expected.json"))
-
-
-@pytest.fixture
-def shakedown(monkeypatch, capsys):
-    """Call the command as a person does, but without a new interpreter for each of sixty calls."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["shakedown", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return call
 
 
 @pytest.mark.parametrize("made", RUNS, ids=lambda path: path.name)

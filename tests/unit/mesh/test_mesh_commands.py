@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 from local_mesh import spec_data
 
-from shakedown import cli
 from shakedown.core.localise_model import Route
 from shakedown.core.mesh import pack_rounds
 from shakedown.core.mesh_quick import MATCHINGS, confirming_pairs, first_pairs, suspected_nodes, suspects
@@ -17,20 +15,6 @@ from shakedown.core.mesh_spec import parse_spec
 from shakedown.core.simulate import FaultKind, Shape, build_fabric, draw_fault, measure
 from shakedown.mesh.matrices import read_mesh
 from shakedown.runs import Run, judge_folder
-
-
-@pytest.fixture
-def shakedown(monkeypatch, capsys):
-    """Return a runner of the command line: (exit status, stdout, stderr)."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["shakedown", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
 
 
 def test_a_healthy_simulated_run_passes_and_nobody_is_at_fault(shakedown, tmp_path):

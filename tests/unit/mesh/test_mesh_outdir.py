@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 
 import pytest
 from fake_perftest import report
 from local_mesh import spec_data
 
-from shakedown import cli
 from shakedown.core.mesh import client_and_server, nic_of, pairs_of, slots_of
 from shakedown.core.mesh_quick import first_pairs
 from shakedown.core.mesh_spec import parse_spec
@@ -50,7 +48,7 @@ class Folder:
 
     def measure(self, pair, slot, rail, gbps, attempt=1, **changes):
         """Write one result, or with None that the second node of the pair was lost."""
-        ends = client_and_server(slot.operation, pair, slot.direction)
+        ends = client_and_server(slot.operation.test, pair, slot.direction)
         addresses = [nic_of(self.spec, node, pair, slot.direction, rail).ipv4 for node in ends]
         again = f".a{attempt}" if attempt > 1 else ""
         name = f"ib_write_bw.{','.join(pair)}.{rail}.{slot.direction}{again}.txt"
@@ -84,20 +82,6 @@ def folder(tmp_path):
         return Folder(tmp_path, spec_data(nodes, rails, **changes), rate)
 
     return make
-
-
-@pytest.fixture
-def shakedown(monkeypatch, capsys):
-    """A runner of the command line: (exit status, stdout, stderr)."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["shakedown", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(left.value.code or 0), out, err
-
-    return run
 
 
 # ---- coverage ----

@@ -143,23 +143,18 @@ def test_two_versions_among_two_nodes_suspect_both():
     assert [str(r) for c in suspects for r in (c.element, *c.rivals)] == ["node n1", "node n2"]
 
 
-def test_a_missing_device_is_its_nodes():
-    """Catches: a NIC that is gone excused with the tools that are missing."""
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("setup", "n4 rail1: RDMA device mlx5_1 does not exist"),
+        ("other", "exit status 1: Failed status 12: retry exceeded"),
+    ],
+)
+def test_what_may_be_the_hardware_counts_against_it(kind, message):
+    """Catches: a NIC that is gone excused with the tools that are missing, or every failed measurement."""
 
     def spoil(pair, rail, _direction, value):
-        gone = "n4" in pair and rail == "rail1"
-        return (None, ("setup", "n4 rail1: RDMA device mlx5_1 does not exist")) if gone else (value, None)
-
-    blamed, _ = causes(mesh(spoil))
-    assert blamed == [Element("nic", node="n4", rail="rail1")]
-
-
-def test_a_client_that_ended_badly_still_counts_against_the_hardware():
-    """Catches: every failed measurement excused."""
-
-    def spoil(pair, rail, _direction, value):
-        gone = "n4" in pair and rail == "rail1"
-        return (None, ("other", "exit status 1: Failed status 12: retry exceeded")) if gone else (value, None)
+        return (None, (kind, message)) if "n4" in pair and rail == "rail1" else (value, None)
 
     blamed, _ = causes(mesh(spoil))
     assert blamed == [Element("nic", node="n4", rail="rail1")]

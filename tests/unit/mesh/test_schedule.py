@@ -72,8 +72,8 @@ def test_cross_rail_flows_use_the_sources_and_the_sinks_nic():
         assert nic_of(spec, source, pair, direction, "rail0>rail1").netdev == "fab0"
         assert nic_of(spec, sink, pair, direction, "rail0>rail1").netdev == "fab1"
         write, read = spec.operations
-        assert client_and_server(write, pair, direction) == (source, sink)
-        assert client_and_server(read, pair, direction) == (sink, source)
+        assert client_and_server(write.test, pair, direction) == (source, sink)
+        assert client_and_server(read.test, pair, direction) == (sink, source)
 
 
 def test_neighbouring_measurements_have_different_ports():

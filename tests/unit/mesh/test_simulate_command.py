@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shakedown import cli, runs
+from shakedown import runs
 from shakedown.core.simulate import Shape, build_fabric, measure
 from shakedown.errors import BadInput
 from shakedown.mesh.simulated_run import write_run
 from shakedown.runs import LARGEST_DOCUMENT, PLAN, Run
 
 
-def refused(monkeypatch, capsys, *words: object) -> str:
-    """Return the one line that the command line says when it refuses."""
-    monkeypatch.setattr(sys, "argv", ["shakedown", *map(str, words)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
-
-
 @pytest.mark.parametrize("name", ["my run", "-run", "läufe", "x" * 129, "a,b", "a=b"])
 @pytest.mark.parametrize("command", [("simulate", "--nodes", 4), ("plan", "inventories/lab", "-o")])
-def test_a_folder_whose_name_cannot_be_a_runs_is_refused(monkeypatch, capsys, tmp_path, command, name):
+def test_a_folder_whose_name_cannot_be_a_runs_is_refused(shakedown, tmp_path, command, name):
     """Catches: a traceback, and half a run left behind, because the name was only found bad when written."""
-    line = refused(monkeypatch, capsys, *command, tmp_path / name)
+    status, _, error = shakedown(*command, tmp_path / name)
+    (line,) = error.splitlines()
+    assert status == 2
     assert "cannot name a run -- use a folder name of" in line
     assert list(tmp_path.iterdir()) == []
 

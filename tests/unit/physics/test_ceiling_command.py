@@ -1,25 +1,8 @@
 """`shakedown ceiling` through the real entry point."""
 
 import json
-import sys
 
 import pytest
-
-from shakedown import cli
-
-
-@pytest.fixture
-def shakedown(monkeypatch, capsys):
-    """Run the command; return exit status, standard output and error."""
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["shakedown", *args])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return run
 
 
 def test_roce_says_the_share_of_the_ceiling(shakedown):

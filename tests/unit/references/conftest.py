@@ -1,10 +1,6 @@
 """A profile to plant faults in, and the command to run over it."""
 
-import sys
-
 import pytest
-
-from shakedown import cli
 
 PROFILE = """\
 schema: 1
@@ -51,17 +47,3 @@ def write(tmp_path):
         return path
 
     return write
-
-
-@pytest.fixture
-def shakedown(monkeypatch, capsys):
-    """Run the command; return exit status, standard output and error."""
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["shakedown", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return run
