@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,13 +69,20 @@ class Site:
         # and at its next look it would call them down. One that starts anew asks them first.
         restarted = self.lab.ssh("head", ["systemctl", "restart", "slurmctld"])
         assert restarted.returncode == 0, restarted.stderr
+        self.wait_for_nodes(
+            None, lambda state: state == "idle", "Slurm does not come back after the snapshot was restored"
+        )
+
+    def wait_for_nodes(self, name: str | None, wanted: Callable[[str], bool], complaint: str) -> None:
+        """Wait until Slurm's state of a node, or of all, is a wanted one."""
+        look = ["sinfo", "--noheader", "--Node", "--format=%T", *([f"--nodes={name}"] if name else [])]
         deadline, states = time.monotonic() + 180, ""
         while time.monotonic() < deadline:
-            states = self.lab.ssh("head", ["sinfo", "--noheader", "--Node", "--format=%N %T"]).stdout
-            if states and all(line.endswith(" idle") for line in states.splitlines()):
+            states = self.lab.ssh("head", look).stdout
+            if states and all(wanted(state) for state in states.split()):
                 return
             time.sleep(2)
-        pytest.fail(f"Slurm does not come back after the snapshot was restored:\n{states}")
+        pytest.fail(f"{complaint}:\n{states}")
 
 
 def pytest_addoption(parser):

@@ -86,8 +86,10 @@ def test_killed_job_is_inconclusive(fresh):
 
 def test_node_that_is_down_before_the_run_is_named(fresh):
     """Catches: a run that waits for ever for a node that Slurm cannot use, or blames its hardware."""
-    # A node that still registers would be taken back at once (ReturnToService=2).
+    # Any answer of its daemon takes a node back that is down (ReturnToService=2), also one that was under way
+    # when the daemon was stopped: Slurm must have asked once in vain before the node is called down.
     assert fresh.lab.ssh("n2", ["systemctl", "stop", "slurmd"]).returncode == 0
+    fresh.wait_for_nodes("n2", lambda state: state.endswith("*"), "Slurm does not see that n2 is silent")
     update = ["scontrol", "update", "nodename=n2", "state=down", "reason=planted"]
     assert fresh.lab.ssh("head", update).returncode == 0
     status, verdict, _ = fresh.accept("node-down", "config", "fabric")
