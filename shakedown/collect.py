@@ -263,24 +263,34 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, 
         return []
     test = tests[spec.name]
     lines: list[CounterReading] = []
+    readings = {
+        node: tuple(
+            read_counters(job_folder / f"counters.{node}.{when}.json") for when in ("before", "after")
+        )
+        for node in spec.nodes
+    }
+    anew = {
+        (node, nic.rdma_device)
+        for node, (before, after) in readings.items()
+        for nic in jobs.nics.get(node, ())
+        if before.began_anew(after, nic.rdma_device)
+    }
     # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
-    bereaved = spec.kind == "mesh" and bool(lost_nodes(job_folder, spec.nodes))
-    for node in spec.nodes:
-        before = read_counters(job_folder / f"counters.{node}.before.json")
-        after = read_counters(job_folder / f"counters.{node}.after.json")
+    bereaved = bool(anew) or (spec.kind == "mesh" and bool(lost_nodes(job_folder, spec.nodes)))
+    for node, (before, after) in readings.items():
         for nic in jobs.nics.get(node, ()):
-            first, last = before.get(nic.rdma_device), after.get(nic.rdma_device)
+            first, last = before.devices.get(nic.rdma_device), after.devices.get(nic.rdma_device)
             if first is None or last is None:
                 continue  # planned and absent: the verdict says NOT-RUN
             for name in sorted(first.keys() | last.keys()):
-                if bereaved and end_to_end(name):
+                if bereaved and end_to_end(name) and (node, nic.rdma_device) not in anew:
                     continue
                 lines.append(
                     CounterReading(
                         run=plan.run, stage=job.stage, test=test, kind="nic", device=node,
                         port=nic.rdma_device, rail=nic.rail, counter=name, before=first.get(name),
                         peer=f"{nic.leaf}/{nic.leaf_port}" if nic.leaf else None,
-                        after=last.get(name), job=job.job,
+                        after=last.get(name), began_anew=(node, nic.rdma_device) in anew, job=job.job,
                         raw=f"raw/{job_folder.name}/counters.{node}.after.json",
                     )
                 )  # fmt: skip

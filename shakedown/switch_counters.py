@@ -13,12 +13,15 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.core.records import CounterReading, Name, Record, Stage
 from shakedown.core.site import LOST
+from shakedown.counter_files import went_back
 from shakedown.errors import BadInput
-from shakedown.parsers.switch import COUNTERS, Classes, PortCounters, ratios, system
+from shakedown.parsers.switch import COUNTERS, Classes, Due, PortCounters, ratios, system
 from shakedown.plain import loads
 from shakedown.runs import read_bytes
 
 RecordT = TypeVar("RecordT", bound=Record)
+# A port's traffic never decreases: where it did, its drops were set back with it.
+_TRAFFIC = tuple(name for name, due in COUNTERS.items() if due is Due.TRAFFIC)
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
 
 
@@ -109,6 +112,7 @@ def readings(
     lines = []
     for cable in after.cabling:
         first, last = (ports.get(cable.port, {}) for ports in found)
+        anew = went_back(first, last, _TRAFFIC)
         always = reader.reported(after.classes)
         extra = [name for name in COUNTERS if (name in first or name in last) and name not in always]
         for name in (*always, *extra):
@@ -119,6 +123,7 @@ def readings(
                 "counter": name,
                 "before": first.get(name),
                 "after": last.get(name),
+                "began_anew": anew,
             }
             lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
         for name, (events, packets) in ratios({*always, *extra}, after.classes).items():

@@ -24,6 +24,13 @@ from shakedown.core.wording import apart, number, printable, where
 SEVERITY = {Outcome.FAIL: 3, Outcome.INCONCLUSIVE: 2, Outcome.NOT_RUN: 1, Outcome.PASS: 0}
 
 
+# Why a device's counters begin anew, by the kind of reading.
+_SET_BACK = {
+    "nic": "the node or the NIC's driver was restarted",
+    "switch_port": "the switch was restarted, or the port's counters were cleared,",
+}
+
+
 class Rule(StrEnum):
     """The closed list of rules that decide a cell, in the order in which they are asked."""
 
@@ -114,6 +121,8 @@ def judge_counter(cell: str, reading: CounterReading, bound: Bound) -> CellVerdi
         rule, text = Rule.REFERENCE, bound.unusable
     elif delta is not None:
         rule, text = _decide(delta, (), bound)
+    elif reading.began_anew:
+        rule, text = Rule.COUNTER_RESET, f"counts from zero again: {_SET_BACK[reading.kind]} during the test"
     elif reading.before is None or reading.after is None:
         missing = [w for w, v in (("before", reading.before), ("after", reading.after)) if v is None]
         rule, text = Rule.COUNTER_RESET, f"counter was not read {' and '.join(missing)} the test"

@@ -338,6 +338,8 @@ class CounterReading(Record):
     counter: Name
     before: CounterValue | None
     after: CounterValue | None
+    # The node, its driver or the switch was restarted, or the port's counters were cleared, between the two.
+    began_anew: bool = False
     job: str | None = None
     raw: str | None = None
 
@@ -345,8 +347,8 @@ class CounterReading(Record):
 
     @property
     def delta(self) -> int | None:
-        """After minus before; None if either is missing or the counter went backwards."""
-        if self.before is None or self.after is None or self.after < self.before:
+        """After minus before; None if either is missing, or the counter went backwards or began anew."""
+        if self.began_anew or self.before is None or self.after is None or self.after < self.before:
             return None
         return self.after - self.before
 

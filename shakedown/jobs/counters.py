@@ -49,6 +49,14 @@ def read_devices(root: Path = Path("/")) -> list[dict[str, object]]:
     return devices
 
 
+def read_boot(root: Path = Path("/")) -> str | None:
+    """Return what the kernel calls this boot (random(4), boot_id), None where it does not say."""
+    try:
+        return (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
 def node_name() -> str:
     """Return Slurm's name of this node; `hostname` can differ from it."""
     return os.environ.get("SLURMD_NODENAME") or platform.node()
@@ -66,6 +74,7 @@ def main() -> int:
         "node": node,
         "when": when,
         "taken": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "boot_id": read_boot(),
         "devices": read_devices(),
     }
     final = folder / f"counters.{node}.{when}.json"

@@ -159,9 +159,11 @@ def received_bytes(folder: Path, node: str) -> float | None:
             return None
     before, after = readings
     total, told = 0.0, False
-    for device in before.keys() & after.keys():
+    for device in before.devices.keys() & after.devices.keys():
+        if before.began_anew(after, device):
+            return None
         for name, unit in _RECEIVED:
-            delta = after[device].get(name, 0) - before[device].get(name, 0)
+            delta = after.devices[device].get(name, 0) - before.devices[device].get(name, 0)
             if delta > 0:
                 total, told = total + delta * unit, True
                 break

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,11 @@ from shakedown.collect import collect, gather, journal
 from shakedown.core.mesh import Slot
 from shakedown.core.mesh_spec import Operation
 from shakedown.core.planner import make_plan
+from shakedown.counter_files import read_counters
 from shakedown.errors import BadInput
 from shakedown.inventory import site_of
+from shakedown.jobs.counters import main as count
+from shakedown.jobs.counters import read_boot
 from shakedown.mesh.store import Store
 from shakedown.readers.perftest import perftest
 from shakedown.references_io import load_catalogue
@@ -25,6 +29,7 @@ from shakedown.runs import judge_folder, to_json, write_verdict
 from tests.unit.plan.test_planner import WHERE, document
 
 GOLDEN = Path(__file__).parent / "lab_job"
+JOB = "raw/fabric.ib_write_bw.a1"
 FORWARD = "ib_write_bw.n1,n2.rail0.forward.65536.one.txt"
 CELL = "fabric/ib_write_bw/bandwidth/n1,n2/rail0/forward/rails_at_once=one,size_bytes=65536"
 
@@ -194,6 +199,72 @@ def test_a_nic_without_traffic_fails(run):
     assert any("rcvd_pkts/n1/rail0" in c for c in cells)
 
 
+def reread(run: Path, node: str, boot_id: str | None, **changes: int) -> None:
+    """Let a node's last reading come from this boot, with other counters than it had."""
+    path = run / JOB / f"counters.{node}.after.json"
+    counters = json.loads(path.read_text()) | {"boot_id": boot_id}
+    for device in counters["devices"]:
+        device["counters"] |= {name.replace("__", "."): value for name, value in changes.items()}
+    path.write_text(json.dumps(counters))
+
+
+@pytest.mark.parametrize(
+    ("boots", "tx_packets"), [(("a", "b"), 90), ((None, None), 9), (("a", "a"), 9), ((None, "b"), 9)]
+)
+def test_a_node_or_driver_that_restarted_is_not_blamed_nor_are_its_partners(run, boots, tx_packets):
+    """Catches: what a node counts while it boots taken for loss, and its few packets for a missing NIC."""
+    path = run / JOB / "counters.n2.before.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": boots[0]}))
+    changes = {"rdma__rcvd_pkts": 2, "netdev__rx_dropped": 1, "netdev__tx_packets": tx_packets}
+    reread(run, "n2", boots[1], **changes)
+    reread(run, "n1", None, rdma__rcvd_seq_err=3, rdma__out_of_seq_request=3)
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert not [cell for cell in cells.values() if cell.outcome == "FAIL"]
+    dropped = cells["fabric/ib_write_bw/counter.netdev.rx_dropped/n2/rail0/-/port=rxe0"]
+    assert dropped.rule == "counter-reset"
+    assert "the node or the NIC's driver was restarted" in dropped.reason
+    # The partner's own NIC counted on: what is not lost with n2 still counts.
+    assert "fabric/ib_write_bw/counter.netdev.rx_dropped/n1/rail0/-/port=rxe0" not in cells
+    assert (
+        cells["fabric/ib_write_bw/counter.rdma.out_of_seq_request/n1/rail0/-/port=rxe0"].outcome == "NOT-RUN"
+    )
+
+
+@pytest.mark.parametrize("later", [None, "a"])
+def test_a_boot_that_one_reading_does_not_name_is_no_restart(run, later):
+    """Catches: the readings of a release that did not note the boot, or of a system that hides it, unusable."""
+    path = run / JOB / "counters.n2.before.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": "a" if later is None else None}))
+    reread(run, "n2", later)
+    assert judged(run)[0].outcome == "PASS"
+
+
+def test_one_counter_that_wraps_excuses_no_loss(run):
+    """Catches: a NIC never judged again because a narrow hardware counter of it went over its end."""
+    path = run / JOB / "counters.n2.before.json"
+    counters = json.loads(path.read_text()) | {"boot_id": "a"}
+    for device in counters["devices"]:
+        device["counters"]["rdma.sent_pkts"] = 2**32 - 1
+    path.write_text(json.dumps(counters))
+    reread(run, "n2", "a", netdev__rx_dropped=1)
+    verdict, cells = judged(run)
+    assert verdict.outcome == "FAIL"
+    assert cells["fabric/ib_write_bw/counter.netdev.rx_dropped/n2/rail0/-/port=rxe0"].outcome == "FAIL"
+
+
+def test_the_reading_of_a_node_says_in_which_boot_it_was_taken(tmp_path, monkeypatch):
+    """Catches: a restart that nobody can see, because the counters have grown past what they were before."""
+    boot = read_boot()
+    assert boot
+    assert boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert read_boot(tmp_path) is None
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    monkeypatch.setattr(sys, "argv", ["counters", "before", str(tmp_path)])
+    assert count() == 0
+    assert read_counters(tmp_path / "counters.n1.before.json").boot_id == boot
+
+
 def test_a_job_of_another_run_is_refused(run):
     """Catches: last month's good job copied into today's run, where it proves what nobody measured."""
     write_job(run / "raw" / "fabric.ib_write_bw.a1", run="r0")
@@ -265,9 +336,6 @@ def test_a_node_killed_in_a_mesh_costs_its_own_cells_only(run):
     assert cells[CELL.replace("rail0", "rail1")].rule == "environment"
     assert CELL not in cells  # measured before
     assert not [c for c in cells.values() if c.outcome == "FAIL"]
-
-
-JOB = "raw/fabric.ib_write_bw.a1"
 
 
 @pytest.mark.timeout(20)

@@ -371,3 +371,11 @@ def test_a_number_that_no_counter_can_hold_is_no_traffic(tmp_path):
         text = f'{{"devices": [{{"device": "rxe0", "counters": {{"ib.port_rcv_data": {count}}}}}]}}'
         (tmp_path / f"counters.n1.{when}.json").write_text(text)
     assert received_bytes(tmp_path, "n1") is None
+
+
+def test_a_node_that_restarted_tells_no_traffic(tmp_path):
+    """Catches: a healthy NIC blamed for the few bytes since its node came back."""
+    for when, count, sent in (("before", 100, 1000), ("after", 500, 900)):
+        device = {"device": "rxe0", "counters": {"ib.port_rcv_data": count, "netdev.tx_packets": sent}}
+        (tmp_path / f"counters.n1.{when}.json").write_text(json.dumps({"devices": [device]}))
+    assert received_bytes(tmp_path, "n1") is None

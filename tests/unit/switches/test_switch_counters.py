@@ -127,6 +127,9 @@ def test_a_counter_that_went_back_has_no_difference():
     )
     assert found["swp1", "roce_tx_packets"].delta is None
     assert found["rail0", "roce_lost_packets"].delta is None
+    # What the port dropped before is forgotten, too: from 0 to 0 says nothing.
+    drops = found["swp1", "tx_drops"]
+    assert (drops.before, drops.after, drops.delta) == (0, 0, None)
 
 
 @pytest.mark.parametrize(
