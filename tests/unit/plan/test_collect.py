@@ -233,7 +233,7 @@ def test_a_node_or_driver_that_restarted_is_not_blamed_nor_are_its_partners(run,
 
 @pytest.mark.parametrize("later", [None, "a"])
 def test_a_boot_that_one_reading_does_not_name_is_no_restart(run, later):
-    """Catches: the readings of a release that did not note the boot, or of a system that hides it, unusable."""
+    """Catches: readings of a release that did not note the boot, or of a system that hides it, unusable."""
     path = run / JOB / "counters.n2.before.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": "a" if later is None else None}))
     reread(run, "n2", later)
