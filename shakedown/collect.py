@@ -26,7 +26,7 @@ from shakedown.core.records import (
     Problem,
     Stage,
 )
-from shakedown.counter_files import read_counters
+from shakedown.counter_files import read_before_and_after
 from shakedown.errors import BadInput
 from shakedown.mesh.ended import lost_nodes
 from shakedown.plain import complete_lines
@@ -263,12 +263,7 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, 
         return []
     test = tests[spec.name]
     lines: list[CounterReading] = []
-    readings = {
-        node: tuple(
-            read_counters(job_folder / f"counters.{node}.{when}.json") for when in ("before", "after")
-        )
-        for node in spec.nodes
-    }
+    readings = {node: read_before_and_after(job_folder, node) for node in spec.nodes}
     anew = {
         (node, nic.rdma_device)
         for node, (before, after) in readings.items()
@@ -282,15 +277,16 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, 
             first, last = before.devices.get(nic.rdma_device), after.devices.get(nic.rdma_device)
             if first is None or last is None:
                 continue  # planned and absent: the verdict says NOT-RUN
+            began_anew = (node, nic.rdma_device) in anew
             for name in sorted(first.keys() | last.keys()):
-                if bereaved and end_to_end(name) and (node, nic.rdma_device) not in anew:
+                if bereaved and end_to_end(name) and not began_anew:
                     continue
                 lines.append(
                     CounterReading(
                         run=plan.run, stage=job.stage, test=test, kind="nic", device=node,
                         port=nic.rdma_device, rail=nic.rail, counter=name, before=first.get(name),
                         peer=f"{nic.leaf}/{nic.leaf_port}" if nic.leaf else None,
-                        after=last.get(name), began_anew=(node, nic.rdma_device) in anew, job=job.job,
+                        after=last.get(name), began_anew=began_anew, job=job.job,
                         raw=f"raw/{job_folder.name}/counters.{node}.after.json",
                     )
                 )  # fmt: skip

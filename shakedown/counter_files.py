@@ -54,6 +54,14 @@ def went_back(before: Mapping[str, int], after: Mapping[str, int], names: Iterab
     return any(name in before and name in after and after[name] < before[name] for name in names)
 
 
+def read_before_and_after(folder: Path, node: str) -> tuple[NodeCounters, NodeCounters]:
+    """Return what a node counted before and after a job. Raises BadInput as `read_counters` does."""
+    return (
+        read_counters(folder / f"counters.{node}.before.json"),
+        read_counters(folder / f"counters.{node}.after.json"),
+    )
+
+
 def read_counters(path: Path) -> NodeCounters:
     """Return one node's counters; an absent file is no counters at all.
 

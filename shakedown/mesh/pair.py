@@ -38,7 +38,7 @@ _SERVER_GRACE_S = 5.0
 _FAILED_GRACE_S = 0.5
 # On top of the time that the other end may take for its part.
 _MARGIN_S = 15.0
-# In so many tries perftest may fail to find the rate of its clock; then a cell counts as not measured.
+# In so many tries for each rail of a slot perftest may miss its clock's rate; then the slot has no number.
 _CLOCK_TRIES = 4
 
 

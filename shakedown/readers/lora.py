@@ -10,7 +10,7 @@ from shakedown.core import training_run as run
 from shakedown.core.physics import training as physics
 from shakedown.core.records import Better, OutputRecord
 from shakedown.core.training_spec import TrainingSpec
-from shakedown.counter_files import read_counters
+from shakedown.counter_files import read_before_and_after
 from shakedown.errors import BadInput
 from shakedown.parsers.trainer import TrainerResult, parse_trainer
 from shakedown.readers.common import Read, Value, job_settings
@@ -151,13 +151,10 @@ def expected_bytes(result: TrainerResult, spec: TrainingSpec, nodes: int) -> flo
 
 def received_bytes(folder: Path, node: str) -> float | None:
     """Return what the fabric NICs of a node received over a job, None where no counter tells."""
-    readings = []
-    for when in ("before", "after"):
-        try:
-            readings.append(read_counters(folder / f"counters.{node}.{when}.json"))
-        except BadInput:
-            return None
-    before, after = readings
+    try:
+        before, after = read_before_and_after(folder, node)
+    except BadInput:
+        return None
     total, told = 0.0, False
     for device in before.devices.keys() & after.devices.keys():
         if before.began_anew(after, device):

@@ -75,11 +75,11 @@ class Site:
 
     def wait_for_nodes(self, name: str | None, wanted: Callable[[str], bool], complaint: str) -> None:
         """Wait until Slurm's state of a node, or of all, is a wanted one."""
-        look = ["sinfo", "--noheader", "--Node", "--format=%T", *([f"--nodes={name}"] if name else [])]
+        look = ["sinfo", "--noheader", "--Node", "--format=%N %T", *([f"--nodes={name}"] if name else [])]
         deadline, states = time.monotonic() + 180, ""
         while time.monotonic() < deadline:
             states = self.lab.ssh("head", look).stdout
-            if states and all(wanted(state) for state in states.split()):
+            if states and all(wanted(line.split()[1]) for line in states.splitlines()):
                 return
             time.sleep(2)
         pytest.fail(f"{complaint}:\n{states}")
