@@ -17,21 +17,11 @@ import cases_systems  # noqa: F401  (registers the healthy systems)
 import pytest
 from case_folder import CASES as CASES_MADE
 
-from shakedown import cli
 from shakedown.core.records import Plan, Verdict
 
 HERE = Path(__file__).parent
 CASES = sorted(p.parent.name for p in HERE.glob("*/expected.json"))
 HEALTHY = [name for name in CASES if name.startswith("healthy_")]
-
-
-def shakedown(capsys, monkeypatch, *arguments: str) -> tuple[int, str, str]:
-    """Run the command in this process and return (exit status, stdout, stderr)."""
-    monkeypatch.setattr(sys, "argv", ["shakedown", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
 
 
 def reversed_copy(run: Path, target: Path) -> Path:
@@ -45,12 +35,12 @@ def reversed_copy(run: Path, target: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name, capsys, monkeypatch, tmp_path):
+def test_case(name, shakedown, monkeypatch, tmp_path):
     """Catches the fault that `expected.json` names."""
     expected = json.loads((HERE / name / "expected.json").read_text())
     run = HERE / name / "run"
     monkeypatch.chdir(tmp_path)
-    status, out, err = shakedown(capsys, monkeypatch, "verdict", str(run), "--json")
+    status, out, err = shakedown("verdict", str(run), "--json")
     assert status == expected["exit"], err or out
     if status == 2:
         assert expected["stderr"] in err
@@ -75,14 +65,14 @@ def test_case(name, capsys, monkeypatch, tmp_path):
 
     if not name.startswith("killed_"):  # a file that breaks off cannot be reversed
         other = reversed_copy(run, tmp_path / "reversed")
-        assert shakedown(capsys, monkeypatch, "verdict", str(other), "--json")[1] == out
+        assert shakedown("verdict", str(other), "--json")[1] == out
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_table_is_plain_and_leads_with_the_reason(name, capsys, monkeypatch):
+def test_table_is_plain_and_leads_with_the_reason(name, shakedown):
     """Catches a table that hides the reason, or lets text from a cluster drive the terminal."""
     expected = json.loads((HERE / name / "expected.json").read_text())
-    status, out, err = shakedown(capsys, monkeypatch, "verdict", str(HERE / name / "run"))
+    status, out, err = shakedown("verdict", str(HERE / name / "run"))
     assert status == expected["exit"]
     text = out or err
     assert text.replace("\n", "").isprintable()

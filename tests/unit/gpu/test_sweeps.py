@@ -6,12 +6,11 @@ import json
 import math
 import re
 import shutil
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from shakedown import cli
 from shakedown.core.records import Component, Inventory
 from shakedown.core.sweep_pairs import Ratio, SweepComparison, compare_sweeps
 from shakedown.core.sweep_sides import Combination, Samples, Side, Sweep
@@ -28,13 +27,10 @@ SLOW = {1 << 10: (30.0, 31.0, 32.0), 1 << 20: (100.0, 101.0, 102.0)}
 FAST = {1 << 10: (30.1, 31.1, 32.1), 1 << 20: (50.0, 50.5, 51.0)}
 
 
-def shakedown(capsys, monkeypatch, *arguments: object) -> tuple[int, str, str]:
-    """Run the command in this process and return (exit status, stdout, stderr)."""
-    monkeypatch.setattr(sys, "argv", ["shakedown", "sweeps", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
+@pytest.fixture
+def sweeps(shakedown):
+    """A runner of `shakedown sweeps`: (exit status, standard output, standard error)."""
+    return partial(shakedown, "sweeps")
 
 
 def compared(*folders: Path) -> SweepComparison:
@@ -58,7 +54,7 @@ def ratio(base: tuple[float, ...], other: tuple[float, ...]) -> Ratio:
 # ---- the published comparison ----
 
 
-def test_published_tables_give_the_published_ratios(tmp_path, capsys, monkeypatch):
+def test_published_tables_give_the_published_ratios(tmp_path, sweeps):
     """Catches: a ratio the wrong way round, busbw of another formula, an operation left out of the two ends.
 
     The reductions are printed truncated. Of 256 MB only the reduction is published: B's time is A's with it.
@@ -77,7 +73,7 @@ def test_published_tables_give_the_published_ratios(tmp_path, capsys, monkeypatc
             at_small = published[f"pt-{which.lower()}-{name}-{label}"]
             times[which][operation] = {small: (at_small,), large: (at_large,)}
     a, b = (write_run(tmp_path / n, times[n], ranks=6, dtype="half", gpu="NVIDIA L40") for n in "AB")
-    status, out, _ = shakedown(capsys, monkeypatch, f"A={a}", f"B={b}", "--baseline", "B", "--json")
+    status, out, _ = sweeps(f"A={a}", f"B={b}", "--baseline", "B", "--json")
     assert status == 0
     bandwidth = []
     sweeps = {sweep["operation"]: sweep for sweep in json.loads(out)["sweeps"]}
@@ -275,13 +271,13 @@ def test_other_nodes_are_a_pair_that_says_so(tmp_path):
     assert told == {"system": ("site", "other"), "nodes": ("n1", "m7")}
 
 
-def test_a_folder_with_one_sweep_twice_is_refused(tmp_path, capsys, monkeypatch):
+def test_a_folder_with_one_sweep_twice_is_refused(tmp_path, sweeps):
     """Catches: the second of two jobs that silently takes the place of the first."""
     a, b = (write_run(tmp_path / name, {"all_reduce": SLOW}) for name in "AB")
     jobs = json.loads((b / "jobs.json").read_text())
     twins = [{**job, "name": f"{job['name']}{suffix}"} for job in jobs["jobs"] for suffix in ("", ".again")]
     (b / "jobs.json").write_text(json.dumps({**jobs, "jobs": twins}))
-    status, _, error = shakedown(capsys, monkeypatch, f"A={a}", f"B={b}")
+    status, _, error = sweeps(f"A={a}", f"B={b}")
     assert status == 2 and "two jobs measure all_reduce float" in error
 
 
@@ -396,11 +392,11 @@ def test_power_and_energy_of_each_operation_are_beside_it(tmp_path):
 # ---- the command ----
 
 
-def test_exit_status_and_table(tmp_path, capsys, monkeypatch):
+def test_exit_status_and_table(tmp_path, sweeps):
     """Catches: a comparison with holes that ends like a whole one; a table without what differs on top."""
     a = write_run(tmp_path / "tcp", {"all_reduce": SLOW}, variables={"NCCL_IB_DISABLE": "1"})
     b = write_run(tmp_path / "roce", {"all_reduce": FAST})
-    status, out, _ = shakedown(capsys, monkeypatch, f"roce={b}", f"tcp={a}", "--baseline", "tcp")
+    status, out, _ = sweeps(f"roce={b}", f"tcp={a}", "--baseline", "tcp")
     lines = out.splitlines()
     assert status == 0
     small, large = "time of small messages 1 to 1 times tcp's", "busbw of large ones 2 to 2 times tcp's"
@@ -419,7 +415,7 @@ def test_exit_status_and_table(tmp_path, capsys, monkeypatch):
         "2.000",
     ]
     c = write_run(tmp_path / "c", {"all_reduce": {1 << 10: (1.0,)}})
-    assert shakedown(capsys, monkeypatch, f"tcp={a}", f"c={c}")[0] == 3
+    assert sweeps(f"tcp={a}", f"c={c}")[0] == 3
 
 
 @pytest.mark.parametrize(
@@ -441,7 +437,7 @@ def test_exit_status_and_table(tmp_path, capsys, monkeypatch):
         ([f"{n}={{a}}" for n in "ABCDE"], "5 given"),
     ],
 )
-def test_wrong_input_is_one_line_and_writes_nothing(tmp_path, capsys, monkeypatch, arguments, says):
+def test_wrong_input_is_one_line_and_writes_nothing(tmp_path, sweeps, arguments, says):
     """Catches: a traceback, a page of half a comparison, an escape sequence that reaches the terminal."""
     runs = {
         "a": write_run(tmp_path / "a", {"all_reduce": SLOW}),
@@ -458,7 +454,7 @@ def test_wrong_input_is_one_line_and_writes_nothing(tmp_path, capsys, monkeypatc
     path.write_text(path.read_text().replace('"sizes": [', '"sizes": ["x", '))
     page = tmp_path / "ab.html"
     given = [argument.format(**runs) for argument in arguments]
-    status, out, error = shakedown(capsys, monkeypatch, *given, "--html", page)
+    status, out, error = sweeps(*given, "--html", page)
     assert (status, out, error.count("\n"), page.exists()) == (2, "", 1, False), error
     assert says in error
     assert error.strip().isprintable()
