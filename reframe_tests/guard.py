@@ -26,14 +26,14 @@ import reframe.utility.sanity as sn
 from reframe.core.builtins import run_after, run_before, sanity_function, variable
 from reframe.core.exceptions import PerformanceError, SanityError, SkipTestError
 
-import shakedown
-from shakedown.collect import job_measurements
-from shakedown.core.jobs import Jobs, JobSpec
-from shakedown.core.records import Better, JobRecord, Plan, Problem
-from shakedown.errors import BadInput
-from shakedown.pending import Pending
-from shakedown.runs import JOBS, PLAN
-from shakedown.slurm import JobState, show_job, unusable_nodes
+from shakedown.collect.run import job_measurements
+from shakedown.plan.jobs import Jobs, JobSpec
+from shakedown.records.errors import BadInput
+from shakedown.records.places import SOURCE, WORKLOADS
+from shakedown.records.records import Better, JobRecord, Plan, Problem
+from shakedown.run.folder import JOBS, PLAN
+from shakedown.slurm.cancel_stuck import Pending
+from shakedown.slurm.client import JobState, show_job, unusable_nodes
 
 # How srun leaves the other tasks alone when a node dies or a task ends badly.
 OUTLIVE = ("--no-kill", "--kill-on-bad-exit=0")
@@ -158,7 +158,7 @@ class Guard(rfm.RegressionTestPlugin):
         self.prerun_cmds = [
             f'scontrol show hostnames "$SLURM_JOB_NODELIST" > {out}/nodes.txt',
             *self.prerun_cmds,
-            f"{step} {python} -m shakedown.jobs.counters before {out}",
+            f"{step} {python} -m shakedown.onnode.counters before {out}",
         ]
         # The script's status is its last command's; it must be the benchmark's.
         self.postrun_cmds = [
@@ -170,14 +170,14 @@ class Guard(rfm.RegressionTestPlugin):
                 else []
             ),
             *self.postrun_cmds,
-            f"{last_step} {python} -m shakedown.jobs.counters after {out}",
+            f"{last_step} {python} -m shakedown.onnode.counters after {out}",
             "exit $status",
         ]
 
     def with_site_python(self, module: str) -> None:
         """Run one of our modules with the site's own interpreter, which finds this package where it lies."""
-        settings, source = self.spec.settings, Path(shakedown.__file__).resolve().parents[1]
-        self.env_vars["PYTHONPATH"] = os.pathsep.join([str(source), *settings["pythonpath"]])
+        settings = self.spec.settings
+        self.env_vars["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(WORKLOADS), *settings["pythonpath"]])
         self.executable = settings["python"]
         self.executable_opts = ["-m", module, str(self.out)]
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from shakedown import cli
+from shakedown.commands import cli
+
+# Programs of the other environments, which tests start with this interpreter.
+WORKLOADS = Path(__file__).parents[1] / "workloads"
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WORKLOADS), os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_before
 
 from reframe_tests.guard import Guard, planned_jobs
-from shakedown.errors import ExitStatus
+from shakedown.records.errors import ExitStatus
 
 
 @rfm.simple_test
@@ -25,4 +25,4 @@ class Inference(rfm.RunOnlyRegressionTest, Guard):
         settings = self.spec.settings
         if settings["device"] == "cuda":
             self.job.options += [f"--gres=gpu:{max(settings['gpus'])}"]
-        self.with_site_python("shakedown.inference.main")
+        self.with_site_python("loadgen_harness.main")

@@ -2,14 +2,13 @@
 
 import shlex
 import sys
-from pathlib import Path
 
 import reframe as rfm
 from reframe.core.builtins import parameter, run_before
 
-import shakedown
 from reframe_tests.guard import Guard, planned_jobs
-from shakedown.jobs.lora import trainer_command
+from shakedown.benchmarks.lora.job import trainer_command
+from shakedown.records.places import SOURCE
 
 
 @rfm.simple_test
@@ -33,9 +32,8 @@ class Lora(rfm.RunOnlyRegressionTest, Guard):
         self.job.options += ["--exclusive"]
         self.env_vars.update(settings["variables"])
         self.job.launcher.options += ["--kill-on-bad-exit=1"]
-        keep = ["-m", "shakedown.jobs.lora", str(self.out), ",".join(self.spec.nodes), "--"]
+        keep = ["-m", "shakedown.benchmarks.lora.job", str(self.out), ",".join(self.spec.nodes), "--"]
         self.job.launcher.modifier = shlex.quote(sys.executable)
         self.job.launcher.modifier_options = [shlex.quote(word) for word in keep]
-        source = Path(shakedown.__file__).resolve().parent
-        words = trainer_command(settings, len(self.spec.nodes), source, self.out)
+        words = trainer_command(settings, len(self.spec.nodes), SOURCE, self.out)
         self.executable, *self.executable_opts = words

@@ -15,9 +15,9 @@ class MpiCheck(rfm.RunOnlyRegressionTest, Guard):
     mpi = "pmix"
 
     def run_mpi(self, test: str, *arguments: str) -> None:
-        """Build `shakedown.jobs.output ... -- srun ... python ARGUMENTS`."""
+        """Build `shakedown.onnode.output ... -- srun ... python ARGUMENTS`."""
         self.prerun_cmds = [*self.prerun_cmds, ". /etc/shakedown/mpi.env"]
-        keep = ["-m", "shakedown.jobs.output", str(self.out), "mpi", test, ",".join(self.spec.nodes), "--"]
+        keep = ["-m", "shakedown.onnode.output", str(self.out), "mpi", test, ",".join(self.spec.nodes), "--"]
         self.job.launcher.modifier = shlex.quote(sys.executable)
         self.job.launcher.modifier_options = [shlex.quote(word) for word in keep]
         self.executable = shlex.quote(sys.executable)
@@ -37,7 +37,7 @@ class Allreduce(MpiCheck):
     def command(self) -> None:
         sizes = self.spec.settings
         self.run_mpi(
-            "mpi_allreduce", "-m", "shakedown.jobs.mpi_allreduce",
+            "mpi_allreduce", "-m", "shakedown.benchmarks.mpi.allreduce",
             f"--min={int(sizes['min_bytes'])}", f"--max={int(sizes['max_bytes'])}",
             f"--factor={int(sizes['factor'])}", f"--iterations={int(sizes['iterations'])}",
         )  # fmt: skip

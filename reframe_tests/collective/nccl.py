@@ -8,7 +8,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import parameter, run_after, run_before
 
 from reframe_tests.guard import Guard, planned_jobs
-from shakedown.errors import ExitStatus
+from shakedown.records.errors import ExitStatus
 
 
 @rfm.simple_test
@@ -39,4 +39,4 @@ class Nccl(rfm.RunOnlyRegressionTest, Guard):
             *self.prerun_cmds,
         ]
         self.executable = shlex.quote(sys.executable)
-        self.executable_opts = ["-m", "shakedown.jobs.nccl", shlex.quote(str(self.out))]
+        self.executable_opts = ["-m", "shakedown.benchmarks.nccl.job", shlex.quote(str(self.out))]

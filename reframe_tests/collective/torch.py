@@ -8,7 +8,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import parameter, run_after, run_before
 
 from reframe_tests.guard import Guard, planned_jobs
-from shakedown.errors import ExitStatus
+from shakedown.records.errors import ExitStatus
 
 
 @rfm.simple_test
@@ -31,4 +31,4 @@ class TorchCollectives(rfm.RunOnlyRegressionTest, Guard):
         if self.spec.settings["backend"] == "nccl":
             self.job.options += [f"--gres=gpu:{max(self.spec.settings['ranks'].values())}"]
         self.executable = shlex.quote(sys.executable)
-        self.executable_opts = ["-m", "shakedown.jobs.torch_job", shlex.quote(str(self.out))]
+        self.executable_opts = ["-m", "shakedown.benchmarks.torch_collectives.job", shlex.quote(str(self.out))]

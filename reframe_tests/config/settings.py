@@ -21,4 +21,4 @@ class Settings(rfm.RunOnlyRegressionTest, Guard):
     @run_before("run")
     def command(self) -> None:
         self.executable = sys.executable
-        self.executable_opts = ["-m", "shakedown.jobs.settings", str(self.out)]
+        self.executable_opts = ["-m", "shakedown.benchmarks.config.job", str(self.out)]

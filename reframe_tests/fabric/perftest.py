@@ -7,7 +7,7 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_before
 
 from reframe_tests.guard import Guard, planned_jobs
-from shakedown.errors import ExitStatus
+from shakedown.records.errors import ExitStatus
 
 
 @rfm.simple_test
@@ -29,7 +29,7 @@ class Perftest(rfm.RunOnlyRegressionTest, Guard):
     @run_before("run")
     def command(self) -> None:
         self.executable = sys.executable
-        self.executable_opts = ["-m", "shakedown.mesh.driver", str(self.out / "spec.json"), str(self.out)]
+        self.executable_opts = ["-m", "shakedown.benchmarks.perftest.mesh.driver", str(self.out / "spec.json"), str(self.out)]
 
     def ended_command(self) -> str:
-        return shlex.join([sys.executable, "-m", "shakedown.mesh.ended", str(self.out)])
+        return shlex.join([sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", str(self.out)])

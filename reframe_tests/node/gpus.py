@@ -6,7 +6,7 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_before
 
 from reframe_tests.guard import Guard, planned_jobs
-from shakedown.errors import ExitStatus
+from shakedown.records.errors import ExitStatus
 
 
 @rfm.simple_test
@@ -31,4 +31,4 @@ class GpuNode(rfm.RunOnlyRegressionTest, Guard):
         self.job.options += [f"--gres=gpu:{gpus}"]
         self.job.launcher.options += [f"--gres=gpu:{gpus}"]
         self.executable = sys.executable
-        self.executable_opts = ["-m", "shakedown.jobs.gpu_node", str(self.out)]
+        self.executable_opts = ["-m", "shakedown.benchmarks.gpu.job", str(self.out)]

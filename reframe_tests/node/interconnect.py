@@ -22,7 +22,7 @@ class PciePath(rfm.RunOnlyRegressionTest, Guard):
     def command(self) -> None:
         self.job.options += [f"--gres=gpu:{int(self.spec.settings['gpus'])}"]
         self.executable = sys.executable
-        self.executable_opts = ["-m", "shakedown.jobs.pcie_path", str(self.out)]
+        self.executable_opts = ["-m", "shakedown.benchmarks.interconnect.path_job", str(self.out)]
 
 
 @rfm.simple_test
@@ -37,4 +37,4 @@ class Copies(rfm.RunOnlyRegressionTest, Guard):
     @run_before("run")
     def command(self) -> None:
         self.job.options += [f"--gres=gpu:{int(self.spec.settings['gpus'])}"]
-        self.with_site_python("shakedown.inference.copies")
+        self.with_site_python("loadgen_harness.copies")

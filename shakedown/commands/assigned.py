@@ -20,7 +20,7 @@ def assigned(
     Raises:
         BadInput: one is not of that form, or a name is given twice.
     """
-    from shakedown.errors import BadInput
+    from shakedown.records.errors import BadInput
 
     found: dict[str, str] = {}
     said = f"{option} " if option else ""

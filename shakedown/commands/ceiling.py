@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from shakedown.core.physics.collectives import Collective
-from shakedown.core.physics.pcie import Transfer
-from shakedown.core.physics.roce import RDMA_MTUS_BYTES, RoceOperation
-from shakedown.errors import BadInput, ExitStatus
+from shakedown.physics.collectives import Collective
+from shakedown.physics.pcie import Transfer
+from shakedown.physics.roce import RDMA_MTUS_BYTES, RoceOperation
+from shakedown.records.errors import BadInput, ExitStatus
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Measured = Annotated[
@@ -66,7 +66,7 @@ def roce(
       shakedown ceiling roce --operation read --message-bytes 65536 --measured 390.89
       shakedown ceiling roce --table
     """
-    from shakedown.core.physics.roce import packet_overhead_bytes, payload_ceiling_gbps
+    from shakedown.physics.roce import packet_overhead_bytes, payload_ceiling_gbps
 
     def ceiling(speed: float, rdma_mtu: int) -> float:
         return payload_ceiling_gbps(
@@ -115,7 +115,7 @@ def pcie(
       shakedown ceiling pcie --generation 5 --width 16 --mps 256 --measured 55.5
       shakedown ceiling pcie --generation 5 --width 8      (a downtrained link: 233.8 Gb/s under a 400G NIC)
     """
-    from shakedown.core.physics.pcie import payload_ceiling_gb_per_s, raw_gb_per_s
+    from shakedown.physics.pcie import payload_ceiling_gb_per_s, raw_gb_per_s
 
     ceiling = payload_ceiling_gb_per_s(generation, width, max_payload_bytes=mps, transfer=transfer)
     raw = raw_gb_per_s(generation, width)
@@ -149,8 +149,8 @@ def busbw(
       shakedown ceiling busbw all_reduce --nodes 8 --nics-per-node 8 --speed-gbps 400
       shakedown ceiling busbw all_reduce --nodes 1 --gpus-per-node 8 --nvlink-gb-per-s 450
     """
-    from shakedown.core.physics import collectives
-    from shakedown.core.physics.roce import payload_ceiling_gbps
+    from shakedown.physics import collectives
+    from shakedown.physics.roce import payload_ceiling_gbps
 
     ranks = nodes * gpus_per_node
     factor = collectives.busbw_factor(collective, ranks)
@@ -192,7 +192,7 @@ def volume(
       shakedown ceiling volume --payload-gb 137.95 --ranks 64      (Llama-2-70B, bf16: 272 GB gathered twice)
       shakedown ceiling volume --payload-gb 320 --ranks 2 --gb-per-s 25
     """
-    from shakedown.core.physics import training
+    from shakedown.physics import training
 
     payload = payload_gb * 1e9
     volumes = {
@@ -228,7 +228,7 @@ def step(
     Examples:
       shakedown ceiling step --parameters 2e9 --tokens 32768 --gpus 8 --peak-tflops 312 --recompute
     """
-    from shakedown.core.physics import training
+    from shakedown.physics import training
 
     times = training.StepTime(
         compute_s=training.step_compute_time_s(
@@ -273,7 +273,7 @@ def mfu(
     Examples:
       shakedown ceiling mfu --model llama2-7b --sequence 2048 --gpus 1 --gpu h200 --tokens-per-s 12250
     """
-    from shakedown.core.physics import training
+    from shakedown.physics import training
 
     shape = training.LLAMA2.get(model)
     if shape is None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.errors import ExitStatus
+from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.core.compare import Comparison, MetricComparison
+    from shakedown.daytwo.compare.decide import Comparison, MetricComparison
 
 
 def register(app: typer.Typer) -> None:
@@ -42,10 +42,10 @@ def compare(
     Paired per node. Refused with exit status 2 and a list when anything but the named component changed.
     Exit status 0: better or equivalent; 1: worse; 3: undecided.
     """
-    from shakedown.comparing import TooMuchChanged, compare_folders
-    from shakedown.core.compare import Settings
-    from shakedown.core.inventory_changes import named
-    from shakedown.core.wording import printable
+    from shakedown.daytwo.compare.decide import Settings
+    from shakedown.daytwo.compare.runs import TooMuchChanged, compare_folders
+    from shakedown.daytwo.compare.snapshot_changes import named
+    from shakedown.records.wording import printable
 
     try:
         result = compare_folders(
@@ -77,7 +77,7 @@ def show(result: Comparison) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from shakedown.core.wording import count, printable
+    from shakedown.records.wording import count, printable
 
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else 200)

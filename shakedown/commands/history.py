@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.errors import BadInput, ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.core.history_findings import Finding
-    from shakedown.history_report import NodeHistory
+    from shakedown.daytwo.history.findings import Finding
+    from shakedown.daytwo.history.report import NodeHistory
 
 StoreOption = Annotated[Path, typer.Option("--store", help="The history's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -43,7 +43,7 @@ def ingest(
 
     Exit status 2 if a run was refused, with a line for each; the others are taken in all the same.
     """
-    from shakedown.history_ingest import ingest as take_in
+    from shakedown.daytwo.history.ingest import ingest as take_in
 
     if at is not None and len(runs) != 1:
         raise BadInput("--at is for one run", fix="ingest them one by one")
@@ -70,8 +70,8 @@ def show(
 
     Exit status 0: no standing alarm; 1: there is one; 3: part of the history cannot be read.
     """
-    from shakedown.history_report import node_history, page
-    from shakedown.runs import write_aside
+    from shakedown.daytwo.history.report import node_history, page
+    from shakedown.run.folder import write_aside
 
     found = node_history(store, node, metric=metric, since=None if since is None else _moment(since))
     if html is not None:
@@ -95,9 +95,9 @@ def fleet(
 
     Exit status 0: no standing alarm; 1: there is one; 3: part of the history cannot be read.
     """
-    from shakedown.core.wording import count, printable
-    from shakedown.history_report import fleet_history, fleet_page
-    from shakedown.runs import write_aside
+    from shakedown.daytwo.history.report import fleet_history, fleet_page
+    from shakedown.records.wording import count, printable
+    from shakedown.run.folder import write_aside
 
     found = fleet_history(store, metric=metric, since=None if since is None else _moment(since))
     if html is not None:
@@ -130,7 +130,7 @@ def compact(
     ] = None,
 ) -> int:
     """Merge settled months into one file each, and drop what is older than wanted. Run folders stay."""
-    from shakedown.history_ingest import compact as merge
+    from shakedown.daytwo.history.ingest import compact as merge
 
     done = merge(store, now=datetime.now(UTC), keep_days=keep_days)
     for line in done or ["nothing to do"]:
@@ -150,8 +150,8 @@ def sentence(finding: Finding, *, with_metric: bool = False) -> str:
 
 
 def _show_node(found: NodeHistory) -> None:
-    from shakedown.core.sparkline import text as line
-    from shakedown.core.wording import printable
+    from shakedown.records.wording import printable
+    from shakedown.report.sparkline import text as line
 
     print(printable(f"{found.node}: {len(found.series)} metrics, {found.system}"))
     for problem in found.problems:

@@ -12,7 +12,7 @@ import typer
 from shakedown.commands.assigned import assigned
 
 if TYPE_CHECKING:
-    from shakedown.core.interconnect_table import Row
+    from shakedown.daytwo.interconnect_table import Row
 
 
 def register(app: typer.Typer) -> None:
@@ -32,9 +32,9 @@ def interconnect(
 
     Cells marked * were extrapolated from the path's own rates and measured by nobody.
     """
-    from shakedown.core.interconnect_table import table
-    from shakedown.core.wording import printable
-    from shakedown.report.interconnect import rates_of
+    from shakedown.daytwo.interconnect_table import table
+    from shakedown.records.wording import printable
+    from shakedown.report.sections.interconnect import rates_of
 
     folders = assigned(runs, "PATH=RUN", "none=reports/runs/RUN-ID")
     rates = {path: rates_of(Path(folder)) for path, folder in folders.items()}

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.errors import BadInput, ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.core.localise import Cause
-    from shakedown.core.localise_model import Matrix, Route
-    from shakedown.core.localise_rest import Slow
-    from shakedown.mesh.pair_results import PairResults
-    from shakedown.runs import Run
+    from shakedown.judge.localise.causes import Cause
+    from shakedown.judge.localise.model import Matrix, Route
+    from shakedown.judge.localise.pair_results import PairResults
+    from shakedown.judge.localise.unexplained import Slow
+    from shakedown.run.folder import Run
 
 
 def register(app: typer.Typer) -> None:
@@ -43,12 +43,12 @@ def localise(
     Exit status 0: nothing is at fault; 1: something is; 3: suspects only, slow results that nobody explains,
     attempts that disagree, or results are missing.
     """
-    from shakedown.core.localise_fit import Settings
-    from shakedown.core.localise_rest import unexplained
-    from shakedown.mesh.culprits import culprits
-    from shakedown.mesh.matrices import read_pairs
-    from shakedown.mesh.outdir import is_outdir, read_outdirs
-    from shakedown.runs import Run, no_cycle_search
+    from shakedown.judge.localise.fit import Settings
+    from shakedown.judge.localise.matrices import read_pairs
+    from shakedown.judge.localise.outdir import is_outdir, read_outdirs
+    from shakedown.judge.localise.suspects import culprits
+    from shakedown.judge.localise.unexplained import unexplained
+    from shakedown.run.folder import Run, no_cycle_search
 
     settings = Settings(min_effect=min_effect)
     run: Run | None = None
@@ -124,7 +124,7 @@ def document(
 
 def slow_lines(slow: list[Slow], most: int = 5) -> list[str]:
     """Return how the slow results that nobody explains are told."""
-    from shakedown.core.wording import count
+    from shakedown.records.wording import count
 
     lines = [f"{s.source} to {s.sink}, {s.rail}: {s.effect:+.1%} ({s.label})" for s in slow[:most]]
     head = [f"slow, and too few to say whose fault it is: {count(len(slow), 'result')}"] if slow else []
@@ -136,7 +136,7 @@ def show(causes: list[Cause], routes: list[Route], pairs: PairResults, slow: lis
     from rich.console import Console
     from rich.text import Text
 
-    from shakedown.core.wording import count, printable
+    from shakedown.records.wording import count, printable
 
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else 160)

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shakedown.errors import BadInput, ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shakedown.core.mesh import MeshCoverage
-    from shakedown.core.mesh_spec import Spec
-    from shakedown.mesh.outdir import Covered, Outdir
-    from shakedown.mesh.pair_results import PairResults
-    from shakedown.runs import Run
+    from shakedown.benchmarks.perftest.mesh.schedule import MeshCoverage
+    from shakedown.benchmarks.perftest.mesh.spec import Spec
+    from shakedown.judge.localise.outdir import Covered, Outdir
+    from shakedown.judge.localise.pair_results import PairResults
+    from shakedown.run.folder import Run
 
 # So many missing cells are named one by one.
 _NAMED = 10
@@ -55,9 +55,15 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show rounds, cells and time of a mesh, or make a specification of other pairs. Nothing is run."""
-    from shakedown.core.mesh import blocks_of, estimate_s, pairs_of, round_count, rounds_of
-    from shakedown.core.mesh_spec import parse_spec
-    from shakedown.runs import write_aside
+    from shakedown.benchmarks.perftest.mesh.schedule import (
+        blocks_of,
+        estimate_s,
+        pairs_of,
+        round_count,
+        rounds_of,
+    )
+    from shakedown.benchmarks.perftest.mesh.spec import parse_spec
+    from shakedown.run.folder import write_aside
 
     data = _read(spec)
     _choose_pairs(data, mode, pairs, seed, spec)
@@ -100,8 +106,8 @@ def coverage(
 
     A cell counts as measured if its output is there and holds a number above 0.
     """
-    from shakedown.mesh.driver import read_spec
-    from shakedown.mesh.outdir import Covered, Outdir
+    from shakedown.benchmarks.perftest.mesh.driver import read_spec
+    from shakedown.judge.localise.outdir import Covered, Outdir
 
     parsed, digest = read_spec(spec)
     outdir = Outdir(folder, parsed)
@@ -138,15 +144,15 @@ def confirm(
     Exit status 0: there is no suspect and nothing to measure; 3: the specification was written, or something
     larger than a node looks bad, or results are slow or missing, so that nobody knows whose they are.
     """
+    from shakedown.benchmarks.perftest.mesh.driver import read_spec
+    from shakedown.benchmarks.perftest.mesh.schedule import pack_rounds, pairs_of
+    from shakedown.benchmarks.perftest.mesh.spec import parse_spec
     from shakedown.commands.localise import slow_lines
-    from shakedown.core.localise_rest import unexplained
-    from shakedown.core.mesh import pack_rounds, pairs_of
-    from shakedown.core.mesh_quick import confirming_pairs, suspected_nodes, suspects
-    from shakedown.core.mesh_spec import parse_spec
-    from shakedown.mesh.culprits import in_the_way
-    from shakedown.mesh.driver import read_spec
-    from shakedown.mesh.matrices import routes_of
-    from shakedown.runs import write_aside
+    from shakedown.judge.localise.matrices import routes_of
+    from shakedown.judge.localise.quick import confirming_pairs, suspected_nodes, suspects
+    from shakedown.judge.localise.suspects import in_the_way
+    from shakedown.judge.localise.unexplained import unexplained
+    from shakedown.run.folder import write_aside
 
     parsed, digest = read_spec(spec)
     pairs, gathered, run = _results(folder, parsed, digest)
@@ -183,8 +189,8 @@ def confirm(
 
 
 def _choose_pairs(data: dict[str, Any], mode: Mode | None, pairs: Path | None, seed: int, spec: Path) -> None:
-    from shakedown.core.mesh_quick import first_pairs
-    from shakedown.core.mesh_spec import natural_key, parse_spec
+    from shakedown.benchmarks.perftest.mesh.spec import natural_key, parse_spec
+    from shakedown.judge.localise.quick import first_pairs
 
     if (mode is Mode.PAIRS) != (pairs is not None):
         raise BadInput("--pairs and --mode pairs belong together", fix="give both or neither")
@@ -198,7 +204,7 @@ def _choose_pairs(data: dict[str, Any], mode: Mode | None, pairs: Path | None, s
 
 
 def _read_pairs(path: Path) -> list[list[str]]:
-    from shakedown.runs import read_bytes
+    from shakedown.run.folder import read_bytes
 
     found: list[list[str]] = []
     for number, raw in enumerate(read_bytes(path).split(b"\n"), start=1):
@@ -216,8 +222,8 @@ def _read_pairs(path: Path) -> list[list[str]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    from shakedown.plain import loads
-    from shakedown.runs import read_bytes
+    from shakedown.records.untrusted import loads
+    from shakedown.run.folder import read_bytes
 
     try:
         data = loads(read_bytes(path))
@@ -231,9 +237,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _results(folder: Path, spec: Spec, digest: str) -> tuple[PairResults, Covered, Run | None]:
     """Return the results of pairs in an OUTDIR or in a run, which of them have a number, and the run."""
-    from shakedown.mesh.outdir import Covered, Outdir, is_outdir, planned_items
-    from shakedown.mesh.pair_results import PairResults, PlannedPairs
-    from shakedown.runs import Run
+    from shakedown.judge.localise.outdir import Covered, Outdir, is_outdir, planned_items
+    from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
+    from shakedown.run.folder import Run
 
     run: Run | None = None
     if is_outdir(folder):
@@ -277,6 +283,6 @@ def _missing(covered: MeshCoverage) -> list[str]:
 
 
 def _say(lines: Iterable[str]) -> None:
-    from shakedown.core.wording import printable
+    from shakedown.records.wording import printable
 
     sys.stdout.write("".join(printable(line) + "\n" for line in lines))

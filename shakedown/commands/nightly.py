@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shakedown.errors import BadInput, ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -34,11 +34,11 @@ def run(
 
     Exit status: 0 PASS, 1 FAIL or a standing alarm, 2 bad input, 3 INCONCLUSIVE, NOT-RUN or a problem.
     """
-    from shakedown.core.night_report import text
-    from shakedown.core.nightly_config import NightlyConfig
-    from shakedown.deliver import deliver
-    from shakedown.nightly import Nightly
-    from shakedown.runs import read_record
+    from shakedown.daytwo.nightly.config import NightlyConfig
+    from shakedown.daytwo.nightly.deliver import deliver
+    from shakedown.daytwo.nightly.night import Nightly
+    from shakedown.daytwo.nightly.report import text
+    from shakedown.run.folder import read_record
 
     wanted = read_record(config, NightlyConfig)
     if access:
@@ -61,12 +61,12 @@ def run(
 
 def rotation(config: Config = DEFAULT) -> int:
     """Show the slots, what each costs a node, and in how many nights all have their turn."""
-    from shakedown.core.nightly_config import NightlyConfig
-    from shakedown.core.nightly_plan import slot_costs
-    from shakedown.core.rotation import check, nights_to_cover
-    from shakedown.core.wording import count
-    from shakedown.inventory import read_site
-    from shakedown.runs import read_record
+    from shakedown.daytwo.nightly.config import NightlyConfig
+    from shakedown.daytwo.nightly.plan import slot_costs
+    from shakedown.daytwo.nightly.rotation import check, nights_to_cover
+    from shakedown.intent.inventory import read_site
+    from shakedown.records.wording import count
+    from shakedown.run.folder import read_record
 
     wanted = read_record(config, NightlyConfig)
     costs = slot_costs(read_site(Path(wanted.inventory)), wanted.group, wanted.node_tests_s)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shakedown.errors import BadInput
+from shakedown.records.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,15 +39,15 @@ class Tool(StrEnum):
 
 # Where each tool's parser lives: (module, function).
 PARSERS = {
-    Tool.PERFTEST: ("perftest", "parse_perftest"),
-    Tool.NCCL: ("nccl", "parse_nccl"),
-    Tool.NCCL_LOG: ("nccl_log", "parse_nccl_log"),
-    Tool.NVBANDWIDTH: ("nvbandwidth", "parse_nvbandwidth"),
-    Tool.LOADGEN: ("loadgen", "parse_loadgen"),
-    Tool.TRAINER: ("trainer", "parse_trainer"),
-    Tool.ETHTOOL: ("ethtool", "parse_ethtool"),
-    Tool.RDMA: ("rdma", "parse_rdma"),
-    Tool.NVIDIA_SMI: ("nvidia_smi", "parse_nvidia_smi"),
+    Tool.PERFTEST: ("shakedown.benchmarks.perftest.output", "parse_perftest"),
+    Tool.NCCL: ("shakedown.benchmarks.nccl.output", "parse_nccl"),
+    Tool.NCCL_LOG: ("shakedown.benchmarks.nccl.log", "parse_nccl_log"),
+    Tool.NVBANDWIDTH: ("shakedown.benchmarks.gpu.output_nvbandwidth", "parse_nvbandwidth"),
+    Tool.LOADGEN: ("shakedown.benchmarks.inference.output", "parse_loadgen"),
+    Tool.TRAINER: ("shakedown.benchmarks.lora.output", "parse_trainer"),
+    Tool.ETHTOOL: ("shakedown.nics.ethtool", "parse_ethtool"),
+    Tool.RDMA: ("shakedown.nics.rdma", "parse_rdma"),
+    Tool.NVIDIA_SMI: ("shakedown.benchmarks.gpu.output_nvidia_smi", "parse_nvidia_smi"),
 }
 # Options of the command, and the parameter that each becomes, by tool.
 OPTIONS = {
@@ -96,7 +96,7 @@ def parse(
     if task is not None:
         text = one_task(text, task, file)
     module, function = PARSERS[tool]
-    parser: Callable[..., BaseModel] = getattr(import_module(f"shakedown.parsers.{module}"), function)
+    parser: Callable[..., BaseModel] = getattr(import_module(module), function)
     data = parser(text, file=file, **options).model_dump(mode="json")
     if as_json:
         sys.stdout.write(json.dumps(data, indent=2) + "\n")
@@ -122,7 +122,7 @@ def read(file: Path) -> str:
 
 def one_task(text: str, task: int, file: Path) -> str:
     """Return the lines of one task of labelled output."""
-    from shakedown.parsers.text import split_labels
+    from shakedown.records.tool_text import split_labels
 
     tasks = {int(label): lines for label, lines in split_labels(text, file=file).items()}
     if task not in tasks:
@@ -137,7 +137,7 @@ def show(data: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from shakedown.core.wording import printable
+    from shakedown.records.wording import printable
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 240)
     lists = {k: v for k, v in data.items() if isinstance(v, list) and v and isinstance(v[0], dict)}
@@ -153,7 +153,7 @@ def _table(console: Console, name: str, records: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from shakedown.core.wording import printable
+    from shakedown.records.wording import printable
 
     records = [_flat(record) for record in records]
     keys = dict.fromkeys(key for record in records for key in record)

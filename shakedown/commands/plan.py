@@ -10,8 +10,8 @@ import typer
 from shakedown.commands.assigned import assigned
 
 if TYPE_CHECKING:
-    from shakedown.core.jobs import Jobs
-    from shakedown.core.records import Plan
+    from shakedown.plan.jobs import Jobs
+    from shakedown.records.records import Plan
 
 
 def register(app: typer.Typer) -> None:
@@ -37,12 +37,12 @@ def plan(
     """
     from datetime import UTC, datetime
 
-    from shakedown.core.planner import make_plan
-    from shakedown.core.planning.variables import with_variables
-    from shakedown.errors import BadInput
-    from shakedown.inventory import read_site
-    from shakedown.references_io import load_catalogue
-    from shakedown.runs import run_name, to_json, write_aside, write_plan
+    from shakedown.intent.inventory import read_site
+    from shakedown.plan.planner import make_plan
+    from shakedown.plan.variables import with_variables
+    from shakedown.records.errors import BadInput
+    from shakedown.references.files import load_catalogue
+    from shakedown.run.folder import run_name, to_json, write_aside, write_plan
 
     variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
     site = with_variables(read_site(inventory), variables)
@@ -64,7 +64,7 @@ def plan(
 
 def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")]) -> None:
     """Read a run's raw outputs again and write results.jsonl and counters.jsonl from them."""
-    from shakedown.collect import collect as collect_run
+    from shakedown.collect.run import collect as collect_run
 
     results, counters = collect_run(run)
     typer.echo(f"{results} results and {counters} counters in {run}")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.assigned import assigned
-from shakedown.errors import ExitStatus
+from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.core.references import Entry, Profile
+    from shakedown.references.catalogue import Entry, Profile
 
 Profiles = Annotated[list[str] | None, typer.Argument(help="Names or files; none: all shipped ones.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -45,10 +45,10 @@ def lint(
       shakedown references lint
       shakedown references lint tolly_xe9680_z9664f --plan reports/runs/RUN/plan.json
     """
-    from shakedown import references_io
-    from shakedown.core import reference_lint
-    from shakedown.core.records import Plan
-    from shakedown.runs import read_record
+    from shakedown.records.records import Plan
+    from shakedown.references import files as references_io
+    from shakedown.references import lint as reference_lint
+    from shakedown.run.folder import read_record
 
     findings, good = [], []
     for name in profiles or references_io.profile_names():
@@ -78,9 +78,9 @@ def propose(
     """Print references that a run's repeats suggest, as YAML, for a person to correct and sign."""
     import yaml
 
-    from shakedown.core.reference_propose import MIN_SAMPLES, proposals
-    from shakedown.errors import BadInput
-    from shakedown.runs import Run
+    from shakedown.records.errors import BadInput
+    from shakedown.references.propose import MIN_SAMPLES, proposals
+    from shakedown.run.folder import Run
 
     words = assigned(scope or (), "KEY=VALUE", "gpu=H200-SXM", option="--scope")
     facts = {key: int(value) if value.isdigit() else value for key, value in words.items()}
@@ -107,14 +107,14 @@ def show(
       shakedown references show primergy_cdi --json
       shakedown references show tolly_xe9680_z9664f --reframe > references.yaml
     """
-    from shakedown import references_io
+    from shakedown.references import files as references_io
 
     loaded = [references_io.load_profile(name) for name in profiles or references_io.profile_names()]
     if reframe:
         import yaml
 
-        from shakedown.core.reference_export import reframe_references
-        from shakedown.core.references import Catalogue
+        from shakedown.references.catalogue import Catalogue
+        from shakedown.references.reframe_export import reframe_references
 
         tree = reframe_references(Catalogue(loaded).entries.values())
         yaml.safe_dump(tree, sys.stdout, sort_keys=False, default_flow_style=None, width=120)
@@ -143,10 +143,10 @@ def baseline(
     Example:
       shakedown references baseline lab > baseline.diff; patch -p0 < baseline.diff
     """
-    from shakedown import references_io
-    from shakedown.baselines import diff
-    from shakedown.baselines import propose as make
-    from shakedown.history_store import Store
+    from shakedown.daytwo.history.baseline import diff
+    from shakedown.daytwo.history.baseline import propose as make
+    from shakedown.daytwo.history.store import Store
+    from shakedown.references import files as references_io
 
     name = f"{Store(store).system}_baseline"
     path = into or references_io.PROFILES / f"{name}.yml"
@@ -190,8 +190,8 @@ def _print(profile: Profile) -> None:
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
-    from shakedown.core.records import Better
-    from shakedown.core.reference_export import scope_key
+    from shakedown.records.records import Better
+    from shakedown.references.reframe_export import scope_key
 
     reference = entry.reference()
     side = ">=" if entry.better is Better.HIGHER else "<="

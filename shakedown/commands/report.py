@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shakedown.errors import ExitStatus
+from shakedown.records.errors import ExitStatus
 
 
 def register(app: typer.Typer) -> None:

@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     import numpy as np
 
-    from shakedown.core.localise_model import Fabric
-    from shakedown.core.simulate import Fault, Shape
+    from shakedown.judge.localise.model import Fabric
+    from shakedown.simulate.fabric import Fault, Shape
 
 NODES = (2, 4096)
 RAILS = (1, 8)
@@ -44,10 +44,10 @@ def simulate(
     """
     import numpy as np
 
-    from shakedown.core.simulate import Shape, build_fabric, measure
-    from shakedown.errors import BadInput
-    from shakedown.mesh.simulated_run import write_run
-    from shakedown.runs import run_name
+    from shakedown.records.errors import BadInput
+    from shakedown.run.folder import run_name
+    from shakedown.simulate.fabric import Shape, build_fabric, measure
+    from shakedown.simulate.run import write_run
 
     run = run_name(folder)  # asked first: whatever comes next takes minutes for a large fabric
     for name, value, (low, high) in (("--nodes", nodes, NODES), ("--rails", rails, RAILS)):
@@ -67,8 +67,8 @@ def simulate(
 
 
 def _draw(text: str, shape: Shape, fabric: Fabric, rng: np.random.Generator) -> Fault:
-    from shakedown.core.simulate import FaultKind, draw_fault
-    from shakedown.errors import BadInput
+    from shakedown.records.errors import BadInput
+    from shakedown.simulate.fabric import FaultKind, draw_fault
 
     name, _, loss = text.partition(":")
     kinds = [k.value for k in FaultKind]
@@ -89,8 +89,8 @@ def _draw(text: str, shape: Shape, fabric: Fabric, rng: np.random.Generator) -> 
 def _keep_matchings(values: np.ndarray, shape: Shape, seed: int) -> None:
     import numpy as np
 
-    from shakedown.core.mesh import random_matchings
-    from shakedown.core.mesh_quick import MATCHINGS
+    from shakedown.benchmarks.perftest.mesh.schedule import random_matchings
+    from shakedown.judge.localise.quick import MATCHINGS
 
     names = shape.node_names
     index = {name: i for i, name in enumerate(names)}

@@ -11,7 +11,7 @@ import typer
 from shakedown.commands.assigned import assigned
 
 if TYPE_CHECKING:
-    from shakedown.core.sweep_sides import Side
+    from shakedown.daytwo.sweeps.sides import Side
 
 _LONGEST_NAME = 40
 
@@ -54,11 +54,11 @@ def sweeps(
 
     This is no verdict. Exit status 0: all has a pair; 3: something is missing on a side; 2: bad input.
     """
-    from shakedown.core.sweep_pairs import compare_sweeps
-    from shakedown.core.wording import printable
-    from shakedown.errors import BadInput, ExitStatus
-    from shakedown.report import sweep_text
-    from shakedown.runs import write_aside
+    from shakedown.daytwo.sweeps import text as sweep_text
+    from shakedown.daytwo.sweeps.pairs import compare_sweeps
+    from shakedown.records.errors import BadInput, ExitStatus
+    from shakedown.records.wording import printable
+    from shakedown.run.folder import write_aside
 
     for path in (html, svg):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
@@ -73,7 +73,7 @@ def sweeps(
         )
     pages = {}
     if html or svg:
-        from shakedown.report import sweep_page
+        from shakedown.daytwo.sweeps import page as sweep_page
 
         pages = {
             path: draw(found)
@@ -92,9 +92,9 @@ def sweeps(
 
 def _sides(arguments: list[str], baseline: str) -> list[Side]:
     """Read the sides, the baseline first."""
-    from shakedown.core.sweep_pairs import MOST_SIDES
-    from shakedown.errors import BadInput
-    from shakedown.sweep_reading import read_side
+    from shakedown.daytwo.sweeps.pairs import MOST_SIDES
+    from shakedown.daytwo.sweeps.reading import read_side
+    from shakedown.records.errors import BadInput
 
     folders = assigned(arguments, "NAME=RUN", "roce=reports/runs/RUN-ID")
     for name in folders:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.errors import BadInput, ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.places import PACKAGE
 
 if TYPE_CHECKING:
-    from shakedown.core.topology import Topology
+    from shakedown.topology.host_map import Topology
 
-_PROBE = Path(__file__).parent.parent / "probe" / "topology.py"
+_PROBE = PACKAGE / "onnode" / "topology_probe.py"
 
 
 def register(app: typer.Typer) -> None:
@@ -38,9 +39,9 @@ def topology(
     Nothing is changed on the host: a small Python program is sent over ssh and reads sysfs. Exit status 1:
     something is wrong, such as a link that trained down or a GPU without a near NIC.
     """
-    from shakedown.core import placement
-    from shakedown.core.topology import pairs, parse_topology, problems
-    from shakedown.core.topology_picture import picture
+    from shakedown.topology import placement
+    from shakedown.topology.host_map import pairs, parse_topology, problems
+    from shakedown.topology.picture import picture
 
     file = Path(host)
     if switches:
@@ -76,8 +77,8 @@ def topology(
 
 def _switches(inventory: Path) -> None:
     """Print Slurm's topology.conf for the rail groups of an inventory. Raises BadInput."""
-    from shakedown.core.placement import slurm_topology
-    from shakedown.inventory import read_site
+    from shakedown.intent.inventory import read_site
+    from shakedown.topology.placement import slurm_topology
 
     site = read_site(inventory)
     leaves = {node: tuple(nic.leaf or "none" for nic in nics) for node, nics in site.nics.items()}
@@ -108,7 +109,7 @@ def _table(found: Topology) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from shakedown.core.topology import distance, pairs
+    from shakedown.topology.host_map import distance, pairs
 
     nics, best = found.fabric_nics(), {p.gpu.bdf: p.nic.bdf for p in pairs(found)}
     title = f"GPUs and NICs of {found.host} (* is the NIC to use)"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.errors import ExitStatus
+from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.core.records import Outcome, Verdict
+    from shakedown.records.records import Outcome, Verdict
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def verdict(
     worst: Annotated[int, typer.Option(min=0, help="How many cells to list, worst first.")] = 10,
 ) -> int:
     """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE or NOT-RUN."""
-    from shakedown.runs import judge_folder, to_json, write_verdict
+    from shakedown.run.folder import judge_folder, to_json, write_verdict
 
     result = judge_folder(run)
     if write:
@@ -52,7 +52,7 @@ def show(result: Verdict, worst: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from shakedown.core.wording import printable
+    from shakedown.records.wording import printable
 
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else 240)

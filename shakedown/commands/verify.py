@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shakedown.errors import ExitStatus
+from shakedown.records.errors import ExitStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -25,8 +25,8 @@ def seal(
 
     Refused if verdict.json is not what the raw results give, or if a file holds what looks like a secret.
     """
-    from shakedown import bundle
-    from shakedown.run_files import SIGNATURE, redact_folder
+    from shakedown.bundle import seal as bundle
+    from shakedown.run.files import SIGNATURE, redact_folder
 
     for name in redact_folder(run) if redact else ():
         typer.echo(f"redacted: {name}")
@@ -51,7 +51,7 @@ def verify(
     """
     import json
 
-    from shakedown import bundle
+    from shakedown.bundle import seal as bundle
 
     found = bundle.verify(folder, signers)
     if as_json:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shakedown.core.cells import SEVERITY
-from shakedown.core.records import Better, CellVerdict, Component, CounterReading, Outcome, ReferenceKind
-from shakedown.core.verdict import counter_cell
+from shakedown.judge.cells import SEVERITY
+from shakedown.judge.verdict import counter_cell
+from shakedown.records.records import Better, CellVerdict, Component, CounterReading, Outcome, ReferenceKind
 from shakedown.report import text
 from shakedown.report.source import Source
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shakedown.core import wording
-from shakedown.core.records import Better, CellVerdict, Outcome, Stage
+from shakedown.records import wording
+from shakedown.records.records import Better, CellVerdict, Outcome, Stage
 from shakedown.report import text
 from shakedown.report.source import Place, Source
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shakedown.core.cells import Rule
-from shakedown.core.records import CellVerdict, Outcome, Reference, Stage
+from shakedown.judge.cells import Rule
+from shakedown.records.records import CellVerdict, Outcome, Reference, Stage
 from shakedown.report import text
 from shakedown.report.source import Source, margin
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown import runs
+from shakedown.run import folder as runs
 
 HEAD_BYTES = 2_000
 TAIL_BYTES = 6_000  # tools print their results and their last words at the end

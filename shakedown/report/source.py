@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shakedown.core.records import (
+from shakedown.judge.verdict import Judged
+from shakedown.records.records import (
     Better,
     CellVerdict,
     CounterReading,
@@ -17,7 +18,6 @@ from shakedown.core.records import (
     Reference,
     Verdict,
 )
-from shakedown.core.verdict import Judged
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from shakedown.core.cells import SEVERITY
-from shakedown.core.records import (
+from shakedown.judge.cells import SEVERITY
+from shakedown.records.records import (
     Better,
     CellVerdict,
     Measurement,

@@ -6,15 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shakedown.core.cells import SEVERITY
-from shakedown.core.records import CauseVerdict, Coverage, Measurement, Outcome, Stage
-from shakedown.report import evidence, interconnect, tables, text, training
+from shakedown.judge.cells import SEVERITY
+from shakedown.records.records import CauseVerdict, Coverage, Measurement, Outcome, Stage
+from shakedown.report import evidence, tables, text
 from shakedown.report.findings import Finding, Suspect, find, suspects
-from shakedown.report.interconnect import InterconnectView
 from shakedown.report.matrix import HeatMap, heat_maps
+from shakedown.report.sections import interconnect, training
+from shakedown.report.sections.interconnect import InterconnectView
+from shakedown.report.sections.training import TrainingView
 from shakedown.report.source import Source
 from shakedown.report.sweeps import Chart, loss_charts, size_sweeps
-from shakedown.report.training import TrainingView
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown import runs
-from shakedown.core.records import Outcome
-from shakedown.core.verdict import judge_cells, summarise
-from shakedown.errors import BadInput
-from shakedown.mesh.blame import Blame
-from shakedown.report import html, interconnect, junit, losses, markdown, prometheus, raw, view
+from shakedown.judge.localise.of_run import Blame
+from shakedown.judge.verdict import judge_cells, summarise
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Outcome
+from shakedown.report import html, junit, markdown, prometheus, raw, view
+from shakedown.report.sections import interconnect
+from shakedown.report.sections import training_logs as losses
 from shakedown.report.source import Source
-from shakedown.run_files import SUMS
+from shakedown.run import folder as runs
+from shakedown.run.files import SUMS
 
 HTML, JUNIT, PROMETHEUS, MARKDOWN = "report.html", "junit.xml", "metrics.prom", "report.md"
 # What the verdict is computed from, and the verdict; the order of the command in the signature block.

@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from shakedown.core.alarms import LEARNING_NIGHTS, find_alarms
-from shakedown.core.changepoints import change_points
+from shakedown.statistics.alarms import LEARNING_NIGHTS, find_alarms
+from shakedown.statistics.changepoints import change_points
 
 SEED = 20260301
 YEAR = 365

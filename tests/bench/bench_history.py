@@ -19,9 +19,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from shakedown.core.records import Better, Outcome
-from shakedown.history_ingest import MERGED
-from shakedown.history_store import (
+from shakedown.daytwo.history.ingest import MERGED
+from shakedown.daytwo.history.store import (
     HOSTS,
     STATES,
     VALUES,
@@ -32,7 +31,8 @@ from shakedown.history_store import (
     table_of,
     write_parquet,
 )
-from shakedown.runs import to_json, write_aside
+from shakedown.records.records import Better, Outcome
+from shakedown.run.folder import to_json, write_aside
 
 METRICS = 20
 START = datetime(2025, 11, 1, 2, tzinfo=UTC)

@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from shakedown.inference.harness import SUMMARY, Harness, ServerRun
-from shakedown.inference.heap import KeptMemory
-from shakedown.inference.ring import STOP, Ring
-from shakedown.parsers.loadgen import parse_loadgen
+from loadgen_harness.harness import SUMMARY, Harness, ServerRun
+from loadgen_harness.heap import KeptMemory
+from loadgen_harness.ring import STOP, Ring
+from shakedown.benchmarks.inference.output import parse_loadgen
 
 ANSWER_EVERY_S = 0.002
 SEEDS = (1, 2)

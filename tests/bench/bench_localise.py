@@ -1,6 +1,6 @@
 """How often localisation names the right part, and a good one: `tests/bench/bench_localise.py [quick]`.
 
-Faults are planted in simulated fabrics (shakedown.core.simulate: CV 0.3 %, healthy NICs differ by 0.05 %, one
+Faults are planted in simulated fabrics (shakedown.simulate.fabric: CV 0.3 %, healthy NICs differ by 0.05 %, one
 result in a thousand dips for no reason), always from the same seeds. Three simpler rules see the same:
 
 * flat: a result below 95 % of the median accuses; the NIC with most such results is named
@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shakedown.core.localise import localise
-from shakedown.core.localise_groups import line_stats, robust_sigma
-from shakedown.core.localise_model import Element, Fabric, Route
-from shakedown.core.mesh import pack_rounds
-from shakedown.core.mesh_quick import confirming_pairs, first_pairs, suspected_nodes, suspects
-from shakedown.core.simulate import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
+from shakedown.benchmarks.perftest.mesh.schedule import pack_rounds
+from shakedown.judge.localise.causes import localise
+from shakedown.judge.localise.groups import line_stats, robust_sigma
+from shakedown.judge.localise.model import Element, Fabric, Route
+from shakedown.judge.localise.quick import confirming_pairs, first_pairs, suspected_nodes, suspects
+from shakedown.simulate.fabric import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
 
 SIZES = (0.01, 0.02, 0.05, 0.1, 0.5)
 SIZED = (

@@ -1,6 +1,6 @@
 """Whom localisation blames when it cannot see the paths, and how many bad NICs at once it names.
 
-`tests/bench/bench_localise_paths.py`: simulated fabrics (shakedown.core.simulate), the same seeds always. An
+`tests/bench/bench_localise_paths.py`: simulated fabrics (shakedown.simulate.fabric), the same seeds always. An
 uplink is bad and no `paths.jsonl` says who crosses it, so nobody can name it; a NIC or a node named for it is
 a good one drained. Then one to four NICs of one leaf flap.
 
@@ -13,9 +13,9 @@ import sys
 
 import numpy as np
 
-from shakedown.core.localise import Cause, localise
-from shakedown.core.localise_model import Element, Fabric, Route
-from shakedown.core.simulate import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
+from shakedown.judge.localise.causes import Cause, localise
+from shakedown.judge.localise.model import Element, Fabric, Route
+from shakedown.simulate.fabric import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
 
 SHAPES = (
     Shape(24, 2, pod=4, spines=2),

@@ -17,7 +17,7 @@ from case_folder import (
     singles,
 )
 
-from shakedown.references_io import load_profile
+from shakedown.references.files import load_profile
 
 
 @case

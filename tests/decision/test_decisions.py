@@ -17,7 +17,7 @@ import cases_systems  # noqa: F401  (registers the healthy systems)
 import pytest
 from case_folder import CASES as CASES_MADE
 
-from shakedown.core.records import Plan, Verdict
+from shakedown.records.records import Plan, Verdict
 
 HERE = Path(__file__).parent
 CASES = sorted(p.parent.name for p in HERE.glob("*/expected.json"))

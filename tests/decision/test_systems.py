@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from shakedown import cli
-from shakedown.collect import gather
-from shakedown.core.jobs import Jobs
-from shakedown.core.physics.roce import payload_ceiling_gbps
-from shakedown.core.planner import make_plan
-from shakedown.core.records import Plan, Verdict
-from shakedown.inventory import read_site
-from shakedown.references_io import load_catalogue, load_profile
+from shakedown.collect.run import gather
+from shakedown.commands import cli
+from shakedown.intent.inventory import read_site
+from shakedown.physics.roce import payload_ceiling_gbps
+from shakedown.plan.jobs import Jobs
+from shakedown.plan.planner import make_plan
+from shakedown.records.records import Plan, Verdict
+from shakedown.references.files import load_catalogue, load_profile
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering", "primergy_cdi")

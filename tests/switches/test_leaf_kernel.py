@@ -133,7 +133,7 @@ def test_roce_is_classified_counted_and_queued(leaf):
         )
         + "; sleep 0.3; leaf counters swp1 swp2"
     )
-    from shakedown.parsers.switch import Classes, system
+    from shakedown.nos.counters import Classes, system
 
     outputs = {label: one["stdout"] for label, one in counters["outputs"].items()}
     classes = Classes(priority=3, traffic_class=3, queue=3, cnp_queue=6)

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from shakedown.collect import collect
-from shakedown.core.planner import make_plan
-from shakedown.core.records import JobRecord, Stage, Verdict
-from shakedown.core.training_spec import TrainingSpec
-from shakedown.inventory import site_of
-from shakedown.references_io import load_catalogue
-from shakedown.runs import to_json, write_aside
+from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.collect.run import collect
+from shakedown.intent.inventory import site_of
+from shakedown.plan.planner import make_plan
+from shakedown.records.records import JobRecord, Stage, Verdict
+from shakedown.references.files import load_catalogue
+from shakedown.run.folder import to_json, write_aside
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = Path(os.environ.get("TRAINING_ENV", Path.home() / ".cache/shakedown/training-venv"))
@@ -93,9 +93,9 @@ class Training:
         self.out.mkdir(parents=True)
         (self.out / "spec.json").write_text(json.dumps(self.job.settings))
         command = [
-            sys.executable, "-m", "shakedown.jobs.lora", str(self.out), ",".join(NODES), "--", str(PYTHON),
+            sys.executable, "-m", "shakedown.benchmarks.lora.job", str(self.out), ",".join(NODES), "--", str(PYTHON),
             str(ROOT / "tests/training/two_nodes.py"), ",".join(NODES), str(self.spec.gpus_per_node),
-            str(ROOT / "shakedown/trainer/launch.py"), str(self.out / "spec.json"), str(self.out),
+            str(ROOT / "workloads/lora_trainer/launch.py"), str(self.out / "spec.json"), str(self.out),
         ]  # fmt: skip
         self.child = subprocess.Popen(command, cwd=ROOT)
 

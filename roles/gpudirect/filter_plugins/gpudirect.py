@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shakedown.core.topology import acs_bridges, parse_topology
+from shakedown.topology.host_map import acs_bridges, parse_topology
 
 
 class FilterModule:

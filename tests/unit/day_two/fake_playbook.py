@@ -12,9 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from shakedown import runs
-from shakedown.core.jobs import Jobs
-from shakedown.core.records import (
+from shakedown.plan.jobs import Jobs
+from shakedown.records.records import (
     Component,
     CounterReading,
     Inventory,
@@ -23,6 +22,7 @@ from shakedown.core.records import (
     Problem,
     Reference,
 )
+from shakedown.run import folder as runs
 
 KILLED = Problem(kind="killed", message="Slurm says PREEMPTED, exit code 0:15, 0 restarts")
 

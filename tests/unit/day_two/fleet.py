@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shakedown import runs
-from shakedown.core.records import (
+from shakedown.records.records import (
     Better,
     Component,
     Inventory,
@@ -21,6 +20,7 @@ from shakedown.core.records import (
     ReferenceKind,
     Stage,
 )
+from shakedown.run import folder as runs
 
 START = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
 CV = 0.003

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from shakedown.core.alarms import LEARNING_NIGHTS, find_alarms
-from shakedown.core.changepoints import PENALTY, _can_change, _join_costs, change_points
+from shakedown.statistics.alarms import LEARNING_NIGHTS, find_alarms
+from shakedown.statistics.changepoints import PENALTY, _can_change, _join_costs, change_points
 
 CV = 0.003
 

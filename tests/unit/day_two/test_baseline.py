@@ -10,11 +10,11 @@ import pytest
 import yaml
 from fleet import START, Night, names
 
-from shakedown import cli
-from shakedown.baselines import propose
-from shakedown.errors import BadInput
-from shakedown.history_ingest import ingest
-from shakedown.references_io import load_catalogue, load_profile
+from shakedown.commands import cli
+from shakedown.daytwo.history.baseline import propose
+from shakedown.daytwo.history.ingest import ingest
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue, load_profile
 
 NODES = names(6)
 NOW = START.replace(year=2027)

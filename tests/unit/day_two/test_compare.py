@@ -8,10 +8,10 @@ import sys
 import pytest
 from fleet import Night, names
 
-from shakedown import cli
-from shakedown.comparing import TooMuchChanged, compare_folders
-from shakedown.core.inventory_changes import Change, Named, named
-from shakedown.errors import BadInput
+from shakedown.commands import cli
+from shakedown.daytwo.compare.runs import TooMuchChanged, compare_folders
+from shakedown.daytwo.compare.snapshot_changes import Change, Named, named
+from shakedown.records.errors import BadInput
 
 FIRMWARE = Named("nic", "firmware")
 NODES = names(24)

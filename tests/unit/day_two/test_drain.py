@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from fake_slurm import FakeSlurm
 
-from shakedown import runs
-from shakedown.core.draining import Policy
-from shakedown.core.records import (
+from shakedown.daytwo.drain.act import Drainer
+from shakedown.daytwo.drain.decide import Policy
+from shakedown.records.errors import BadInput
+from shakedown.records.records import (
     Better,
     Measurement,
     Plan,
@@ -21,9 +22,8 @@ from shakedown.core.records import (
     ReferenceKind,
     Stage,
 )
-from shakedown.drain import Drainer
-from shakedown.errors import BadInput
-from shakedown.slurm import Slurm, parse_show_nodes
+from shakedown.run import folder as runs
+from shakedown.slurm.client import Slurm, parse_show_nodes
 
 NODES = ("n1", "n2", "n3", "n4")
 ALL = Policy(max_nodes=10, max_fraction=1.0)

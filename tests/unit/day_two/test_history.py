@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from fleet import START, Night, names
 
-from shakedown import cli
-from shakedown.errors import BadInput
-from shakedown.history_ingest import compact, ingest
-from shakedown.history_query import fleet
-from shakedown.history_report import fleet_history, fleet_page, node_history, page
-from shakedown.history_store import Store
+from shakedown.commands import cli
+from shakedown.daytwo.history.ingest import compact, ingest
+from shakedown.daytwo.history.query import fleet
+from shakedown.daytwo.history.report import fleet_history, fleet_page, node_history, page
+from shakedown.daytwo.history.store import Store
+from shakedown.records.errors import BadInput
 
 NODES = names(8)
 NIGHTS = 45
@@ -110,7 +110,7 @@ def test_a_merge_that_was_killed_loses_nothing(tmp_path, monkeypatch):
     """Catches: runs deleted before the month that holds them is there."""
     store = tmp_path / "history"
     fill(tmp_path, store, range(31))
-    monkeypatch.setattr("shakedown.history_ingest.to_json", lambda record: 1 / 0)
+    monkeypatch.setattr("shakedown.daytwo.history.ingest.to_json", lambda record: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         compact(store, now=START + timedelta(days=80))
     opened = Store(store)

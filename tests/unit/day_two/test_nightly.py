@@ -18,22 +18,22 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
-import shakedown.nightly as under_test
-from shakedown import cli
-from shakedown.collect import node_counters
-from shakedown.core.jobs import Jobs, counter_tests
-from shakedown.core.night_report import Night, metrics, subject, text
-from shakedown.core.nightly_config import Delivery, Draining, Mail, NightlyConfig, Webhook
-from shakedown.core.nightly_plan import alone_slots, covered_slots, nightly_plan, slot_costs
-from shakedown.core.records import Better, JobRecord, Measurement, Plan, Problem, Stage
-from shakedown.core.rotation import Share, choose, nights_to_cover
-from shakedown.deliver import SIGNATURE, STAMP, deliver, signature
-from shakedown.errors import BadInput
-from shakedown.inventory import site_of
-from shakedown.nightly import Nightly
-from shakedown.references_io import load_catalogue
-from shakedown.runs import read_record
-from shakedown.slurm import Slurm
+import shakedown.daytwo.nightly.night as under_test
+from shakedown.collect.run import node_counters
+from shakedown.commands import cli
+from shakedown.daytwo.nightly.config import Delivery, Draining, Mail, NightlyConfig, Webhook
+from shakedown.daytwo.nightly.deliver import SIGNATURE, STAMP, deliver, signature
+from shakedown.daytwo.nightly.night import Nightly
+from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_plan, slot_costs
+from shakedown.daytwo.nightly.report import Night, metrics, subject, text
+from shakedown.daytwo.nightly.rotation import Share, choose, nights_to_cover
+from shakedown.intent.inventory import site_of
+from shakedown.plan.jobs import Jobs, counter_tests
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Better, JobRecord, Measurement, Plan, Problem, Stage
+from shakedown.references.files import load_catalogue
+from shakedown.run.folder import read_record
+from shakedown.slurm.client import Slurm
 
 FIRST = datetime(2026, 11, 2, 1, 0, tzinfo=UTC)
 NODES = tuple(f"n{i}" for i in range(1, 7))
@@ -279,7 +279,7 @@ def test_the_dashboard_asks_for_metrics_that_exist():
 
     shown = json.loads((Path("roles/nightly/files/grafana-dashboard.json")).read_text())
     asked = set(re.findall(r"shakedown_\w+", json.dumps([p["targets"] for p in shown["panels"]])))
-    written = set(re.findall(r'"(shakedown_\w+)"', Path("shakedown/core/night_report.py").read_text()))
+    written = set(re.findall(r'"(shakedown_\w+)"', Path("shakedown/daytwo/nightly/report.py").read_text()))
     assert asked
     assert asked <= written
     assert len({p["id"] for p in shown["panels"]}) == len(shown["panels"])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shakedown.core.physics.collectives import Collective, busbw_factor
+from shakedown.physics.collectives import Collective, busbw_factor
 
 Times = Mapping[int, Sequence[float]]  # by size, the time of every repeat in us
 REFERENCE = {

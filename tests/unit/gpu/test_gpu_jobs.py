@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.core.records import OutputRecord
-from shakedown.jobs import gpus, nccl, pin
-from shakedown.jobs.journal import cause, watched
+from shakedown.benchmarks.nccl import job as nccl
+from shakedown.onnode import gpus, pin
+from shakedown.onnode.journal import cause, watched
+from shakedown.records.records import OutputRecord
 
 SPEC = {
     "operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 64, "factor": 2, "dtype": "float",
@@ -63,7 +64,7 @@ def tool(folder: Path, name: str, text: str) -> None:
 def run(job: Path, **changes: object) -> tuple[int, list[OutputRecord]]:
     """Run the job's program; return its exit status and journal, as the collector would read it."""
     (job / "spec.json").write_text(json.dumps({**SPEC, **changes}))
-    status = subprocess.run([sys.executable, "-m", "shakedown.jobs.nccl", str(job)], timeout=60, check=False)
+    status = subprocess.run([sys.executable, "-m", "shakedown.benchmarks.nccl.job", str(job)], timeout=60, check=False)
     lines = (job / "outputs.jsonl").read_text().splitlines()
     return status.returncode, [OutputRecord.model_validate_json(line) for line in lines]
 
@@ -238,7 +239,7 @@ def node_stage(job: Path) -> tuple[int, list[OutputRecord]]:
     spec = {"gpus": {"n1": 2}, "nvbandwidth": ["h2d", "d2h"], "program": "nvbandwidth", "warmup": True}
     spec["timeout_s"] = 9
     (job / "spec.json").write_text(json.dumps(spec))
-    argv = [sys.executable, "-m", "shakedown.jobs.gpu_node", str(job)]
+    argv = [sys.executable, "-m", "shakedown.benchmarks.gpu.job", str(job)]
     status = subprocess.run(argv, timeout=60, check=False).returncode
     lines = (job / "outputs.n1.jsonl").read_text().splitlines()
     return status, [OutputRecord.model_validate_json(line) for line in lines]
@@ -270,6 +271,6 @@ def test_a_missing_nvbandwidth_is_named(job):
     spec = {"gpus": {"n1": 2}, "nvbandwidth": ["h2d"], "program": "/nowhere/nvbandwidth", "timeout_s": 9}
     spec["warmup"] = False
     (job / "spec.json").write_text(json.dumps(spec))
-    subprocess.run([sys.executable, "-m", "shakedown.jobs.gpu_node", str(job)], timeout=60, check=False)
+    subprocess.run([sys.executable, "-m", "shakedown.benchmarks.gpu.job", str(job)], timeout=60, check=False)
     first = json.loads((job / "outputs.n1.jsonl").read_text().splitlines()[0])
     assert first["problem"]["kind"] == "missing-tool"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.core.gpu_site import GpuNode, Nccl, TorchCollectives
-from shakedown.core.planner import make_plan
-from shakedown.core.planning.nccl import groups, smallest_bytes
-from shakedown.errors import BadInput
-from shakedown.inventory import site_of
-from shakedown.references_io import load_catalogue
+from shakedown.benchmarks.gpu.options import GpuNode, Nccl, TorchCollectives
+from shakedown.benchmarks.nccl.plan import groups, smallest_bytes
+from shakedown.intent.inventory import site_of
+from shakedown.plan.planner import make_plan
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document, one_host
 
 SWEEP = {"operations": ["all_reduce", "reduce_scatter"], "min_bytes": 8, "max_bytes": 1 << 33}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.collect import gather
-from shakedown.core.records import Measurement, Outcome, Plan
-from shakedown.core.verdict import judge
-from shakedown.runs import read_record
+from shakedown.collect.run import gather
+from shakedown.judge.verdict import judge
+from shakedown.records.records import Measurement, Outcome, Plan
+from shakedown.run.folder import read_record
 
 RUN = Path(__file__).parents[2] / "runs" / "h200x4_nccl"
 NCCL = "collective.nccl0.one-process.1x.gpu1"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shakedown import cli
-from shakedown.core.planning.variables import with_variables
-from shakedown.errors import BadInput
-from shakedown.inventory import site_of
+from shakedown.commands import cli
+from shakedown.intent.inventory import site_of
+from shakedown.plan.variables import with_variables
+from shakedown.records.errors import BadInput
 from tests.unit.plan.test_planner import WHERE, document, one_host
 
 ROOT = Path(__file__).parents[3]

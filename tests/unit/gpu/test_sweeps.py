@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.core.records import Component, Inventory
-from shakedown.core.sweep_pairs import Ratio, SweepComparison, compare_sweeps
-from shakedown.core.sweep_sides import Combination, Samples, Side, Sweep
-from shakedown.parsers.nccl import parse_nccl
-from shakedown.references_io import load_profile
-from shakedown.report import sweep_text
-from shakedown.sweep_reading import read_side
+from shakedown.benchmarks.nccl.output import parse_nccl
+from shakedown.daytwo.sweeps import text as sweep_text
+from shakedown.daytwo.sweeps.pairs import Ratio, SweepComparison, compare_sweeps
+from shakedown.daytwo.sweeps.reading import read_side
+from shakedown.daytwo.sweeps.sides import Combination, Samples, Side, Sweep
+from shakedown.records.records import Component, Inventory
+from shakedown.references.files import load_profile
 from tests.unit.gpu.sweep_runs import write_run
 
 REAL = Path(__file__).parents[2] / "runs" / "h200x4_nccl"

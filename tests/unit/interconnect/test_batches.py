@@ -11,12 +11,12 @@ import mlperf_loadgen as lg
 import numpy as np
 import pytest
 
-from shakedown.inference.batch_copies import BatchCopies, BatchCopiesError
-from shakedown.inference.harness import Harness, ServerRun
-from shakedown.inference.ring import STOP, Ring, Times
-from shakedown.inference.spent import Pauses, Stopwatch, cpu_ticks
-from shakedown.inference.worker import serve
-from shakedown.inference.workers import work
+from loadgen_harness.batch_copies import BatchCopies, BatchCopiesError
+from loadgen_harness.harness import Harness, ServerRun
+from loadgen_harness.ring import STOP, Ring, Times
+from loadgen_harness.spent import Pauses, Stopwatch, cpu_ticks
+from loadgen_harness.worker import serve
+from loadgen_harness.workers import work
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_no_collection_while_queries_are_timed(monkeypatch, tmp_path):
     harness = Harness(rings, [], samples=1)
     monkeypatch.setattr(lg, "StartTestWithLogSettings", lambda *_: seen.extend(collections_in(make_garbage)))
     monkeypatch.setattr(
-        "shakedown.inference.harness.Stopwatch", lambda _: SimpleNamespace(spent=lambda *_: None)
+        "loadgen_harness.harness.Stopwatch", lambda _: SimpleNamespace(spent=lambda *_: None)
     )
     harness.run(ServerRun(1, 15, 0.99, 1, 1, 1), tmp_path)
     assert not seen
@@ -229,7 +229,7 @@ def test_no_collection_while_queries_are_timed(monkeypatch, tmp_path):
 def test_no_collection_while_a_worker_serves(monkeypatch, tmp_path, ring):
     """Catches the same in the worker, whose process holds PyTorch's objects too."""
     seen: list[bool] = []
-    monkeypatch.setattr("shakedown.inference.workers.serve", lambda *_, **__: seen.append(gc.isenabled()))
+    monkeypatch.setattr("loadgen_harness.workers.serve", lambda *_, **__: seen.append(gc.isenabled()))
     settings = {
         "model": "tiny",
         "device": "cpu",

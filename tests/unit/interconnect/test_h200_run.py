@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.collect import collect
-from shakedown.core.records import Measurement, Outcome
-from shakedown.core.verdict import judge
-from shakedown.parsers.loadgen import parse_loadgen
-from shakedown.parsers.nvbandwidth import parse_nvbandwidth
-from shakedown.report.interconnect import build, rates_of
+from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
+from shakedown.benchmarks.inference.output import parse_loadgen
+from shakedown.collect.run import collect
+from shakedown.judge.verdict import judge
+from shakedown.records.records import Measurement, Outcome
+from shakedown.report.sections.interconnect import build, rates_of
 from shakedown.report.write import read
-from shakedown.runs import Run
+from shakedown.run.folder import Run
 
 MADE = Path(__file__).parents[2] / "runs/h200x4_interconnect"
 INFERENCE, COPIES, PATHS = "application.inference.gpu1.a1", "node.copies.gpu1.a1", "node.pcie_path.gpu1.a1"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from shakedown.core.inference import bottleneck, data_rate_gb_per_s, difference, extrapolated
-from shakedown.core.interconnect_table import table
-from shakedown.core.site_interconnect import Inference
-from shakedown.errors import BadInput
+from shakedown.benchmarks.inference.peak import bottleneck, data_rate_gb_per_s, difference, extrapolated
+from shakedown.benchmarks.interconnect.options import Inference
+from shakedown.daytwo.interconnect_table import table
+from shakedown.records.errors import BadInput
 
 # PRIMERGY CDI paper, Gen5 H100 NVL, GB/s by GPUs; 5 and 6 without switches were extrapolated by the authors.
 PAPER = {

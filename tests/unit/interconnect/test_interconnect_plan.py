@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from shakedown.core.planner import make_plan
-from shakedown.core.references import MissingReference
-from shakedown.core.site import Acceptance, NoFabric, Site
-from shakedown.core.site_interconnect import Inference
-from shakedown.references_io import load_catalogue
+from shakedown.benchmarks.interconnect.options import Inference
+from shakedown.intent.site import Acceptance, NoFabric, Site
+from shakedown.plan.planner import make_plan
+from shakedown.references.catalogue import MissingReference
+from shakedown.references.files import load_catalogue
 
 PYTHON = "/usr/bin/python3"
 INTERCONNECT = {

@@ -12,16 +12,16 @@ from types import SimpleNamespace
 import mlperf_loadgen as lg
 import pytest
 
-from shakedown.inference import main as main_module
-from shakedown.inference.harness import Harness, ServerRun, WorkerLostError
-from shakedown.inference.ring import Ring
-from shakedown.inference.spent import Rise
+from loadgen_harness import main as main_module
+from loadgen_harness.harness import Harness, ServerRun, WorkerLostError
+from loadgen_harness.ring import Ring
+from loadgen_harness.spent import Rise
 
 # malloc's settings are for a whole process, so each try has its own. 256 MiB are 65,536 pages of 4 KiB or 128
 # of 2 MiB; a thread, because LoadGen's own allocate.
 ALLOCATE = """
 import ctypes, sys, threading
-from shakedown.inference.heap import KeptMemory, page_faults
+from loadgen_harness.heap import KeptMemory, page_faults
 memory = KeptMemory() if sys.argv[1] == "warm" else None
 if memory:
     assert memory.kept

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.parsers.loadgen import parse_loadgen
+from shakedown.benchmarks.inference.output import parse_loadgen
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def start(folder: Path, **changes) -> subprocess.Popen:
     """Start the search as the job does."""
     (folder / "spec.json").write_text(json.dumps({**SETTINGS, **changes}))
     return subprocess.Popen(
-        [sys.executable, "-m", "shakedown.inference.main", str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "loadgen_harness.main", str(folder)], stdout=subprocess.PIPE, text=True
     )
 
 

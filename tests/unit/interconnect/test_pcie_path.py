@@ -9,14 +9,14 @@ import sys
 import pytest
 from sysfs_trees import Function, Tree, cdi
 
-from shakedown.core.pcie_path import gpu_paths, judge_paths
-from shakedown.core.site_interconnect import PlannedPath
-from shakedown.core.topology import Topology, parse_topology
+from shakedown.benchmarks.interconnect.options import PlannedPath
+from shakedown.benchmarks.interconnect.pcie_path import gpu_paths, judge_paths
+from shakedown.topology.host_map import Topology, parse_topology
 
 
 def probe(root) -> Topology:
     """Run the probe on a tree, as a job does on a node."""
-    command = [sys.executable, "-m", "shakedown.probe.topology", str(root)]
+    command = [sys.executable, "-m", "shakedown.onnode.topology_probe", str(root)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return parse_topology(done.stdout)
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shakedown.inference.search import End, Limits, Run, Step, bracket, next_step, wasted_s
+from loadgen_harness.search import End, Limits, Run, Step, bracket, next_step, wasted_s
 
 PROBE_S, CONFIRM_S = 3.0, 60.0
 

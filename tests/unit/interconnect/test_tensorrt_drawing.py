@@ -8,7 +8,7 @@ import fake_tensorrt as trt
 import numpy as np
 import pytest
 
-from shakedown.inference.tensorrt_drawing import LEVELS, Conv, Drawing, Layers
+from loadgen_harness.tensorrt_drawing import LEVELS, Conv, Drawing, Layers
 
 WIDE, NARROW, CLASSES, SIDE = 8, 4, 10, 64  # a small ResNet of the same shape: one block of each kind
 

@@ -12,16 +12,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shakedown.core.mesh import MeshCoverage
-from shakedown.core.mesh_spec import Spec, parse_spec
-from shakedown.core.records import OutputRecord
-from shakedown.mesh.outdir import Covered, Outdir
+from shakedown.benchmarks.perftest.mesh.schedule import MeshCoverage
+from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
+from shakedown.judge.localise.outdir import Covered, Outdir
+from shakedown.records.records import OutputRecord
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 RUNNER = """
 import pathlib, sys
-from shakedown.mesh.driver import main
+from shakedown.benchmarks.perftest.mesh.driver import main
 sys.exit(main(sys.argv[2:], sysfs=pathlib.Path(sys.argv[1])))
 """
 

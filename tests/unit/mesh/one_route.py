@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shakedown.core.localise import localise
-from shakedown.core.localise_model import Route
+from shakedown.judge.localise.causes import localise
+from shakedown.judge.localise.model import Route
 
 
 def localise_one(matrices, fabric, readings=(), settings=None):

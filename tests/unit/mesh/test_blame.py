@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from shakedown.commands.localise import document
-from shakedown.mesh.blame import Blame
-from shakedown.mesh.pair_results import PairResults
+from shakedown.judge.localise.of_run import Blame
+from shakedown.judge.localise.pair_results import PairResults
 from shakedown.report.write import report
-from shakedown.runs import Run, judge_folder, to_json
+from shakedown.run.folder import Run, judge_folder, to_json
 
 CASES = Path(__file__).parents[2] / "decision"
 SLOW = CASES / "mesh_slow_receiver/run"
@@ -57,7 +57,7 @@ def test_the_command_says_the_same_as_the_verdict():
 def test_two_nodes_blame_nobody_and_cost_no_numpy():
     """Catches a diagnosis of two nodes, which nobody can make, and every verdict made slow by it."""
     code = (
-        "import sys; from pathlib import Path; from shakedown.runs import judge_folder;"
+        "import sys; from pathlib import Path; from shakedown.run.folder import judge_folder;"
         f"v = judge_folder(Path({str(CASES / 'sign_mtu_1024/run')!r}));"
         "print(v.causes, 'numpy' in sys.modules)"
     )

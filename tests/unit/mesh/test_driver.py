@@ -11,8 +11,8 @@ import time
 
 from local_mesh import REPOSITORY
 
-from shakedown.core.mesh import blocks_of, drop_superseded, pairs_of
-from shakedown.core.records import PlanItem, cell_id
+from shakedown.benchmarks.perftest.mesh.schedule import blocks_of, drop_superseded, pairs_of
+from shakedown.records.records import PlanItem, cell_id
 
 
 def by_cell(records):
@@ -252,7 +252,7 @@ def test_a_node_outside_the_mesh_is_refused_in_one_line(mesh):
 def test_the_driver_needs_the_standard_library_only():
     """Catches: an import of the planner's libraries, which compute nodes lack or load for seconds."""
     said = subprocess.run(
-        [sys.executable, "-c", "import sys, shakedown.mesh.driver; print(*sys.modules)"],
+        [sys.executable, "-c", "import sys, shakedown.benchmarks.perftest.mesh.driver; print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.core.mesh import LESS_LOAD, drop_superseded
+from shakedown.benchmarks.perftest.mesh.schedule import LESS_LOAD, drop_superseded
 
 PAIR = "n1,n2"
 

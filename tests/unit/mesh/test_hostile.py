@@ -8,12 +8,12 @@ import time
 import pytest
 from local_mesh import free_ports, spec_data
 
-from shakedown.core.mesh import slots_of
-from shakedown.core.mesh_spec import parse_spec
-from shakedown.mesh.agent import Agent
-from shakedown.mesh.meeting import Meetings
-from shakedown.mesh.partner import Partner, ports_of, problems_of
-from shakedown.mesh.wire import PeerLost, ask, decode
+from shakedown.benchmarks.perftest.mesh.agent import Agent
+from shakedown.benchmarks.perftest.mesh.partner import Partner, ports_of, problems_of
+from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
+from shakedown.benchmarks.perftest.mesh.schedule import slots_of
+from shakedown.benchmarks.perftest.mesh.spec import parse_spec
+from shakedown.benchmarks.perftest.mesh.wire import PeerLost, ask, decode
 
 NESTED = b'{"type":"ping","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 # Within Python's limit where it is parsed, beyond it where somebody walks through it or prints it.

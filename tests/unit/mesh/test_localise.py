@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_route import localise_one
 
-from shakedown.core.localise_counters import _median_of_others
-from shakedown.core.localise_model import Element, Fabric, Matrix
-from shakedown.core.records import CounterReading
-from shakedown.core.simulate import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
+from shakedown.judge.localise.model import Element, Fabric, Matrix
+from shakedown.judge.localise.witnesses import _median_of_others
+from shakedown.records.records import CounterReading
+from shakedown.simulate.fabric import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
 
 SHAPE = Shape(48, 3, pod=12)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from one_route import localise_one
 
-from shakedown.core.localise import _cleared
-from shakedown.core.localise_model import Element, Fabric
-from shakedown.core.records import CounterReading
-from shakedown.core.simulate import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
+from shakedown.judge.localise.causes import _cleared
+from shakedown.judge.localise.model import Element, Fabric
+from shakedown.records.records import CounterReading
+from shakedown.simulate.fabric import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
 
 
 def simulated(shape, *faults, seed=3):

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from local_mesh import spec_data
 
-from shakedown.core.localise_model import Route
-from shakedown.core.mesh import pack_rounds
-from shakedown.core.mesh_quick import MATCHINGS, confirming_pairs, first_pairs, suspected_nodes, suspects
-from shakedown.core.mesh_spec import parse_spec
-from shakedown.core.simulate import FaultKind, Shape, build_fabric, draw_fault, measure
-from shakedown.mesh.matrices import read_mesh
-from shakedown.runs import Run, judge_folder
+from shakedown.benchmarks.perftest.mesh.schedule import pack_rounds
+from shakedown.benchmarks.perftest.mesh.spec import parse_spec
+from shakedown.judge.localise.matrices import read_mesh
+from shakedown.judge.localise.model import Route
+from shakedown.judge.localise.quick import MATCHINGS, confirming_pairs, first_pairs, suspected_nodes, suspects
+from shakedown.run.folder import Run, judge_folder
+from shakedown.simulate.fabric import FaultKind, Shape, build_fabric, draw_fault, measure
 
 
 def test_a_healthy_simulated_run_passes_and_nobody_is_at_fault(shakedown, tmp_path):

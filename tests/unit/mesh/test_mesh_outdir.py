@@ -10,13 +10,13 @@ import pytest
 from fake_perftest import report
 from local_mesh import spec_data
 
-from shakedown.core.mesh import client_and_server, nic_of, pairs_of, slots_of
-from shakedown.core.mesh_quick import first_pairs
-from shakedown.core.mesh_spec import parse_spec
-from shakedown.errors import BadInput
-from shakedown.mesh.ended import lost_nodes
-from shakedown.mesh.ended import main as ended
-from shakedown.mesh.outdir import Outdir, is_outdir
+from shakedown.benchmarks.perftest.mesh.completeness import lost_nodes
+from shakedown.benchmarks.perftest.mesh.completeness import main as ended
+from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_of, pairs_of, slots_of
+from shakedown.benchmarks.perftest.mesh.spec import parse_spec
+from shakedown.judge.localise.outdir import Outdir, is_outdir
+from shakedown.judge.localise.quick import first_pairs
+from shakedown.records.errors import BadInput
 
 START = "2026-01-01T00:00:00.000Z"
 

@@ -11,12 +11,12 @@ import time
 import numpy as np
 import pytest
 
-from shakedown.core.localise_model import Element
-from shakedown.core.mesh import LESS_LOAD
-from shakedown.core.records import Better, Measurement, PlanItem, Problem
-from shakedown.mesh.culprits import culprits, in_the_way
-from shakedown.mesh.matrices import routes_of
-from shakedown.mesh.pair_results import PairResults, PlannedPairs
+from shakedown.benchmarks.perftest.mesh.schedule import LESS_LOAD
+from shakedown.judge.localise.matrices import routes_of
+from shakedown.judge.localise.model import Element
+from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
+from shakedown.judge.localise.suspects import culprits, in_the_way
+from shakedown.records.records import Better, Measurement, PlanItem, Problem
 
 NODES = tuple(f"n{i}" for i in range(1, 6))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])

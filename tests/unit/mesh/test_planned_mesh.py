@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from local_mesh import LocalMesh
 
-from shakedown.core.planner import make_plan
-from shakedown.core.records import cell_id
-from shakedown.inventory import site_of
-from shakedown.references_io import load_catalogue
+from shakedown.intent.inventory import site_of
+from shakedown.plan.planner import make_plan
+from shakedown.records.records import cell_id
+from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document
 
 

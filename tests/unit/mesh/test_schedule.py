@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_mesh import spec_data
 
-from shakedown.core.mesh import (
+from shakedown.benchmarks.perftest.mesh.schedule import (
     circle_rounds,
     client_and_server,
     nic_of,
@@ -21,8 +21,8 @@ from shakedown.core.mesh import (
     rounds_of,
     slots_of,
 )
-from shakedown.core.mesh_spec import natural_key, parse_spec
-from shakedown.errors import BadInput
+from shakedown.benchmarks.perftest.mesh.spec import natural_key, parse_spec
+from shakedown.records.errors import BadInput
 
 
 def names(n):

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shakedown import runs
-from shakedown.core.simulate import Shape, build_fabric, measure
-from shakedown.errors import BadInput
-from shakedown.mesh.simulated_run import write_run
-from shakedown.runs import LARGEST_DOCUMENT, PLAN, Run
+from shakedown.records.errors import BadInput
+from shakedown.run import folder as runs
+from shakedown.run.folder import LARGEST_DOCUMENT, PLAN, Run
+from shakedown.simulate.fabric import Shape, build_fabric, measure
+from shakedown.simulate.run import write_run
 
 
 @pytest.mark.parametrize("name", ["my run", "-run", "läufe", "x" * 129, "a,b", "a=b"])

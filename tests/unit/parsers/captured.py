@@ -6,15 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from shakedown.parsers.ethtool import parse_ethtool
-from shakedown.parsers.loadgen import parse_loadgen
-from shakedown.parsers.nccl import parse_nccl
-from shakedown.parsers.nccl_log import parse_nccl_log
-from shakedown.parsers.nvbandwidth import parse_nvbandwidth
-from shakedown.parsers.nvidia_smi import parse_nvidia_smi, parse_query
-from shakedown.parsers.perftest import parse_perftest
-from shakedown.parsers.rdma import parse_rdma
-from shakedown.parsers.trainer import parse_trainer
+from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
+from shakedown.benchmarks.gpu.output_nvidia_smi import parse_nvidia_smi, parse_query
+from shakedown.benchmarks.inference.output import parse_loadgen
+from shakedown.benchmarks.lora.output import parse_trainer
+from shakedown.benchmarks.nccl.log import parse_nccl_log
+from shakedown.benchmarks.nccl.output import parse_nccl
+from shakedown.benchmarks.perftest.output import parse_perftest
+from shakedown.nics.ethtool import parse_ethtool
+from shakedown.nics.rdma import parse_rdma
 
 FOLDER = Path(__file__).parent / "captures"
 

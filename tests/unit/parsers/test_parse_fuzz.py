@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from shakedown.errors import BadInput
+from shakedown.records.errors import BadInput
 
 FUZZ = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
 
@@ -119,7 +119,7 @@ def test_a_cut_capture_is_never_complete(name):
     text = captured.read(name)
     for cut in cuts(name):
         if name.startswith("ethtool") and text[:cut].endswith("\n") and text[:cut].count("\n") > 1:
-            continue  # has no end mark: such a cut cannot be seen (see shakedown.parsers.ethtool)
+            continue  # has no end mark: such a cut cannot be seen (see shakedown.nics.ethtool)
         assert outcome(captured.parser_of(name), text[:cut]) is None, f"cut at {cut}"
 
 

@@ -9,8 +9,8 @@ import captured
 import nccl_output
 import pytest
 
-from shakedown.errors import BadInput
-from shakedown.parsers.nccl import parse_nccl, redact_nccl_json
+from shakedown.benchmarks.nccl.output import parse_nccl, redact_nccl_json
+from shakedown.records.errors import BadInput
 
 ALL_REDUCE = "nccl-tests_2.19.6_all_reduce_4xH200"
 REDUCE_SCATTER = "nccl-tests_2.19.6_reduce_scatter_4xH200"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import captured
 import pytest
 
-from shakedown.errors import BadInput
-from shakedown.parsers.nccl_log import parse_nccl_log
+from shakedown.benchmarks.nccl.log import parse_nccl_log
+from shakedown.records.errors import BadInput
 
 CAPTURE = "nccl_2.28.9_debug_info_all_reduce_16G_4xH200.txt"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import captured
 import pytest
 
-from shakedown.errors import BadInput
-from shakedown.parsers.nvidia_smi import (
+from shakedown.benchmarks.gpu.output_nvidia_smi import (
     QueryResult,
     TopologyResult,
     parse_nvidia_smi,
     parse_query,
     parse_topology,
 )
+from shakedown.records.errors import BadInput
 
 TOPOLOGY = captured.read("nvidia-smi_topo_m_4xH200.txt")
 NICS = (

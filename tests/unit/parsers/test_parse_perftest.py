@@ -6,9 +6,9 @@ import captured
 import perftest_output as out
 import pytest
 
-from shakedown.errors import BadInput
-from shakedown.parsers.perftest import parse_perftest
-from shakedown.parsers.perftest_clock import clock_unknown
+from shakedown.benchmarks.perftest.output import parse_perftest
+from shakedown.benchmarks.perftest.output_clock import clock_unknown
+from shakedown.records.errors import BadInput
 
 
 def bw(op="write", unit="Gb", new=True, rows=None, cpu=False, **head):

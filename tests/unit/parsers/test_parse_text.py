@@ -5,8 +5,8 @@ from __future__ import annotations
 import captured
 import pytest
 
-from shakedown.errors import BadInput
-from shakedown.parsers.text import Source, half_digit, split_labels
+from shakedown.records.errors import BadInput
+from shakedown.records.tool_text import Source, half_digit, split_labels
 
 SOURCE = Source("x\n", "f")
 

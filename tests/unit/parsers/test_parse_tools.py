@@ -8,11 +8,11 @@ import re
 import captured
 import pytest
 
-from shakedown.errors import BadInput
-from shakedown.parsers.ethtool import parse_ethtool
-from shakedown.parsers.loadgen import parse_loadgen
-from shakedown.parsers.nvbandwidth import parse_nvbandwidth
-from shakedown.parsers.rdma import parse_rdma
+from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
+from shakedown.benchmarks.inference.output import parse_loadgen
+from shakedown.nics.ethtool import parse_ethtool
+from shakedown.nics.rdma import parse_rdma
+from shakedown.records.errors import BadInput
 
 NVBANDWIDTH = "nvbandwidth_0.8_4xH200.json"
 SERVER = "loadgen_6.0.17_server_valid.txt"

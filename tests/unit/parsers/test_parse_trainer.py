@@ -5,8 +5,8 @@ from __future__ import annotations
 import captured
 import pytest
 
-from shakedown.errors import BadInput
-from shakedown.parsers.trainer import TrainerHeader, TrainerStep, TrainerSummary, parse_trainer
+from shakedown.benchmarks.lora.output import TrainerHeader, TrainerStep, TrainerSummary, parse_trainer
+from shakedown.records.errors import BadInput
 
 LOG = captured.read("trainer_synthetic_2ranks.jsonl")
 LINES = LOG.splitlines()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shakedown.core.physics import collectives as c
-from shakedown.core.physics.roce import payload_ceiling_gbps
-from shakedown.errors import BadInput
+from shakedown.physics import collectives as c
+from shakedown.physics.roce import payload_ceiling_gbps
+from shakedown.records.errors import BadInput
 
 NIC_400G_GB_PER_S = payload_ceiling_gbps(400, rdma_mtu_bytes=4096) / 8
 

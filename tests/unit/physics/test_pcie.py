@@ -2,9 +2,9 @@
 
 import pytest
 
-from shakedown.core.physics import pcie
-from shakedown.core.physics.pcie import Transfer
-from shakedown.errors import BadInput
+from shakedown.physics import pcie
+from shakedown.physics.pcie import Transfer
+from shakedown.records.errors import BadInput
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shakedown.core.physics import roce
-from shakedown.core.physics.roce import RoceOperation
-from shakedown.errors import BadInput
+from shakedown.physics import roce
+from shakedown.physics.roce import RoceOperation
+from shakedown.records.errors import BadInput
 
 # RDMA MTU, efficiency in %, Gb/s at 100G, 200G, 400G: as published, to the printed digit.
 TABLE = [

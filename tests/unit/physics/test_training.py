@@ -2,9 +2,9 @@
 
 import pytest
 
-from shakedown.core.physics import training as t
-from shakedown.core.physics.roce import payload_ceiling_gbps
-from shakedown.errors import BadInput
+from shakedown.physics import training as t
+from shakedown.physics.roce import payload_ceiling_gbps
+from shakedown.records.errors import BadInput
 
 LLAMA2_70B = t.LLAMA2["llama2-70b"]
 

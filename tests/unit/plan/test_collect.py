@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from shakedown import bundle
-from shakedown.collect import collect, gather, journal
-from shakedown.core.mesh import Slot
-from shakedown.core.mesh_spec import Operation
-from shakedown.core.planner import make_plan
-from shakedown.counter_files import read_counters
-from shakedown.errors import BadInput
-from shakedown.inventory import site_of
-from shakedown.jobs.counters import main as count
-from shakedown.jobs.counters import read_boot
-from shakedown.mesh.store import Store
-from shakedown.readers.perftest import perftest
-from shakedown.references_io import load_catalogue
-from shakedown.runs import judge_folder, to_json, write_verdict
+from shakedown.benchmarks.perftest.mesh.schedule import Slot
+from shakedown.benchmarks.perftest.mesh.spec import Operation
+from shakedown.benchmarks.perftest.mesh.store import Store
+from shakedown.benchmarks.perftest.metrics import perftest
+from shakedown.bundle import seal as bundle
+from shakedown.collect.run import collect, gather, journal
+from shakedown.intent.inventory import site_of
+from shakedown.onnode.counters import main as count
+from shakedown.onnode.counters import read_boot
+from shakedown.plan.planner import make_plan
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue
+from shakedown.run.folder import judge_folder, to_json, write_verdict
+from shakedown.run.nic_counters import read_counters
 from tests.unit.plan.test_planner import WHERE, document
 
 GOLDEN = Path(__file__).parent / "lab_job"

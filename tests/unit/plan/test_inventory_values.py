@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from shakedown.errors import BadInput
-from shakedown.inventory import read_site
+from shakedown.intent.inventory import read_site
+from shakedown.records.errors import BadInput
 
 HOSTS = """\
 compute:

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from test_planner import WHERE, document
 
-from shakedown.collect import collect
-from shakedown.core import training_run
-from shakedown.core.planner import make_plan
-from shakedown.core.training_spec import TrainingSpec
-from shakedown.errors import BadInput
-from shakedown.inventory import site_of
-from shakedown.jobs.lora import merge, reason, trainer_command
-from shakedown.parsers.trainer import parse_trainer
-from shakedown.readers.lora import received_bytes
-from shakedown.references_io import load_catalogue
-from shakedown.runs import judge_folder, to_json, write_aside
+from shakedown.benchmarks.lora import training_run
+from shakedown.benchmarks.lora.job import merge, reason, trainer_command
+from shakedown.benchmarks.lora.metrics import received_bytes
+from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.lora.output import parse_trainer
+from shakedown.collect.run import collect
+from shakedown.intent.inventory import site_of
+from shakedown.plan.planner import make_plan
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue
+from shakedown.run.folder import judge_folder, to_json, write_aside
 
 JOB: dict[str, Any] = {
     "model": "tiny", "layout": "fsdp", "gpus_per_node": 2, "device": "cpu", "dtype": "fp32", "steps": 8,
@@ -79,7 +79,7 @@ def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float
     write_aside(folder / "jobs.json", to_json(jobs))
     (raw / "lora.jsonl").write_text(text)
     spec = TrainingSpec.from_json(job.settings)
-    from shakedown.core.physics.training import SHAPES
+    from shakedown.physics.training import SHAPES
 
     total = spec.traffic(SHAPES["tiny"], 2).node_bytes * 8 * received
     for node in ("n1", "n2"):
@@ -268,7 +268,7 @@ def test_the_rank_that_torchrun_saw_die_first_is_named(tmp_path):
 def test_the_command_quotes_what_a_site_may_name(tmp_path):
     """Catches: a path with a space or a `$` that becomes another command in the batch script."""
     settings = {**plan_of()[1].jobs[0].settings, "python": "/t/my $(env)/python"}
-    words = trainer_command(settings, 2, Path("/src/shakedown"), tmp_path / "a b")
+    words = trainer_command(settings, 2, Path("/src"), tmp_path / "a b")
     assert words[0] == "'/t/my $(env)/python'" and f"'{tmp_path}/a b/spec.json'" in words
 
 
@@ -304,7 +304,7 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     settings = {**plan_of()[1].jobs[0].settings, **given, "container": "/img/t $x.sif", "device": device,
                 "python": "/opt/conda/bin/python"}  # fmt: skip
     out = tmp_path / "runs/r 1/raw/lora.a1"
-    words = trainer_command(settings, 1, Path("/src/shakedown"), out)
+    words = trainer_command(settings, 1, Path("/src"), out)
     done = subprocess.run(
         ["bash", "-c", " ".join(words)], capture_output=True, text=True, check=False,
         env={"PATH": f"{apptainer.parent}:/usr/bin:/bin"},
@@ -314,7 +314,7 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     assert image == "image /img/t $x.sif" and ("--nv" in words) == (device == "cuda")
     assert {f"{tmp_path}/mo del/", "/data/", f"{tmp_path}/runs/r 1/", "/src/"} <= set(seen.split("|"))
     assert command.split("|")[1:3] == ["/opt/conda/bin/python", "-m"]
-    assert command.endswith(f"|/src/shakedown/trainer/launch.py|{out}/spec.json|{out}")
+    assert command.endswith(f"|/src/workloads/lora_trainer/launch.py|{out}/spec.json|{out}")
 
 
 RUNS = Path(__file__).resolve().parents[2] / "runs"
@@ -338,7 +338,7 @@ def test_expected_traffic_is_what_real_links_carried(job):
     spec = TrainingSpec.from_json(
         json.loads((RUNS / f"h200x4_lora/raw/{job}.a1/spec.json").read_bytes())
     )  # fmt: skip
-    from shakedown.core.physics.training import SHAPES
+    from shakedown.physics.training import SHAPES
 
     expected = spec.traffic(SHAPES[spec.model], 1).gpu_bytes
     for step in result.steps:

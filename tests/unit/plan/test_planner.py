@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from shakedown.core.mesh_spec import parse_spec
-from shakedown.core.planner import make_plan
-from shakedown.errors import BadInput
-from shakedown.inventory import site_of
-from shakedown.references_io import load_catalogue
+from shakedown.benchmarks.perftest.mesh.spec import parse_spec
+from shakedown.intent.inventory import site_of
+from shakedown.plan.planner import make_plan
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue
 
 WHERE = Path("inventories/x")
 

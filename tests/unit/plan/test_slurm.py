@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.errors import BadInput
-from shakedown.slurm import parse_show_job, parse_unusable
+from shakedown.records.errors import BadInput
+from shakedown.slurm.client import parse_show_job, parse_unusable
 
 # As Slurm 24.11 prints it with --oneliner, shortened in the middle.
 COMPLETED = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.core.planner import make_plan
-from shakedown.inventory import site_of
-from shakedown.references_io import load_catalogue
+from shakedown.intent.inventory import site_of
+from shakedown.plan.planner import make_plan
+from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.trainer import watchdog
-from shakedown.trainer.watchdog import Beat, Watchdog, culprits, describe
+from lora_trainer import watchdog
+from lora_trainer.watchdog import Beat, Watchdog, culprits, describe
 
 
 def beat(step: int, place: int, *, changed: float = 100.0, moved: float = 100.0, node: str = "n1") -> Beat:

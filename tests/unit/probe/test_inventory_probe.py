@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.core.records import Component, Inventory
-from shakedown.probe import inventory
+from shakedown.onnode import snapshot_probe as inventory
+from shakedown.records.records import Component, Inventory
 
 PROBE = Path(inventory.__file__)
 MODULE = """	Identifier                                : 0x1e (QSFP-DD)

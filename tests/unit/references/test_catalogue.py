@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shakedown.core.references import (
+from shakedown.records.errors import BadInput
+from shakedown.references.catalogue import (
     AmbiguousReference,
     Catalogue,
     Entry,
@@ -12,7 +13,6 @@ from shakedown.core.references import (
     Profile,
     Span,
 )
-from shakedown.errors import BadInput
 
 
 def entry(name, *, test="nccl_all_reduce", metric="busbw", value=100.0, **more):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shakedown import references_io
-from shakedown.inventory import read_site
+from shakedown.intent.inventory import read_site
+from shakedown.references import files as references_io
 
-INVENTORIES = Path(references_io.__file__).parents[1] / "inventories"
+INVENTORIES = Path(__file__).parents[3] / "inventories"
 WITH_FABRIC = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering")
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from shakedown import references_io
-from shakedown.core.records import Plan
+from shakedown.records.records import Plan
+from shakedown.references import files as references_io
 
 READ, ROW4, ROW8 = "- id: example-read", "id: example-4b", "{size_bytes: 8"
 # (text in the example, what replaces it, rule, text on the line that must be named, words in the message)

@@ -6,10 +6,10 @@ import re
 import pytest
 import yaml
 
-from shakedown import references_io
-from shakedown.core.physics import pcie
-from shakedown.core.reference_export import scope_key
-from shakedown.core.references import Catalogue
+from shakedown.physics import pcie
+from shakedown.references import files as references_io
+from shakedown.references.catalogue import Catalogue
+from shakedown.references.reframe_export import scope_key
 
 IMAGE_BYTES = 150_528
 FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "primergy_cdi", "ml_engineering")

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shakedown import runs
-from shakedown.core.records import (
+from shakedown.judge.verdict import judge_cells, summarise
+from shakedown.records.records import (
     Better,
     Component,
     CounterReading,
@@ -23,8 +23,8 @@ from shakedown.core.records import (
     Stage,
     cell_id,
 )
-from shakedown.core.verdict import judge_cells, summarise
 from shakedown.report.source import Source
+from shakedown.run import folder as runs
 
 HIGHER, LOWER = Better.HIGHER, Better.LOWER
 CREATED = "2026-11-20T08:00:00Z"

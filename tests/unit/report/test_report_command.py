@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from synthetic_run import Faults, make_plan, trainer_log, write
 
-from shakedown import runs
-from shakedown.bundle import SUMS
+from shakedown.bundle.seal import SUMS
 from shakedown.commands.report import report
-from shakedown.errors import BadInput
+from shakedown.records.errors import BadInput
 from shakedown.report import write as edge
+from shakedown.run import folder as runs
 
 WRITTEN = {"report.html", "junit.xml", "metrics.prom", "report.md", "verdict.json"}
 
 
 def command(folder: Path, output: Path | None = None) -> int:
-    """The command within this process; `shakedown.cli` turns what it raises into a line and status 2."""
+    """The command within this process; `shakedown.commands.cli` turns what it raises into a line and status 2."""
     return int(report(folder, output))
 
 

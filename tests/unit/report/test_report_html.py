@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from synthetic_run import CREATED, REFERENCES, Faults, judged, make_plan
 
-from shakedown.core.records import Component, Inventory, Measurement, Outcome, Plan, Problem
+from shakedown.records.records import Component, Inventory, Measurement, Outcome, Plan, Problem
 from shakedown.report import charts, html, raw, text, view
 from shakedown.report.source import Series, Source, Traffic, Training
 from shakedown.report.sweeps import Chart, Curve
@@ -114,7 +114,7 @@ def hostile_run() -> Source:
         taken=HOSTILE,
         components=(Component(host="n1", kind="nic", name="mlx5_0", attributes={HOSTILE: HOSTILE}),),
     )
-    from shakedown.core.verdict import judge_cells, summarise
+    from shakedown.judge.verdict import judge_cells, summarise
 
     cells = judge_cells(plan, measurements, counters)
     return Source(

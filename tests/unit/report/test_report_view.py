@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_run import CREATED, SIZES, Faults, judged, make_plan
 
-from shakedown.core.records import (
+from shakedown.records.records import (
     Better,
     CellVerdict,
     Component,
@@ -368,7 +368,7 @@ def test_what_was_not_planned_and_what_is_wrong_with_the_run_is_shown(small: Pla
 
 
 def _rejudged(source: Source, measurements: list[Measurement]) -> Source:
-    from shakedown.core.verdict import judge_cells, summarise
+    from shakedown.judge.verdict import judge_cells, summarise
 
     cells = judge_cells(source.plan, measurements, source.counters)
     return Source(source.plan, measurements, source.counters, None, cells, summarise(source.plan, cells))

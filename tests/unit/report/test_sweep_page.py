@@ -9,9 +9,11 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from shakedown.core.sweep_pairs import SweepComparison, compare_sweeps
-from shakedown.core.sweep_sides import Combination, Samples, Side, Sweep
-from shakedown.report import charts, sweep_page, sweep_text
+from shakedown.daytwo.sweeps import page as sweep_page
+from shakedown.daytwo.sweeps import text as sweep_text
+from shakedown.daytwo.sweeps.pairs import SweepComparison, compare_sweeps
+from shakedown.daytwo.sweeps.sides import Combination, Samples, Side, Sweep
+from shakedown.report import charts
 
 HOSTILE = "<script>alert(1)</script>&\"'$x$\u202e"
 SIZES = (8, 1 << 16, 1 << 20, 1 << 30)

@@ -10,13 +10,13 @@ import threading
 import pytest
 from settings_site import FABRIC
 
-from shakedown.collect import job_measurements
-from shakedown.core.planner import make_plan
-from shakedown.core.references import Catalogue
-from shakedown.core.settings import TargetReport, expected_of_nic, judge
-from shakedown.core.site import Site
-from shakedown.core.verdict import judge as judge_run
-from shakedown.jobs import settings as job
+from shakedown.benchmarks.config import job
+from shakedown.benchmarks.config.settings import TargetReport, expected_of_nic, judge
+from shakedown.collect.run import job_measurements
+from shakedown.intent.site import Site
+from shakedown.judge.verdict import judge as judge_run
+from shakedown.plan.planner import make_plan
+from shakedown.references.catalogue import Catalogue
 
 GOOD = {
     "mtu.host_bytes": 9000,

@@ -7,14 +7,14 @@ import json
 import pytest
 from settings_site import FABRIC
 
-from shakedown.collect import collect
-from shakedown.core.planner import make_plan
-from shakedown.core.records import Inventory
-from shakedown.core.references import Catalogue
-from shakedown.core.site import Site
-from shakedown.core.uniformity import odd_parts
-from shakedown.core.verdict import judge
-from shakedown.runs import Run
+from shakedown.benchmarks.config.uniformity import odd_parts
+from shakedown.collect.run import collect
+from shakedown.intent.site import Site
+from shakedown.judge.verdict import judge
+from shakedown.plan.planner import make_plan
+from shakedown.records.records import Inventory
+from shakedown.references.catalogue import Catalogue
+from shakedown.run.folder import Run
 
 NODE = {"product": "XE9680", "bios_version": "2.4.4", "kernel": "6.8.0-45"}
 NIC = {"driver": "mlx5_core", "psid": "MT_0000000838", "firmware": "28.39.1002"}

@@ -11,11 +11,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, render, sonic
 
-from shakedown.cable_ends import cables, host_end, links_of, load_settings, neighbours_of, switch_ends
-from shakedown.core.crosscheck import CABLING, FEC, SPEED, TELLS, cross_check
-from shakedown.core.settings import TargetReport
-from shakedown.errors import BadInput
-from shakedown.switch_counters import SwitchReading, load_reading
+from shakedown.benchmarks.config.settings import TargetReport
+from shakedown.nos.cable_ends import cables, host_end, links_of, load_settings, neighbours_of, switch_ends
+from shakedown.nos.crosscheck import CABLING, FEC, SPEED, TELLS, cross_check
+from shakedown.nos.readings import SwitchReading, load_reading
+from shakedown.records.errors import BadInput
 from tests.unit.switches.test_renders import facts
 
 

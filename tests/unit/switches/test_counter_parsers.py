@@ -10,8 +10,8 @@ import json
 
 import pytest
 
-from shakedown.errors import BadInput
-from shakedown.parsers.switch import COUNTERS, Classes, system
+from shakedown.nos.counters import COUNTERS, Classes, system
+from shakedown.records.errors import BadInput
 
 CLASSES = Classes(priority=3, traffic_class=3, queue=3, cnp_queue=6)
 

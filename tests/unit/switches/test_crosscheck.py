@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.core.crosscheck import Cable, End, cross_check
-from shakedown.errors import BadInput
-from shakedown.parsers.switch.lldp import neighbours
+from shakedown.nos.crosscheck import Cable, End, cross_check
+from shakedown.nos.lldp import neighbours
+from shakedown.records.errors import BadInput
 
 CABLES = [
     Cable(host="n1", netdev="fab0", switch="leaf0", port="swp1", rail="rail0"),

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.core.records import CounterReading, Stage
-from shakedown.errors import BadInput
-from shakedown.parsers.switch import COUNTERS
-from shakedown.switch_counters import SwitchReading, load_reading, port_name, readings
+from shakedown.nos.counters import COUNTERS
+from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
+from shakedown.records.errors import BadInput
+from shakedown.records.records import CounterReading, Stage
 
 READINGS = Path(__file__).parent / "readings"
 
@@ -199,7 +199,7 @@ def test_marks_are_held_against_the_packets_that_could_be_marked():
 
 def test_pauses_without_any_traffic_are_the_worst_ratio():
     """Catches a division by nothing, and pauses of an idle port that look like none."""
-    from shakedown.switch_counters import _per_million
+    from shakedown.nos.readings import _per_million
 
     assert [_per_million(*x) for x in ((0, 0), (3, 0), (1, 3), (None, 5), (5, None))] == [
         0, 1_000_000, 333_334, None, None,

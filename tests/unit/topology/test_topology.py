@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.core.placement import gres_conf, mpi_options, number_list, rank_file, slurm_topology
-from shakedown.core.topology import Distance, Topology, acs_bridges, distance, pairs, parse_topology, problems
-from shakedown.core.topology_picture import picture
-from shakedown.errors import BadInput
+from shakedown.records.errors import BadInput
+from shakedown.topology.host_map import (
+    Distance,
+    Topology,
+    acs_bridges,
+    distance,
+    pairs,
+    parse_topology,
+    problems,
+)
+from shakedown.topology.picture import picture
+from shakedown.topology.placement import gres_conf, mpi_options, number_list, rank_file, slurm_topology
 
 CAPTURE = Path(__file__).parent / "h200_vm.json"
 

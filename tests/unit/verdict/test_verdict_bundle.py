@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from shakedown import bundle, cli
-from shakedown.core.records import Outcome
-from shakedown.errors import BadInput
-from shakedown.runs import judge_folder, write_verdict
+from shakedown.bundle import seal as bundle
+from shakedown.commands import cli
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Outcome
+from shakedown.run.folder import judge_folder, write_verdict
 
 CASES = Path(__file__).parents[2] / "decision"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from shakedown.core.cells import Bound, Rule, combine, judge_measurement
-from shakedown.core.records import CounterReading, Measurement, Outcome, Plan, PlanItem, Reference
-from shakedown.core.verdict import judge, judge_cells
-from shakedown.core.wording import where
+from shakedown.judge.cells import Bound, Rule, combine, judge_measurement
+from shakedown.judge.verdict import judge, judge_cells
+from shakedown.records.records import CounterReading, Measurement, Outcome, Plan, PlanItem, Reference
+from shakedown.records.wording import where
 
 HIGHER = {"id": "bw", "value": 400.0, "tolerance": 0.05, "ceiling": 392.0, "unit": "Gb/s", "better": "higher"}
 HIGHER |= {"kind": "physical", "source": "test"}

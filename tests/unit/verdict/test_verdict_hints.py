@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.core.hints import fault_hint
-from shakedown.core.records import Measurement, Reference
+from shakedown.judge.hints import fault_hint
+from shakedown.records.records import Measurement, Reference
 
 BUSBW = Reference(
     id="ar", value=389.7, limit=372.0, ceiling=392.0, unit="GB/s", better="higher", kind="measured",

@@ -7,10 +7,10 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shakedown.core.cells import SEVERITY
-from shakedown.core.records import Measurement, Outcome, Plan
-from shakedown.core.verdict import judge
-from shakedown.runs import to_json
+from shakedown.judge.cells import SEVERITY
+from shakedown.judge.verdict import judge
+from shakedown.records.records import Measurement, Outcome, Plan
+from shakedown.run.folder import to_json
 
 NODES = tuple(f"n{i}" for i in range(1, 8))
 SHARED = {"stage": "fabric", "test": "t", "unit": "Gb/s", "better": "higher"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shakedown.redact import redact
+from shakedown.run.redact import redact
 
 SECRET = "s3cr3t-V4lue_x"  # noqa: S105  (made up)
 

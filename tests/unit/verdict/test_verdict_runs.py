@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from shakedown import runs
-from shakedown.core.records import Outcome
-from shakedown.errors import BadInput
-from shakedown.runs import LONGEST_LINE, Run, judge_folder, no_cycle_search, read_record, write_aside
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Outcome
+from shakedown.run import folder as runs
+from shakedown.run.folder import LONGEST_LINE, Run, judge_folder, no_cycle_search, read_record, write_aside
 
 HEALTHY = Path(__file__).parents[2] / "decision" / "bug15_one_job_many_cells" / "run"
 
@@ -291,7 +291,7 @@ def test_garbage_collector_is_switched_on_again():
 
 def test_read_record_checks_the_schema(tmp_path):
     """Catches an inventory of another release."""
-    from shakedown.core.records import Inventory
+    from shakedown.records.records import Inventory
 
     path = tmp_path / "inventory.json"
     path.write_text('{"run": "r", "taken": "now"}')

@@ -7,7 +7,7 @@ import random
 import pytest
 from scipy import stats
 
-from shakedown.core.statistics import (
+from shakedown.statistics.robust import (
     benjamini_hochberg,
     median,
     median_interval,

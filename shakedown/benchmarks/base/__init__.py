@@ -1,0 +1,1 @@
+"""What all benchmarks share: the contract, and what metrics functions yield."""

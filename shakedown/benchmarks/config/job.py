@@ -1,0 +1,78 @@
+"""Read this node's settings back, one file for each NIC and for each target of the whole node.
+
+    srun --ntasks-per-node=1 python -m shakedown.benchmarks.config.job FOLDER
+
+Asks the service that roles/host_settings installed, which reads with the privileges that this job lacks.
+FOLDER/spec.json says which targets are wanted and on which rail each NIC is.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from shakedown.onnode.counters import node_name
+from shakedown.onnode.journal import Clock, Journal
+
+SOCKET = "/run/shakedown/settings.sock"
+# A read-back takes a second on hardware and half a minute on an emulated node.
+_TIMEOUT_S = 180.0
+_LARGEST_ANSWER = 16 << 20
+
+
+def ask(path: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
+    """Return the service's answer. Raises OSError or ValueError."""
+    answer = bytearray()
+    deadline = time.monotonic() + timeout_s
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
+        service.settimeout(timeout_s)
+        service.connect(path)
+        while block := service.recv(1 << 16):
+            answer += block
+            if len(answer) > _LARGEST_ANSWER:
+                raise ValueError("the answer is too long")
+            if time.monotonic() > deadline:
+                raise TimeoutError("the answer did not end in time")
+    document = json.loads(answer)
+    if not isinstance(document, dict) or not isinstance(document.get("targets"), list):
+        raise ValueError("the answer is no report")
+    return document
+
+
+def main() -> int:
+    """Write a file and a journal line for every wanted target of this node."""
+    if len(sys.argv) != 2:
+        print("usage: python -m shakedown.benchmarks.config.job FOLDER", file=sys.stderr)
+        return 2
+    folder, node = Path(sys.argv[1]), node_name()
+    wanted: dict[str, str | None] = json.loads((folder / "spec.json").read_bytes())["targets"][node]
+    clock = Clock()
+    problem: dict[str, str] | None = None
+    reports: dict[str, Any] = {}
+    try:
+        reports = {report["target"]: report for report in ask(SOCKET)["targets"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = {"kind": "setup", "message": f"{SOCKET}: {error}; run the playbook that configures hosts"}
+    journal = Journal(folder, node)
+    for target, rail in wanted.items():
+        name = f"settings.{node}.{target}.json"
+        report = reports.get(target)
+        missing = {"kind": "setup", "message": f"the node has no wanted state for {target}"}
+        (folder / name).write_text(
+            json.dumps({"schema": 1, **report} if report else {}, indent=1) + "\n", encoding="utf-8"
+        )
+        journal.add(
+            tool="settings", test="settings", file=name, nodes=[node], rail=rail,
+            # One rail has one NIC; without a rail, the target tells what was read.
+            params={} if rail else {"target": target}, exit_code=1 if problem else 0, started=clock.started,
+            duration_s=clock.seconds(), problem=problem or (None if report else missing),
+        )  # fmt: skip
+    return 1 if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Plan the config stage: every setting of every NIC and node, and parts that must be alike."""
+
+from __future__ import annotations
+
+from shakedown.benchmarks.config.settings import (
+    ENVIRONMENT,
+    OTHERS,
+    Expectation,
+    expected_of_environment,
+    expected_of_nic,
+)
+from shakedown.benchmarks.config.uniformity import PARTS
+from shakedown.intent.site import ConfigStage
+from shakedown.plan.draft import Draft, none_allowed
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.records import Params, Stage
+
+INTENT = none_allowed(
+    "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
+)
+ALIKE = none_allowed(
+    "inventory.alike", "parts of one class are sold and installed as alike (shakedown.benchmarks.config.uniformity)"
+)
+
+
+def plan_settings(draft: Draft, stage: ConfigStage) -> None:
+    """Every setting of every NIC and node, read back in one job."""
+    site = draft.site
+    expect: dict[str, dict[str, Expectation]] = {}
+    targets: dict[str, dict[str, str | None]] = {}
+    for node in draft.nodes:
+        targets[node] = {nic.netdev: nic.rail for nic in site.nics[node]} | dict.fromkeys(stage.targets)
+        expect[node] = {
+            nic.netdev: expected_of_nic(
+                site.network(), rdma_device=nic.rdma_device, ipv4=nic.ipv4,
+                dcb=stage.dcb, link_speed=stage.link_speed,
+            )
+            for nic in site.nics[node]
+        }  # fmt: skip
+        for target in stage.targets:
+            expect[node][target] = expected_of_environment(site.network()) if target == ENVIRONMENT else {}
+    # A NIC is known by its rail; what belongs to no rail, by its target.
+    blocks: dict[tuple[str | None, str | None, str], list[str]] = {}
+    for node, by_target in expect.items():
+        for name, expectation in by_target.items():
+            for setting in (*expectation, OTHERS):
+                rail = targets[node][name]
+                blocks.setdefault((rail, None if rail else name, setting), []).append(node)
+    for (rail, of, setting), nodes in blocks.items():
+        params: Params = {"setting": setting, **({"target": of} if of else {})}
+        draft.forbid(
+            INTENT,
+            "settings",
+            stage=Stage.CONFIG,
+            nodes=[(node,) for node in nodes],
+            rails=(rail,),
+            params=params,
+        )
+    draft.jobs.append(
+        JobSpec(
+            name="config.settings", kind="settings", stage=Stage.CONFIG, tests=("settings",),
+            nodes=draft.nodes, time_limit_s=300, settings={"targets": targets, "expect": expect},
+        )
+    )  # fmt: skip
+
+
+def plan_inventory(draft: Draft) -> None:
+    """Firmware, drivers and tools of like parts must be alike; read from the run's own inventory."""
+    for part in PARTS:
+        if part != "gpu" or "gpu" in draft.site.acceptance.scope:
+            draft.forbid(
+                ALIKE, "inventory", metric="odd", stage=Stage.CONFIG, nodes=[(node,) for node in draft.nodes],
+                params={"part": part},
+            )  # fmt: skip

@@ -1,0 +1,137 @@
+"""The config stage: what every node's settings must be according to the intent, and what a read-back found.
+
+A node compares itself with what Ansible once wrote there; that alone would pass a node whose configuration
+is of last month's intent. So the settings of the RoCE class are compared here with the plan's own intent,
+and the node's own judgement decides only about the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from shakedown.intent.site import Fabric
+from shakedown.records.records import Record
+
+ENVIRONMENT = "environment"
+# Everything that a node compares and the intent does not name.
+OTHERS = "others"
+
+
+class FoundSetting(Record):
+    """One setting as the node reports it."""
+
+    key: Annotated[str, Field(max_length=200)]
+    found: Any
+    wanted: Any
+    ok: bool
+    settable: bool
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Absent(Record):
+    """A setting that a device does not have, and why."""
+
+    key: Annotated[str, Field(max_length=200)]
+    reason: Annotated[str, Field(max_length=500)]
+
+
+class TargetReport(Record):
+    """A node's report on one NIC, or on a target of the whole node."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    target: Annotated[str, Field(max_length=64)]
+    driver: Annotated[str, Field(max_length=64)]
+    error: Annotated[str, Field(max_length=2000)] | None
+    settings: tuple[FoundSetting, ...]
+    not_applicable: tuple[Absent, ...]
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+
+Expectation = dict[str, Any]
+
+
+def expected_of_nic(
+    fabric: Fabric, *, rdma_device: str, ipv4: str, dcb: bool, link_speed: bool
+) -> Expectation:
+    """Return what a NIC must show, by setting.
+
+    Args:
+        fabric: the intent.
+        rdma_device: the inventory's name of the NIC's RDMA device.
+        ipv4: its address without prefix length.
+        dcb: whether the NICs keep DCB settings (real ones do).
+        link_speed: whether the NICs have a rate (virtual ones have none).
+    """
+    roce = fabric.roce
+    expected: Expectation = {
+        "mtu.host_bytes": fabric.mtu_bytes.host,
+        "mtu.rdma_bytes": fabric.mtu_bytes.rdma,
+        "rdma.device": rdma_device,
+        "rdma_cm.default_roce_mode": "RoCE v2",
+        "rdma_cm.default_roce_tos": roce.tclass,
+        "gid.type": "RoCE v2",
+        "link.state": "up",
+        "ipv4": ipv4,
+    }
+    if dcb:
+        expected["dcbx.mode"] = "host ieee"
+        expected["pfc.priorities"] = [roce.priority] if roce.pfc.enabled else []
+        expected["dscp.map"] = {str(roce.dscp): roce.priority, str(roce.cnp.dscp): roce.cnp.priority}
+    if link_speed:
+        expected["link.speed_gbps"] = float(fabric.link_speed_gbps)
+    return expected
+
+
+def expected_of_environment(fabric: Fabric) -> Expectation:
+    """Return what programs on a node must read."""
+    return {"env.NCCL_IB_TC": str(fabric.roce.tclass)}
+
+
+def _dscp_map(found: object, expected: Mapping[str, int]) -> bool:
+    """Whether a map such as `0-25:0 26:3 27-63:0` has our entries, and no other DSCP on our priorities."""
+    mapping: dict[str, int] = {}
+    for part in str(found).split():
+        dscps, _, priority = part.partition(":")
+        first, _, last = dscps.partition("-")
+        if not (first.isdigit() and (last or first).isdigit() and priority.isdigit()):
+            return False
+        for dscp in range(int(first), min(int(last or first), 63) + 1):
+            mapping[str(dscp)] = int(priority)
+    ours = {dscp: priority for dscp, priority in mapping.items() if priority in expected.values()}
+    return ours == dict(expected)
+
+
+def _address(found: object, expected: str) -> bool:
+    return str(found).partition("/")[0] == expected
+
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {"dscp.map": _dscp_map, "ipv4": _address}
+
+
+def judge(report: TargetReport, expected: Expectation) -> Iterator[tuple[str, int, str]]:
+    """Yield (setting, how many are wrong, found and wanted) for every expected setting and for the rest."""
+    found = {setting.key: setting for setting in report.settings}
+    absent = {entry.key: entry.reason for entry in report.not_applicable}
+    for key, wanted in expected.items():
+        if report.error:
+            yield key, 1, f"not read: {report.error}"
+        elif key not in found:
+            why = f" ({absent[key]})" if key in absent else ""
+            yield key, 1, f"{key}: found nothing{why}, wanted {_json(wanted)}"
+        else:
+            same = _COMPARE.get(key, lambda a, b: bool(a == b))(found[key].found, wanted)
+            yield key, 0 if same else 1, f"{key}: found {_json(found[key].found)}, wanted {_json(wanted)}"
+    rest = [s for s in report.settings if s.key not in expected and not s.ok]
+    words = "; ".join(f"{s.key}: found {_json(s.found)}, wanted {_json(s.wanted)}" for s in rest[:3])
+    yield OTHERS, len(rest) + (1 if report.error else 0), report.error or words
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 160 else text[:157] + "..."

@@ -1,0 +1,1 @@
+"""Node stage: the state of every GPU, and nvbandwidth."""

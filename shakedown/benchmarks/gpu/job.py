@@ -1,0 +1,75 @@
+"""The node stage on one node: look at its GPUs, measure with nvbandwidth while sampling them, look again.
+
+    srun --ntasks-per-node=1 --gres=gpu:N python -m shakedown.benchmarks.gpu.job FOLDER
+
+FOLDER/spec.json says how many GPUs are due and which tests to run. Busy or missing GPUs are recorded and
+nothing is measured on them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from shakedown.onnode import gpus
+from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.records.errors import ExitStatus
+
+
+def main() -> int:
+    """Measure this node."""
+    if len(sys.argv) != 2:
+        print("usage: python -m shakedown.benchmarks.gpu.job FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(sys.argv[1])
+    spec = json.loads((folder / "spec.json").read_bytes())
+    before = gpus.look("before")
+    node = before["node"]
+    gpus.write(folder, before)
+    problem = gpus.obstacle(before, spec["gpus"][node])
+    journal, clock = Journal(folder, node), Clock()
+    sampler = subprocess.Popen([sys.executable, "-m", "shakedown.onnode.gpus", "sample", str(folder)])
+    good = problem is None
+    if spec["warmup"] and good:
+        every = [word for test in spec["nvbandwidth"] for word in ("-t", test)]
+        kept = folder / f"warmup.{node}.json"
+        watched([spec["program"], "-j", *every], kept, kept.with_suffix(".err"), timeout_s=spec["timeout_s"])
+    for test in spec["nvbandwidth"]:
+        good &= _bandwidth(folder, journal, node, spec, test, problem)
+    sampler.terminate()
+    sampler.wait()
+    after = gpus.write(folder, gpus.look("after"))
+    # Missing GPUs are a finding here, not an obstacle; what cannot be read is the reader's to say.
+    hidden = problem if problem and before["commands"]["gpus"]["exit_code"] != 0 else None
+    journal.add(
+        tool="gpu-state", test="gpu_state", file=after.name, nodes=[node], exit_code=0, started=clock.started,
+        duration_s=clock.seconds(), params={}, problem=hidden,
+    )  # fmt: skip
+    return 0 if good else ExitStatus.INCOMPLETE
+
+
+def _bandwidth(
+    folder: Path, journal: Journal, node: str, spec: dict[str, Any], test: str,
+    problem: dict[str, str] | None,
+) -> bool:  # fmt: skip
+    name, clock, code = f"nvbandwidth.{node}.{test}.json", Clock(), None
+    out = folder / name
+    if problem is None:
+        command = [spec["program"], "-j", "-t", test]
+        code, problem = watched(
+            command, out, folder / f"nvbandwidth.{node}.{test}.err", timeout_s=spec["timeout_s"]
+        )
+    else:
+        out.write_bytes(b"")
+    journal.add(
+        tool="nvbandwidth", test=test, file=name, nodes=[node], exit_code=code, started=clock.started,
+        duration_s=clock.seconds(), params={}, problem=problem,
+    )  # fmt: skip
+    return problem is None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""The state of a node's GPUs, nvbandwidth, and power from the samples of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+
+from shakedown.benchmarks.base.metrics import Read, Value, job_settings
+from shakedown.benchmarks.gpu.options import GpuState
+from shakedown.benchmarks.gpu.output_look import GpuLook, parse_gpu_look, reasons
+from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
+from shakedown.benchmarks.gpu.output_nvidia_smi import Value as Cell
+from shakedown.benchmarks.gpu.output_nvidia_smi import parse_query
+from shakedown.benchmarks.gpu.plan import gpu_checks, pairs
+from shakedown.benchmarks.gpu.state import Load, judge_gpu
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Better, OutputRecord, Params
+from shakedown.run.folder import read_bytes
+
+
+def gpu_state(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    """Yield 0 or 1 for each check of each GPU; no value where the driver does not tell."""
+    settings = job_settings(file)
+    node = output.nodes[0]
+    wanted, planned = settings["state"], settings["gpus"][node]
+    seen = parse_gpu_look(text, file=file)
+    if seen.node != node:
+        raise BadInput(f"this is {seen.node}, {node} was planned", file=file)
+    lower = Better.LOWER
+    found = len(seen.gpus)
+    yield Read(
+        "wrong", float(found != planned), "1", lower, {"check": "count"}, f"{found} GPUs, {planned} planned"
+    )
+    if wanted["xid"]:
+        xids = seen.xids
+        text = "the kernel log cannot be read" if xids is None else f"{len(xids)} Xid: {'; '.join(xids[:3])}"
+        wrong = None if xids is None else float(len(xids))
+        yield Read("wrong", wrong, "1", lower, {"check": "xid"}, text)
+    loads = _loads(file, node)
+    for gpu in seen.gpus:
+        if gpu.index >= planned:
+            continue
+        for finding in judge_gpu(gpu, wanted, loads.get(gpu.index), _links(seen, gpu.index)):
+            wrong = None if finding.wrong is None else float(finding.wrong)
+            params: Params = {"check": finding.check, "gpu": gpu.index}
+            yield "wrong", wrong, "1", lower, params, finding.detail
+    there = {gpu.index for gpu in seen.gpus}
+    for index in range(planned):
+        if index not in there:
+            for check in gpu_checks(GpuState.model_validate(wanted)):
+                params = {"check": check, "gpu": index}
+                yield Read("wrong", None, "1", lower, params, f"GPU {index} is not there")
+
+
+def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:
+    if seen.topology is None:
+        return None
+    names = [row.device for row in seen.topology]
+    for row in seen.topology:
+        if row.device == f"GPU{index}":
+            return tuple(
+                link for name, link in zip(names, row.links, strict=True)
+                if name.startswith("GPU") and name != row.device
+            )  # fmt: skip
+    return None
+
+
+def _samples(file: Path, node: str) -> tuple[dict[str, Cell], ...]:
+    """Return the samples of a node's GPUs; none without such a file. A line cut off at the end is dropped."""
+    path = file.with_name(f"gpus.{node}.samples.csv")
+    if not path.exists():
+        return ()
+    text = read_bytes(path).decode("utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    return _parsed(whole, path.name) if whole.count("\n") > 1 else ()
+
+
+@lru_cache(maxsize=8)  # the outputs of a job share its samples
+def _parsed(text: str, name: str) -> tuple[dict[str, Cell], ...]:
+    return parse_query(text, file=name).gpus
+
+
+def _loads(file: Path, node: str) -> dict[int, Load]:
+    """Return what each GPU showed while it was worked."""
+    loads: dict[int, Load] = {}
+    for row in _samples(file, node):
+        index = row.get("index")
+        if not isinstance(index, int):
+            continue
+        had = loads.get(index, Load(None, None, None, 0))
+        why = reasons(row)
+        loads[index] = Load(
+            _larger(had.pcie_generation, row.get("pcie.link.gen.current")),
+            _larger(had.pcie_width, row.get("pcie.link.width.current")),
+            had.slowdown if why is None else (had.slowdown or 0) | why,
+            had.samples + 1,
+        )
+    return loads
+
+
+def _larger(had: int | None, now: Cell) -> int | None:
+    return max(had or 0, now) if isinstance(now, int) else had
+
+
+def nvbandwidth(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    """Yield the bandwidth of every GPU, or of every ordered pair of GPUs."""
+    result = parse_nvbandwidth(text, file=file)
+    planned = job_settings(file)["gpus"][output.nodes[0]]
+    test = next((test for test in result.tests if test.name == output.test), None)
+    if test is None or test.bandwidth_gb_per_s is None:
+        status = "absent" if test is None else test.status
+        raise BadInput(f"{output.test} is {status}: the tool gave no bandwidth", file=file)
+    matrix = test.bandwidth_gb_per_s
+    for params in pairs(output.test, planned):
+        row, column = (
+            (0, int(params["gpu"])) if "peer" not in params else (int(params["gpu"]), int(params["peer"]))
+        )
+        try:
+            value = matrix[row][column]
+        except IndexError:
+            value = None
+        yield "bandwidth", value, "GB/s", Better.HIGHER, params
+
+
+def power(file: Path, output: OutputRecord) -> Iterator[Value]:
+    """Yield mean power, energy and the highest temperature of all GPUs over one output's time."""
+    begin = datetime.fromisoformat(output.started).timestamp()
+    total_w, hottest, enough = 0.0, 0.0, True
+    for node in output.nodes:
+        watts: dict[int, list[float]] = {}
+        for row in _samples(file, node):
+            at, index, draw, heat = (row.get(k) for k in ("time_s", "index", "power.draw", "temperature.gpu"))
+            if not isinstance(at, int | float) or not begin <= at <= begin + output.duration_s:
+                continue
+            if isinstance(index, int) and isinstance(draw, int | float):
+                watts.setdefault(index, []).append(float(draw))
+            hottest = max(hottest, float(heat) if isinstance(heat, int | float) else 0.0)
+        enough &= bool(watts)
+        total_w += sum(sum(w) / len(w) for w in watts.values())
+    lower = Better.LOWER
+    yield (
+        "power",
+        total_w if enough else None,
+        "W",
+        lower,
+        {},
+        "mean of all GPUs together, without the servers",
+    )
+    yield (
+        "energy",
+        total_w * output.duration_s if enough else None,
+        "J",
+        lower,
+        {},
+        "of all GPUs, with pauses",
+    )
+    yield "temperature", hottest if enough else None, "degC", lower, {}, "of the hottest GPU"

@@ -1,0 +1,223 @@
+"""nvidia-smi: `topo -m` (how GPUs and NICs are connected) and `--query-gpu=... --format=csv`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from shakedown.records.records import Record
+from shakedown.records.tool_text import Line, Source, quote
+
+_LINK = re.compile(r"(?:X|SYS|NODE|PHB|PXB|PIX|NV[0-9]{1,3})\Z")
+_DEVICE = re.compile(r"(?:GPU|NIC|mlx|bnxt|rdma|ib|roce|rocep|irdma)\w{0,32}\Z")
+_NIC = re.compile(r"\s*(NIC[0-9]{1,4}): (\S+)\Z")
+_FIELD = re.compile(r"(?P<name>[a-z][a-z0-9_.]*)(?: \[(?P<unit>[A-Za-z%]+)\])?\Z")
+_FAILED = re.compile(
+    r"NVIDIA-SMI has failed|No devices were found|Failed to initialize NVML|Unable to determine"
+)
+
+# Fields without a unit that are numbers all the same.
+_NUMERIC = re.compile(
+    r"(?:index|count|fan\.speed|temperature\.[a-z.]+|pcie\.link\.(?:gen|width)\.[a-z]+"
+    r"|ecc\.errors\.[a-z_.]+|retired_pages\.[a-z_]+\.count)\Z"
+)
+_ABSENT = {"[N/A]", "N/A", "[Not Supported]", "Not Supported"}
+
+Value = int | float | str | None
+
+
+class TopologyRow(Record):
+    """A GPU or NIC: its link to every device, in the order of `TopologyResult.rows`."""
+
+    device: str
+    links: tuple[str, ...]  # X (itself), NV# (# NVLinks), PIX, PXB, PHB, NODE, SYS
+    cpu_affinity: str | None
+    numa_affinity: str | None
+    nic: str | None  # the RDMA device behind NIC0, NIC1, ...
+
+
+class TopologyResult(Record):
+    """`nvidia-smi topo -m`."""
+
+    tool: Literal["nvidia-smi topo"] = "nvidia-smi topo"
+    rows: tuple[TopologyRow, ...] = Field(min_length=1)
+
+    def link(self, one: str, other: str) -> str:
+        """The link between two devices.
+
+        Raises:
+            KeyError: there is no such device.
+        """
+        names = [row.device for row in self.rows]
+        if one not in names or other not in names:
+            raise KeyError(one if one not in names else other)
+        return self.rows[names.index(one)].links[names.index(other)]
+
+
+class QueryResult(Record):
+    """`nvidia-smi --query-gpu`: one dictionary a GPU. None: the GPU does not have it ("[N/A]"), not 0."""
+
+    tool: Literal["nvidia-smi query"] = "nvidia-smi query"
+    units: dict[str, str]  # field: unit (MiB, W, MHz, %), of the fields whose unit is known
+    gpus: tuple[dict[str, Value], ...] = Field(min_length=1)
+
+
+def parse_nvidia_smi(
+    text: str, *, file: str | Path | None = None, fields: Sequence[str] = ()
+) -> TopologyResult | QueryResult:
+    """Parse either output, whichever it is; `fields` as for `parse_query`."""
+    source = Source(text, file)
+    _refuse_failure(source)
+    first = next(line for line in source.lines if line.text.strip())
+    if "\t" in first.text and first.text.split("\t", 1)[0].strip() == "":
+        return _topology(source)
+    return _query(source, fields)
+
+
+def parse_topology(text: str, *, file: str | Path | None = None) -> TopologyResult:
+    """Parse `nvidia-smi topo -m`.
+
+    Raises:
+        BadInput: truncated (the legend closes it), rows and columns that differ, links that contradict.
+    """
+    source = Source(text, file)
+    _refuse_failure(source)
+    return _topology(source)
+
+
+def parse_query(text: str, *, file: str | Path | None = None, fields: Sequence[str] = ()) -> QueryResult:
+    """Parse `nvidia-smi --query-gpu=FIELDS --format=csv[,noheader][,nounits]`.
+
+    Args:
+        text: the output.
+        file: the name to quote when it is refused.
+        fields: the fields asked for, in order; needed with `noheader`, checked against a header.
+
+    Raises:
+        BadInput: a row with other columns than the header, text where a number is due, an error in a cell,
+            a last line that was cut off.
+    """
+    source = Source(text, file)
+    _refuse_failure(source)
+    return _query(source, fields)
+
+
+def _refuse_failure(source: Source) -> None:
+    for line in source.lines:
+        if _FAILED.search(line.text):
+            fix = "mend the driver, then capture it again"
+            source.refuse(f"nvidia-smi failed: {quote(line.text.strip())}", line=line, fix=fix)
+
+
+def _topology(source: Source) -> TopologyResult:
+    lines = [line for line in source.lines if line.text.strip()]
+    header = [cell.strip() for cell in lines[0].text.split("\t")]
+    titles = [i for i, cell in enumerate(header) if cell in {"CPU Affinity", "NUMA Affinity", "GPU NUMA ID"}]
+    names = header[1 : titles[0] if titles else len(header)]
+    if (
+        header[0]
+        or not names
+        or not all(_DEVICE.match(name) for name in names)
+        or len(set(names)) < len(names)
+    ):
+        source.refuse("not the header of `nvidia-smi topo -m`", line=lines[0])
+    legend = next((i for i, line in enumerate(lines) if line.text.strip() == "Legend:"), None)
+    if legend is None or not any(line.text.strip().startswith("NV#") for line in lines[legend:]):
+        source.ends_before("its legend")
+    if not source.terminated:
+        source.ends_before("the end of its last line")
+    nics = _nics(source, lines[legend:], names)
+    if [line.text.split("\t", 1)[0].strip() for line in lines[1:legend]] != names:
+        source.refuse(
+            "the rows are not the devices of the header", line=lines[0], fix="capture it again, whole"
+        )
+    rows = [_row(source, line, names, nics) for line in lines[1:legend]]
+    for i, row in enumerate(rows):
+        for j, link in enumerate(row.links):
+            if rows[j].links[i] != link or (link == "X") != (i == j):
+                what = f"{names[i]} to {names[j]} is {link}, back it is {rows[j].links[i]}"
+                source.refuse(what, line=lines[1 + i], fix="capture it again")
+    return source.build(TopologyResult, rows=tuple(rows))
+
+
+def _row(source: Source, line: Line, names: list[str], nics: dict[str, str]) -> TopologyRow:
+    cells = [cell.strip() for cell in line.text.split("\t")]
+    links, rest = cells[1 : 1 + len(names)], cells[1 + len(names) :]
+    if len(links) != len(names):
+        source.refuse(f"{cells[0]} has {len(links)} links, {len(names)} are due", line=line)
+    for link in links:
+        if not _LINK.match(link):
+            source.refuse(f"unknown link {quote(link)}", line=line)
+    affinity = [*rest, "", ""]
+    return source.build(
+        TopologyRow,
+        line=line,
+        device=cells[0],
+        links=tuple(links),
+        cpu_affinity=affinity[0] or None,
+        numa_affinity=affinity[1] or None,
+        nic=nics.get(cells[0]),
+    )
+
+
+def _nics(source: Source, lines: list[Line], names: list[str]) -> dict[str, str]:
+    nics = {match[1]: match[2] for line in lines if (match := _NIC.match(line.text))}
+    missing = [name for name in names if name.startswith("NIC") and name not in nics]
+    if missing:
+        source.ends_before(f"the line of its NIC legend for {missing[0]}")
+    return nics
+
+
+def _query(source: Source, fields: Sequence[str]) -> QueryResult:
+    lines = [line for line in source.lines if line.text.strip()]
+    names, units = list(fields), {}
+    # Only a header consists of field names alone: a row has a number, a capital or a bracket somewhere.
+    header = [_FIELD.match(cell.strip()) for cell in lines[0].text.split(",")]
+    if all(header):
+        named = [match["name"] for match in header if match]
+        units = {match["name"]: match["unit"] for match in header if match and match["unit"]}
+        if fields and named != names:
+            what = f"the header names {quote(', '.join(named))}, asked for was {quote(', '.join(names))}"
+            source.refuse(what, line=lines[0])
+        names, lines = named, lines[1:]
+    elif not fields:
+        fix = "capture it with its header, or name the fields (--fields)"
+        source.refuse("no header, so the columns are unknown", line=lines[0], fix=fix)
+    if len(set(names)) < len(names):
+        source.refuse("a field appears twice", fix="ask for every field once")
+    if not source.terminated or not lines:
+        source.ends_before("the end of the table", fix="capture it again")
+    gpus = tuple(_gpu(source, line, names, units) for line in lines)
+    return source.build(QueryResult, units=units, gpus=gpus)
+
+
+def _gpu(source: Source, line: Line, names: list[str], units: dict[str, str]) -> dict[str, Value]:
+    cells = [cell.strip() for cell in line.text.split(",")]
+    if len(cells) != len(names):
+        source.refuse(f"a row of {len(cells)} columns, {len(names)} are due", line=line)
+    return {name: _value(source, line, name, cell, units) for name, cell in zip(names, cells, strict=True)}
+
+
+def _value(source: Source, line: Line, name: str, cell: str, units: dict[str, str]) -> Value:
+    if cell in _ABSENT:
+        return None
+    if not cell or cell.startswith("["):
+        source.refuse(
+            f"{name} is {quote(cell)}", line=line, fix="look at this GPU; nvidia-smi cannot read it"
+        )
+    number, _, unit = cell.partition(" ")
+    known = units.get(name)
+    if known is None and not _NUMERIC.match(name):
+        # Without a header the unit in the cell is all there is to tell a number by.
+        if unit in {"MiB", "W", "MHz", "%", "us", "C"} and re.match(r"[0-9.]+\Z", number):
+            units[name] = unit
+        else:
+            return cell
+    elif unit and unit != known:
+        source.refuse(f"{name} is in {quote(unit)}, the header says {quote(known)}", line=line)
+    value = source.number(number, name, line=line)
+    return int(value) if re.fullmatch(r"-?[0-9]+", number) else value

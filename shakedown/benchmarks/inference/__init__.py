@@ -1,0 +1,1 @@
+"""Application stage: ResNet50 behind MLPerf LoadGen."""

@@ -1,0 +1,260 @@
+"""MLPerf LoadGen's mlperf_log_summary.txt (checked with 6.0.17; read from loadgen/results.cc, v4.0 to v6.0).
+
+A summary is complete with its last two lines, which count warnings and errors.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shakedown.records.records import Record
+from shakedown.records.tool_text import Amount, Count, Line, Source, quote
+
+Scenario = Literal["Server", "Offline", "SingleStream", "MultiStream"]
+
+_RULE = re.compile(r"={40,}\Z")
+_PAIR = re.compile(r"(?P<key>[A-Za-z0-9][^:]*?)\s*:\s*(?P<value>\S.*)\Z")
+_PERCENTILE = re.compile(r"(\d{1,3}\.\d+) percentile latency \(ns\)\Z")
+_COUNTED = re.compile(
+    r"(No|[0-9]+) (warning|error|ERROR)s? encountered(?: during test\.|\. See detailed log\.)\Z"
+)
+_TITLES = ("MLPerf Results Summary", "Additional Stats", "Test Parameters Used")
+
+# LoadGen's keys and our fields: throughput and latency.
+_RATES = {
+    "Completed samples per second": "completed_samples_per_s",
+    "Scheduled samples per second": "scheduled_samples_per_s",
+    "Samples per second": "samples_per_s",
+    "Completed tokens per second": "completed_tokens_per_s",
+    "Tokens per second": "tokens_per_s",
+}
+_LATENCIES = {
+    "Min latency (ns)": "min_latency_ns",
+    "Max latency (ns)": "max_latency_ns",
+    "Mean latency (ns)": "mean_latency_ns",
+}
+_CONSTRAINTS = {
+    "Performance constraints satisfied": "performance_constraints",
+    "Min duration satisfied": "min_duration",
+    "Min queries satisfied": "min_queries",
+    "Early stopping satisfied": "early_stopping",
+}
+# Figures that are kept under LoadGen's own names.
+_OTHER = re.compile(
+    r"[QT]PS w/o?\s+loadgen overhead|\d{1,3}\.\dth (?:first token )?percentile latency \(ns\)"
+    r"|(?:Completed t|T)okens per second(?: \(inferred\))?"
+    r"|(?:Min|Max|Mean) (?:First Token latency|Time (?:per|to) Output Token) \(ns\)"
+    r"|\d{1,3}\.\d+ percentile (?:first token latency|time to output token) \(ns\)"
+)
+# LoadGen always lists these (latency_percentiles in results.h).
+_LISTED = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
+# The figure that a scenario is about; a summary without it is not one.
+_DUE = {"Server": ("completed_samples_per_s", "scheduled_samples_per_s"), "Offline": ("samples_per_s",)}
+
+
+class Percentile(Record):
+    """A latency percentile."""
+
+    percent: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+    latency_ns: Count
+
+
+class LoadGenResult(Record):
+    """One LoadGen run."""
+
+    tool: Literal["loadgen"] = "loadgen"
+    scenario: Scenario
+    mode: str
+    sut: str
+    valid: bool  # "Result is : VALID"
+    performance_constraints: bool | None  # None: the scenario has none
+    min_duration: bool
+    min_queries: bool
+    early_stopping: bool | None  # None: a version without it
+    completed_samples_per_s: Amount | None = None  # Server
+    scheduled_samples_per_s: Amount | None = None  # Server
+    samples_per_s: Amount | None = None  # Offline
+    completed_tokens_per_s: Amount | None = None
+    tokens_per_s: Amount | None = None
+    min_latency_ns: Count
+    max_latency_ns: Count
+    mean_latency_ns: Count
+    percentiles: tuple[Percentile, ...] = Field(min_length=1)
+    target_qps: Amount
+    target_latency_ns: Count | None
+    min_duration_ms: Count
+    max_duration_ms: Count
+    min_query_count: Count
+    samples_per_query: Count
+    parameters: dict[str, float]  # all of "Test Parameters Used", under LoadGen's names
+    other: dict[str, float]  # further figures, under LoadGen's names
+    warnings: Count
+    errors: Count
+
+    def percentile_ns(self, percent: float) -> int | None:
+        """The latency of a percentile in nanoseconds, or None if the summary does not list it."""
+        return next((p.latency_ns for p in self.percentiles if abs(p.percent - percent) < 1e-9), None)
+
+
+def parse_loadgen(text: str, *, file: str | Path | None = None) -> LoadGenResult:
+    """Parse mlperf_log_summary.txt.
+
+    Raises:
+        BadInput: truncated or contradictory, a key or number missing, or not a performance run.
+    """
+    return _Summary(Source(text, file)).parse()
+
+
+class _Summary:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.fields: dict[str, object] = {}
+        self.other: dict[str, float] = {}
+        self.percentiles: list[tuple[Percentile, Line]] = []
+        self.valid: Line | None = None
+
+    def parse(self) -> LoadGenResult:
+        summary, stats, parameters = self._sections()
+        self._summary(summary)
+        self._stats(stats)
+        numbers = self._parameters(parameters)
+        self._check()
+        return self.source.build(
+            LoadGenResult,
+            line=self.valid,
+            **({"performance_constraints": None, "early_stopping": None} | self.fields),
+            percentiles=tuple(p for p, _ in self.percentiles),
+            target_qps=numbers.get("target_qps"),
+            target_latency_ns=_whole(numbers.get("target_latency (ns)")),
+            min_duration_ms=_whole(numbers.get("min_duration (ms)")),
+            max_duration_ms=_whole(numbers.get("max_duration (ms)")),
+            min_query_count=_whole(numbers.get("min_query_count")),
+            samples_per_query=_whole(numbers.get("samples_per_query")),
+            parameters=numbers,
+            other=self.other,
+        )
+
+    def _sections(self) -> tuple[list[Line], list[Line], list[Line]]:
+        """Split at the three titles, each between two rules; take the two counts from the end."""
+        lines = [line for line in self.source.lines if line.text.strip()]
+        at = []
+        for title in _TITLES:
+            found = [i for i, line in enumerate(lines) if line.text.strip() == title]
+            if not found:
+                fix = "was it a performance run that ended? See mlperf_log_detail.txt"
+                self.source.ends_before(f"the section '{title}'", fix=fix)
+            if len(found) > 1:
+                self.source.refuse(f"'{title}' twice", line=lines[found[1]], fix="keep one run a file")
+            at.append(found[0])
+        counts = {}
+        for word, line in zip(("warnings", "errors"), lines[-2:], strict=False):
+            match = _COUNTED.match(line.text.strip())
+            if match is None or not word.startswith(match[2].lower()):
+                self.source.ends_before(f"the line that counts {word}")
+            counts[word] = 0 if match[1] == "No" else self.source.integer(match[1], word, line=line)
+        self.fields |= counts
+        if sorted(at) != at or len(lines) - 2 <= at[2]:
+            self.source.refuse("the sections are out of order", line=lines[at[0]])
+        body = (lines[at[0] : at[1]], lines[at[1] : at[2]], lines[at[2] : -2])
+        first, second, third = ([x for x in part[1:] if not _RULE.match(x.text.strip())] for part in body)
+        return first, second, third
+
+    def _pair(self, line: Line) -> tuple[str, str]:
+        match = _PAIR.match(line.text.strip())
+        if match is None:
+            self.source.refuse(f"neither a key nor a value: {quote(line.text.strip())}", line=line)
+        return match["key"], match["value"]
+
+    def _set(self, name: str, value: object, line: Line) -> None:
+        if name in self.fields:
+            self.source.refuse(f"{name} is stated twice", line=line, fix="keep one run a file")
+        self.fields[name] = value
+
+    def _summary(self, lines: list[Line]) -> None:
+        for line in lines:
+            text = line.text.strip()
+            # What follows is advice in free text.
+            if text in {"Recommendations:", "Early Stopping Result:", "TTFT Early Stopping Result:"}:
+                break
+            key, value = self._pair(line)
+            if key in {"SUT name", "Mode", "Scenario"}:
+                name = {"SUT name": "sut", "Mode": "mode", "Scenario": "scenario"}[key]
+                self._set(name, value.replace(" ", "") if name == "scenario" else value, line)
+            elif key == "Result is":
+                if value not in {"VALID", "INVALID"}:
+                    self.source.refuse(
+                        f"the result should be VALID or INVALID but is {quote(value)}", line=line
+                    )
+                self._set("valid", value == "VALID", line)
+                self.valid = line
+            elif key in _CONSTRAINTS:
+                if value not in {"Yes", "NO"}:
+                    self.source.refuse(f"{key} should be Yes or NO but is {quote(value)}", line=line)
+                self._set(_CONSTRAINTS[key], value == "Yes", line)
+            else:
+                self._figure(key, value, line)
+
+    def _stats(self, lines: list[Line]) -> None:
+        for line in lines:
+            if line.text.strip() == "Per-query latency:":
+                continue
+            key, value = self._pair(line)
+            if key in _LATENCIES:
+                self._set(_LATENCIES[key], self.source.integer(value, key, line=line), line)
+            elif match := _PERCENTILE.match(key):
+                percent = self.source.number(match[1], "percentile", line=line)
+                latency = self.source.integer(value, key, line=line)
+                row = self.source.build(Percentile, line=line, percent=percent, latency_ns=latency)
+                self.percentiles.append((row, line))
+            else:
+                self._figure(key, value, line)
+
+    def _figure(self, key: str, value: str, line: Line) -> None:
+        number = self.source.number(value, key, line=line)
+        if key in _RATES and _RATES[key] not in self.fields:
+            self.fields[_RATES[key]] = number
+        elif _OTHER.fullmatch(key) and key not in self.other:
+            self.other[key] = number
+        elif self.other.get(key) != number:
+            self.source.refuse(f"unknown or doubled figure {quote(key)}", line=line)
+
+    def _parameters(self, lines: list[Line]) -> dict[str, float]:
+        numbers: dict[str, float] = {}
+        for line in lines:
+            if line.text.startswith("WARNING: sample_concatenate_permutation"):
+                break
+            key, value = self._pair(line)
+            if key in numbers:
+                self.source.refuse(f"{key} is stated twice", line=line, fix="keep one run a file")
+            numbers[key] = self.source.number(value, key, line=line)
+        due = ("target_qps", "min_duration (ms)", "max_duration (ms)", "min_query_count", "samples_per_query")
+        for key in due:
+            if key not in numbers:
+                self.source.ends_before(f"the parameter {key}")
+        return numbers
+
+    def _check(self) -> None:
+        """Refuse a summary that lacks its figure or contradicts itself."""
+        due = _DUE.get(str(self.fields.get("scenario")), ())
+        for name in ("valid", "min_duration", "min_queries", *_LATENCIES.values()):
+            if name not in self.fields:
+                self.source.ends_before(f"{name.replace('_', ' ')}")
+        if due and not any(name in self.fields for name in due):
+            self.source.refuse(f"no {due[0]} in a {self.fields['scenario']} summary", line=self.valid)
+        if [p.percent for p, _ in self.percentiles] != list(_LISTED):
+            self.source.refuse("latency percentiles are missing", line=self.valid)
+        met = [self.fields[name] for name in _CONSTRAINTS.values() if name in self.fields]
+        if self.fields["valid"] != all(met):
+            self.source.refuse("VALID contradicts the constraints below it", line=self.valid)
+        rising = [0, *(p.latency_ns for p, _ in self.percentiles), self.fields["max_latency_ns"]]
+        for (_, line), low, high in zip(self.percentiles, rising, rising[1:], strict=False):
+            if low > high:  # type: ignore[operator]
+                self.source.refuse("latency percentiles must rise", line=line)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,1 @@
+"""Application stage: LoRA fine-tuning of a Llama."""

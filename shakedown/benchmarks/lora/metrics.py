@@ -1,0 +1,167 @@
+"""The trainer's log: rates, loss, lag and traffic, held against what was ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from shakedown.benchmarks.base.metrics import Read, Value, job_settings
+from shakedown.benchmarks.lora import training_run as run
+from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.lora.output import TrainerResult, parse_trainer
+from shakedown.physics import training as physics
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Better, OutputRecord
+from shakedown.run.nic_counters import read_before_and_after
+
+# Counters of received bytes, best first: a RoCE NIC counts RDMA in its port counters, in words of four
+# bytes, and not always in the netdev's; Soft-RoCE and TCP are in the netdev's.
+_RECEIVED = (("ib.port_rcv_data", 4), ("netdev.rx_bytes", 1))
+
+
+def lora(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    """Yield every metric that the job was ordered to measure."""
+    spec = TrainingSpec.from_json(job_settings(file))
+    result = parse_trainer(text, file=file)
+    _as_ordered(result, spec, output, file)
+    values = dict(_rates(result, spec))
+    values |= dict(_losses(result, spec))
+    values |= dict(_ranks(result, spec))
+    if "traffic_share" in spec.metrics and len(output.nodes) > 1:
+        values["traffic_share"] = _traffic(result, spec, output, file)
+    for metric in spec.metrics:
+        if metric in values:
+            yield values[metric]
+
+
+def _as_ordered(result: TrainerResult, spec: TrainingSpec, output: OutputRecord, file: Path) -> None:
+    """Refuse a log of another job than the one that was ordered: an easier one would be faster."""
+    header = result.header
+    ordered = {
+        "model": spec.label, "method": "lora", "precision": spec.dtype, "parallelism": spec.layout,
+        "world_size": len(output.nodes) * spec.gpus_per_node, "sequence_length": spec.sequence_tokens,
+        "global_batch_samples": spec.global_batch, "micro_batch_samples": spec.micro_batch,
+        "steps": spec.steps, "lora_rank": spec.lora_rank, "seed": spec.seed,
+        "learning_rate": spec.learning_rate,
+    }  # fmt: skip
+    if (shape := physics.SHAPES.get(spec.model)) is not None:
+        ordered["parameters"] = shape.parameters
+    for name, wanted in ordered.items():
+        if (found := getattr(header, name)) != wanted:
+            raise BadInput(f"trained with {name} {found}, ordered was {wanted}", file=file)
+    done = max((step.step for step in result.steps), default=0)
+    if done != spec.steps and not run.nonfinite(result.steps):
+        raise BadInput(f"{done} of {spec.steps} steps were trained", file=file)
+    if set(header.hosts) != set(output.nodes):
+        raise BadInput(f"trained on {', '.join(sorted(set(header.hosts))) or 'no node'}", file=file)
+
+
+def _rates(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Read]]:
+    steps = run.steady(result.steps, spec.warmup_steps)
+    times = run.step_times_s(steps)
+    if not times:
+        return
+    header = result.header
+    told = f"{len(times)} steps after {spec.warmup_steps} of warm-up, {header.world_size} x {header.device}"
+    tokens = run.tokens_per_s(steps)
+    yield (
+        "samples_per_s",
+        Read("samples_per_s", run.samples_per_s(steps), "samples/s", Better.HIGHER, {}, told),
+    )
+    yield "tokens_per_s", Read("tokens_per_s", tokens, "tokens/s", Better.HIGHER, {}, told)
+    yield "step_time", Read("step_time", median(times), "s", Better.LOWER, {}, told)
+    yield "step_time_p99", Read("step_time_p99", run.quantile(times, 0.99), "s", Better.LOWER, {}, told)
+    if result.summary is not None:
+        minutes = result.summary.elapsed_s / 60
+        yield "duration", Read("duration", minutes, "min", Better.LOWER, {}, f"{result.summary.steps} steps")
+    peak = physics.peak_bf16_tflop_per_s(header.device or "")
+    shape = physics.SHAPES.get(spec.model)
+    flop = header.flop_per_token
+    if shape is not None:
+        flop = physics.flop_per_token(shape, sequence_tokens=spec.sequence_tokens, lora=True)
+    if peak and flop:
+        share = physics.mfu(tokens, flop_per_token=flop, gpus=header.world_size, peak_tflop_per_s=peak)
+        told = f"{told}; {flop / 1e9:.2f} GFLOP a token (4N + 6Lsd), {peak:g} TFLOP/s dense"
+        yield "mfu", Read("mfu", 100 * share, "%", Better.HIGHER, {}, told)
+
+
+def _losses(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Read]]:
+    curve = run.losses(result.steps)
+    what = (
+        ""
+        if result.header.weights == "loaded"
+        else "; random weights: it proves that training works, no more"
+    )
+    first = next((f"{loss:.3g}" for _, loss in curve if loss is not None), "none")
+    done = (
+        f"{len(curve)} steps, from {first} at step {curve[0][0]}, learning rate {spec.learning_rate:g}{what}"
+    )
+    yield "final_loss", Read("final_loss", run.final_loss(result.steps), "loss", Better.LOWER, {}, done)
+    bad = run.nonfinite(result.steps)
+    told = "; ".join(
+        f"step {s.step}, rank {s.rank} on {result.header.hosts[s.rank]}" for s in bad[:4]
+    )  # fmt: skip
+    yield "nonfinite_steps", Read("nonfinite_steps", float(len(bad)), "1", Better.LOWER, {}, told)
+
+
+def _ranks(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Read]]:
+    steps = run.steady(result.steps, spec.warmup_steps)
+    if lag := run.slowest(steps):
+        node = result.header.hosts[lag.rank]
+        told = (
+            f"slowest is rank {lag.rank} on {node}: its own computing takes {lag.ratio:.2f} times the others'"
+        )
+        yield "rank_skew", Read("rank_skew", lag.ratio, "x", Better.LOWER, {}, told)
+    share = run.comm_share(result.steps)
+    if share is not None:
+        yield (
+            "comm_share",
+            Read("comm_share", 100 * share, "%", Better.LOWER, {}, "time lost to communication"),
+        )
+
+
+def _traffic(result: TrainerResult, spec: TrainingSpec, output: OutputRecord, file: Path) -> Read:
+    """Return what the nodes' NICs received over what the collectives should have moved, of the worst node."""
+    expected = expected_bytes(result, spec, len(output.nodes))
+    shares: dict[str, float] = {}
+    for node in output.nodes:
+        found = received_bytes(file.parent, node)
+        if found is None:
+            return Read(
+                "traffic_share", None, "x", Better.HIGHER, {}, f"{node} has no counters of received bytes"
+            )
+        shares[node] = found / expected
+    worst = min(shares, key=lambda node: shares[node])
+    told = f"{expected / 1e9:.3g} GB expected a node; " + ", ".join(
+        f"{node} {share * expected / 1e9:.3g} GB" for node, share in sorted(shares.items())[:16]
+    )
+    return Read("traffic_share", shares[worst], "x", Better.HIGHER, {}, told)
+
+
+def expected_bytes(result: TrainerResult, spec: TrainingSpec, nodes: int) -> float:
+    """Return what each node's NICs should receive over the whole log."""
+    per_step = result.header.expected_node_rx_bytes or 0.0
+    if (shape := physics.SHAPES.get(spec.model)) is not None:
+        per_step = spec.traffic(shape, nodes).node_bytes
+    if not per_step > 0:
+        raise BadInput("no traffic between nodes is expected of this job")
+    return per_step * len({step.step for step in result.steps})
+
+
+def received_bytes(folder: Path, node: str) -> float | None:
+    """Return what the fabric NICs of a node received over a job, None where no counter tells."""
+    try:
+        before, after = read_before_and_after(folder, node)
+    except BadInput:
+        return None
+    total, told = 0.0, False
+    for device in before.devices.keys() & after.devices.keys():
+        if before.began_anew(after, device):
+            return None
+        for name, unit in _RECEIVED:
+            delta = after.devices[device].get(name, 0) - before.devices[device].get(name, 0)
+            if delta > 0:
+                total, told = total + delta * unit, True
+                break
+    return total if told else None

@@ -1,0 +1,184 @@
+"""The trainer's log: JSON lines, one `header`, then `step` lines, then one `summary`.
+
+The models below are the format. A loss that is not finite is left out, never written as NaN. A log is
+complete with its summary. `shakedown.benchmarks.lora.job` makes it of what the ranks of `lora_trainer` wrote.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shakedown.records.records import Name, Record
+from shakedown.records.tool_text import Amount, Count, Line, Source, quote
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Ratio = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Size = Annotated[int, Field(ge=1, lt=1 << 63)]
+
+
+class TrainerHeader(Record):
+    """What is trained, and on what: the first line."""
+
+    type: Literal["header"] = "header"
+    schema_version: Literal[1] = 1
+    model: str
+    method: Literal["full", "lora", "synthetic"]
+    precision: str  # bf16, fp16, fp32, fp8
+    parallelism: str  # ddp, fsdp, tp8, ...
+    world_size: Size
+    hosts: tuple[Name, ...] = ()  # the node of each rank
+    sequence_length: Size
+    global_batch_samples: Size
+    micro_batch_samples: Size
+    steps: Size  # planned
+    parameters: Size
+    trainable_parameters: Count
+    flop_per_token: Amount | None = None
+    peak_flop_per_s_per_gpu: Amount | None = None
+    seed: Count | None = None
+    device: str | None = None  # as its driver names it
+    lora_rank: Size | None = None
+    learning_rate: Amount | None = None
+    data: str | None = None
+    weights: Literal["random", "loaded"] | None = None  # with random ones, the loss proves mechanics only
+    software: dict[str, str] = Field(default_factory=dict)
+    # What collectives should move per step, by shakedown.physics.training.lora_step_traffic.
+    expected_gpu_rx_bytes: Amount | None = None
+    expected_node_rx_bytes: Amount | None = None
+    resumed_from: Size | None = None  # the log begins after this step, with what a checkpoint held
+
+
+class TrainerStep(Record):
+    """One optimiser step as one rank saw it. `samples` and `tokens` count the whole job's."""
+
+    type: Literal["step"] = "step"
+    step: Size
+    rank: Count
+    step_time_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    samples: Count
+    tokens: Count
+    loss: Finite | None = None  # None: not finite, or not known on this rank
+    grad_norm: Amount | None = None
+    memory_bytes: Count | None = None  # peak allocated on this rank's GPU
+    power_w: Amount | None = None  # this rank's GPU, mean over the step
+    comm_s: Amount | None = None  # time in collectives that was not hidden
+    compute_s: Amount | None = None  # time in this rank's own computing, waiting for nobody
+    nvlink_rx_bytes: Count | None = None  # over all NVLinks of this rank's GPU
+    mfu: Ratio | None = None  # model FLOP utilisation; above 1 is impossible, and for the verdict to say
+
+
+class TrainerSummary(Record):
+    """What the job did: the last line."""
+
+    type: Literal["summary"] = "summary"
+    steps: Size  # done
+    elapsed_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    samples: Count
+    tokens: Count
+    samples_per_s: Amount
+    tokens_per_s: Amount
+    final_loss: Finite | None = None
+    eval_loss: Finite | None = None
+    mfu: Ratio | None = None
+
+
+class TrainerResult(Record):
+    """A training run. `summary` is None only if a truncated log was allowed."""
+
+    tool: Literal["trainer"] = "trainer"
+    header: TrainerHeader
+    steps: tuple[TrainerStep, ...]
+    summary: TrainerSummary | None
+
+
+_LINES: dict[str, type[Record]] = {"header": TrainerHeader, "step": TrainerStep, "summary": TrainerSummary}
+
+
+def parse_trainer(
+    text: str, *, file: str | Path | None = None, allow_truncated: bool = False
+) -> TrainerResult:
+    """Parse a trainer log.
+
+    Args:
+        text: the log.
+        file: the name to quote when it is refused.
+        allow_truncated: accept a log without its summary, and drop a last line that was cut off.
+
+    Raises:
+        BadInput: truncated, a line that is not one of the three kinds, steps missing or out of order.
+    """
+    source = Source(text, file)
+    lines = [line for line in source.lines if line.text.strip()]
+    records = []
+    for line in lines:
+        cut_off = line is lines[-1] and allow_truncated and not source.terminated
+        if cut_off and not line.text.rstrip().endswith("}"):
+            break
+        records.append((line, _record(source, line, last=line is lines[-1])))
+    header, steps, summary = _order(source, records, allow_truncated)
+    _check_steps(source, header, steps, summary)
+    result_steps = tuple(step for _, step in steps)
+    return source.build(TrainerResult, header=header, steps=result_steps, summary=summary)
+
+
+def _record(source: Source, line: Line, *, last: bool) -> Record:
+    if last and not source.terminated and not line.text.rstrip().endswith("}"):
+        source.ends_before(
+            "the end of its last line", fix="run it again, or pass --partial to read what is there"
+        )
+    data = source.json(line.text, line=line)
+    kind = data.get("type") if isinstance(data, dict) else None
+    if not isinstance(kind, str) or kind not in _LINES:
+        source.refuse(
+            f"a line of unknown type {quote(kind)}", line=line, fix="header, step and summary are known"
+        )
+    return source.validate(_LINES[kind], data, line=line)
+
+
+def _order(
+    source: Source, records: list[tuple[Line, Record]], allow_truncated: bool
+) -> tuple[TrainerHeader, list[tuple[Line, TrainerStep]], TrainerSummary | None]:
+    header = records[0][1] if records else None
+    if not isinstance(header, TrainerHeader):
+        source.refuse("the first line is not the header", line=records[0][0] if records else None)
+    summary = None
+    steps = []
+    for line, record in records[1:]:
+        if summary is not None:
+            source.refuse("a line after the summary", line=line, fix="keep one run a file")
+        if isinstance(record, TrainerSummary):
+            summary = record
+        elif isinstance(record, TrainerStep):
+            steps.append((line, record))
+        else:
+            source.refuse("a second header", line=line, fix="keep one run a file")
+    if summary is None and not allow_truncated:
+        source.ends_before("the summary", fix="run it again, or pass --partial to read what is there")
+    return header, steps, summary
+
+
+def _check_steps(
+    source: Source,
+    header: TrainerHeader,
+    steps: list[tuple[Line, TrainerStep]],
+    summary: TrainerSummary | None,
+) -> None:
+    """Every rank that writes steps writes all of them, in order, from 1 (or where it resumed) to the last."""
+    last: dict[int, int] = {}
+    before = header.resumed_from or 0
+    for line, step in steps:
+        if step.rank >= header.world_size:
+            source.refuse(f"rank {step.rank} of a job of {header.world_size}", line=line)
+        if step.step != last.get(step.rank, before) + 1:
+            what = f"step {step.step} of rank {step.rank} after step {last.get(step.rank, before)}"
+            source.refuse(f"{what}: steps are missing or doubled", line=line)
+        last[step.rank] = step.step
+    if summary is not None and set(last.values()) != {summary.steps}:
+        done = ", ".join(f"rank {rank}: {count}" for rank, count in sorted(last.items())[:8]) or "none"
+        source.refuse(
+            f"the summary counts {summary.steps} steps, the log has {done}",
+            line=steps[-1][0] if steps else None,
+        )

@@ -1,0 +1,1 @@
+"""Collective stage: MPI ping-pong and a checked all-reduce."""

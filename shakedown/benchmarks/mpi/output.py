@@ -1,0 +1,102 @@
+"""The two MPI benchmarks of the collective stage: mpi4py's ping-pong and our checked all-reduce."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from shakedown.records.records import Record
+from shakedown.records.tool_text import Amount, Count, Line, Source
+
+_PINGPONG_HEADING = ["#", "Size", "[B]", "Bandwidth", "[MB/s]"]
+# Size and bandwidth (10^6 byte/s); since mpi4py 4 also mean time and its deviation in s, and samples.
+_PINGPONG_ROW = re.compile(r"\s*(\d+)\s+(\S+)(?: \| (\S+) \S+ (\S+)\s+(\d+))?\s*\Z")
+
+
+class PingpongRow(Record):
+    """One message size. The time is half the round trip."""
+
+    size_bytes: Count
+    bandwidth_gb_per_s: Amount
+    time_us: Amount | None  # None: printed without statistics
+
+
+def parse_pingpong(
+    text: str, *, sizes: tuple[int, ...], file: str | Path | None = None
+) -> tuple[PingpongRow, ...]:
+    """Read `python -m mpi4py.bench pingpong`. It has no closing line, so the sizes asked for are needed.
+
+    Raises:
+        BadInput: a size is missing or out of turn, or a token is not a number.
+    """
+    source = Source(text, file)
+    lines = [line for line in source.lines if line.text.strip()]
+    heading = next((i for i, x in enumerate(lines) if x.text.split()[:5] == _PINGPONG_HEADING), None)
+    if heading is None:
+        source.ends_before("the table of results")
+    rows = tuple(_pingpong_row(source, line) for line in lines[heading + 1 :])
+    if not source.terminated or tuple(row.size_bytes for row in rows) != sizes:
+        got = ", ".join(str(row.size_bytes) for row in rows) or "none"
+        source.refuse(f"sizes measured are {got}, asked for were {sizes[0]} to {sizes[-1]} by doubling")
+    return rows
+
+
+def _pingpong_row(source: Source, line: Line) -> PingpongRow:
+    match = _PINGPONG_ROW.match(line.text)
+    if not match:
+        source.refuse(f"not a row of the ping-pong table: {line.text[:80]!r}", line=line)
+    size, bandwidth, seconds, *_ = match.groups()
+    return source.build(
+        PingpongRow,
+        line=line,
+        size_bytes=source.integer(size, "size", line=line),
+        bandwidth_gb_per_s=source.number(bandwidth, "bandwidth", line=line) / 1e3,
+        time_us=None if seconds is None else source.number(seconds, "mean time", line=line) * 1e6,
+    )
+
+
+class AllreduceRow(Record):
+    """One message size of `shakedown.benchmarks.mpi.allreduce`."""
+
+    type: Literal["row"]
+    size_bytes: Count
+    time_us: Amount
+    algbw_gb_per_s: Amount
+    busbw_gb_per_s: Amount
+    wrong: Count
+
+
+class AllreduceHeader(Record):
+    """Its first line."""
+
+    type: Literal["header"]
+    mpi: str
+    hosts: tuple[str, ...]
+    sizes: tuple[Count, ...]
+
+
+class AllreduceResult(Record):
+    """One run: as many rows as the header promised."""
+
+    header: AllreduceHeader
+    rows: tuple[AllreduceRow, ...]
+
+
+def parse_allreduce(text: str, *, file: str | Path | None = None) -> AllreduceResult:
+    """Read the JSON lines of `shakedown.benchmarks.mpi.allreduce`.
+
+    Raises:
+        BadInput: a line is not what the program writes, or rows are missing.
+    """
+    source = Source(text, file)
+    lines = [line for line in source.lines if line.text.strip()]
+    if not lines:
+        source.ends_before("the header")
+    header = source.validate(AllreduceHeader, source.json(lines[0].text, line=lines[0]), line=lines[0])
+    rows = tuple(
+        source.validate(AllreduceRow, source.json(line.text, line=line), line=line) for line in lines[1:]
+    )
+    if tuple(row.size_bytes for row in rows) != header.sizes or not source.terminated:
+        source.ends_before(f"all {len(header.sizes)} sizes are measured")
+    return AllreduceResult(header=header, rows=rows)

@@ -1,0 +1,48 @@
+"""Plan the collective stage: MPI over all nodes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from shakedown.intent.site import Sweep
+from shakedown.plan.draft import Draft
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.records import Stage
+
+
+def plan_mpi(draft: Draft) -> None:
+    """Ping-pong between neighbours and a checked all-reduce over all nodes."""
+    nodes = draft.nodes
+    allreduce, pingpong = draft.site.acceptance.mpi.allreduce, draft.site.acceptance.mpi.pingpong
+    if pingpong:
+        sizes = [1 << i for i in range(33) if pingpong.min_bytes <= 1 << i <= pingpong.max_bytes]
+        # Neighbours in the order of names: every node is tested, each against two others.
+        pairs = list(pairwise(nodes))
+        for size in sizes:
+            entry = draft.reference("mpi_pingpong", "bandwidth", {"size_bytes": size, "nodes": 2})
+            draft.add(entry, "mpi_pingpong", stage=Stage.COLLECTIVE, nodes=pairs, params={"size_bytes": size})
+        for pair in pairs:
+            _mpi_job(draft, "mpi_pingpong", pair, pingpong, suffix=f".{'-'.join(pair)}")
+    if allreduce:
+        sizes = [allreduce.min_bytes]
+        while sizes[-1] * allreduce.factor <= allreduce.max_bytes:
+            sizes.append(sizes[-1] * allreduce.factor)
+        for size in sizes:
+            # A small message's bandwidth says nothing that its time does not.
+            for metric in ("time", "wrong", "busbw") if size == sizes[-1] else ("time", "wrong"):
+                scope = {"size_bytes": size, "nodes": len(nodes)}
+                entry = draft.reference("mpi_allreduce", metric, scope)
+                draft.add(
+                    entry, "mpi_allreduce", stage=Stage.COLLECTIVE, nodes=[nodes], params={"size_bytes": size}
+                )
+        _mpi_job(draft, "mpi_allreduce", nodes, allreduce)
+
+
+def _mpi_job(draft: Draft, kind: Any, nodes: tuple[str, ...], sweep: Sweep, suffix: str = "") -> None:  # noqa: ANN401
+    draft.jobs.append(
+        JobSpec(
+            name=f"collective.{kind}{suffix}", kind=kind, stage=Stage.COLLECTIVE, tests=(kind,), nodes=nodes,
+            time_limit_s=300, settings=sweep.model_dump(),
+        )
+    )  # fmt: skip

@@ -1,0 +1,213 @@
+"""Run nccl-tests inside a Slurm job: every operation, repeated, with NCCL's log of where the data went.
+
+    python -m shakedown.benchmarks.nccl.job FOLDER        (in the batch script, on the first node of the job)
+
+FOLDER/spec.json says what to run. roles/nccl_tests says where the programs are: SHAKEDOWN_NCCL_TESTS, a
+folder, and SHAKEDOWN_NCCL_PREFIX, a command that enters a container. Every run is one step of this job under
+a watchdog; a run that hangs is ended alone and the next one begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shakedown.onnode import gpus
+from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.records.errors import ExitStatus
+
+SPLIT = {"mod": "MOD", "div": "DIV"}  # every rail at once, every node at once
+
+
+def arguments(spec: dict[str, Any], operation: str, gpus_each: int, **changes: int) -> list[str]:
+    """Return the options of one nccl-tests program."""
+    s = {**spec, **changes}
+    return [
+        "-b", str(s["min_bytes"]), "-e", str(s["max_bytes"]), "-f", str(s["factor"]), "-d", s["dtype"],
+        "-n", str(s["iterations"]), "-w", str(s["warmup"]), "-c", str(s.get("check", 1)),
+        "-g", str(gpus_each),
+    ]  # fmt: skip
+
+
+def launch(spec: dict[str, Any], program: list[str], variables: dict[str, str]) -> tuple[list[str], int]:
+    """Return the command that starts the program on all ranks, and how many GPUs each process drives."""
+    nodes, per_node = len(spec["gpus"]), next(iter(spec["gpus"].values()))
+    step = [
+        "srun",
+        f"--nodes={nodes}",
+        "--overlap",
+        f"--gres=gpu:{per_node}",
+        "--cpu-bind=none",
+        "--input=none",
+    ]
+    if spec["launcher"] == "one-process":
+        mpi = "pmix" if built_with_openmpi(program) else "none"
+        return [*step, "--ntasks=1", f"--mpi={mpi}", *program], per_node
+    pinned = [sys.executable, "-m", "shakedown.onnode.pin", *program]
+    if spec["launcher"] == "srun":
+        ranks = [f"--ntasks={nodes * per_node}", f"--ntasks-per-node={per_node}", "--kill-on-bad-exit=1"]
+        return [*step, *ranks, "--mpi=pmix", *pinned], 1
+    exported = [word for name in sorted(variables) for word in ("-x", name)]
+    # mpirun is to start its daemons by srun: by itself it looks for ssh too, and ends where there is none.
+    # As root it asks to be told that this is meant.
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    ranks = ["-np", str(nodes * per_node), "--map-by", f"ppr:{per_node}:node", "--bind-to", "none"]
+    return ["mpirun", *root, "--mca", "plm", "slurm", *ranks, *exported, *pinned], 1
+
+
+def built_with_openmpi(program: list[str]) -> bool:
+    """Whether a program needs OpenMPI: then one process alone asks for PMIx too, and ends without it."""
+    try:
+        linked = subprocess.run(
+            [*program[:-1], "ldd", program[-1]], capture_output=True, timeout=60, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"libopen-pal" in linked.stdout
+
+
+def program(operation: str, node: str) -> tuple[list[str], dict[str, str] | None]:
+    """Return the program of an operation, or why there is none."""
+    name = f"{operation}_perf"
+    prefix = shlex.split(os.environ.get("SHAKEDOWN_NCCL_PREFIX", ""))
+    folder = os.environ.get("SHAKEDOWN_NCCL_TESTS", "")
+    if prefix:
+        return [*prefix, f"{folder}/{name}" if folder else name], None
+    found = shutil.which(f"{folder}/{name}" if folder else name)
+    if found:
+        return [found], None
+    fix = "install nccl-tests (module, Spack, EasyBuild, container), say where in nccl_tests_*, run site.yml"
+    return [], {"kind": "missing-tool", "message": f"{node} has no {name}: {fix}"}
+
+
+def main() -> int:
+    """Run everything that the spec asks for."""
+    if len(sys.argv) != 2:
+        print("usage: python -m shakedown.benchmarks.nccl.job FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(sys.argv[1])
+    spec = json.loads((folder / "spec.json").read_bytes())
+    nodes = list(spec["gpus"])
+    problem = on_every_node(folder, "before", spec)
+    sampler = every_node(spec, "sample", str(folder)) if problem is None else None
+    journal, good = Journal(folder), problem is None
+    for operation in spec["operations"]:
+        good &= measure(folder, journal, spec, operation, nodes, problem)
+    (folder / "stop").touch()
+    if sampler:
+        end(sampler)
+    on_every_node(folder, "after", spec)
+    (folder / "stop").unlink()
+    return 0 if good else ExitStatus.INCOMPLETE
+
+
+def every_node(spec: dict[str, Any], *what: str) -> subprocess.Popen[bytes]:
+    """Start `shakedown.onnode.gpus` on every node of the job."""
+    per_node = next(iter(spec["gpus"].values()))
+    step = [
+        "srun",
+        f"--nodes={len(spec['gpus'])}",
+        "--ntasks-per-node=1",
+        "--overlap",
+        f"--gres=gpu:{per_node}",
+    ]
+    step += ["--mpi=none", "--cpu-bind=none", "--input=none", sys.executable, "-m", "shakedown.onnode.gpus"]
+    return subprocess.Popen([*step, *what], stdin=subprocess.DEVNULL)
+
+
+def end(sampler: subprocess.Popen[bytes]) -> None:
+    """Let the samplers end by themselves, or end their step: a stuck nvidia-smi must not cost the results."""
+    asks: tuple[Callable[[], object], ...] = (sampler.poll, sampler.terminate, sampler.kill)
+    for ask in asks:
+        ask()
+        try:
+            sampler.wait(5)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def on_every_node(folder: Path, when: str, spec: dict[str, Any]) -> dict[str, str] | None:
+    """Look at all GPUs; return the first node's reason to measure nothing."""
+    try:
+        every_node(spec, "look", when, str(folder)).wait(120)
+    except subprocess.TimeoutExpired:
+        return {"kind": "environment", "message": "nvidia-smi did not answer within 120 s on some node"}
+    for node, wanted in spec["gpus"].items():
+        try:
+            seen = json.loads((folder / f"gpus.{node}.{when}.json").read_bytes())
+        except (OSError, ValueError):
+            return {"kind": "environment", "message": f"{node} did not say what GPUs it has"}
+        if problem := gpus.obstacle(seen, wanted):
+            return problem
+    return None
+
+
+def measure(
+    folder: Path, journal: Journal, spec: dict[str, Any], operation: str, nodes: list[str],
+    problem: dict[str, str] | None,
+) -> bool:  # fmt: skip
+    """Run one operation as often as asked; one record for its numbers, one for its logs."""
+    command, missing = program(operation, nodes[0])
+    problem, clock, code = problem or missing, Clock(), None
+    names = [f"nccl_{operation}.r{i}.txt" for i in range(1, spec["repeats"] + 1)]
+    for name in names if problem is None else ():
+        code, problem = once(folder, spec, operation, command, folder / name)
+        if problem:
+            break
+    (folder / names[0]).touch()
+    journal.add(
+        tool="nccl", test=f"nccl_{operation}", file=names[0], nodes=nodes, exit_code=code, problem=problem,
+        started=clock.started, duration_s=clock.seconds(), params=spec["params"],
+    )  # fmt: skip
+    log = folder / f"nccl_{operation}.log"
+    if problem is None and spec["tuning"]:
+        once(folder, spec, operation, command, folder / f"nccl_{operation}.tuning.txt", tuning=True)
+    log.touch()
+    journal.add(
+        tool="nccl-log", test="nccl_transport", file=log.name, nodes=nodes, exit_code=code, problem=problem,
+        started=clock.started, duration_s=clock.seconds(), params={**spec["params"], "operation": operation},
+    )  # fmt: skip
+    return problem is None
+
+
+def once(
+    folder: Path, spec: dict[str, Any], operation: str, command: list[str], out: Path, *, tuning: bool = False
+) -> tuple[int | None, dict[str, str] | None]:  # fmt: skip
+    """Run a program once. Its processes' logs are joined in nccl_OPERATION[.tuning].log."""
+    log = folder / (f"nccl_{operation}.tuning.log" if tuning else f"nccl_{operation}.log")
+    variables = {**spec["variables"], "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{log}.%h.%p"}
+    variables["NCCL_DEBUG_SUBSYS"] = "INIT,TUNING" if tuning else "INIT,NET"
+    if spec["split"] != "none":
+        variables["NCCL_TESTS_SPLIT"] = f"{SPLIT[spec['split']]} {next(iter(spec['gpus'].values()))}"
+    changes = {"iterations": 1, "warmup": 0, "check": 0} if tuning else {}
+    started, each = launch(spec, command, variables)
+    if spec["launcher"] == "mpirun":
+        # The job asked for one task a node; OpenMPI takes its slots from here.
+        per_node = next(iter(spec["gpus"].values()))
+        variables["SLURM_TASKS_PER_NODE"] = f"{per_node}(x{len(spec['gpus'])})"
+    full = [*started, *arguments(spec, operation, each, **changes)]
+    code, problem = watched(
+        full, out, out.with_suffix(".err"), timeout_s=spec["timeout_s"], variables=variables
+    )
+    if code and b"# Out of bounds values : " in out.read_bytes():
+        problem = None  # wrong elements are a result, judged from the rows
+    parts = sorted(folder.glob(f"{log.name}.*"))
+    # The logs of all runs: each number that is judged has its proof.
+    with log.open("ab") as joined:
+        for part in parts:
+            joined.write(part.read_bytes())
+            part.unlink()
+    return code, problem
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""nccl-tests: its numbers, and NCCL's logs of the same runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shakedown.benchmarks.base.metrics import Read, Value, job_settings
+from shakedown.benchmarks.gpu.metrics import power
+from shakedown.benchmarks.nccl.log import NcclChoice, parse_nccl_log
+from shakedown.benchmarks.nccl.output import NcclResult, NcclRow, NcclTiming, parse_nccl
+from shakedown.benchmarks.nccl.transport import judge_log
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Better, OutputRecord
+from shakedown.run.folder import read_bytes
+from shakedown.statistics.robust import median
+
+
+def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    """Yield time or busbw, and wrong elements, of every size; the median of all repeats.
+
+    Out of place, as the published figures are; wrong elements of both.
+    """
+    settings = job_settings(file)
+    chosen = _choices(file, sum(settings["gpus"].values()))
+    for size, rows in planned_rows(repeats(text, output, file, settings), output.test, settings):
+        timings = [deciding(row) for row in rows]
+        short = size < settings["time_below_bytes"]
+        samples = tuple(t.time_us if short else t.busbw_gb_per_s for t in timings)
+        metric, unit, better = ("time", "us", Better.LOWER) if short else ("busbw", "GB/s", Better.HIGHER)
+        if any(row.size_bytes == 0 for row in rows):
+            for name, its_unit, side in ((metric, unit, better), ("wrong", "1", Better.LOWER)):
+                yield Read(
+                    name, None, its_unit, side, {"size_bytes": size}, "rounded down to 0 bytes: no data moved"
+                )
+            continue
+        many = samples if len(samples) > 1 else ()
+        yield Read(metric, median(samples), unit, better, {"size_bytes": size}, chosen.get(size, ""), many)
+        yield Read("wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size})
+    if settings.get("power"):
+        yield from power(file, output)
+
+
+def repeats(text: str, output: OutputRecord, file: Path, settings: dict[str, Any]) -> list[NcclResult]:
+    """Return every repeat of an output, each checked to be what was planned. Raises BadInput."""
+    others = [_sibling(file, number) for number in range(2, settings["repeats"] + 1)]
+    return [_checked(parse_nccl(one, file=at), output, settings, at) for at, one in [(file, text), *others]]
+
+
+def planned_rows(
+    runs: list[NcclResult], test: str, settings: dict[str, Any]
+) -> Iterator[tuple[int, list[NcclRow]]]:
+    """Yield every planned size with its row of every repeat."""
+    for number, size in enumerate(settings["sizes"]):
+        if size >= smallest_planned(test, settings):
+            yield size, [run.rows[number] for run in runs]
+
+
+def smallest_planned(test: str, settings: dict[str, Any]) -> int:
+    """Return the smallest size planned: what the operation would round down to nothing is not."""
+    return int(settings.get("smallest", {}).get(test, 0))
+
+
+def deciding(row: NcclRow) -> NcclTiming:
+    """Return the timing that decides: out of place, as the published figures are."""
+    return row.out_of_place or row.in_place
+
+
+def wrong_elements(rows: list[NcclRow]) -> int:
+    """Return how many elements were wrong, in place and out of place."""
+    return sum(t.wrong or 0 for row in rows for t in (row.out_of_place, row.in_place) if t)
+
+
+def _sibling(file: Path, number: int) -> tuple[Path, str]:
+    other = file.with_name(file.name.replace(".r1.", f".r{number}."))
+    try:
+        return other, read_bytes(other).decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise BadInput(f"repeat {number} of {file.name} is missing", file=other) from None
+
+
+def _checked(run: NcclResult, output: OutputRecord, settings: dict[str, Any], file: Path) -> NcclResult:
+    """Refuse a run of something else than what was planned."""
+    ranks, sizes = sum(settings["gpus"].values()), len(settings["sizes"])
+    operation = output.test.removeprefix("nccl_")
+    what = ""
+    if run.operation not in (None, operation):
+        what = f"this is {run.operation}, {operation} was planned"
+    elif run.ranks != ranks:
+        what = f"it ran on {run.ranks} GPUs, {ranks} were planned"
+    elif run.reduced_max_bytes is not None:
+        what = f"nccl-tests went only to {run.reduced_max_bytes} bytes for lack of memory"
+    elif len(run.rows) != sizes or run.min_bytes != settings["sizes"][0]:
+        what = f"{len(run.rows)} sizes, {sizes} were planned"
+    elif {row.dtype for row in run.rows} != {settings["dtype"]}:
+        what = f"data type {run.rows[0].dtype}, {settings['dtype']} was planned"
+    elif not all(_is_checked(row, operation) for row in run.rows):
+        what = "the data were not checked"
+    if what:
+        raise BadInput(what, fix="run it as planned", file=file)
+    return run
+
+
+def _is_checked(row: NcclRow, operation: str) -> bool:
+    """Whether every element was compared; nccl-tests cannot check these two in place and prints N/A."""
+    timings = (
+        [row.out_of_place] if operation in ("alltoall", "sendrecv") else [row.out_of_place, row.in_place]
+    )
+    return all(timing is not None and timing.wrong is not None for timing in timings)
+
+
+def _choices(file: Path, ranks: int) -> dict[int, str]:
+    """Return algorithm and protocol by size from the tuning run's log; what it does not say is left out."""
+    log = file.with_name(re.sub(r"\.r1\.txt\Z", ".tuning.log", file.name))
+    try:
+        choices = parse_nccl_log(read_bytes(log).decode("utf-8"), file=log, allow_unfinished=True).choices
+    except (BadInput, OSError, UnicodeDecodeError):
+        return {}
+    return {_message_bytes(choice, ranks): f"{choice.algorithm}/{choice.protocol}" for choice in choices}
+
+
+def _message_bytes(choice: NcclChoice, ranks: int) -> int:
+    """Return the size as nccl-tests counts it: that of all ranks' parts together.
+
+    NCCL that names the operation logs count * sizeof(type) (src/enqueue.cc), and the count of these two is
+    one rank's.
+    """
+    return choice.size_bytes * (ranks if choice.operation in ("AllGather", "ReduceScatter") else 1)
+
+
+def nccl_log(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+    """Yield 0 or 1 for each check of the way that the data went."""
+    settings = job_settings(file)
+    log = parse_nccl_log(text, file=file)
+    for found in judge_log(log, settings["expect"], settings["gpus"]):
+        wrong = None if found.wrong is None else float(found.wrong)
+        yield Read("wrong", wrong, "1", Better.LOWER, {"check": found.check}, found.detail)

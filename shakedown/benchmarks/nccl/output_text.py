@@ -1,0 +1,260 @@
+"""The text that nccl-tests programs print, 2.13 to 2.19.
+
+Read from nccl-tests' own source (src/common.cu, later src/util.cu). Lines of NCCL_DEBUG may stand between the
+rows. An output is complete with its footer: "Out of bounds values", "Avg bus bandwidth" and, from 2.16 on,
+"Collective test concluded".
+"""
+
+from __future__ import annotations
+
+import re
+
+from shakedown.benchmarks.nccl.log_lines import LOG_LINE
+from shakedown.benchmarks.nccl.output import (
+    Digits,
+    NcclDevice,
+    NcclResult,
+    NcclRow,
+    NcclTiming,
+    check,
+    nccl_version,
+)
+from shakedown.records.tool_text import Line, Source, half_digit, quote
+
+_VERSION = re.compile(r"# nccl-tests version (\S+) nccl-headers=(\d+) nccl-library=(\d+)\Z")
+_STARTING = re.compile(r"# Collective test starting: (\S+)\Z")
+_PARAMETERS = re.compile(
+    r"# nThread (?P<threads>\S+) nGpus (?P<gpus_per_thread>\S+) minBytes (?P<min_bytes>\S+)"
+    r" maxBytes (?P<max_bytes>\S+) step: (?P<step>[^\s(]+)\((?P<unit>factor|bytes)\)"
+    r" warmup iters: (?P<warmup_iterations>\S+) iters: (?P<iterations>\S+)"
+    r" agg iters: (?P<aggregated_iterations>\S+) validation: (?P<validation>\S+)"
+    r"(?: graph: (?P<cuda_graph>\S+))?(?: unalign: \S+)?\Z"
+)
+_DEVICE = re.compile(
+    r"#\s+Rank\s+(?P<rank>\S+)(?: Group\s+(?P<group>\S+))? Pid\s+(?P<pid>\S+) on\s+(?P<host>\S+)"
+    r" device\s+(?P<device>\S+) \[(?P<pci>[0-9a-fA-Fx:.]+)\] (?P<name>.+)\Z"
+)
+_REDUCED = re.compile(r"# Reducing maxBytes to (\S+) due to memory limitation\Z")
+_OUT_OF_BOUNDS = re.compile(r"# Out of bounds values\s*: (\S+) (OK|FAILED)\Z")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*: (\S+)(?:\s+(?:OK|FAILED))?\Z")
+_CONCLUDED = re.compile(r"# Collective test concluded: (\S+)\Z")
+_LAST_ERROR = re.compile(r"# error: (.*)\Z")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\Z")
+
+_ROW = ["size", "count", "type", "redop", "root"]
+_TIMING = ["algbw", "busbw", "#wrong"]
+_SPREAD = ["i_min", "i_max", "i_p99", "i_cv%"]
+_ERROR = re.compile(
+    r"Test (?:NCCL|CUDA|MPI) failure|: Test failure|Test timeout|Invalid number of GPUs"
+    r"|invalid (?:size|option)|Segmentation fault|MPI_ABORT|Aborted|Killed|core dumped"
+    r"|is not supported by this test|Incompatible NCCL|must be at least"
+)
+
+
+def parse(source: Source) -> NcclResult:
+    """Parse the text; see `shakedown.benchmarks.nccl.output.parse_nccl`."""
+    return _Text(source).parse()
+
+
+class _Text:
+    """One pass over the lines, in the order in which nccl-tests prints them."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        # NCCL_DEBUG lines may stand anywhere between others; a line that begins as a row and goes on as a
+        # log line is no log line, and is refused as a row.
+        self.lines = [x for x in source.lines if x.text.strip() and not LOG_LINE.match(x.text)]
+        for line in self.lines:
+            if _ERROR.search(line.text):
+                fix = "mend the cause and run the test again"
+                source.refuse(f"the test reported an error: {quote(line.text.strip())}", line=line, fix=fix)
+        self.warnings: list[str] = []
+
+    def parse(self) -> NcclResult:
+        source = self.source
+        parameters, at = self._one(_PARAMETERS, "the line of parameters (# nThread ...)")
+        heading = next(
+            (i for i, x in enumerate(self.lines) if x.text.split()[:3] == ["#", "size", "count"]), None
+        )
+        if heading is None or heading < at:
+            source.ends_before("the table of results")
+        end = next((i for i in range(heading, len(self.lines)) if _OUT_OF_BOUNDS.match(self._text(i))), None)
+        if end is None:
+            self._rows(heading, len(self.lines))  # a row that cannot be read is the better message
+            source.ends_before("'Out of bounds values'")
+        version, starting = self._maybe(_VERSION), self._maybe(_STARTING)
+        average, last_error = self._footer(end, starting)
+        devices = self._devices(self.lines[at:heading])
+        rows, digits, cpu_time, spread = self._rows(heading, end)
+        out_of_bounds = self._out_of_bounds(self.lines[end])
+        reduced = self._maybe(_REDUCED)
+        numbers = {
+            name: source.integer(value, name, line=self.lines[at])
+            for name, value in parameters.groupdict(default="0").items()
+            if name != "unit"
+        }
+        result = source.build(
+            NcclResult,
+            line=self.lines[at],
+            operation=None if starting is None else starting[1].removesuffix("_perf"),
+            version=None if version is None else version[1],
+            nccl_version=None
+            if version is None
+            else nccl_version(source.integer(version[3], "nccl-library")),
+            ranks=len(devices),
+            hosts=tuple(dict.fromkeys(device.host for device in devices)),
+            devices=tuple(devices),
+            reduced_max_bytes=None if reduced is None else source.integer(reduced[1], "maxBytes"),
+            step_is_factor=parameters["unit"] == "factor",
+            cpu_time=cpu_time,
+            per_iteration=spread,
+            rows=tuple(rows),
+            data_checked=_checked(rows),
+            out_of_bounds=out_of_bounds,
+            average_busbw_gb_per_s=average,
+            last_error=last_error,
+            warnings=tuple(self.warnings),
+            **numbers,
+        )
+        check(source, result, digits)
+        return result
+
+    def _text(self, index: int) -> str:
+        return self.lines[index].text.strip()
+
+    def _maybe(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = [(m, x) for x in self.lines if (m := pattern.match(x.text.strip()))]
+        if len(found) > 1:
+            self.source.refuse("more than one test in one file", line=found[1][1], fix="keep one test a file")
+        return found[0][0] if found else None
+
+    def _one(self, pattern: re.Pattern[str], what: str) -> tuple[re.Match[str], int]:
+        match = self._maybe(pattern)
+        if match is None:
+            self.source.ends_before(what, fix="check that an nccl-tests program ran")
+        return match, next(i for i, x in enumerate(self.lines) if pattern.match(x.text.strip()))
+
+    def _devices(self, lines: list[Line]) -> list[NcclDevice]:
+        devices = []
+        for line in lines:
+            text = line.text.strip()
+            match = _DEVICE.match(text)
+            if match is None:
+                if re.match(r"#\s+Rank\b", text) or text == "...":
+                    self.source.refuse(f"not a rank and its device: {quote(text)}", line=line)
+                if not text.startswith("#"):
+                    self.warnings.append(text)
+                continue
+            fields: dict[str, object] = dict(match.groupdict())
+            for name in ("rank", "group", "pid", "device"):
+                fields[name] = self.source.integer(match[name] or "0", name, line=line)
+            devices.append(self.source.build(NcclDevice, line=line, **fields))
+        if not devices or [x.rank for x in devices] != list(range(len(devices))):
+            what = "the list of ranks is not complete (Rank 0, 1, 2, ...)"
+            self.source.refuse(what, line=lines[0], fix="capture rank 0's output alone, whole")
+        return devices
+
+    def _rows(
+        self, heading: int, end: int
+    ) -> tuple[list[NcclRow], list[tuple[Line | None, list[Digits]]], bool, bool]:
+        names = self.lines[heading].text.split()[1:]
+        spread, stamped = _SPREAD[0] in names, names[-1] == "timestamp"
+        time = names[5] if len(names) > 5 else ""
+        timing = [time, *_TIMING, *(_SPREAD if spread else [])]
+        if names != [*_ROW, *timing, *timing, *(["timestamp"] if stamped else [])] or time not in {
+            "time",
+            "cputime",
+        }:
+            self.source.refuse("unknown table heading", line=self.lines[heading])
+        rows: list[NcclRow] = []
+        digits: list[tuple[Line | None, list[Digits]]] = []
+        for line in self.lines[heading + 1 : end]:
+            if line.text.startswith("#") and line.text.split()[1:2] == ["(B)"]:
+                continue
+            row, precision = self._row(line, len(timing), spread, stamped)
+            rows.append(row)
+            digits.append((line, precision))
+        if not rows:
+            self.source.ends_before("the first row of results")
+        return rows, digits, time == "cputime", spread
+
+    def _row(self, line: Line, width: int, spread: bool, stamped: bool) -> tuple[NcclRow, list[Digits]]:
+        words = line.text.split()
+        if "NCCL" in words:
+            fix = "set NCCL_DEBUG_FILE so that the log goes to a file of its own"
+            self.source.refuse("a row and a line of NCCL's log are mixed", line=line, fix=fix)
+        if stamped and not _TIME.match(" ".join(words[-2:])):
+            self.source.refuse(f"a row without its timestamp: {quote(line.text.strip())}", line=line)
+        words = words[:-2] if stamped else words
+        if len(words) != len(_ROW) + 2 * width:
+            what = f"a row of {len(words)} columns where {len(_ROW) + 2 * width} are due"
+            self.source.refuse(f"{what}: {quote(line.text.strip())}", line=line)
+        size, count, dtype, redop, root = words[:5]
+        halves = [words[5 : 5 + width], words[5 + width :]]
+        row = self.source.build(
+            NcclRow,
+            line=line,
+            size_bytes=self.source.integer(size, "size", line=line),
+            count=self.source.integer(count, "count", line=line),
+            dtype=dtype,
+            redop=redop,
+            root=self.source.integer(root, "root", line=line),
+            out_of_place=self._timing(line, halves[0], spread),
+            in_place=self._timing(line, halves[1], spread),
+        )
+        return row, [
+            Digits(time_us=half_digit(h[0]), algbw=half_digit(h[1]), busbw=half_digit(h[2])) for h in halves
+        ]
+
+    def _timing(self, line: Line, words: list[str], spread: bool) -> NcclTiming:
+        number = self.source.number
+        names = ["iteration_min_us", "iteration_max_us", "iteration_p99_us", "iteration_cv_percent"]
+        fields: dict[str, object] = {}
+        if spread:
+            fields = {n: number(w, n, line=line) for n, w in zip(names, words[4:], strict=True)}
+        return self.source.build(
+            NcclTiming,
+            line=line,
+            time_us=number(words[0], "time", line=line),
+            algbw_gb_per_s=number(words[1], "algbw", line=line),
+            busbw_gb_per_s=number(words[2], "busbw", line=line),
+            wrong=None if words[3] == "N/A" else self._wrong(words[3], line),
+            **fields,
+        )
+
+    def _wrong(self, word: str, line: Line) -> int:
+        value = self.source.number(word, "#wrong", line=line)  # printed with %g: 1.34218e+08 is possible
+        if value != int(value):
+            self.source.refuse(f"#wrong should be a whole number but is {quote(word)}", line=line)
+        return int(value)
+
+    def _out_of_bounds(self, line: Line) -> int:
+        match = _OUT_OF_BOUNDS.match(line.text.strip())
+        assert match is not None
+        count = self.source.integer(match[1], "Out of bounds values", line=line)
+        if (count == 0) != (match[2] == "OK"):
+            self.source.refuse(f"'{count} {match[2]}' contradicts itself", line=line)
+        return count
+
+    def _footer(self, end: int, starting: re.Match[str] | None) -> tuple[float, str | None]:
+        """Read the lines after the table; the last one tells that the output is whole."""
+        lines = self.lines[end + 1 :]
+        average = _AVERAGE.match(lines[0].text.strip()) if lines else None
+        if average is None:
+            self.source.ends_before("'Avg bus bandwidth'")
+        value = self.source.number(average[1], "Avg bus bandwidth", line=lines[0])
+        rest = [line.text.strip() for line in lines[1:]]
+        concluded = next((m for text in rest if (m := _CONCLUDED.match(text))), None)
+        if starting is not None and (concluded is None or concluded[1] != starting[1]):
+            self.source.ends_before(f"'Collective test concluded: {starting[1]}'")
+        if not rest or rest[0] != "#":
+            self.source.ends_before("the line '#' after 'Avg bus bandwidth'")
+        errors = [m[1] for text in rest if (m := _LAST_ERROR.match(text))]
+        free = [text for text in rest if not text.startswith("#")]
+        # Before 2.17 the last error stands on a line of its own.
+        last_error = " ".join(errors or (free if starting is None or not errors else [])) or None
+        return value, last_error
+
+
+def _checked(rows: list[NcclRow]) -> bool:
+    return all(t.wrong is not None for row in rows for t in (row.out_of_place, row.in_place) if t is not None)

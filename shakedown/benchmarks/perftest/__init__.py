@@ -1,0 +1,1 @@
+"""Fabric stage: perftest over all pairs, every rail, both directions."""

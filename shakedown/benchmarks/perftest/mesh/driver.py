@@ -1,0 +1,183 @@
+"""The driver: `srun ... python -m shakedown.benchmarks.perftest.mesh.driver SPEC.json OUTDIR`, one process per node.
+
+Start it with `srun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --no-kill` inside an allocation that
+was also made with `--no-kill`, so that Slurm lets the rest go on when a node dies, and under a time limit.
+SPEC.json is described in `shakedown.benchmarks.perftest.mesh.spec`, what it leaves in OUTDIR in `shakedown.benchmarks.perftest.mesh.store`. The
+node's name is $SLURMD_NODENAME. A second start with the same OUTDIR measures only what is missing; it must be
+of the same specification and the same perftest as what is there.
+
+Exit status: 0 every cell of this node's pairs is measured, 2 bad input, 3 something is missing and says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from shakedown.benchmarks.perftest.mesh.agent import Agent
+from shakedown.benchmarks.perftest.mesh.host import SYSFS, Unusable, find_device, perftest_versions
+from shakedown.benchmarks.perftest.mesh.pair import Host, PairWork, Tally
+from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
+from shakedown.benchmarks.perftest.mesh.schedule import round_count, rounds_of, slots_of
+from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
+from shakedown.benchmarks.perftest.mesh.store import Store
+from shakedown.benchmarks.perftest.mesh.wire import PeerLost
+from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.untrusted import loads, read_plain
+
+# Clocks further apart than this make time stamps of two nodes misleading.
+MAX_CLOCK_SKEW_S = 1.0
+
+
+def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
+    """Run the driver of this node and return its exit status."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        if len(arguments) != 2:
+            raise BadInput("two arguments are needed", fix="python -m shakedown.benchmarks.perftest.mesh.driver SPEC.json OUTDIR")
+        spec, digest = read_spec(Path(arguments[0]))
+        me = os.environ.get("SLURMD_NODENAME", "")
+        if me not in spec.nodes:
+            raise BadInput(
+                f"this node, SLURMD_NODENAME={me!r}, is not in the mesh",
+                fix="start it with srun on the nodes of the specification",
+                file=arguments[0],
+            )
+        return drive(spec, digest, me, Path(arguments[1]), sysfs)
+    except BadInput as refused:
+        print(f"shakedown mesh: {refused}", file=sys.stderr)
+        return ExitStatus.BAD_INPUT
+
+
+def read_spec(path: Path) -> tuple[Spec, str]:
+    """Return the specification in a file and the digest of its bytes; raises BadInput."""
+    raw = read_plain(path, "give the file of the plan")
+    if raw is None:
+        raise BadInput("does not exist", fix="give the file of the plan", file=path)
+    try:
+        data = loads(raw)
+    except ValueError as error:
+        line = getattr(error, "lineno", None)
+        raise BadInput("not JSON", fix="give the file of the plan", file=path, line=line) from error
+    return parse_spec(data, str(path)), hashlib.sha256(raw).hexdigest()
+
+
+def drive(spec: Spec, digest: str, me: str, folder: Path, sysfs: Path) -> int:
+    """Go through all rounds of node `me`; raises BadInput."""
+    store = Store(folder, me)
+    host, gids = _look_around(spec, me, sysfs)
+    store.refuse_other_start(digest, host.versions)
+    # A driver of another job, or of this job with another plan, is a stranger.
+    session = f"{digest[:16]}:{os.environ.get('SLURM_JOB_ID', '')}.{os.environ.get('SLURM_STEP_ID', '')}"
+    agent = Agent(spec.nodes[me], spec.control_port, session)
+    try:
+        store.journal(
+            "start",
+            spec_sha256=digest,
+            session=session,
+            rounds=round_count(spec),
+            perftest=dict(host.versions),
+            gid_index=gids,
+            problems=dict(host.problems),
+        )
+        meetings = Meetings(spec, me, session, agent, _longest_round_s(spec))
+        total = _all_rounds(spec, host, store, agent, meetings)
+        store.journal("end", measured=total.measured, failed=total.failed, skipped=total.skipped)
+    finally:
+        agent.close()
+    print(f"{me}: {total.measured} measured, {total.failed} not, {total.skipped} already were", flush=True)
+    return ExitStatus.INCOMPLETE if total.failed else ExitStatus.PASS
+
+
+def _all_rounds(spec: Spec, host: Host, store: Store, agent: Agent, meetings: Meetings) -> Tally:
+    total = Tally()
+    for index, pairs in enumerate(rounds_of(spec)):
+        agent.enter_round(index)
+        pair = next((p for p in pairs if host.name in p), None)
+        if pair is None:
+            store.journal("idle", round=index)
+            continue
+        tally = _one_round(PairWork(spec, host, store, pair, index), meetings)
+        total.measured += tally.measured
+        total.failed += tally.failed
+        total.skipped += tally.skipped
+    # Whoever still waits for this node in a round gone by learns that it has gone on.
+    agent.enter_round(round_count(spec))
+    return total
+
+
+def _one_round(work: PairWork, meetings: Meetings) -> Tally:
+    partner = work.pair[1] if work.host.name == work.pair[0] else work.pair[0]
+    begin = met = time.monotonic()
+    skew_s: float | None = None
+    try:
+        conversation, theirs = meetings.meet(work.pair, work.index, work.hello())
+    except PeerLost as lost:
+        work.give_up(str(lost))
+        _drop(work, meetings, partner, str(lost))
+    else:
+        met = time.monotonic()
+        # The second node of a pair answers at once; the first has waited, so its time is old.
+        said = theirs.get("time")
+        if work.host.name == work.pair[0] and isinstance(said, float) and math.isfinite(said):
+            skew_s = abs(time.time() - said)
+        try:
+            work.run(conversation, theirs)
+        except PeerLost as lost:
+            _drop(work, meetings, partner, str(lost))
+        finally:
+            conversation.close()
+    wall_s = time.monotonic() - begin
+    if skew_s is not None and skew_s > MAX_CLOCK_SKEW_S:
+        work.store.journal("clock-skew", round=work.index, partner=partner, seconds=round(skew_s, 3))
+    work.store.journal(
+        "round",
+        round=work.index,
+        pair=list(work.pair),
+        measured=work.tally.measured,
+        failed=work.tally.failed,
+        skipped=work.tally.skipped,
+        repeated=work.tally.repeated,
+        meeting_s=round(met - begin, 3),
+        starting_s=round(work.tally.starting_s, 3),
+        measuring_s=round(work.tally.measuring_s, 3),
+        ending_s=round(work.tally.ending_s, 3),
+        wall_s=round(wall_s, 3),
+    )
+    return work.tally
+
+
+def _drop(work: PairWork, meetings: Meetings, partner: str, reason: str) -> None:
+    meetings.accuse(partner)
+    work.store.journal("dropped", round=work.index, dropped=partner, reason=reason)
+    print(f"{work.host.name}: round {work.index}: {partner} dropped: {reason}", file=sys.stderr, flush=True)
+
+
+def _look_around(spec: Spec, me: str, sysfs: Path) -> tuple[Host, dict[str, int]]:
+    devices, problems = {}, {}
+    for rail, nic in spec.nodes[me].rails.items():
+        try:
+            devices[rail] = find_device(nic, spec.gid_index, sysfs)
+        except Unusable as reason:
+            problems[rail] = str(reason)
+    gids = {rail: device.gid_index for rail, device in devices.items()}
+    return Host(me, devices, problems, perftest_versions(spec)), gids
+
+
+def _longest_round_s(spec: Spec) -> float:
+    return len(slots_of(spec)) * (spec.start_timeout_s + spec.timeout_s + spec.lost_after_s)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    # SystemExit runs the `finally` clauses, which end the perftest processes of this driver.
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""Plan the fabric stage: perftest over all pairs, every rail, both directions."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+from shakedown.benchmarks.perftest.mesh.spec import SPEC_SCHEMA
+from shakedown.intent.site import PerftestTest
+from shakedown.plan.draft import Draft
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Params, Stage
+
+# Metrics of one perftest test; the names are those of `shakedown.benchmarks.registry`.
+_PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
+# Scope `route` of a perftest reference: rail i to rail i under one leaf, or to rail i + 1 over a spine.
+SAME_RAIL, CROSS_RAIL = "same-rail", "cross-rail"
+# Start-up and teardown of one measurement on a slow host, for time limits only.
+_OVERHEAD_S = 10
+
+
+def plan_perftest(draft: Draft, test: PerftestTest) -> None:
+    """All pairs, every rail, both directions, in one job. Raises MissingReference."""
+    site, nodes = draft.site, draft.nodes
+    routes = {SAME_RAIL: draft.rails, **({CROSS_RAIL: _crossing(draft.rails)} if test.cross_rail else {})}
+    for at_once in test.rails_at_once:
+        params: Params = {"size_bytes": test.size_bytes, "rails_at_once": at_once}
+        # How many NICs of a node are at work: each rail is one.
+        nics = len(draft.rails) if at_once == "all" else 1
+        for route, rails in routes.items():
+            scope = {"size_bytes": test.size_bytes, "rails_at_once": at_once, "nics": nics, "route": route}
+            for metric in _PERFTEST_METRICS[test.test.rpartition("_")[2]]:
+                entry = draft.reference(test.test, metric, scope)
+                draft.add(
+                    entry, test.test, stage=Stage.FABRIC, nodes=combinations(nodes, 2), rails=rails,
+                    directions=("forward", "reverse"), params=params,
+                )  # fmt: skip
+    measured = tuple(rail for rails in routes.values() for rail in rails)
+    slots = 2 * sum(len(measured) if at_once == "one" else 1 for at_once in test.rails_at_once)
+    rounds = len(nodes) - 1 + len(nodes) % 2
+    settings: dict[str, Any] = {
+        "schema": SPEC_SCHEMA,
+        "mode": "full",
+        "nodes": {
+            node: {
+                "address": site.addresses[node],
+                "rails": {
+                    nic.rail: {"rdma_device": nic.rdma_device, "netdev": nic.netdev, "ipv4": nic.ipv4}
+                    for nic in site.nics[node]
+                },
+            }
+            for node in nodes
+        },
+        "rails": list(measured),
+        "operations": [
+            {
+                "test": test.test,
+                "size_bytes": test.size_bytes,
+                "duration_s": test.duration_s,
+                "iterations": test.iterations,
+            }
+        ],
+        "directions": ["forward", "reverse"],
+        "rails_at_once": list(test.rails_at_once),
+        "tclass": site.network().roce.tclass,
+        "mtu": site.network().mtu_bytes.rdma,
+        "qp_timeout": site.acceptance.qp_timeout,
+        # Beyond what it is meant to take, a measurement hangs.
+        "timeout_s": site.acceptance.measurement_timeout_s + (test.duration_s or 0),
+        "start_timeout_s": site.acceptance.measurement_timeout_s,
+    }
+    # Several sizes of one test: a job for each.
+    several = sum(test.test == other.test for other in site.acceptance.perftest) > 1
+    limit = 120 + rounds * slots * ((test.duration_s or 5) + _OVERHEAD_S)
+    draft.jobs.append(
+        JobSpec(
+            name=f"fabric.{test.test}.{test.size_bytes}" if several else f"fabric.{test.test}", kind="mesh",
+            stage=Stage.FABRIC, tests=(test.test,), nodes=nodes, time_limit_s=limit, settings=settings,
+            params={"size_bytes": test.size_bytes} if several else {},
+        )
+    )  # fmt: skip
+
+
+def _crossing(rails: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ways from each rail to the next, in a ring: every NIC sends and receives once."""
+    if len(rails) < 2:
+        raise BadInput("acceptance.perftest asks for cross_rail on one rail", fix="leave cross_rail out")
+    return tuple(f"{rail}>{rails[(place + 1) % len(rails)]}" for place, rail in enumerate(rails))

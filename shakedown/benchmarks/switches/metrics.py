@@ -1,0 +1,151 @@
+"""The switches' part of the config stage: from raw read-backs to measurements.
+
+`raw/switches.config/` holds what the roles read from each switch, `SWITCH.settings.json` and the counter
+reading with its LLDP neighbours; `raw/config.settings*.aN/` what the hosts read from themselves, in
+one job or, at night, in several.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from shakedown.benchmarks.config.settings import TargetReport
+from shakedown.benchmarks.switches.plan import CROSSCHECK, SETTINGS
+from shakedown.nos.cable_ends import (
+    SwitchSettings,
+    cables,
+    host_end,
+    links_of,
+    load_settings,
+    neighbours_of,
+    switch_ends,
+)
+from shakedown.nos.crosscheck import DSCP, Cable, End, cross_check
+from shakedown.nos.readings import load_reading, port_name
+from shakedown.plan.jobs import job_and_attempt
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Measurement, Params, Plan, PlanItem, Problem
+from shakedown.run.folder import read_bytes
+
+_SWITCHES = "raw/switches.config"
+_SUFFIX = ".settings.json"
+_HOSTS = "config.settings*.a*"
+
+
+def switch_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
+    """Yield how each switch differs from the intent, and which cables' ends do not fit.
+
+    A switch or host that was not read yields nothing: planned and absent, the verdict says NOT-RUN. One whose
+    read-back is no read-back gives its cells no value, and the reason.
+    """
+    if not any(item.test in (SETTINGS, CROSSCHECK) for item in plan.items):
+        return
+    found: dict[str, SwitchSettings | BadInput] = {}
+    for path in sorted((folder / _SWITCHES).glob(f"*{_SUFFIX}")):
+        name = path.name.removesuffix(_SUFFIX)
+        try:
+            found[name] = load_settings(path)
+        except BadInput as refused:
+            found[name] = refused
+    yield from _settings(plan, found)
+    read = {name: one for name, one in found.items() if isinstance(one, SwitchSettings)}
+    yield from _crosscheck(plan, folder, read)
+
+
+def _settings(plan: Plan, found: dict[str, SwitchSettings | BadInput]) -> Iterator[Measurement]:
+    for item in plan.items:
+        if item.test != SETTINGS:
+            continue
+        port = str(item.params["port"]) if "port" in item.params else None
+        for (name,) in item.nodes:
+            settings = found.get(name)
+            raw = f"{_SWITCHES}/{name}{_SUFFIX}"
+            if isinstance(settings, BadInput):
+                yield _measured(plan, item, name, None, raw, settings.what)
+            elif settings is not None and (lines := _by_port(settings).get(port)) is not None:
+                where = f"{name} {port}" if port else name
+                yield _measured(plan, item, name, len(lines), raw, f"{where}: {'; '.join(lines[:3])}")
+
+
+def _by_port(settings: SwitchSettings) -> dict[str | None, list[str]]:
+    """Return the differences by the port that they name; None: those that name no port."""
+    lines: dict[str | None, list[str]] = {None: []}
+    for entry in settings.cabling:
+        lines[port_name(entry.port)] = []
+    for line in settings.differences:
+        named = [
+            e.port for e in settings.cabling if re.search(rf"(?<![\w/]){re.escape(e.port)}(?![\w/])", line)
+        ]
+        for port in named:
+            lines[port_name(port)].append(line)
+        if not named:
+            lines[None].append(line)
+    return lines
+
+
+def _crosscheck(plan: Plan, folder: Path, found: dict[str, SwitchSettings]) -> Iterator[Measurement]:
+    items: dict[tuple[str, str, str | None], PlanItem] = {
+        (str(item.params["what"]), host, item.rails[0]): item
+        for item in plan.items
+        if item.test == CROSSCHECK and item.not_run is None
+        for (host,) in item.nodes
+    }
+    dscps = sorted({int(w.partition(".")[2]) for w, _, _ in items if w.startswith(f"{DSCP}.")})
+    planned = [cable for settings in found.values() for cable in cables(settings)]
+    hosts = {(c.host, c.netdev): end for c in planned if (end := _host(folder, c)) is not None}
+    switches: dict[tuple[str, str], End] = {}
+    for settings in found.values():
+        switches |= _switch(folder, settings)
+    for check in cross_check(planned, hosts, switches, dscps):
+        cable = check.cable
+        item = items.get((check.what, cable.host, cable.rail))
+        if item is not None and (cable.host, cable.netdev) in hosts:  # else it was not read: NOT-RUN
+            value = None if check.fits is None else int(not check.fits)
+            raw = f"{_SWITCHES}/{cable.switch}{_SUFFIX}"
+            yield _measured(plan, item, cable.host, value, raw, check.text)
+
+
+def _switch(folder: Path, settings: SwitchSettings) -> dict[tuple[str, str], End]:
+    """Return what a switch says of its ports; what cannot be read tells nothing."""
+    reading = folder / _SWITCHES / f"{settings.switch}.after.json"
+    heard, links = None, None
+    with contextlib.suppress(BadInput, AttributeError, TypeError):
+        read = load_reading(reading) if reading.exists() else None
+        heard = neighbours_of(read) if read else None
+        links = links_of(read) if read else None
+    try:
+        return switch_ends(settings, heard, links)
+    except BadInput:
+        return {}
+
+
+def _host(folder: Path, cable: Cable) -> End | None:
+    """Return what a host says of its end, from its last report; None if it made none."""
+    reports = sorted(
+        (folder / "raw").glob(f"{_HOSTS}/settings.{cable.host}.{cable.netdev}.json"),
+        key=lambda report: job_and_attempt(report.parent.name)[1],
+    )
+    if not reports:
+        return None
+    try:
+        return host_end(TargetReport.model_validate_json(read_bytes(reports[-1])))
+    except (ValidationError, ValueError, TypeError):
+        return End()  # told nothing; the host's own cells say why
+
+
+def _measured(
+    plan: Plan, item: PlanItem, node: str, value: int | None, raw: str, detail: str | None
+) -> Measurement:
+    problem = Problem(kind="setup", message=(detail or "no value")[:1000]) if value is None else None
+    params: Params = item.params
+    return Measurement(
+        run=plan.run, stage=item.stage, test=item.test, metric=item.metric,
+        value=None if value is None else float(value), unit=item.unit, better=item.better, nodes=(node,),
+        rail=item.rails[0], params=params, state="COMPLETED", raw=raw, problem=problem,
+        detail=detail[:1000] if detail else None,
+    )  # fmt: skip

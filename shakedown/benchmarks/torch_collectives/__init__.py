@@ -1,0 +1,1 @@
+"""Collective stage: the same collectives through PyTorch, as a second opinion."""

@@ -1,0 +1,58 @@
+"""Start the collectives through PyTorch inside a Slurm job, under a watchdog, and note what they measure.
+
+python -m shakedown.benchmarks.torch_collectives.job FOLDER        (in the batch script, on the first node of the job)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from shakedown.benchmarks.nccl.job import on_every_node
+from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.records.errors import ExitStatus
+from shakedown.records.places import SOURCE
+
+
+def main() -> int:
+    """Run the collectives on all ranks."""
+    if len(sys.argv) != 2:
+        print("usage: python -m shakedown.benchmarks.torch_collectives.job FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(sys.argv[1])
+    spec = json.loads((folder / "spec.json").read_bytes())
+    nodes, each = list(spec["ranks"]), max(spec["ranks"].values())
+    gpu = spec["backend"] == "nccl"
+    problem = on_every_node(folder, "before", {"gpus": spec["ranks"]}) if gpu else None
+    clock, code, out = Clock(), None, folder / "torch.jsonl"
+    if problem is None:
+        command = [
+            "srun", f"--nodes={len(nodes)}", f"--ntasks={sum(spec['ranks'].values())}",
+            f"--ntasks-per-node={each}", "--overlap", *([f"--gres=gpu:{each}"] if gpu else []), "--mpi=none",
+            "--cpu-bind=none", "--input=none", "--kill-on-bad-exit=1",
+            spec["python"], "-m", "shakedown.benchmarks.torch_collectives.program", str(folder),
+        ]  # fmt: skip
+        # The interpreter is the site's own: it finds this package where this one lies.
+        variables = {
+            **spec["variables"], "PYTHONPATH": str(SOURCE),
+            "SHAKEDOWN_FIRST_NODE": nodes[0] if len(nodes) > 1 else "127.0.0.1",
+        }  # fmt: skip
+        code, problem = watched(
+            command, out, folder / "torch.err", timeout_s=spec["timeout_s"], variables=variables
+        )
+        if code == 1 and '"wrong"' in out.read_text(encoding="utf-8", errors="replace"):
+            problem = None  # wrong elements are a result, judged from the rows
+    else:
+        out.touch()
+    operations = [*spec["operations"], *(["all_reduce"] if spec["many"] else [])]
+    for operation in dict.fromkeys(operations):
+        Journal(folder).add(
+            tool="torch-collectives", test=f"torch_{operation}", file=out.name, nodes=nodes, exit_code=code,
+            started=clock.started, duration_s=clock.seconds(), params=spec["params"], problem=problem,
+        )  # fmt: skip
+    return ExitStatus.INCOMPLETE if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""A run folder that is sealed and verifies on any machine. May import judge and below."""

@@ -1,0 +1,1 @@
+"""Raw files become measurements and counters. May import benchmarks and below."""

@@ -1,0 +1,341 @@
+"""From raw outputs to measurements; `shakedown.benchmarks.registry` knows which number of which tool is which metric.
+
+A job's folder `raw/<job>/` holds `job.json` (what Slurm said), `outputs*.jsonl` (which file measures which
+cells) and the tools' own files. Everything here can be done again later, on a laptop, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from shakedown.benchmarks.perftest.mesh.completeness import lost_nodes
+from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
+from shakedown.benchmarks.registry import READERS, Read, Value
+from shakedown.benchmarks.switches.metrics import switch_measurements
+from shakedown.judge.localise.witnesses import end_to_end
+from shakedown.nos.readings import load_reading, readings
+from shakedown.plan.jobs import Jobs, counter_tests
+from shakedown.records.errors import BadInput
+from shakedown.records.records import (
+    Better,
+    CounterReading,
+    Inventory,
+    JobRecord,
+    Measurement,
+    OutputRecord,
+    Params,
+    Plan,
+    Problem,
+    Stage,
+)
+from shakedown.records.untrusted import complete_lines
+from shakedown.run.files import redact_folder
+from shakedown.run.folder import (
+    COUNTERS,
+    INVENTORY,
+    JOBS,
+    PLAN,
+    RESULTS,
+    read_bytes,
+    read_record,
+    write_lines,
+)
+from shakedown.run.nic_counters import read_before_and_after
+
+# Tools whose one file has the results of several cells, and which field of a record picks its own from it.
+_TOLD_BY_THE_FILE = {"copies": "direction", "torch-collectives": "test"}
+
+
+def collect(folder: Path) -> tuple[int, int]:
+    """Write `results.jsonl` and `counters.jsonl` of a run from its raw files; return how many lines each.
+
+    Raises BadInput as `gather` does.
+    """
+    redact_folder(folder)  # nothing is read, judged or kept before secrets are gone
+    measurements, counters = gather(folder)
+    write_lines(folder / RESULTS, measurements)
+    write_lines(folder / COUNTERS, counters)
+    return len(measurements), len(counters)
+
+
+def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
+    """Return what a run's raw files say, in a fixed order.
+
+    Raises:
+        BadInput: plan, jobs or a job's own records cannot be read. A tool's output that cannot be read is
+            no such error: its cell gets no value and the reason.
+    """
+    plan = read_record(folder / PLAN, Plan)
+    jobs = read_record(folder / JOBS, Jobs)
+    measurements: list[Measurement] = []
+    counters: list[CounterReading] = []
+    tests = counter_tests(jobs.jobs)
+    for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
+        job = read_record(job_folder / "job.json", JobRecord)
+        if job.run != plan.run:
+            raise BadInput(
+                f"belongs to run {job.run!r}, not {plan.run!r}",
+                fix="remove the folder: results of another run prove nothing here",
+                file=job_folder / "job.json",
+            )
+        found = job_measurements(plan, job_folder)
+        measurements.extend(found)
+        measurements.extend(_spoiled(plan, jobs, job, {m.cell for m in found}))
+        counters.extend(node_counters(plan, jobs, job_folder, tests))
+    counters.extend(_switch_counters(plan, folder))
+    idle = _blames_the_idle(plan, counters, _busy_ends(measurements))
+    counters = [reading for place, reading in enumerate(counters) if place not in idle]
+    measurements.extend(_inventory(plan, folder))
+    measurements.extend(switch_measurements(plan, folder))
+    measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
+    return measurements, counters
+
+
+def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
+    """Return every measurement that a job's folder holds.
+
+    Raises:
+        BadInput: `job.json` or a journal line cannot be read.
+    """
+    job = read_record(job_folder / "job.json", JobRecord)
+    found: list[Measurement] = []
+    for output in _that_count(journal(job_folder)):
+        file = job_folder / output.file
+        problem = output.problem or job.problem
+        values: Iterable[Value] = ()
+        if problem is None or output.problem is None:
+            try:
+                values = list(READERS[output.tool](read_bytes(file).decode("utf-8"), output, file))
+            except KeyError:
+                problem = Problem(kind="other", message=f"no reader for outputs of {output.tool}")
+            except (BadInput, UnicodeDecodeError, OSError) as refused:
+                problem = problem or Problem(kind="parse", message=_without(job_folder, refused))
+        if not values:
+            values = _planned_without_value(plan, output)
+        for value in values:
+            read = Read(*value)
+            found.append(
+                Measurement(
+                    run=plan.run, stage=job.stage, test=output.test, metric=read.metric, value=read.value,
+                    unit=read.unit, better=read.better, nodes=output.nodes, rail=output.rail,
+                    direction=output.direction, params={**output.params, **read.params}, job=job.job,
+                    state=job.state,
+                    attempt=max(output.attempt, job.attempt), started=output.started,
+                    duration_s=output.duration_s, raw=f"raw/{job_folder.name}/{output.file}", problem=problem,
+                    detail=read.detail[:1000] or None, samples=read.samples,
+                )
+            )  # fmt: skip
+    return found
+
+
+def _that_count(outputs: Iterable[OutputRecord]) -> Iterator[OutputRecord]:
+    """Yield the records of a job without a mesh's notes that something better has superseded."""
+    pairs: list[OutputRecord] = []
+    for output in outputs:
+        if output.tool == "perftest":
+            pairs.append(output)
+        else:
+            yield output
+    yield from drop_superseded(pairs)
+
+
+def _without(folder: Path, refused: Exception) -> str:
+    """Say what was refused without naming where the run lies: the same run says the same anywhere."""
+    return str(refused).replace(f"{folder}/", "")[:2000]
+
+
+def journal(job_folder: Path) -> list[OutputRecord]:
+    """Return the records of all journals of a job. Raises BadInput.
+
+    A file that several records claim, although one file of that tool is of one cell, is a problem of each.
+    """
+    outputs = [output for path in sorted(job_folder.glob("outputs*.jsonl")) for output in _lines(path)]
+    claims: dict[str, set[tuple[object, ...]]] = {}
+    for output in outputs:
+        claims.setdefault(output.file, set()).add(_claim(output))
+    return [
+        output
+        if output.problem is not None or len(claims[output.file]) == 1
+        else output.model_copy(update={"problem": _contested(output.file, len(claims[output.file]))})
+        for output in outputs
+    ]
+
+
+def _lines(path: Path) -> Iterator[OutputRecord]:
+    """Yield the records of one journal. Raises BadInput."""
+    # A node that died while it wrote leaves half a line; the cell it was about stays without a value.
+    for number, line in complete_lines(read_bytes(path)):
+        try:
+            yield OutputRecord.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise BadInput(f"{where}: {first['msg']}", file=path, line=number) from None
+
+
+def _claim(output: OutputRecord) -> tuple[object, ...]:
+    """Return what a record takes its file for, without what the tool's file tells apart itself."""
+    told = _TOLD_BY_THE_FILE.get(output.tool)
+    place = {"test": output.test, "direction": output.direction, "rail": output.rail, "nodes": output.nodes}
+    kept = tuple(value for name, value in place.items() if name != told)
+    return (output.tool, *kept, tuple(sorted(output.params.items())), output.attempt)
+
+
+def _contested(file: str, claims: int) -> Problem:
+    message = f"{file} is named by the records of {claims} cells or attempts: nobody can tell whose it is"
+    return Problem(kind="parse", message=message)
+
+
+def _planned_without_value(plan: Plan, output: OutputRecord) -> list[Value]:
+    """Return the cells that an output should have given, without values."""
+
+    def rest(params: Params) -> Params:
+        return {key: value for key, value in params.items() if key not in output.params}
+
+    return [
+        (item.metric, None, item.unit, item.better, rest(item.params))
+        for item in plan.items
+        if item.test == output.test
+        and output.nodes in item.nodes
+        and output.rail in item.rails
+        and output.direction in item.directions
+        and not item.metric.startswith("counter.")
+        and all(item.params.get(key) == value for key, value in output.params.items())
+    ]  # fmt: skip
+
+
+def _spoiled(plan: Plan, jobs: Jobs, job: JobRecord, found: set[str]) -> Iterator[Measurement]:
+    """Yield the planned cells that a job left without any output, with the reason why the job is no good."""
+    spec = next((spec for spec in jobs.jobs if spec.name == job.test), None)
+    if spec is None or job.problem is None:
+        return
+    for item in plan.items:
+        if item.stage != spec.stage or item.metric.startswith("counter."):
+            continue
+        for cell, nodes, rail, direction in item.cells():
+            if cell not in found and spec.measures(item.test, nodes, rail, item.params):
+                yield Measurement(
+                    run=plan.run, stage=item.stage, test=item.test, metric=item.metric, value=None,
+                    unit=item.unit, better=item.better, nodes=nodes, rail=rail, direction=direction,
+                    params=item.params, job=job.job, state=job.state, attempt=job.attempt,
+                    started=job.started, problem=job.problem,
+                )  # fmt: skip
+
+
+def _inventory(plan: Plan, folder: Path) -> Iterator[Measurement]:
+    """Yield how many parts of each node differ from their class, from `inventory.json`."""
+    from shakedown.benchmarks.config.uniformity import odd_parts
+
+    planned = {
+        (node, item.params.get("part"))
+        for item in plan.items
+        if item.test == "inventory"
+        for nodes in item.nodes
+        for node in nodes
+    }
+    if not planned or not (folder / INVENTORY).exists():
+        return  # planned and absent: the verdict says NOT-RUN
+    found = read_record(folder / INVENTORY, Inventory)
+    for host, part, odd, detail in odd_parts(found):
+        if (host, part) not in planned:
+            continue  # the inventory is of more than what is under test: the submit host, switches
+        yield Measurement(
+            run=plan.run, stage=Stage.CONFIG, test="inventory", metric="odd", value=float(odd), unit="1",
+            better=Better.LOWER, nodes=(host,), params={"part": part}, state="COMPLETED",
+            detail=detail[:1000] or None,
+        )  # fmt: skip
+
+
+# ---- counters ----
+
+
+def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, str]) -> list[CounterReading]:
+    """Return the counters of every NIC over one job, from `counters.NODE.{before,after}.json`.
+
+    `tests`: under which test they stand, by job (`counter_tests`).
+    """
+    job = read_record(job_folder / "job.json", JobRecord)
+    spec = next((spec for spec in jobs.jobs if spec.name == job.test), None)
+    if spec is None:
+        return []
+    test = tests[spec.name]
+    lines: list[CounterReading] = []
+    readings = {node: read_before_and_after(job_folder, node) for node in spec.nodes}
+    anew = {
+        (node, nic.rdma_device)
+        for node, (before, after) in readings.items()
+        for nic in jobs.nics.get(node, ())
+        if before.began_anew(after, nic.rdma_device)
+    }
+    # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
+    bereaved = bool(anew) or (spec.kind == "mesh" and bool(lost_nodes(job_folder, spec.nodes)))
+    for node, (before, after) in readings.items():
+        for nic in jobs.nics.get(node, ()):
+            first, last = before.devices.get(nic.rdma_device), after.devices.get(nic.rdma_device)
+            if first is None or last is None:
+                continue  # planned and absent: the verdict says NOT-RUN
+            began_anew = (node, nic.rdma_device) in anew
+            for name in sorted(first.keys() | last.keys()):
+                if bereaved and end_to_end(name) and not began_anew:
+                    continue
+                lines.append(
+                    CounterReading(
+                        run=plan.run, stage=job.stage, test=test, kind="nic", device=node,
+                        port=nic.rdma_device, rail=nic.rail, counter=name, before=first.get(name),
+                        peer=f"{nic.leaf}/{nic.leaf_port}" if nic.leaf else None,
+                        after=last.get(name), began_anew=began_anew, job=job.job,
+                        raw=f"raw/{job_folder.name}/counters.{node}.after.json",
+                    )
+                )  # fmt: skip
+    return lines
+
+
+def _switch_counters(plan: Plan, folder: Path) -> Iterator[CounterReading]:
+    """Yield every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`."""
+    for stage in Stage:
+        for after in sorted((folder / "raw" / f"switches.{stage}").glob("*.after.json")):
+            before = after.with_name(after.name.replace(".after.json", ".before.json"))
+            if before.exists():
+                yield from readings(
+                    load_reading(before), load_reading(after), run=plan.run, stage=stage, test="switches",
+                    raw=str(after.relative_to(folder)),
+                )  # fmt: skip
+
+
+def _busy_ends(measurements: Iterable[Measurement]) -> set[tuple[Stage, str, str]]:
+    """Return every (stage, node, rail) over which something was measured."""
+    return {
+        (m.stage, node, rail)
+        for m in measurements
+        if m.value is not None and m.rail
+        for node in m.nodes
+        for rail in m.rail.split(">")
+    }
+
+
+def _blames_the_idle(
+    plan: Plan, readings: list[CounterReading], busy: set[tuple[Stage, str, str]]
+) -> set[int]:
+    """Return the places of readings that must show traffic, at ends over which nothing was measured.
+
+    A silent NIC or port whose partner is dead is no finding: such a reading is left out, its cell not run.
+    """
+    floors = {
+        (item.stage, item.metric.removeprefix("counter."))
+        for item in plan.items
+        if item.metric.startswith("counter.") and item.better is Better.HIGHER
+    }
+    return {
+        place
+        for place, reading in enumerate(readings)
+        if (reading.stage, reading.counter) in floors
+        and (reading.stage, _node(reading), reading.rail or "") not in busy
+    }
+
+
+def _node(reading: CounterReading) -> str:
+    """Return the node at which a counter counts: its own, or the one cabled to the switch port."""
+    return reading.device if reading.kind == "nic" else (reading.peer or "").partition("/")[0]

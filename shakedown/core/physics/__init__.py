@@ -1,1 +1,0 @@
-"""Physical ceilings and training arithmetic: pure functions with units in their names."""

@@ -1,0 +1,1 @@
+"""After acceptance: compare, sweeps, history, nightly, drain. May import report and below."""

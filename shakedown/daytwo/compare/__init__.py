@@ -1,0 +1,1 @@
+"""Two runs before and after one change."""

@@ -1,0 +1,1 @@
+"""Which nodes to take out of service and which to give back."""

@@ -1,0 +1,200 @@
+"""Taking runs into a history, and merging months of them. What is refused is said and stays where it is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shakedown.daytwo.history.store import (
+    HOSTS,
+    STATES,
+    VALUES,
+    Entry,
+    Month,
+    Store,
+    sort_rows,
+    table_of,
+    values_table,
+    write_parquet,
+)
+from shakedown.daytwo.history.values import clock_problem, content_digest, host_states, node_values
+from shakedown.judge.verdict import judge_cells
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Inventory
+from shakedown.run.folder import Run, no_cycle_search, to_json, write_aside
+
+# Months are merged once no run of theirs is likely to come any more.
+SETTLED = timedelta(days=35)
+# What a month merges, and by what it is sorted. Values lie there twice: a question about one metric and one
+# about one node each read a few neighbouring row groups, and not the whole month.
+MERGED = {
+    "values": (VALUES, ("metric", "node", "time")),
+    "nodes": (VALUES, ("node", "metric", "time")),
+    "hosts": (HOSTS, ("host", "time")),
+}
+
+
+def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = None) -> str:
+    """Take one run in; return what was done, in words.
+
+    Args:
+        store: the history's folder, made if it is not there.
+        folder: the run's folder.
+        now: the present time.
+        at: when the run was made, if its own clock was wrong.
+
+    Raises:
+        BadInput: the run is another cluster's, a copy of one that is there, holds no value, or its clock
+            jumped; or the disk is full. Nothing is changed then.
+    """
+    with no_cycle_search():
+        run = Run(folder)
+        measurements = list(run.measurements())
+        values = node_values(judge_cells(run.plan, measurements, run.counters()))
+        inventory = run.inventory()
+    if run.problems:
+        raise BadInput(run.problems[0], fix="shakedown collect RUN reads it again", file=folder)
+    if not values:
+        raise BadInput("measures no metric of a node", fix="ingest runs with measurements", file=folder)
+    started = [m.started for m in measurements if m.started]
+    if at is None and (flaw := clock_problem(run.plan, started, now)):
+        raise BadInput(flaw, fix="say when it was with --at TIME", file=folder)
+    opened = Store.create(store, run.plan.system)
+    if run.plan.system != opened.system:
+        raise BadInput(
+            f"is a run of {run.plan.system!r}, the history is of {opened.system!r}",
+            fix="give each cluster a history of its own", file=folder,
+        )  # fmt: skip
+    with opened.locked():
+        content = content_digest(values, started)
+        again = _known(opened, run.plan.run, content, folder)
+        if again:
+            return again
+        time = at or datetime.fromisoformat(run.plan.created)
+        entry = Entry(
+            run=run.plan.run, system=opened.system, created=run.plan.created, time=time.isoformat(),
+            content=content, rows=len(values), nodes=len({v.node for v in values}),
+            metrics=tuple(sorted({v.metric for v in values})),
+            others=tuple(sorted({c.host for c in inventory.components} - set(run.plan.nodes)))
+            if inventory
+            else (),
+        )  # fmt: skip
+        hosts, states = _inventory_tables(opened, inventory, entry.run, time)
+        opened.add(entry, values_table(values, entry.run, time), hosts, states)
+    return f"{entry.run}: {entry.rows} values of {entry.nodes} nodes"
+
+
+def _known(store: Store, run: str, content: str, folder: Path) -> str:
+    """Return what to say of a run that is there already; empty if it is new or must be written again."""
+    same = next((e for e in store.entries.values() if e.content == content), None)
+    if same is not None and same.run != run:
+        raise BadInput(f"is a copy of run {same.run}", fix="leave it out", file=folder)
+    mine = store.entries.get(run)
+    if mine is None or not store.readable(run):
+        if mine is not None and any(run in month.runs for month in store.months.values()):
+            _forget_month_of(store, run)
+        return ""
+    if mine.content != content:
+        raise BadInput(
+            f"another run {run} is in the history, with other values", fix="give runs names of their own",
+            file=folder,
+        )  # fmt: skip
+    return f"{run}: is there already"
+
+
+def _forget_month_of(store: Store, run: str) -> None:
+    """Give up a month's file that cannot be read, so that its runs can be taken in again, one by one."""
+    month = next(m for m in store.months.values() if run in m.runs)
+    held = store.layout.month(month.month, month.number, "json")
+    held.rename(held.with_suffix(".lost"))
+    del store.months[month.month]
+
+
+def _inventory_tables(
+    store: Store, inventory: Inventory | None, run: str, time: datetime
+) -> tuple[pa.Table, pa.Table]:
+    found = host_states(inventory)
+    known: set[str] = set()
+    for other in store.entries:
+        path = store.layout.file("states", other)
+        if path.exists():
+            table = store.read(path, STATES, (other,), columns=["digest"])
+            known.update(pc.unique(table["digest"]).to_pylist())
+    hosts = [(time, run, host, digest) for host, (digest, _) in sorted(found.items())]
+    new = {digest: rows for digest, rows in found.values() if digest not in known}
+    states = [(digest, *row) for digest in sorted(new) for row in new[digest]]
+    return table_of(hosts, HOSTS), table_of(states, STATES)
+
+
+def compact(root: Path, *, now: datetime, keep_days: int | None = None) -> list[str]:
+    """Merge settled months, and drop those that are older than `keep_days`; return what was done.
+
+    A month is kept as long as any of its days is. The runs' own folders are not touched.
+    """
+    store = Store(root)
+    done: list[str] = []
+    with store.locked():
+        months: dict[str, list[str]] = {}
+        for entry in store.entries.values():
+            months.setdefault(entry.time[:7], []).append(entry.run)
+        for month, runs in sorted(months.items()):
+            end = (datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC) + timedelta(days=32)).replace(
+                day=1
+            )
+            if keep_days is not None and end < now - timedelta(days=keep_days):
+                _drop(store, month, runs)
+                done.append(f"{month}: {len(runs)} runs dropped")
+            elif end < now - SETTLED:
+                held = store.months.get(month)
+                if held is None or set(held.runs) != set(runs):
+                    rows = _merge(store, month, sorted(runs, key=lambda r: store.entries[r].time))
+                    done.append(f"{month}: {len(runs)} runs merged, {rows} rows")
+    return done
+
+
+def _merge(store: Store, month: str, runs: list[str]) -> int:
+    held = store.months.get(month)
+    number = held.number + 1 if held else 1
+    rows = {kind: _merge_kind(store, kind, month, number, runs) for kind in MERGED}
+    record = Month(month=month, number=number, runs=tuple(runs), rows=rows["values"])
+    write_aside(store.layout.month(month, number, "json"), to_json(record))
+    # From here on the new files hold; what they replace is only room.
+    store.months[month] = record
+    for kind in MERGED:
+        if held is not None:
+            store.layout.month(month, held.number, f"{kind}.parquet").unlink(missing_ok=True)
+    for run in runs:
+        for kind in ("values", "hosts"):
+            store.layout.file(kind, run).unlink(missing_ok=True)
+    if held is not None:
+        store.layout.month(month, held.number, "json").unlink(missing_ok=True)
+    return rows["values"]
+
+
+def _merge_kind(store: Store, kind: str, month: str, number: int, runs: list[str]) -> int:
+    """Write one file of a month from those of its runs and of the month so far; return its rows."""
+    schema, keys = MERGED[kind]
+    before = len(store.problems)
+    tables = [store.read(path, schema, of) for path, of in store.files(kind) if set(of) <= set(runs)]
+    if len(store.problems) > before:
+        raise BadInput(store.problems[-1], fix="mend it before months are merged", file=store.layout.root)
+    table = sort_rows(pa.concat_tables(tables).unify_dictionaries(), keys)
+    path = store.layout.month(month, number, f"{kind}.parquet")
+    write_parquet(path, table)
+    if pq.ParquetFile(path).metadata.num_rows != table.num_rows:
+        raise BadInput("was not written whole", fix="is the disk in order?", file=path)
+    return int(table.num_rows)
+
+
+def _drop(store: Store, month: str, runs: list[str]) -> None:
+    for run in runs:  # ledger first: a run without it is not there
+        store.layout.ledger(run).unlink(missing_ok=True)
+    for path in store.layout.root.glob(f"months/{month}.*"):
+        path.unlink()
+    for run in runs:
+        for kind in ("values", "hosts"):
+            store.layout.file(kind, run).unlink(missing_ok=True)

@@ -1,0 +1,188 @@
+"""Questions to a history: one node over time, one metric of all nodes, and what changed where."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shakedown.daytwo.compare.snapshot_changes import Change, PartKey, part_differences
+from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, Store, sort_rows
+from shakedown.records.records import Better, Outcome
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric of one node, in time. Nights without a usable value are NaN."""
+
+    node: str
+    metric: str
+    unit: str
+    better: Better
+    times: NDArray[np.datetime64]
+    runs: tuple[str, ...]
+    values: Floats
+    outcomes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """One metric of all nodes: nodes x runs, the runs in time."""
+
+    metric: str
+    unit: str
+    better: Better
+    nodes: tuple[str, ...]
+    times: NDArray[np.datetime64]
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Event:
+    """A change of a host's parts, seen first by one run."""
+
+    since: np.datetime64  # the last run that saw the old state
+    until: np.datetime64  # the first run that saw the new one
+    run: str
+    change: Change
+
+    def __str__(self) -> str:
+        return str(self.change)
+
+
+def node_series(store: Store, node: str, *, metric: str = "", since: datetime | None = None) -> list[Series]:
+    """Return a node's series, by metric. `metric` is a part of its name, `since` the first time wanted."""
+    wanted = pc.field("node") == node
+    if since is not None:
+        wanted &= pc.field("time") >= pa.scalar(since, VALUES.field("time").type)
+    table = _read(store, "nodes", VALUES, "node", wanted)
+    groups: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for row in sort_rows(table, ("time", "run")).to_pylist():
+        if metric in str(row["metric"]):
+            groups[str(row["metric"])].append(row)
+    return [_series(node, name, rows) for name, rows in sorted(groups.items())]
+
+
+def _series(node: str, metric: str, rows: list[dict[str, object]]) -> Series:
+    values = [np.nan if r["value"] is None else float(str(r["value"])) for r in rows]
+    return Series(
+        node, metric, str(rows[-1]["unit"]), Better(str(rows[-1]["better"])),
+        np.array([_stamp(r["time"]) for r in rows], dtype="datetime64[s]"),
+        tuple(str(r["run"]) for r in rows), np.array(values, dtype=np.float64),
+        tuple(str(r["outcome"]) for r in rows),
+    )  # fmt: skip
+
+
+def _stamp(time: object) -> str:
+    assert isinstance(time, datetime)
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def metrics(store: Store) -> list[str]:
+    """Return the names of all metrics."""
+    return sorted({name for entry in store.entries.values() for name in entry.metrics})
+
+
+def fleet(
+    store: Store, metric: str, *, since: datetime | None = None, outcome: Outcome | None = None
+) -> Fleet | None:
+    """Return one metric of all nodes, with that outcome only if one is given; None if there is no value."""
+    wanted = pc.field("metric") == metric
+    if since is not None:
+        wanted &= pc.field("time") >= pa.scalar(since, VALUES.field("time").type)
+    if outcome is not None:
+        wanted &= pc.field("outcome") == outcome.value
+    columns = ["time", "run", "node", "metric", "unit", "better", "value", "outcome"]
+    table = _read(store, "values", VALUES, "metric", wanted, columns)
+    if table.num_rows == 0:
+        return None
+    nodes, row = _codes(table["node"])
+    seconds = table["time"].cast(pa.int64()).to_numpy() // 1000
+    runs, run = _codes(table["run"])
+    # Runs in time; two at the same moment keep the order of their names.
+    first = np.full(len(runs), np.iinfo(np.int64).max)
+    np.minimum.at(first, run, seconds)
+    order = np.lexsort((np.arange(len(runs)), first))
+    column = np.empty(len(runs), dtype=np.int64)
+    column[order] = np.arange(len(runs))
+    values = np.full((len(nodes), len(runs)), np.nan)
+    values[row, column[run]] = table["value"].to_numpy(zero_copy_only=False)
+    return Fleet(
+        metric, str(table["unit"][0].as_py()), Better(table["better"][0].as_py()), tuple(nodes),
+        first[order].astype("datetime64[s]"), values,
+    )  # fmt: skip
+
+
+def events(store: Store, hosts: set[str] | None = None) -> list[Event]:
+    """Return what changed on hosts (all if None), in time, from one run that saw them to the next."""
+    wanted = None if hosts is None else pc.field("host").isin(sorted(hosts))
+    table = _read(store, "hosts", HOSTS, "host", wanted)
+    if table.num_rows == 0:
+        return []
+    table = sort_rows(table, ("host", "time", "run"))
+    names, host = _codes(table["host"])
+    digests, digest = _codes(table["digest"])
+    differs = np.flatnonzero((host[1:] == host[:-1]) & (digest[1:] != digest[:-1])) + 1
+    if not len(differs):
+        return []
+    times = (table["time"].cast(pa.int64()).to_numpy() // 1000).astype("datetime64[s]")
+    runs = table["run"]
+    needed = {digests[digest[i]] for i in differs} | {digests[digest[i - 1]] for i in differs}
+    states = _states(store, needed)
+    found = []
+    for i in differs.tolist():
+        old, new = states.get(digests[digest[i - 1]]), states.get(digests[digest[i]])
+        if old is None or new is None:
+            continue  # the file that held the state cannot be read; `problems` names it
+        name = names[host[i]]
+        for change in sorted(part_differences(_named(name, old), _named(name, new))):
+            found.append(Event(times[i - 1], times[i], str(runs[i].as_py()), change))
+    return sorted(found, key=lambda e: (e.until, e.change))
+
+
+def _named(host: str, parts: dict[tuple[str, str], dict[str, str]]) -> dict[PartKey, dict[str, str]]:
+    return {(host, kind, name): attributes for (kind, name), attributes in parts.items()}
+
+
+def _states(store: Store, digests: set[str]) -> dict[str, dict[tuple[str, str], dict[str, str]]]:
+    found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
+    wanted = pc.field("digest").isin(sorted(digests))
+    for path in sorted((store.layout.root / "states").glob("*.parquet")):
+        for row in store.read(path, STATES, (path.stem,), filters=wanted, plain=("digest",)).to_pylist():
+            parts = found.setdefault(row["digest"], {})
+            attributes = parts.setdefault((row["kind"], row["name"]), {})
+            if row["attribute"]:
+                attributes[row["attribute"]] = row["value"]
+    return found
+
+
+def _read(
+    store: Store, kind: str, schema: pa.Schema, by: str, wanted: pc.Expression | None,
+    columns: list[str] | None = None,
+) -> pa.Table:  # fmt: skip
+    """Return the rows of all files of a kind that are wanted; `by` is the text column that decides."""
+    tables = [
+        store.read(path, schema, runs, columns=columns, filters=wanted, plain=(by,))
+        for path, runs in store.files(kind)
+    ]
+    return pa.concat_tables(tables).unify_dictionaries() if tables else schema.empty_table()
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the sorted distinct texts of a column, and each row's place among them."""
+    array = column.combine_chunks()
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    names = array.dictionary.to_pylist()
+    used = np.unique(array.indices.to_numpy())
+    order = sorted(used.tolist(), key=lambda i: names[i])
+    place = np.zeros(len(names), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return [names[i] for i in order], place[array.indices.to_numpy()]

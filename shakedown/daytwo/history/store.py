@@ -1,0 +1,281 @@
+"""The history as a folder of Parquet files: each run adds its own, months are merged later.
+
+    store.json            the system whose runs these are
+    ledger/RUN.json       written last: a run without it was not taken in
+    values/RUN.parquet    one row per node and metric
+    hosts/RUN.parquet     the digest of each host's parts
+    states/RUN.parquet    the parts behind digests that no earlier run had
+    months/YYYY-MM.N.*    values by metric, values by node, and hosts of a month; the .json is written last
+
+Nothing is ever changed in place, so that a killed process, a full disk or a cut file costs one file, which
+is named and can be taken in again from the run's folder. A store is for one system.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import ConfigDict, Field, ValidationError
+
+from shakedown.daytwo.history.values import NodeValue
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Name, Record
+from shakedown.run.folder import to_json, write_aside
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_TIME = pa.timestamp("ms", tz="UTC")  # Parquet knows no seconds
+VALUES = pa.schema(
+    [
+        ("time", _TIME), ("run", _TEXT), ("node", _TEXT), ("metric", _TEXT),
+        ("unit", _TEXT), ("better", _TEXT), ("value", pa.float64()), ("cells", pa.int32()),
+        ("outcome", _TEXT), ("reference", _TEXT),
+    ]
+)  # fmt: skip
+HOSTS = pa.schema([("time", _TIME), ("run", _TEXT), ("host", _TEXT), ("digest", _TEXT)])
+STATES = pa.schema(
+    [("digest", _TEXT), ("kind", _TEXT), ("name", _TEXT), ("attribute", _TEXT), ("value", _TEXT)]
+)
+# Rows that are read together at least: about one node's share of a month, and no more than a page of memory.
+ROW_GROUP = 32_768
+
+
+class Entry(Record):
+    """One run of the ledger."""
+
+    schema_: int = Field(default=1, alias="schema", ge=1, le=1)
+    run: Name
+    system: Name
+    created: str
+    time: str  # where on the axis: `created`, or what a person said it was
+    content: str  # digest of the values
+    rows: int
+    nodes: int
+    metrics: tuple[str, ...]
+    others: tuple[Name, ...] = ()  # hosts of the inventory that are no nodes: switches, the submit host
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Month(Record):
+    """What a month's file holds."""
+
+    schema_: int = Field(default=1, alias="schema", ge=1, le=1)
+    month: str
+    number: int
+    runs: tuple[Name, ...]
+    rows: int
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things lie."""
+
+    root: Path
+
+    def ledger(self, run: str) -> Path:
+        """A run's ledger entry."""
+        return self.root / "ledger" / f"{run}.json"
+
+    def file(self, kind: str, run: str) -> Path:
+        """A run's file of one kind (values, hosts, states)."""
+        return self.root / kind / f"{run}.parquet"
+
+    def month(self, month: str, number: int, ending: str) -> Path:
+        """A month's file (values.parquet, hosts.parquet) or what it holds (json)."""
+        return self.root / "months" / f"{month}.{number}.{ending}"
+
+
+class Store:
+    """A history. `problems` says what could not be read; a store with problems answers, but not for all."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root)
+        self.problems: list[str] = []
+        path = root / "store.json"
+        if not path.is_file():
+            raise BadInput(
+                "is no history", fix="shakedown history ingest --store FOLDER RUN makes one", file=root
+            )
+        try:
+            self.system = str(json.loads(path.read_bytes())["system"])
+        except (ValueError, KeyError, TypeError):
+            raise BadInput(
+                "cannot be read", fix='write {"schema": 1, "system": "NAME"} again', file=path
+            ) from None
+        self.entries: dict[str, Entry] = {}
+        for file in sorted((root / "ledger").glob("*.json")):
+            entry = self._record(file, Entry)
+            if isinstance(entry, Entry):
+                self.entries[entry.run] = entry
+        self.months: dict[str, Month] = {}
+        for file in sorted((root / "months").glob("*.json")):
+            month = self._record(file, Month)
+            # Of two numbers of one month the higher holds the lower's runs: a merge was cut off at the end.
+            if isinstance(month, Month) and month.number > self._number(month.month):
+                self.months[month.month] = month
+
+    @classmethod
+    def create(cls, root: Path, system: str) -> Store:
+        """Open a store, made if it is not there."""
+        for folder in ("ledger", "values", "hosts", "states", "months"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        if not (root / "store.json").exists():
+            write_aside(root / "store.json", (json.dumps({"schema": 1, "system": system}) + "\n").encode())
+        return cls(root)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the store for writing. Raises BadInput if another process holds it."""
+        with (self.layout.root / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise BadInput(
+                    "is being written by another process", fix="wait for it", file=self.layout.root
+                ) from None
+            yield
+
+    def files(self, kind: str) -> list[tuple[Path, tuple[str, ...]]]:
+        """Return the files of a kind, each with its runs; a run that a month holds is read there.
+
+        `values` and `nodes` hold the same rows: in months the one lies by metric, the other by node.
+        """
+        of_a_run = "hosts" if kind == "hosts" else "values"
+        merged = {run for month in self.months.values() for run in month.runs}
+        files = [
+            (self.layout.month(m.month, m.number, f"{kind}.parquet"), m.runs) for m in self.months.values()
+        ]
+        single = sorted(run for run in self.entries if run not in merged)
+        return files + [(self.layout.file(of_a_run, run), (run,)) for run in single]
+
+    def read(
+        self, path: Path, schema: pa.Schema, runs: Sequence[str], *, columns: Sequence[str] | None = None,
+        filters: pc.Expression | None = None, plain: Sequence[str] = (),
+    ) -> pa.Table:  # fmt: skip
+        """Read a Parquet file, or nothing and a problem that says what to take in again.
+
+        `plain` names text columns that are filtered on: only of those can row groups be passed over unread.
+        """
+        fields = [schema.field(name) for name in columns or schema.names]
+        coded = [f.name for f in fields if pa.types.is_dictionary(f.type) and f.name not in plain]
+        try:
+            return pq.read_table(
+                path, columns=[f.name for f in fields], filters=filters, read_dictionary=coded,
+                page_checksum_verification=True,
+            )  # fmt: skip
+        except (OSError, pa.ArrowException) as error:
+            which = ", ".join(runs[:5]) + (f" and {len(runs) - 5} more" if len(runs) > 5 else "")
+            why = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            problem = f"{path.name} cannot be read ({why}): ingest again {which}"
+            if problem not in self.problems:
+                self.problems.append(problem)
+            return pa.schema(
+                [f if f.name not in plain else pa.field(f.name, pa.string()) for f in fields]
+            ).empty_table()
+
+    def add(self, entry: Entry, values: pa.Table, hosts: pa.Table, states: pa.Table) -> None:
+        """Write a run's files, the ledger last. Raises BadInput if the disk is full; nothing is added."""
+        write_parquet(self.layout.file("states", entry.run), states)
+        write_parquet(self.layout.file("hosts", entry.run), hosts)
+        write_parquet(self.layout.file("values", entry.run), sort_rows(values, ("node", "metric")))
+        write_aside(self.layout.ledger(entry.run), to_json(entry))
+        self.entries[entry.run] = entry
+
+    def readable(self, run: str) -> bool:
+        """Whether a run's values can be read back, from every file that holds them."""
+        month = next((m for m in self.months.values() if run in m.runs), None)
+        if month is None:
+            paths = [self.layout.file("values", run)]
+        else:
+            kinds = ("values", "nodes")
+            paths = [self.layout.month(month.month, month.number, f"{k}.parquet") for k in kinds]
+        try:
+            for path in paths:
+                pq.ParquetFile(path).close()
+        except (OSError, pa.ArrowException):
+            return False
+        return True
+
+    def _record(self, path: Path, kind: type[Entry] | type[Month]) -> Entry | Month | None:
+        try:
+            return kind.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            self.problems.append(f"{path.name} cannot be read: ingest {path.stem} again")
+            return None
+
+    def _number(self, month: str) -> int:
+        return self.months[month].number if month in self.months else 0
+
+
+def values_table(values: Sequence[NodeValue], run: str, time: datetime) -> pa.Table:
+    """Return a run's values as a table in the store's columns."""
+    rows = [
+        (time, run, v.node, v.metric, v.unit, v.better.value, v.value, v.cells, v.outcome.value, v.reference)
+        for v in values
+    ]
+    return table_of(rows, VALUES)
+
+
+def table_of(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
+    """Return rows as a table of a schema."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [
+        pa.array(column, type=field.type.value_type).dictionary_encode()
+        if pa.types.is_dictionary(field.type)
+        else pa.array(column, type=field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def sort_rows(table: pa.Table, by: tuple[str, ...]) -> pa.Table:
+    """Return a table sorted by some columns, the first one first."""
+    keys = []
+    for name in reversed(by):  # lexsort: the last is the first
+        column = table[name].combine_chunks()
+        if pa.types.is_string(column.type):
+            column = column.dictionary_encode()
+        if pa.types.is_dictionary(column.type):
+            order = np.argsort(np.array(column.dictionary.to_pylist(), dtype=str))
+            rank = np.empty(len(order), dtype=np.int64)
+            rank[order] = np.arange(len(order))
+            keys.append(rank[column.indices.to_numpy()])
+        else:
+            keys.append(column.cast(pa.int64()).to_numpy())
+    return table.take(pa.array(np.lexsort(keys)))
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a file whole or not at all. Raises BadInput if there is no room for it."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        pq.write_table(
+            table,
+            aside,
+            compression="zstd",
+            row_group_size=ROW_GROUP,
+            write_page_checksum=True,
+            store_schema=False,
+        )
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        raise BadInput(
+            f"cannot be written: {error.strerror or error}", fix="make room, then ingest again", file=path
+        ) from None
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,318 @@
+"""One night, from idle nodes to the report: what `shakedown nightly run` and the timer's service do.
+
+A night that is cut off anywhere leaves files that say so: no result that was not measured, and the slots
+that were not covered stay first in line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from shakedown.daytwo.drain.act import Drainer
+from shakedown.daytwo.drain.decide import Action, NodeState, Policy
+from shakedown.daytwo.history.findings import Finding
+from shakedown.daytwo.nightly.config import NightlyConfig
+from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_plan, slot_costs
+from shakedown.daytwo.nightly.report import Night
+from shakedown.daytwo.nightly.rotation import Share, check, choose, nights_to_cover
+from shakedown.intent.inventory import read_site
+from shakedown.intent.site import Site
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Plan, Record, Verdict
+from shakedown.references.files import load_catalogue
+from shakedown.run.folder import (
+    JOBS,
+    Run,
+    judge_folder,
+    no_cycle_search,
+    to_json,
+    write_aside,
+    write_plan,
+    write_verdict,
+)
+from shakedown.slurm.client import Slurm
+
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_STOP_S = 90  # for the playbook to end after it was told to
+_PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+
+
+class Rotation(Record):
+    """When each slot of each node was covered last, in Unix time (`rotation.json`)."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    first: float  # when this began: what was never covered has waited since then
+    covered: dict[str, dict[str, float]]
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+@dataclass(frozen=True)
+class Nightly:
+    """The nightly of one site."""
+
+    config: NightlyConfig
+
+    @property
+    def state(self) -> Path:
+        """The folder of everything that lasts."""
+        return Path(self.config.state)
+
+    @property
+    def history(self) -> Path:
+        """The history's folder."""
+        return self.state / "history"
+
+    def run(self, now: datetime, only: tuple[str, ...] = ()) -> Night:
+        """Make a night; `only` names nodes that are measured with each other instead of the idle ones.
+
+        Raises:
+            BadInput: another night is running, the inventory or Slurm cannot be read, or the budget is too
+                small for a test.
+        """
+        with self._lock():
+            problems: list[str] = []
+            site = read_site(Path(self.config.inventory))
+            costs, alone = slot_costs(site, self.config.group, self.config.node_tests_s), alone_slots(site)
+            check(costs, budget_s=self.config.budget_s, group=self.config.group)
+            states = Slurm(self.config.over).nodes()
+            idle, not_idle = _idle(site, states, self.config.exclude)
+            covered = self._covered(now, problems)
+            if only:
+                not_idle = {n: s for n, s in not_idle.items() if n not in only}
+                having = {slot: tuple(n for n in only if n in alone.get(slot, only)) for slot in costs}
+                shares = [Share(slot, nodes) for slot, nodes in having.items() if nodes]
+            else:
+                shares = choose(
+                    idle, costs, covered.covered, budget_s=self.config.budget_s, group=self.config.group,
+                    seed=int(now.timestamp()) // 86400, alone=alone,
+                )  # fmt: skip
+            run = f"night-{now.strftime('%Y%m%dT%H%M%SZ')}"
+            folder = self.state / "runs" / run
+            if not shares:
+                return self._empty(site, run, now, not_idle, costs, covered, problems)
+            plan, jobs, slots = nightly_plan(
+                site, load_catalogue([site.fabric.profile, *site.acceptance.profiles]), shares,
+                run=run, created=now.strftime(_TIME),
+            )  # fmt: skip
+            write_plan(folder, plan)
+            write_aside(folder / JOBS, to_json(jobs))
+            (folder / "raw").mkdir()
+            problems += self._measure(folder, plan)
+            verdict = self._judge(folder, problems)
+            self._cover(folder, slots, covered, now, problems)
+            alarms = self._remember(folder, now, problems)
+            actions = self._drain(folder, problems)
+            self._tidy(now, problems)
+            return Night(
+                system=plan.system, run=run, started=now.strftime(_TIME), ended=_now(),
+                outcome=verdict.outcome.value if verdict else "NOT-RUN",
+                reason=verdict.reason if verdict else "the run could not be judged",
+                measured=verdict.coverage.measured if verdict else 0,
+                planned=verdict.coverage.planned if verdict else 0,
+                nodes=plan.nodes, not_idle=not_idle, shares=len(shares),
+                nights_to_cover=nights_to_cover(costs, budget_s=self.config.budget_s),
+                overdue=self._overdue(site, covered, costs, now),
+                failed=tuple(c.reason for c in verdict.cells) if verdict else (),
+                alarms=tuple(alarms), actions=tuple(actions), acted=self.config.drain.act,
+                problems=tuple(problems),
+            )  # fmt: skip
+
+    def _empty(
+        self, site: Site, run: str, now: datetime, not_idle: dict[str, str], costs: dict[str, float],
+        covered: Rotation, problems: list[str],
+    ) -> Night:  # fmt: skip
+        return Night(
+            system=site.fabric.system, run=run, started=now.strftime(_TIME), ended=_now(), outcome="NOT-RUN",
+            reason="fewer than two nodes are idle", measured=0, planned=0, nodes=(), not_idle=not_idle,
+            shares=0, nights_to_cover=nights_to_cover(costs, budget_s=self.config.budget_s),
+            overdue=self._overdue(site, covered, costs, now), failed=(), alarms=(), actions=(),
+            acted=self.config.drain.act, problems=tuple(problems),
+        )  # fmt: skip
+
+    def _measure(self, folder: Path, plan: Plan) -> list[str]:
+        """Run the acceptance playbook on the plan; return what went wrong apart from the verdict."""
+        checkout = Path(self.config.checkout)
+        longest = max(job["time_limit_s"] for job in json.loads((folder / JOBS).read_bytes())["jobs"])
+        # Slurm removes a job that cannot end by its deadline, so that nothing waits for a node that got busy.
+        deadline = f"--deadline=now+{self.config.wait_s + longest}seconds"
+        extra = {
+            "run_id": plan.run, "run_root": str(folder.parent), "stage_limit_s": self.config.limit_s,
+            "stage_access": [*self.config.access, deadline], "stage_max_jobs": self.config.max_jobs,
+        }  # fmt: skip
+        write_aside(folder / "raw" / "nightly.json", (json.dumps(extra, indent=1) + "\n").encode())
+        limit = ",".join(("localhost", "submit", "switches", *plan.nodes))
+        argv = [
+            str(_PLAYBOOK), "-i", self.config.inventory,
+            "playbooks/acceptance.yml", "--limit", limit, "-e", f"@{folder / 'raw' / 'nightly.json'}",
+            *self.config.playbook_options,
+        ]  # fmt: skip
+        with (folder / "raw" / "playbook.txt").open("wb") as log:
+            child = subprocess.Popen(
+                argv, cwd=checkout, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                child.wait(self.config.limit_s)
+            except subprocess.TimeoutExpired:
+                return [f"the night took longer than {self.config.limit_s} s and was ended"]
+            finally:
+                _end(child)
+        return []  # its exit status is the verdict's, which is made from the files
+
+    def _judge(self, folder: Path, problems: list[str]) -> Verdict | None:
+        from shakedown.collect.run import collect
+
+        try:
+            if not (folder / "results.jsonl").exists():  # the playbook was ended before it did this
+                collect(folder)
+            verdict = judge_folder(folder)
+            write_verdict(folder, verdict)
+        except (BadInput, OSError) as error:
+            problems.append(f"verdict: {error}")
+            return None
+        return verdict
+
+    def _remember(self, folder: Path, now: datetime, problems: list[str]) -> list[Finding]:
+        """Take the run into the history; return the standing alarms."""
+        from shakedown.daytwo.history.ingest import compact, ingest
+        from shakedown.daytwo.history.report import fleet_history
+
+        try:
+            ingest(self.history, folder, now=datetime.now(UTC))
+            compact(self.history, now=now, keep_days=self.config.keep_history_days)
+        except (BadInput, OSError) as error:
+            problems.append(f"history: {error}")
+        if not self.history.is_dir():
+            return []
+        try:
+            found = fleet_history(self.history)
+        except (BadInput, OSError) as error:
+            problems.append(f"history: {error}")
+            return []
+        problems += [f"history: {p}" for p in found.problems]
+        return [f for f in found.findings if f.standing]
+
+    def _drain(self, folder: Path, problems: list[str]) -> list[Action]:
+        asked = self.config.drain
+        drainer = Drainer(
+            Slurm(self.config.over), self.state / "drain.jsonl", asked.act,
+            Policy(asked.max_nodes, asked.max_fraction),
+        )  # fmt: skip
+        try:
+            # The one that this night measures in is not cut off.
+            own = {option.removeprefix("--reservation=") for option in self.config.access}
+            left = [name for name in drainer.leftovers() if name not in own]
+            problems += [
+                f"{name}: a retest was cut off: shakedown drain end-retest NODE --act" for name in left
+            ]
+            return drainer.after_run(folder)
+        except (BadInput, OSError) as error:
+            problems.append(f"drain: {error}")
+            return []
+
+    def _covered(self, now: datetime, problems: list[str]) -> Rotation:
+        path = self.state / "rotation.json"
+        try:
+            return Rotation.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except (OSError, ValidationError):
+            problems.append("rotation.json cannot be read: all slots count as never covered")
+        return Rotation(first=now.timestamp(), covered={})
+
+    def _cover(
+        self, folder: Path, slots: dict[str, str], covered: Rotation, now: datetime, problems: list[str]
+    ) -> None:
+        """Note what was measured: a slot whose job was preempted stays first in line."""
+        try:
+            with no_cycle_search():
+                run = Run(folder)
+                for node, slot in covered_slots(slots, run.measurements()):
+                    covered.covered.setdefault(node, {})[slot] = now.timestamp()
+            write_aside(self.state / "rotation.json", to_json(covered))
+        except (BadInput, OSError) as error:
+            problems.append(f"rotation: {error}")
+
+    def _overdue(
+        self, site: Site, covered: Rotation, costs: dict[str, float], now: datetime
+    ) -> tuple[str, ...]:
+        """Return what nobody measured for twice the nights that a round takes."""
+        limit = timedelta(days=2 * nights_to_cover(costs, budget_s=self.config.budget_s)).total_seconds()
+        return tuple(
+            f"{node} {slot}"
+            for node in site.nics
+            if node not in self.config.exclude
+            for slot in costs
+            if node in alone_slots(site).get(slot, site.nics)
+            and now.timestamp() - covered.covered.get(node, {}).get(slot, covered.first) > limit
+        )
+
+    def _tidy(self, now: datetime, problems: list[str]) -> None:
+        """Remove runs that are older than wanted; their values stay in the history."""
+        oldest = f"night-{(now - timedelta(days=self.config.keep_runs_days)).strftime('%Y%m%dT%H%M%SZ')}"
+        for folder in sorted((self.state / "runs").glob("night-*")):
+            if folder.name < oldest:
+                try:
+                    shutil.rmtree(folder)
+                except OSError as error:
+                    problems.append(f"{folder.name}: {error.strerror}")
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        self.state.mkdir(parents=True, exist_ok=True)
+        with (self.state / "nightly.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise BadInput("another night is still running", fix="wait for it", file=self.state) from None
+            yield
+
+
+def _idle(
+    site: Site, states: dict[str, NodeState], exclude: tuple[str, ...]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the site's nodes that are idle and nothing else, and of the others what Slurm says."""
+    idle, others = [], {}
+    for node in site.nics:
+        state = states.get(node)
+        if node in exclude:
+            others[node] = "excluded"
+        elif state is None:
+            others[node] = "unknown to Slurm"
+        elif state.states == {"IDLE"}:
+            idle.append(node)
+        else:
+            others[node] = "+".join(sorted(state.states)) + (f": {state.reason}" if state.reason else "")
+    return idle, others
+
+
+def _end(child: subprocess.Popen[Any]) -> None:
+    """End the playbook and what it started; it leads a process group of its own."""
+    if child.poll() is not None:
+        return
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        os.killpg(child.pid, sign)
+        try:
+            child.wait(_STOP_S)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime(_TIME)

@@ -1,0 +1,1 @@
+"""Sweeps of collectives over two networks or configurations, side by side."""

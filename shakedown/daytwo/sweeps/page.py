@@ -1,0 +1,129 @@
+"""A comparison of sweeps as a page and as one SVG picture: for each operation its time and its busbw.
+
+The page is made of the report's own parts: its style sheet, its charts, no script and no request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from markupsafe import Markup, escape
+
+from shakedown.daytwo.sweeps import text as sweep_text
+from shakedown.daytwo.sweeps.pairs import Pairing, Row, SweepComparison, Value
+from shakedown.records.records import Better
+from shakedown.report import charts, text
+from shakedown.report.html import TEMPLATES, environment
+from shakedown.report.sweeps import FEWEST_SIZES, Chart, Curve
+
+# Pairings beyond these are not drawn or not printed, and the page says so: --json has all of them.
+MOST_DRAWN = 12
+MOST_PRINTED = 48
+# One chart of `charts.draw`, in points, and the line for its title.
+_WIDTH, _HEIGHT, _TITLE, _GAP = 460.8, 309.6, 30, 24
+
+
+def curves(found: SweepComparison) -> list[Chart]:
+    """Return two charts for every pairing with enough sizes, time and busbw, in the order of the tables."""
+    drawn = [p for p in found.pairings if len(p.rows) >= FEWEST_SIZES][:MOST_DRAWN]
+    return [
+        _chart(found, pairing, f"ab-{number}-{metric}", metric)
+        for number, pairing in enumerate(drawn, 1)
+        for metric in ("time", "busbw")
+        if _drawable(pairing, metric)
+    ]
+
+
+def _drawable(pairing: Pairing, metric: str) -> bool:
+    return metric == "time" or any(value for row in pairing.rows for value in row.busbw_gb_per_s)
+
+
+def _chart(found: SweepComparison, pairing: Pairing, name: str, metric: str) -> Chart:
+    lower = metric == "time"
+    of: Callable[[Row], tuple[Value | None, ...]] = (
+        (lambda row: row.time_us) if lower else (lambda row: row.busbw_gb_per_s)
+    )
+    drawn = []
+    for number, side in enumerate(found.sides):
+        # A planned size without a number is a gap; one that this side steps over is none.
+        values = [(float(row.size_bytes), of(row)[number]) for row in pairing.rows if row.planned[number]]
+        drawn.append(
+            Curve(
+                side.name, "measured" if number else "baseline", tuple(size for size, _ in values),
+                tuple(value.median if value else math.nan for _, value in values),
+                tuple((size, v.least, v.most) for size, v in values if v and v.samples > 1),
+            )
+        )  # fmt: skip
+    return Chart(
+        id=name, title=f"{sweep_text.where(pairing)}: {'time' if lower else 'bandwidth'}",
+        x_label="message size", y_label="time, µs" if lower else "busbw, GB/s", curves=tuple(drawn),
+        better=Better.LOWER if lower else Better.HIGHER,
+        caption=f"{'lower' if lower else 'higher'} is better; bars from the least to the most of the repeats",
+    )  # fmt: skip
+
+
+def page(found: SweepComparison) -> str:
+    """Return the page."""
+    style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    drawable = sum(len(p.rows) >= FEWEST_SIZES for p in found.pairings)
+    base = found.sides[0].name
+    ends = [
+        (
+            sweep_text.where(pairing),
+            f"{side.name}/{base}",
+            text.size(pairing.short_below_bytes),
+            sweep_text.ends(extremes.time),
+            sweep_text.ends(extremes.busbw),
+        )
+        for pairing in found.pairings
+        for side, extremes in zip(found.sides[1:], pairing.extremes, strict=True)
+    ]
+    printed = found.pairings[:MOST_PRINTED]
+    return environment().get_template("sweeps.html.j2").render(
+        found=found,
+        names=[side.name for side in found.sides],
+        overall=list(sweep_text.overall(found)),
+        notes=sweep_text.notes(found),
+        changes=sweep_text.changes(found),
+        side_notes=[*found.unknown, *sweep_text.side_notes(found)],
+        ends=ends,
+        draws=sweep_text.draws(found),
+        plots=curves(found),
+        not_drawn=max(0, drawable - MOST_DRAWN),
+        chart=charts.draw,
+        header=sweep_text.header(found),
+        tables=[(sweep_text.where(p), [sweep_text.cells(row) for row in p.rows]) for p in printed],
+        not_printed=len(found.pairings) - len(printed),
+        style=Markup(style),  # noqa: S704  (our own file)
+    )  # fmt: skip
+
+
+def picture(found: SweepComparison) -> str:
+    """Return all curves as one SVG file, two columns, in its own colours for light and dark."""
+    css = (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    plots = curves(found)
+    rows = -(-len(plots) // 2)
+    width, height = 2 * _WIDTH + 3 * _GAP, rows * (_HEIGHT + _TITLE + _GAP) + _GAP
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(_title(found))}">',
+        # The colours stand before the first rule that is of the page alone.
+        f"<style>{css.partition('* {')[0]}text {{ font-family: var(--sans) !important; }}</style>",
+        '<rect width="100%" height="100%" fill="var(--paper)"/>',
+    ]
+    for number, chart in enumerate(plots):
+        x = _GAP + (number % 2) * (_WIDTH + _GAP)
+        y = _GAP + (number // 2) * (_HEIGHT + _TITLE + _GAP)
+        parts += [
+            f'<text id="{chart.id}-title" x="{x:g}" y="{y + 14:g}" font-size="13" font-weight="600" '
+            f'fill="var(--ink)">{escape(text.inert(chart.title))}</text>',
+            str(charts.draw(chart)).replace(  # Markup would escape what is put in
+                "<svg ", f'<svg x="{x:g}" y="{y + _TITLE:g}" width="{_WIDTH}" height="{_HEIGHT}" ', 1
+            ),
+        ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _title(found: SweepComparison) -> str:
+    return text.inert(" against ".join(side.name for side in reversed(found.sides)))

@@ -1,0 +1,269 @@
+"""The edge of a comparison of sweeps: one run's raw files of nccl-tests and PyTorch, as one side.
+
+Everything is read from the tools' own outputs by the readers that the verdict rests on; results.jsonl, which
+holds either time or busbw of a size, is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shakedown.benchmarks.gpu.metrics import power
+from shakedown.benchmarks.gpu.output_look import parse_gpu_look
+from shakedown.benchmarks.nccl.log import parse_nccl_log
+from shakedown.benchmarks.nccl.metrics import (
+    deciding,
+    planned_rows,
+    repeats,
+    smallest_planned,
+    wrong_elements,
+)
+from shakedown.benchmarks.nccl.output import NcclResult, NcclRow
+from shakedown.benchmarks.torch_collectives.metrics import planned
+from shakedown.benchmarks.torch_collectives.output import Row, parse_torch_collectives
+from shakedown.collect.run import journal
+from shakedown.daytwo.sweeps.sides import Combination, Draw, Samples, Side, Sweep
+from shakedown.physics.collectives import Collective, busbw_gb_per_s
+from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
+from shakedown.records.errors import BadInput
+from shakedown.records.records import JobRecord, OutputRecord
+from shakedown.run.folder import INVENTORY, JOBS, RAW, Run, read_bytes, read_record
+from shakedown.run.redact import redact
+
+# PyTorch's sweeps have no limit of their own: that of nccl-tests unless a site says otherwise.
+_SHORT_BELOW_BYTES = 1 << 20
+_OPTIONS = {"iterations": "iterations", "warmup": "warm-up iterations", "repeats": "repeats"}
+
+
+def read_side(name: str, folder: Path) -> Side:
+    """Read all collectives that a run measured.
+
+    Raises:
+        BadInput: no run folder, plan, jobs or a job's own records that cannot be read, or a run without
+            collectives. An output that cannot be read is no such error: its sizes get the reason.
+    """
+    run = Run(folder)
+    jobs = read_record(folder / JOBS, Jobs)
+    notes: list[str] = []
+    sweeps: list[Sweep] = []
+    for spec in jobs.jobs:
+        read = {"nccl": _nccl_sweeps, "torch_collectives": _torch_sweeps}.get(spec.kind)
+        if read is None:
+            continue
+        try:
+            sweeps += read(spec, _Attempt(folder, run.plan.run, spec, notes))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise BadInput(
+                f"the settings of job {spec.name} are not those of {spec.kind}", fix="restore the run's own",
+                file=folder / JOBS,
+            ) from None  # fmt: skip
+    if not sweeps:
+        raise BadInput(
+            "the run planned neither nccl-tests nor PyTorch's collectives",
+            fix="name a run with a collective stage", file=folder,
+        )  # fmt: skip
+    keys = [(sweep.combination, sweep.nodes) for sweep in sweeps]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise BadInput(
+            f"two jobs measure {twice[0]} on {', '.join(twice[1])}", fix="restore the run's own",
+            file=folder / JOBS,
+        )  # fmt: skip
+    plan, inventory = run.plan, run.inventory()
+    if inventory is not None and inventory.run != plan.run:
+        raise BadInput(f"is of run {inventory.run!r}", fix="restore the run's own", file=folder / INVENTORY)
+    return Side(name, plan.run, plan.system, plan.created, tuple(sweeps), inventory, tuple(notes))
+
+
+class _Attempt:
+    """The folder of a job's last attempt and what it holds; `problem` says why its numbers do not count."""
+
+    def __init__(self, folder: Path, run: str, spec: JobSpec, notes: list[str]) -> None:
+        self.outputs: dict[tuple[str, str], OutputRecord] = {}
+        self.notes = notes
+        found = {
+            attempt: path
+            for path in (folder / RAW).glob(f"{spec.name}.a*")
+            for name, attempt in [job_and_attempt(path.name)]
+            if name == spec.name and attempt
+        }
+        self.folder = found[max(found)] if found else folder / RAW / f"{spec.name}.a1"
+        if len(found) > 1:
+            notes.append(f"{spec.name} ran {len(found)} times: only the last is compared")
+        if not (self.folder / "job.json").exists():
+            self.problem = "the job was not run, or left no record"
+            return
+        job = read_record(self.folder / "job.json", JobRecord)
+        self.problem = job.problem.message if job.problem else ""
+        if not self.problem and job.state != "COMPLETED":
+            self.problem = f"Slurm says {job.state}"
+        if job.run != run:
+            self.problem = f"the job is of run {job.run}, not {run}"
+        for output in journal(self.folder):
+            operation = str(output.params.get("operation", ""))
+            self.outputs[output.test, operation] = output
+
+    def why_not(self, test: str) -> str:
+        """Return why a test's output does not count, or an empty string."""
+        output = self.outputs.get((test, ""))
+        if self.problem or output is None:
+            return self.problem or "the job left no output of it"
+        return output.problem.message if output.problem else ""
+
+    def text(self, output: OutputRecord) -> tuple[str, Path]:
+        """Return an output's text and path. Raises BadInput."""
+        file = self.folder / output.file
+        try:
+            return read_bytes(file).decode("utf-8"), file
+        except UnicodeDecodeError:
+            raise BadInput("is not text", file=file) from None
+
+    def said(self, refused: BadInput) -> str:
+        """Say what was refused without naming where the run lies."""
+        return str(refused).replace(f"{self.folder}/", "")
+
+
+# ---- nccl-tests ----
+
+
+def _nccl_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
+    settings = spec.settings
+    driver = _driver(job, spec.nodes[0])
+    for operation in settings["operations"]:
+        test = f"nccl_{operation}"
+        facts: dict[str, str] = {}
+        points: dict[int, Samples | str] = {}
+        draw = None
+        reason = job.why_not(test)
+        if not reason:
+            try:
+                output = job.outputs[test, ""]
+                text, file = job.text(output)
+                runs = repeats(text, output, file, settings)
+                facts = _nccl_facts(runs[0])
+                draw = _draw(file, output) if settings.get("power") else None
+                for size, rows in planned_rows(runs, test, settings):
+                    points[size] = _nccl_point(operation, runs[0].ranks, rows)
+            except BadInput as refused:
+                reason = job.said(refused)
+        if reason:
+            smallest = smallest_planned(test, settings)
+            points = {int(size): reason for size in settings["sizes"] if size >= smallest}
+        facts |= {"way of the data": _way(job, operation), "driver": driver} if facts else {}
+        yield Sweep(
+            Combination(
+                "nccl-tests", operation, settings["dtype"], len(spec.nodes), settings["launcher"],
+                settings.get("split", "none"),
+            ),
+            spec.nodes, int(settings["time_below_bytes"]), points, facts | _options(settings),
+            _variables(settings), draw,
+        )  # fmt: skip
+
+
+def _nccl_point(operation: str, ranks: int, rows: list[NcclRow]) -> Samples | str:
+    if any(row.size_bytes == 0 for row in rows):
+        return "rounded down to 0 bytes: no data moved"
+    if wrong := wrong_elements(rows):
+        return f"{wrong} wrong elements"
+    # nccl-tests prints two decimals of busbw, which is nothing for small messages: it is computed again, by
+    # nccl-tests' own formula, from the time.
+    times = tuple(deciding(row).time_us for row in rows)
+    if min(times) <= 0:
+        return "a time of 0"
+    rates = [
+        busbw_gb_per_s(Collective(operation), ranks=ranks, size_bytes=row.size_bytes, time_us=time)
+        for row, time in zip(rows, times, strict=True)
+        if ranks > 1
+    ]
+    return Samples(times, tuple(rates))
+
+
+def _draw(file: Path, output: OutputRecord) -> Draw | None:
+    found = {value[0]: value[1] for value in power(file, output)}
+    watts, joules, heat = (found.get(name) for name in ("power", "energy", "temperature"))
+    return None if watts is None or joules is None or heat is None else Draw(watts, joules, heat)
+
+
+def _nccl_facts(result: NcclResult) -> dict[str, str]:
+    return {
+        "GPU": ", ".join(sorted({device.name for device in result.devices})) or "not told",
+        "ranks": str(result.ranks),
+        "NCCL": result.nccl_version or "not told",
+        "nccl-tests": result.version or "not told",
+    }
+
+
+def _way(job: _Attempt, operation: str) -> str:
+    """Say by which transports the data went, from NCCL's log of the measured runs."""
+    output = job.outputs.get(("nccl_transport", operation))
+    if output is None:
+        return "not told"
+    try:
+        text, file = job.text(output)
+        log = parse_nccl_log(text, file=file)
+    except BadInput as refused:
+        job.notes.append(f"the way of the data is not told: {job.said(refused)}")
+        return "not told"
+    ways = [*sorted(log.transports), *(["NVLink SHARP"] if log.nvls_channels else [])]
+    return ", ".join(ways) or "no connection in the log"
+
+
+def _driver(job: _Attempt, node: str) -> str:
+    file = job.folder / f"gpus.{node}.before.json"
+    try:
+        seen = parse_gpu_look(read_bytes(file).decode("utf-8"), file=file)
+    except (BadInput, UnicodeDecodeError):
+        return "not told"
+    return ", ".join(sorted({gpu.driver for gpu in seen.gpus})) or "not told"
+
+
+def _options(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(settings[key]) for key, name in _OPTIONS.items() if key in settings}
+
+
+def _variables(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables as a page may show them: nobody keeps a secret in one, until somebody does."""
+    shown = (redact(f"{name}={value}").partition("=") for name, value in settings["variables"].items())
+    return {name: value for name, _, value in shown}
+
+
+# ---- PyTorch ----
+
+
+def _torch_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
+    settings = spec.settings
+    many, large = settings["many"], settings["large_bytes"]
+    for operation in settings["operations"] or ["all_reduce"]:
+        wanted = {(int(size), 1) for size in settings["sizes"] if operation in settings["operations"]}
+        if many and operation == "all_reduce":
+            wanted |= {(large, 1), (large // many, many)}
+        reason, facts, rows = job.why_not(f"torch_{operation}"), {}, {}
+        if not reason:
+            try:
+                output = job.outputs[f"torch_{operation}", ""]
+                text, file = job.text(output)
+                result = planned(parse_torch_collectives(text, file=file), settings, file)
+                rows = {(r.size_bytes, r.messages): r for r in result.rows if r.operation == operation}
+                header = result.header
+                facts = {"ranks": str(header.ranks), "PyTorch": header.torch, "NCCL": header.library}
+            except BadInput as refused:
+                reason = job.said(refused)
+        for messages in sorted({n for _, n in wanted}):
+            points = {
+                size: _torch_point(rows.get((size, n)), reason) for size, n in sorted(wanted) if n == messages
+            }
+            yield Sweep(
+                Combination(
+                    "PyTorch", operation, "float", len(spec.nodes), settings["backend"], messages=messages
+                ),
+                spec.nodes, _SHORT_BELOW_BYTES, points, facts | _options(settings), _variables(settings),
+            )  # fmt: skip
+
+
+def _torch_point(row: Row | None, reason: str) -> Samples | str:
+    if row is None:
+        return reason or "the output has no such size"
+    if row.wrong:
+        return f"{row.wrong} wrong elements"
+    return Samples((row.time_us,), (row.busbw_gb_per_s,) if row.busbw_gb_per_s else ())

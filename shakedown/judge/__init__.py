@@ -1,0 +1,1 @@
+"""Measurements become verdicts, without input or output. May import collect and below."""

@@ -1,0 +1,272 @@
+"""The rules of one cell: what one measurement says, and what several of the same cell say together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shakedown.judge.hints import fault_hint
+from shakedown.records.records import (
+    Better,
+    CellVerdict,
+    CounterReading,
+    Measurement,
+    Outcome,
+    PlanItem,
+    Reference,
+)
+from shakedown.records.wording import apart, number, printable, where
+from shakedown.statistics.robust import median_interval
+
+# Badness of an outcome; a run is as bad as its worst required cell.
+SEVERITY = {Outcome.FAIL: 3, Outcome.INCONCLUSIVE: 2, Outcome.NOT_RUN: 1, Outcome.PASS: 0}
+
+
+# Why a device's counters begin anew, by the kind of reading.
+_SET_BACK = {
+    "nic": "the node or the NIC's driver was restarted",
+    "switch_port": "the switch was restarted, or the port's counters were cleared,",
+}
+
+
+class Rule(StrEnum):
+    """The closed list of rules that decide a cell, in the order in which they are asked."""
+
+    UNPLANNED = "unplanned"  # measured, but no cell of the plan: never counted
+    EXCLUDED = "excluded"  # the plan itself says why it is not run
+    NOT_MEASURED = "not-measured"
+    REFERENCE = "reference"  # the reference cannot decide: above its own ceiling, or passed by a dead link
+    UNIT = "unit"  # unit or direction of improvement differs from the plan
+    # The kinds of a Problem, each a rule of its own.
+    PARSE = "parse"
+    ENVIRONMENT = "environment"
+    BUSY = "busy"
+    MISSING_TOOL = "missing-tool"
+    KILLED = "killed"
+    COUNTER_RESET = "counter-reset"
+    SETUP = "setup"
+    OTHER = "other"
+    JOB_STATE = "job-state"
+    NO_VALUE = "no-value"
+    NOT_FINITE = "not-finite"
+    SAMPLES = "samples"  # the value does not lie within its own samples
+    IMPOSSIBLE = "impossible"
+    FEW_SAMPLES = "few-samples"
+    NOISE = "noise"
+    GATE = "gate"  # outside the reference
+    DUPLICATE = "duplicate"
+    FLAKY = "flaky"
+    OUTLIER = "outlier"
+    WITHIN = "within"
+
+
+@dataclass(slots=True)
+class Bound:
+    """One plan item with what its reference means, computed once for all its cells."""
+
+    item: PlanItem
+    reference: Reference
+    gate: float = field(init=False)
+    higher: bool = field(init=False)
+    unusable: str = field(init=False)
+    passed: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gate = self.reference.gate
+        self.higher = self.reference.better is Better.HIGHER
+        self.unusable = _unusable(self.reference)
+        side = "at least" if self.higher else "at most"
+        self.passed = printable(f"{side} {number(self.gate)} {self.reference.unit}")
+
+    def outside(self, value: float) -> bool:
+        """Whether a value is worse than the gate."""
+        return value < self.gate if self.higher else value > self.gate
+
+    def impossible(self, value: float) -> bool:
+        """Whether a value is better than physics allows."""
+        ceiling = self.reference.ceiling
+        return ceiling is not None and (value > ceiling if self.higher else value < ceiling)
+
+
+def _unusable(reference: Reference) -> str:
+    """Why a reference cannot decide anything, or an empty string."""
+    gate, ceiling, unit = reference.gate, reference.ceiling, reference.unit
+    blame = f"reference {reference.id} decides nothing: gate {number(gate)}"
+    if reference.better is Better.HIGHER:
+        if ceiling is not None and gate > ceiling:
+            return f"{blame} lies above the ceiling {number(ceiling)} {unit}, nothing can pass"
+        if gate <= 0:
+            return f"{blame} {unit}, a dead link would pass"
+    elif ceiling is not None and gate < ceiling:
+        return f"{blame} lies below the floor {number(ceiling)} {unit}, nothing can pass"
+    return ""
+
+
+def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
+    """Judge one measurement of a planned cell. The rules are asked in the order of `Rule`."""
+    rule, text = _rule(m, bound)
+    if rule is not Rule.WITHIN:
+        hint = fault_hint(m, bound.reference) if rule is Rule.GATE else ""
+        text = ": ".join(part for part in (text, hint, m.detail) if part)
+    return _verdict(cell, rule, text, m.value, m.raw, bound)
+
+
+def judge_counter(cell: str, reading: CounterReading, bound: Bound) -> CellVerdict:
+    """Judge one counter reading as metric `counter.NAME`; what it counts is the unit of the plan."""
+    delta = reading.delta
+    rule = Rule.WITHIN
+    if bound.unusable:
+        rule, text = Rule.REFERENCE, bound.unusable
+    elif delta is not None:
+        rule, text = _decide(delta, (), bound)
+    elif reading.began_anew:
+        rule, text = Rule.COUNTER_RESET, f"counts from zero again: {_SET_BACK[reading.kind]} during the test"
+    elif reading.before is None or reading.after is None:
+        missing = [w for w, v in (("before", reading.before), ("after", reading.after)) if v is None]
+        rule, text = Rule.COUNTER_RESET, f"counter was not read {' and '.join(missing)} the test"
+    else:
+        change = f"from {reading.before} to {reading.after}"
+        rule, text = Rule.COUNTER_RESET, f"counter went backwards, {change}: reset during the test"
+    return _verdict(cell, rule, text, delta, reading.raw, bound)
+
+
+def _verdict(
+    cell: str, rule: Rule, text: str, value: float | None, raw: str | None, bound: Bound
+) -> CellVerdict:
+    if rule is Rule.WITHIN:
+        outcome = Outcome.PASS
+    else:
+        outcome = Outcome.FAIL if rule in (Rule.GATE, Rule.IMPOSSIBLE) else Outcome.INCONCLUSIVE
+        text = f"{where(cell)}: {printable(text)}"
+    return CellVerdict(
+        cell=cell,
+        outcome=outcome,
+        rule=rule.value,
+        reason=text,
+        value=value if value is not None and math.isfinite(value) else None,
+        gate=bound.gate,
+        ceiling=bound.reference.ceiling,
+        raw=raw,
+    )
+
+
+def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:
+    reference, value = bound.reference, m.value
+    if bound.unusable:
+        return Rule.REFERENCE, bound.unusable
+    if m.unit != reference.unit or m.better is not reference.better:
+        return Rule.UNIT, (
+            f"measured in {m.unit!r}, better={m.better.value}; "
+            f"planned in {reference.unit!r}, better={reference.better.value}"
+        )
+    if m.problem is not None:
+        return Rule(m.problem.kind), m.problem.message
+    if m.state != "COMPLETED":
+        return Rule.JOB_STATE, f"job {m.job or '-'} ended {m.state}, not COMPLETED"
+    if value is None:
+        return Rule.NO_VALUE, "the tool gave no value"
+    return _decide(value, m.samples, bound)
+
+
+def _decide(  # noqa: PLR0911  (one return per rule reads best)
+    value: float, samples: Sequence[float], bound: Bound
+) -> tuple[Rule, str]:
+    """Hold a value and its samples against the reference."""
+    if not math.isfinite(value) or not all(map(math.isfinite, samples)):
+        return Rule.NOT_FINITE, "the value or a sample is not a finite number"
+    low, high = (min(samples), max(samples)) if samples else (value, value)
+    slack = 1e-9 * abs(value)  # a mean of equal samples may round by one last place
+    unit = bound.reference.unit
+    if not low - slack <= value <= high + slack:
+        limits = f"{number(low)} to {number(high)} {unit}"
+        return Rule.SAMPLES, f"value {number(value)} lies outside its own samples, {limits}"
+    best = high if bound.higher else low
+    if bound.impossible(best):
+        return Rule.IMPOSSIBLE, _impossible(best, bound.reference)
+    count, wanted = len(samples) or 1, bound.reference.min_samples
+    if count < wanted:
+        return Rule.FEW_SAMPLES, f"{count} of {wanted} samples; too few to decide"
+    # Every interval of the median lies within the range: only a range across the gate can be noise.
+    if bound.outside(low) is not bound.outside(high) and (noise := _noise(value, samples, bound)):
+        return Rule.NOISE, noise
+    if bound.outside(value):
+        return Rule.GATE, _outside(value, bound)
+    return Rule.WITHIN, bound.passed
+
+
+def _noise(value: float, samples: Sequence[float], bound: Bound) -> str:
+    """Why the samples cannot decide against the gate: value and both ends of the interval must agree.
+
+    The interval is the 95 % interval of the median from six samples on, below that the whole range.
+    """
+    low, high, coverage = median_interval(samples)
+    if bound.outside(low) is bound.outside(high) is bound.outside(value):
+        return ""
+    return (
+        f"the median of {len(samples)} samples lies within {number(low)} to {number(high)} "
+        f"{bound.reference.unit} ({coverage:.0%} interval), "
+        f"on both sides of the gate {apart(bound.gate, value)}: repeat it"
+    )
+
+
+def _impossible(value: float, reference: Reference) -> str:
+    assert reference.ceiling is not None
+    side, limit = (
+        ("above the ceiling", "at most")
+        if reference.better is Better.HIGHER
+        else ("below the floor", "at least")
+    )
+    source = f" ({reference.ceiling_source})" if reference.ceiling_source else ""
+    return (
+        f"{apart(value, reference.ceiling, reference.unit)} {reference.unit} is {side}, {limit} "
+        f"{apart(reference.ceiling, value, reference.unit)} is possible{source}: a measurement error"
+    )
+
+
+def _outside(value: float, bound: Bound) -> str:
+    reference, unit = bound.reference, bound.reference.unit
+    target = reference.value if reference.ceiling is None or not bound.higher else reference.ceiling
+    mine, gate = apart(value, bound.gate, unit), apart(bound.gate, value, unit)
+    if bound.gate == 0 and not bound.higher:
+        return f"{number(value)} {'' if unit == '1' else unit}".rstrip() + ", none allowed"
+    if bound.higher and target > 0:
+        return f"{mine} of {number(target, unit)} {unit}, {100 * value / target:.0f} %, gate {gate}"
+    return f"{mine} {unit}, gate {gate}"
+
+
+def combine(judged: Sequence[tuple[int, CellVerdict]]) -> CellVerdict:
+    """Combine all (attempt, verdict) of one cell; the order given does not matter.
+
+    - Whatever was decided, was decided bad: FAIL. A copy of a bad line never makes a cell better.
+    - Two of the same attempt: INCONCLUSIVE, because one of them may belong to another node.
+    - They disagree, or none is of the first attempt: INCONCLUSIVE. A pass on retry is no pass.
+    """
+    if len(judged) == 1 and judged[0][0] == 1:
+        return judged[0][1]
+    ordered = sorted(judged, key=lambda j: (-SEVERITY[j[1].outcome], j[0], j[1].model_dump_json()))
+    worst = ordered[0][1]
+    outcomes = {v.outcome for _, v in ordered}
+    attempts = [a for a, _ in ordered]
+    tally = ", ".join(f"{_short(v)} at attempt {a}" for a, v in sorted(ordered, key=lambda j: j[0]))
+    if Outcome.FAIL in outcomes and Outcome.PASS not in outcomes:
+        again = "" if len(judged) == 1 else f" ({tally})"
+        return worst.model_copy(update={"reason": worst.reason + again})
+    if len(set(attempts)) < len(attempts):
+        return _because(
+            worst, Outcome.INCONCLUSIVE, Rule.DUPLICATE, f"measured twice ({tally}); whose is it?"
+        )
+    if len(outcomes) > 1 or (Outcome.PASS in outcomes and 1 not in attempts):
+        return _because(worst, Outcome.INCONCLUSIVE, Rule.FLAKY, f"not the same on every attempt ({tally})")
+    return worst
+
+
+def _short(verdict: CellVerdict) -> str:
+    return verdict.outcome.value + (f" with {number(verdict.value)}" if verdict.value is not None else "")
+
+
+def _because(verdict: CellVerdict, outcome: Outcome, rule: Rule, text: str) -> CellVerdict:
+    return verdict.model_copy(
+        update={"outcome": outcome, "rule": rule.value, "reason": f"{where(verdict.cell)}: {text}"}
+    )

@@ -1,0 +1,1 @@
+"""Which node, NIC, cable or switch explains what is slow, lost or missing."""

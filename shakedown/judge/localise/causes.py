@@ -1,0 +1,296 @@
+"""Which piece of the cluster is at fault? Matrices, counters and cabling joined into a ranked list of causes.
+
+Pure functions. Nobody is blamed on the word of one partner, unless a counter of their own stands out, and
+never are both ends of a connection: results that two elements explain equally well make suspects, not causes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shakedown.judge.localise.fit import Settings, deviations, fit, to_finding
+from shakedown.judge.localise.groups import Groups, robust_sigma
+from shakedown.judge.localise.model import Bools, Element, Fabric, Finding, Floats, Matrix, Route, on_hardware
+from shakedown.judge.localise.rare import dead, intermittent
+from shakedown.judge.localise.shared import beyond
+from shakedown.judge.localise.small import examine_small
+from shakedown.judge.localise.witnesses import Witness, witnesses
+from shakedown.records.records import CounterReading
+
+# Below this many nodes one bad node spoils too large a part of the results for medians.
+SMALL_MESH = 16
+# A whole rail is compared with the other rails only, so it must differ by more.
+RAIL_EFFECT = 0.02
+RAIL_SIGMAS = 5.0
+# Part of a suspect's bad results that blamed elements must explain to clear it.
+CLEARED_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One piece of hardware that explains bad results, with everything that speaks for it.
+
+    Attributes:
+        element: what, as precisely as the evidence allows.
+        blamed: whether the evidence suffices; otherwise it is a suspect.
+        confidence: probability against the other elements that could explain the same results.
+        effect: worst relative change of its results; -1 when they are missing.
+        findings: in which matrices, and how.
+        evidence: sentences.
+        rivals: what else could explain it.
+        proposal: what to do next.
+    """
+
+    element: Element
+    blamed: bool
+    confidence: float
+    effect: float
+    findings: tuple[Finding, ...]
+    evidence: tuple[str, ...]
+    rivals: tuple[Element, ...]
+    proposal: str
+
+
+def localise(
+    routes: Sequence[Route],
+    readings: Iterable[CounterReading] = (),
+    settings: Settings | None = None,
+) -> list[Cause]:
+    """Return the causes, blamed ones first, each group by how much it explains.
+
+    Args:
+        routes: results of every test and size; each route is compared with its like only, and what is found
+            on several is put together by piece of hardware.
+        readings: counters over the tests.
+        settings: how sure to be; a run of many matrices shares its error rate among them.
+    """
+    settings = settings or Settings()
+    matrices = [matrix for route in routes for matrix in route.matrices]
+    settings = replace(settings, alpha=settings.alpha / max(1, len(matrices)))
+    ports = {key: port for route in routes for key, port in route.fabric.ports.items()}
+    seen = witnesses(readings, ports)
+    if not matrices:
+        return []
+    findings: list[Finding] = []
+    for route in routes:
+        found = [_weigh(on_hardware(f), matrices, seen) for f in _route(route, seen, settings)]
+        of_two = len(route.matrices[0].rails) == 2
+        findings += [_of_two(f) if of_two and f.element.kind == "rail" else f for f in found]
+    return _rank(_merge(findings), matrices, ports, seen)
+
+
+def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Finding]:
+    """Return what the matrices of one route say."""
+    if not route.matrices:
+        return []
+    first = route.matrices[0]
+    supported = _supported(first, seen)
+    findings = [f for m in route.matrices for f in _examine(m, route.fabric, supported, settings)]
+    if len(first.nodes) < SMALL_MESH:
+        findings += examine_small(route.matrices, route.fabric, settings, supported)
+    return findings
+
+
+def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Settings) -> list[Finding]:
+    """Return what one matrix says by itself."""
+    residual, level = deviations(matrix, fabric)
+    groups = Groups(np.isfinite(residual) | matrix.failed, fabric)
+    found = dead(matrix, groups)
+    if len(matrix.nodes) < SMALL_MESH:
+        return found
+    before = residual.copy()
+    choices, sigma = fit(residual, groups, settings, supported)
+    found += [to_finding(c, groups, matrix, beyond(c.pick, before, groups).why) for c in choices]
+    found += intermittent(residual, sigma, groups, settings, matrix)
+    return found + _slow_rails(matrix, level)
+
+
+def _supported(matrix: Matrix, seen: Sequence[Witness]) -> Bools:
+    local = {(w.rail, w.node) for w in seen if w.local}
+    return np.array([[(rail, node) in local for node in matrix.nodes] for rail in matrix.rails], dtype=bool)
+
+
+def _slow_rails(matrix: Matrix, level: Floats) -> list[Finding]:
+    """Return the rails whose level is below the other rails'."""
+    if len(matrix.rails) < 2:
+        return []
+    away = level - np.nanmedian(level) if len(matrix.rails) > 2 else level - np.nanmax(level)
+    needed = max(RAIL_EFFECT, RAIL_SIGMAS * robust_sigma(level) if len(matrix.rails) > 4 else 0.0)
+    enough = len(matrix.rails) > 2
+    return [
+        Finding(
+            element=Element("rail", rail=matrix.rails[r]),
+            pattern="slow",
+            effect=float(np.expm1(away[r])),
+            z=float(-away[r] / RAIL_EFFECT * RAIL_SIGMAS),
+            cells=int(np.isfinite(matrix.values[r]).sum()),
+            partners=len(matrix.rails) - 1,
+            share=1.0,
+            confidence=1.0 if enough else 0.5,
+            rivals=(),
+            blamed=enough,
+            label=matrix.label,
+            why=() if enough else ("of two rails one cannot tell which is the exception",),
+        )
+        for r in np.flatnonzero(away < -needed)
+    ]
+
+
+def _weigh(finding: Finding, matrices: Sequence[Matrix], seen: Sequence[Witness]) -> Finding:
+    """Blame a suspect for which its own counters, or its own words, speak, and for none of its rivals'."""
+    element = finding.element
+    if finding.blamed or element.kind not in {"nic", "node"}:
+        return finding
+
+    def speaks(e: Element) -> bool:
+        own_words = any(n == e.node and e.rail in {"", r} for m in matrices for n, r in m.said)
+        return own_words or any(w.local and w.node == e.node and e.rail in {"", w.rail} for w in seen)
+
+    if speaks(element) and not any(speaks(rival) for rival in finding.rivals):
+        return replace(finding, blamed=True, confidence=max(finding.confidence, 0.9), why=())
+    parts = finding.parts or (1.0,) * len(finding.rivals)
+    speaking = [r for r in finding.rivals if speaks(r)]
+    explains = dict(zip(finding.rivals, parts, strict=True))
+    if len(speaking) == 1 and explains[speaking[0]] >= CLEARED_SHARE and not speaks(element):
+        others = tuple(r for r in finding.rivals if r != speaking[0])
+        return replace(
+            finding,
+            element=speaking[0],
+            rivals=(element, *others),
+            parts=(1.0, *(explains[r] for r in others)),
+            blamed=True,
+            confidence=0.9,
+            why=(),
+        )
+    return finding
+
+
+def _of_two(finding: Finding) -> Finding:
+    return replace(finding, blamed=False, why=("of two rails one cannot tell which is the exception",))
+
+
+def _merge(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Return the findings by piece of hardware: one NIC's together, and a node's NICs with the node."""
+    nodes = {f.element.node for f in findings if f.element.kind == "node" and f.blamed}
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for f in findings:
+        e = f.element
+        key = ("node", e.node) if e.node in nodes else (e.kind, e.node, e.rail, e.leaf, e.spine)
+        groups.setdefault(key, []).append(f)
+    return list(groups.values())
+
+
+def _rank(
+    merged: Sequence[Sequence[Finding]],
+    matrices: Sequence[Matrix],
+    ports: Mapping[tuple[str, str], str],
+    seen: Sequence[Witness],
+) -> list[Cause]:
+    causes = [_cause(group, matrices, ports, seen) for group in merged]
+    blamed_hardware = {c.element for c in causes if c.blamed}
+    # A suspect that is only the other end of something blamed has been cleared by it.
+    causes = [c for c in causes if c.blamed or not _cleared(_strongest(c.findings), blamed_hardware)]
+    return sorted(causes, key=lambda c: (not c.blamed, -_weight(c), str(c.element)))
+
+
+def _cleared(finding: Finding, blamed: Set[Element]) -> bool:
+    """Whether what is blamed explains most of a suspect's bad results."""
+    parts = finding.parts or (1.0,) * len(finding.rivals)
+    explained = sum(part for rival, part in zip(finding.rivals, parts, strict=True) if rival in blamed)
+    return explained >= CLEARED_SHARE
+
+
+def _strongest(group: Sequence[Finding]) -> Finding:
+    return max(group, key=lambda f: (f.blamed, f.element.kind == "node", f.cells * f.effect**2))
+
+
+def _weight(cause: Cause) -> float:
+    """How much a cause explains: squared logarithmic effect times results, a missing one counting as e^-5."""
+    weights = []
+    for f in cause.findings:
+        size = min(5.0, -np.log1p(max(f.effect, -0.9999)))
+        weights.append(f.cells * size**2)
+    return float(sum(weights))
+
+
+def _cause(
+    group: Sequence[Finding],
+    matrices: Sequence[Matrix],
+    ports: Mapping[tuple[str, str], str],
+    seen: Sequence[Witness],
+) -> Cause:
+    strongest = _strongest(group)
+    element = strongest.element
+    directions = {f.element.direction for f in group if f.blamed == strongest.blamed}
+    if len(directions) > 1:
+        element = replace(element, direction="both")
+    own = [w for w in seen if _is_about(w, element)]
+    evidence = [_sentence(f) for f in group]
+    evidence += [w.text for w in own]
+    evidence += sorted(
+        f"{n} says of {r}: {text}"
+        for (n, r), text in {k: v for m in matrices for k, v in m.said.items()}.items()
+        if n == element.node and element.rail in {"", r}
+    )
+    if element.kind == "nic":
+        element, note = _nic_cable_or_port(element, own, ports)
+        evidence.append(note)
+        if len({rail for m in matrices for name in m.rails for rail in name.split(">")}) == 1:
+            evidence.append("only one rail was measured, so it may be the node itself")
+    evidence += [why for f in group for why in f.why if not strongest.blamed]
+    return Cause(
+        element=element,
+        blamed=strongest.blamed,
+        confidence=strongest.confidence,
+        effect=min(f.effect for f in group),
+        findings=tuple(group),
+        evidence=tuple(dict.fromkeys(evidence)),
+        rivals=strongest.rivals,
+        proposal=_proposal(element, strongest),
+    )
+
+
+def _is_about(witness: Witness, element: Element) -> bool:
+    if element.kind in {"nic", "node"}:
+        return witness.node == element.node and element.rail in {"", witness.rail}
+    if element.kind == "uplink":
+        return {witness.device, witness.peer.partition("/")[0]} == {element.leaf, element.spine}
+    return bool(witness.device) and witness.device in {element.leaf, element.spine}
+
+
+def _nic_cable_or_port(
+    element: Element, own: Sequence[Witness], ports: Mapping[tuple[str, str], str]
+) -> tuple[Element, str]:
+    """Return the element with the kind that its counters point at, and what that rests on."""
+    port = ports.get((element.node, element.rail), "")
+    local = [w.place for w in own if w.local]
+    at = f" (cable to {port})" if port else ""
+    if "cable" in local:
+        return replace(element, kind="cable", leaf=port), f"bits were damaged: the cable or its optics{at}"
+    if "port" in local and "nic" not in local:
+        return replace(element, kind="port", leaf=port), f"the switch port counts it and the NIC does not{at}"
+    if "nic" in local and "port" not in local:
+        return element, f"the NIC counts it and the switch port does not{at}"
+    return element, f"no counter tells the NIC from its cable or port{at}"
+
+
+def _sentence(f: Finding) -> str:
+    what = {
+        "slow": f"{f.effect:+.1%} against its peers, in {f.share:.0%} of its parts, z {f.z:.0f}",
+        "intermittent": f"{f.share:.0%} of its results bad now and then, {f.effect:+.0%} when bad",
+        "failed": f"{f.cells} results missing",
+    }[f.pattern]
+    return f"{f.label}: {f.element}: {what}, {f.partners} partners"
+
+
+def _proposal(element: Element, finding: Finding) -> str:
+    if not finding.blamed:
+        return f"measure {element} against another partner"
+    if element.node:
+        return f"drain {element.node} and look at its {element.kind}"
+    if ">" in element.rail:
+        return f"look at the spines between the rails of {element.rail}, and measure again"
+    return f"take {element} out of service and measure again"

@@ -1,0 +1,173 @@
+"""From the files of a run to what localisation works on: matrices, cabling and paths."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+from pydantic import ConfigDict, Field, ValidationError
+
+from shakedown.benchmarks.perftest.mesh.spec import natural_key, rail_ends
+from shakedown.judge.localise.model import Fabric, Matrix, Route
+from shakedown.judge.localise.pair_results import PairResults, Place, PlannedPairs
+from shakedown.plan.jobs import Jobs
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Name, Record
+from shakedown.run.folder import JOBS, LONGEST_LINE, Run, open_plain, read_record
+
+PATHS = "paths.jsonl"
+
+
+class FlowPath(Record):
+    """The spine that one flow crosses (a line of `paths.jsonl`), where a site knows its paths."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    source: Name
+    sink: Name
+    rail: Name
+    spine: Name
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+# More results than 4,096 nodes x 8 rails have would need more memory than is sensible.
+_MOST_PLACES = 4096 * 4096 * 8
+
+
+def read_mesh(run: Run) -> list[Route]:
+    """Return the matrices of all pair tests of a run and its fabric, same-rail traffic and crossings apart.
+
+    Raises:
+        BadInput: a file of the run cannot be used, or the run has no pair test.
+    """
+    return routes_of(read_pairs(run), run)
+
+
+def read_pairs(run: Run) -> PairResults:
+    """Return the results of all planned pair tests of a run. Raises BadInput as `read_mesh` does."""
+    planned = PlannedPairs(run.plan.items)
+    pairs = PairResults(planned)
+    for m in run.measurements():
+        pairs.add(m)
+    if not planned.count and not pairs:
+        raise BadInput(
+            "no test of a pair of nodes was planned", fix="name a run with a mesh", file=run.folder
+        )
+    return pairs
+
+
+def routes_of(pairs: PairResults, run: Run | None) -> list[Route]:
+    """Return the matrices of results that were already read, by route, and the run's fabric.
+
+    Traffic that crosses rails takes another way, and reaches another rate, than traffic that stays on its
+    rail, so each is compared with its like only.
+
+    Args:
+        pairs: the results.
+        run: where cabling and paths are found; None: they are not known.
+
+    Raises:
+        BadInput: cabling or paths cannot be read, or there are too many nodes.
+    """
+    places = [place for cells in pairs.values.values() for place in cells]
+    nodes = tuple(sorted({n for _, *ends in places for n in ends}, key=natural_key))
+    rails = sorted({rail for rail, *_ in places}, key=natural_key)
+    if len(rails) * len(nodes) ** 2 > _MOST_PLACES:
+        raise BadInput(
+            f"{len(nodes)} nodes x {len(rails)} rails are too many to localise at once",
+            fix="measure them in parts, by rail or by pod",
+            file=run.folder if run else None,
+        )
+    routes: list[Route] = []
+    for crossing in (False, True):
+        mine = tuple(rail for rail in rails if (len(set(rail_ends(rail))) > 1) is crossing)
+        if mine:
+            matrices = list(_matrices(pairs, nodes, mine, crossing=crossing))
+            routes.append(Route(tuple(matrices), read_fabric(run, nodes, mine)))
+    return [route for route in routes if route.matrices]
+
+
+def _matrices(
+    pairs: PairResults, nodes: tuple[str, ...], rails: tuple[str, ...], *, crossing: bool
+) -> Iterator[Matrix]:
+    said, wanted = pairs.own_words(), set(rails)
+    for label in sorted(pairs.values):
+        # What was not measured for want of a tool, or of a partner, says nothing of anybody's NIC.
+        cells = {place: value for place, value in pairs.unspoilt(label) if place[0] in wanted}
+        # Without any result there is nothing that the missing ones could be compared with.
+        if any(map(math.isfinite, cells.values())):
+            name = f"{label} across rails" if crossing else label
+            yield _matrix(name, pairs.higher[label], nodes, rails, cells, said)
+
+
+def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Fabric:
+    """Return the cabling of `jobs.json` and the paths of `paths.jsonl`, as far as a run has them.
+
+    Of a rail `rail0>rail1` the cabling is rail0's where data leaves a node, and rail1's where it arrives.
+    """
+    if run is None:
+        return Fabric.unknown(len(rails), len(nodes))
+    path = run.folder / JOBS
+    jobs = read_record(path, Jobs) if os.path.lexists(path) else None
+    cabled = {
+        (node, nic.rail): (nic.leaf, nic.leaf_port)
+        for node, nics in (jobs.nics.items() if jobs else ())
+        for nic in nics
+        if nic.leaf
+    }
+    leaves = tuple(sorted({leaf for leaf, _ in cabled.values() if leaf}, key=natural_key))
+    number = {name: i for i, name in enumerate(leaves)}
+    leaf, into = (np.full((len(rails), len(nodes)), -1, dtype=np.int64) for _ in range(2))
+    for r, rail in enumerate(rails):
+        for end, of in zip(rail_ends(rail), (leaf, into), strict=True):
+            for i, node in enumerate(nodes):
+                of[r, i] = number.get(cabled.get((node, end), (None, None))[0] or "", -1)
+    ports = {key: f"{name}:{port}" for key, (name, port) in cabled.items() if port}
+    spine, spines = _spines(run, nodes, rails)
+    return Fabric(leaf, leaves, spine, spines, ports, into)
+
+
+def _spines(
+    run: Run, nodes: tuple[str, ...], rails: tuple[str, ...]
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    path = run.folder / PATHS
+    if not os.path.lexists(path):
+        return None, ()
+    node_index, rail_index = {n: i for i, n in enumerate(nodes)}, {r: i for i, r in enumerate(rails)}
+    spine = np.full((len(rails), len(nodes), len(nodes)), -1, dtype=np.int16)
+    names: dict[str, int] = {}
+    with open_plain(path) as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE):
+            number += 1
+            try:
+                flow = FlowPath.model_validate_json(line)
+            except ValidationError as error:
+                what = error.errors(include_url=False)[0]["msg"]
+                raise BadInput(what, fix="correct or remove it", file=path, line=number) from None
+            try:
+                place = (rail_index[flow.rail], node_index[flow.source], node_index[flow.sink])
+            except KeyError:
+                continue  # a flow that was not measured
+            spine[place] = names.setdefault(flow.spine, len(names))
+    return spine, tuple(names)
+
+
+def _matrix(
+    label: str,
+    higher: bool,
+    nodes: tuple[str, ...],
+    rails: tuple[str, ...],
+    cells: dict[Place, float],
+    said: dict[tuple[str, str], str],
+) -> Matrix:
+    node_index, rail_index = {n: i for i, n in enumerate(nodes)}, {r: i for i, r in enumerate(rails)}
+    values = np.full((len(rails), len(nodes), len(nodes)), np.nan)
+    tried = np.zeros(values.shape, dtype=bool)
+    for (rail, source, sink), value in cells.items():
+        place = (rail_index[rail], node_index[source], node_index[sink])
+        values[place], tried[place] = value, True
+    return Matrix(label, higher, nodes, rails, values, tried & ~np.isfinite(values), said)

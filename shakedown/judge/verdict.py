@@ -1,0 +1,310 @@
+"""The verdict on a run: a pure function of plan, measurements and counters, independent of their order."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from shakedown.judge.cells import (
+    SEVERITY,
+    Bound,
+    Rule,
+    combine,
+    judge_counter,
+    judge_measurement,
+)
+from shakedown.records.records import (
+    CauseVerdict,
+    CellVerdict,
+    CounterReading,
+    Coverage,
+    GroupVerdict,
+    Measurement,
+    Outcome,
+    Plan,
+    PlanItem,
+    Stage,
+    Verdict,
+    cell_id,
+)
+from shakedown.records.wording import NOT_REQUIRED, count, number, printable, where
+from shakedown.statistics.robust import median, worse_outliers
+
+_LADDER = {stage: height for height, stage in enumerate(Stage)}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedItem:
+    """All cells of one plan item, in the plan's order, passed ones included."""
+
+    item: PlanItem
+    cells: tuple[CellVerdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Every planned cell with its verdict, and what was measured without being planned."""
+
+    items: tuple[JudgedItem, ...]
+    unplanned: tuple[str, ...]
+
+    def by_cell(self) -> dict[str, CellVerdict]:
+        """Return every planned cell's verdict by cell id."""
+        return {v.cell: v for block in self.items for v in block.cells}
+
+
+def judge(
+    plan: Plan,
+    measurements: Iterable[Measurement],
+    counters: Iterable[CounterReading] = (),
+    problems: Sequence[str] = (),
+) -> Verdict:
+    """Judge a run. `problems` are flaws of the run itself, such as a results file cut off in a line."""
+    return summarise(plan, judge_cells(plan, measurements, counters), problems)
+
+
+def judge_cells(
+    plan: Plan, measurements: Iterable[Measurement], counters: Iterable[CounterReading] = ()
+) -> Judged:
+    """Judge every cell. Both iterables are read once and not kept."""
+    bounds = [Bound(item, plan.references[item.reference]) for item in plan.items]
+    planned = {cell: bound for bound in bounds for cell, _, _, _ in bound.item.cells()}
+    # Nearly every cell is measured once; only the others cost a list.
+    found: dict[str, tuple[int, CellVerdict]] = {}
+    again: dict[str, list[tuple[int, CellVerdict]]] = {}
+    unplanned: set[str] = set()
+
+    def file(cell: str, attempt: int, verdict: CellVerdict) -> None:
+        if cell in found:
+            again.setdefault(cell, []).append((attempt, verdict))
+        else:
+            found[cell] = (attempt, verdict)
+
+    for m in measurements:
+        cell = m.cell
+        bound = planned.get(cell)
+        if bound is None or m.run != plan.run:
+            unplanned.add(cell)
+        else:
+            file(cell, m.attempt, judge_measurement(cell, m, bound))
+    for reading in counters:
+        cell = counter_cell(reading)
+        bound = planned.get(cell)
+        if reading.run != plan.run:
+            unplanned.add(cell)
+        elif bound is not None:  # a device has hundreds of counters; the plan names those that decide
+            file(cell, 1, judge_counter(cell, reading, bound))
+
+    cells: dict[int, list[CellVerdict]] = {id(bound): [] for bound in bounds}
+    for cell, bound in planned.items():
+        first = found.get(cell)
+        verdict = combine((first, *again.get(cell, ()))) if first else _absent(cell, bound)
+        cells[id(bound)].append(verdict)
+    items = [JudgedItem(b.item, tuple(_optional(_with_outliers(cells[id(b)], b), b.item))) for b in bounds]
+    return Judged(tuple(items), tuple(sorted(unplanned)))
+
+
+def counter_cell(reading: CounterReading) -> str:
+    """The identity of the cell that a counter reading measures."""
+    return cell_id(
+        reading.stage,
+        reading.test,
+        f"counter.{reading.counter}",
+        (reading.device,),
+        reading.rail,
+        None,
+        {"port": reading.port},
+    )
+
+
+def _absent(cell: str, bound: Bound) -> CellVerdict:
+    why = bound.item.not_run
+    return CellVerdict(
+        cell=cell,
+        outcome=Outcome.NOT_RUN,
+        rule=(Rule.EXCLUDED if why else Rule.NOT_MEASURED).value,
+        reason=f"{where(cell)}: {printable(why or 'planned, but no result was recorded')}",
+        gate=bound.gate,
+        ceiling=bound.reference.ceiling,
+    )
+
+
+def _with_outliers(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
+    """Fail the passed cells that are odd within their plan item; the class is every cell that is decided."""
+    effect = bound.reference.fleet_min_effect
+    if effect is None:
+        return cells
+    members = [i for i, v in enumerate(cells) if v.value is not None and v.rule in (Rule.WITHIN, Rule.GATE)]
+    values = [v for i in members if (v := cells[i].value) is not None]
+    odd = worse_outliers(values, higher=bound.higher, min_effect=effect)
+    if not any(odd):
+        return cells
+    centre = median(values)
+    for i, is_odd in zip(members, odd, strict=True):
+        verdict = cells[i]
+        if is_odd and verdict.outcome is Outcome.PASS:
+            assert verdict.value is not None
+            share = abs(verdict.value - centre) / abs(centre)
+            cells[i] = verdict.model_copy(
+                update={
+                    "outcome": Outcome.FAIL,
+                    "rule": Rule.OUTLIER.value,
+                    "reason": f"{where(verdict.cell)}: {number(verdict.value)} {bound.item.unit} is "
+                    f"{share:.1%} worse than the median {number(centre)} of its class of {len(values)}",
+                }
+            )
+    return cells
+
+
+def _optional(cells: list[CellVerdict], item: PlanItem) -> list[CellVerdict]:
+    """Say in the reason that a cell which did not pass is not required."""
+    if item.required:
+        return cells
+    return [
+        v if v.outcome is Outcome.PASS else v.model_copy(update={"reason": f"{v.reason}{NOT_REQUIRED}"})
+        for v in cells
+    ]
+
+
+def summarise(
+    plan: Plan, judged: Judged, problems: Sequence[str] = (), causes: Sequence[CauseVerdict] = ()
+) -> Verdict:
+    """Sum up judged cells into the verdict on the run; `causes` explain it and change no outcome."""
+    outcomes: Counter[Outcome] = Counter()
+    planned: Counter[Stage] = Counter()
+    measured: Counter[Stage] = Counter()
+    groups: list[GroupVerdict] = []
+    listed: list[tuple[tuple[int, int, float, str], CellVerdict]] = []
+    worst: tuple[tuple[int, int, float, str], CellVerdict] | None = None
+
+    for block in judged.items:
+        item = block.item
+        group = _group(item, block.cells)
+        groups.append(group)
+        if item.required:
+            planned[item.stage] += group.planned
+            measured[item.stage] += group.measured
+            outcomes.update(group.outcomes)
+        for verdict in block.cells:
+            if verdict.outcome is Outcome.PASS:
+                continue
+            entry = (_rank(verdict, item), verdict)
+            listed.append(entry)
+            if item.required and (worst is None or entry[0] < worst[0]):
+                worst = entry
+
+    listed.sort(key=lambda e: e[0])
+    holes = _holes(plan)
+    coverage = Coverage(planned=planned.total(), measured=measured.total())
+    outcome, reason = _run(
+        outcomes, coverage, worst[1] if worst else None, problems, holes, _aside(groups, judged, outcomes)
+    )
+    return Verdict(
+        schema=1,
+        run=plan.run,
+        outcome=outcome,
+        reason=reason + _at_fault(causes),
+        coverage=coverage,
+        stages={s: Coverage(planned=planned[s], measured=measured[s]) for s in Stage if planned[s]},
+        outcomes={o: outcomes[o] for o in Outcome},
+        groups=tuple(groups),
+        cells=tuple(v for _, v in listed),
+        unplanned=judged.unplanned,
+        problems=(*problems, *holes),
+        causes=tuple(causes),
+    )
+
+
+def _at_fault(causes: Sequence[CauseVerdict]) -> str:
+    """Whom the mesh blames, or else suspects, for the end of the reason."""
+    blamed = [c for c in causes if c.blamed]
+    if not causes:
+        return ""
+    named = blamed or causes
+    shown = [
+        f"{printable(c.element)} ({'no results' if c.effect <= -1 else f'{c.effect:+.1%}'}, "
+        f"confidence {c.confidence:.0%})"
+        for c in named[:3]
+    ]
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    return f"; {'at fault by the mesh' if blamed else 'suspects of the mesh'}: {', '.join(shown)}{more}"
+
+
+def _group(item: PlanItem, cells: Sequence[CellVerdict]) -> GroupVerdict:
+    values = [v.value for v in cells if v.value is not None]
+    outcomes: dict[Outcome, int] = defaultdict(int)
+    for v in cells:
+        outcomes[v.outcome] += 1
+    low, high = (min(values), max(values)) if values else (None, None)
+    worst, best = (low, high) if item.better == "higher" else (high, low)
+    return GroupVerdict(
+        stage=item.stage,
+        test=item.test,
+        metric=item.metric,
+        unit=item.unit,
+        params=item.params,
+        reference=item.reference,
+        planned=len(cells),
+        measured=len(values),
+        outcomes={o: outcomes[o] for o in Outcome},
+        worst=worst,
+        median=median(values) if values else None,
+        best=best,
+    )
+
+
+def _rank(verdict: CellVerdict, item: PlanItem) -> tuple[int, int, float, str]:
+    """Sort key, worst first: outcome, then the lowest rung of the ladder, then distance from the gate."""
+    distance = 0.0
+    if verdict.value is not None and verdict.gate is not None:
+        distance = abs(verdict.value - verdict.gate) / (abs(verdict.gate) or 1.0)
+    return -SEVERITY[verdict.outcome], _LADDER[item.stage], -distance, verdict.cell
+
+
+def _holes(plan: Plan) -> tuple[str, ...]:
+    """Nodes and rails that the plan names and no required cell touches: an odd one out is never forgotten."""
+    nodes = {n for i in plan.items if i.required for group in i.nodes for n in group}
+    rails = {r for i in plan.items if i.required for r in i.rails}
+    return tuple(
+        f"{kind} {name} is in the plan, but no required cell measures it"
+        for kind, names, seen in (("node", plan.nodes, nodes), ("rail", plan.rails, rails))
+        for name in sorted(set(names) - seen)
+    )
+
+
+def _aside(groups: Sequence[GroupVerdict], judged: Judged, required: Counter[Outcome]) -> str:
+    """What a reader of a PASS must still hear of."""
+    bad = sum(n for g in groups for o, n in g.outcomes.items() if o is not Outcome.PASS)
+    bad -= required.total() - required[Outcome.PASS]
+    texts = (
+        f"; {count(bad, 'cell')} not required did not pass" if bad else "",
+        f"; {count(len(judged.unplanned), 'cell')} measured without being planned"
+        if judged.unplanned
+        else "",
+    )
+    return "".join(texts)
+
+
+def _run(
+    outcomes: Counter[Outcome],
+    coverage: Coverage,
+    worst: CellVerdict | None,
+    problems: Sequence[str],
+    holes: Sequence[str],
+    aside: str,
+) -> tuple[Outcome, str]:
+    """Return the outcome of the run and its reason in one sentence."""
+    total = coverage.planned
+    for outcome, text in (
+        (Outcome.FAIL, "of {} cells failed; worst: "),
+        (Outcome.INCONCLUSIVE, "of {} cells are undecided; first: "),
+        (Outcome.NOT_RUN, "of {} cells were not run; first: "),
+    ):
+        if outcome is Outcome.NOT_RUN and problems:
+            return Outcome.INCONCLUSIVE, problems[0]
+        if outcomes[outcome] and worst is not None:
+            return outcome, f"{outcomes[outcome]} {text.format(total)}{worst.reason}"
+    if holes or not coverage.complete:
+        return Outcome.NOT_RUN, holes[0] if holes else "the plan requires nothing"
+    return Outcome.PASS, f"all {total} required cells were measured and lie within their references{aside}"

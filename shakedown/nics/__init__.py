@@ -1,0 +1,1 @@
+"""What the drivers of NICs report: one parser a source. May import records."""

@@ -1,0 +1,4 @@
+"""Switch operating systems: what each reports, its cable ends, what it can and cannot tell.
+
+May import records.
+"""

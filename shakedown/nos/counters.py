@@ -1,0 +1,167 @@
+"""Counters of a switch: one parser per operating system, one list of names for all of them.
+
+A parser takes the raw outputs of the counter commands, keyed by the label under which the role
+`switch_counters` saved them, and returns `{port: {counter: value}}`. A counter that the switch does not
+report is left out, never read as 0. Values run on from some point in the past; only differences count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from shakedown.intent.site import LOST
+from shakedown.records.errors import BadInput
+from shakedown.records.records import COUNTER_END, Record
+from shakedown.records.tool_text import Source, quote
+
+_DIGITS = re.compile(r"\d{1,20}|\d{1,3}(,\d{3}){1,6}")
+
+PortCounters = dict[str, dict[str, int]]
+Outputs = Mapping[str, str]
+Eight = Annotated[int, Field(ge=0, le=7)]
+
+
+class Classes(Record):
+    """Which numbers of the switch carry RoCE and CNPs, from the fabric intent."""
+
+    priority: Eight
+    traffic_class: Eight
+    queue: Eight
+    cnp_queue: Eight
+
+
+class System(NamedTuple):
+    """How the counters of one operating system are read."""
+
+    parse: Callable[[Outputs, Classes, str | Path | None], PortCounters]
+    # What a configured port always reports. One that lacks any of these was not read, which is not zero.
+    reported: Callable[[Classes], tuple[str, ...]]
+    # Counters of what enters and what leaves whose sums over a rail's ports must agree, if there are such.
+    forwarded: tuple[str, str] | None = None
+
+
+class Due(StrEnum):
+    """What a healthy test makes of a counter's difference."""
+
+    ZERO = "zero"  # anything else is a fault
+    BOUNDED = "bounded"  # congestion control at work: some is right, much is not
+    TRAFFIC = "traffic"  # follows the load
+    GAUGE = "gauge"  # a high-water mark: not a sum, so its difference means nothing
+
+
+# The canonical names. "roce" is the intent's RoCE class, "cnp" the class of its congestion notifications.
+COUNTERS: dict[str, Due] = {
+    "rx_packets": Due.TRAFFIC,
+    "rx_bytes": Due.TRAFFIC,
+    "tx_packets": Due.TRAFFIC,
+    "tx_bytes": Due.TRAFFIC,
+    "rx_drops": Due.ZERO,
+    "tx_drops": Due.ZERO,
+    "rx_errors": Due.ZERO,
+    "tx_errors": Due.ZERO,
+    "link_flaps": Due.ZERO,
+    "roce_rx_packets": Due.TRAFFIC,
+    "roce_rx_bytes": Due.TRAFFIC,
+    "roce_tx_packets": Due.TRAFFIC,
+    "roce_tx_bytes": Due.TRAFFIC,
+    "roce_queue_drops": Due.ZERO,  # egress queue
+    "roce_ingress_drops": Due.ZERO,  # ingress priority group: the headroom was too small
+    "roce_queue_watermark_bytes": Due.GAUGE,
+    "roce_headroom_watermark_bytes": Due.GAUGE,
+    # RoCE (UDP port 4791) that arrived with a DSCP of no class: the host's marking is wrong.
+    "roce_misclassified_rx_packets": Due.ZERO,
+    # Of a rail, not of a port: what entered the switch in the RoCE class and never left it.
+    LOST: Due.ZERO,
+    "cnp_rx_packets": Due.BOUNDED,
+    "cnp_tx_packets": Due.BOUNDED,
+    "cnp_queue_drops": Due.ZERO,
+    "ecn_marked": Due.BOUNDED,
+    # On the lossless priority bounded; on any other, pause frames mean that the two ends disagree.
+    **{f"pfc_{way}_prio{priority}": Due.BOUNDED for way in ("rx", "tx") for priority in range(8)},
+    # Where a system has them for all priorities together only.
+    "pfc_rx_frames": Due.BOUNDED,
+    "pfc_tx_frames": Due.BOUNDED,
+    "watchdog_events": Due.ZERO,
+    "watchdog_drops": Due.ZERO,
+    # For every million RoCE packets that the port sent (marks, pauses received) or received (pauses sent).
+    "ecn_marked_ppm": Due.BOUNDED,
+    "pfc_rx_ppm": Due.BOUNDED,
+    "pfc_tx_ppm": Due.BOUNDED,
+}
+
+
+def ratios(counters: Collection[str], classes: Classes) -> dict[str, tuple[str, str]]:
+    """Return how each ratio is made from the counters that there are: name to (events, packets).
+
+    Where a system does not count the packets of the RoCE class, those of the port stand in for them.
+    """
+    found = {}
+    for name, events, way in (
+        ("ecn_marked_ppm", ("ecn_marked",), "tx"),
+        ("pfc_rx_ppm", (f"pfc_rx_prio{classes.priority}", "pfc_rx_frames"), "tx"),
+        ("pfc_tx_ppm", (f"pfc_tx_prio{classes.priority}", "pfc_tx_frames"), "rx"),
+    ):
+        top = next((event for event in events if event in counters), None)
+        packets = (f"roce_{way}_packets", f"{way}_packets")
+        bottom = next((packet for packet in packets if packet in counters), None)
+        if top and bottom:
+            found[name] = (top, bottom)
+    return found
+
+
+def system(nos: str, file: str | Path | None = None) -> System:
+    """Return how to read `nos`. Raises BadInput for a system that nobody taught us to read."""
+    from shakedown.nos import cumulus, eos, linux, nxos, os10, sonic
+
+    systems = {
+        "linux": System(linux.parse, linux.reported, linux.FORWARDED),
+        "sonic": System(sonic.parse, sonic.reported),
+        # The same daemons fill the same database.
+        "enterprise_sonic": System(sonic.parse, sonic.reported),
+        "cumulus": System(cumulus.parse, cumulus.reported),
+        "eos": System(eos.parse, eos.reported),
+        "nxos": System(nxos.parse, nxos.reported),
+        "os10": System(os10.parse, os10.reported),
+    }
+    if nos not in systems:
+        raise BadInput(
+            f"no counters are read from switch system {nos!r}",
+            fix=f"it is one of {', '.join(systems)}",
+            file=file,
+        )
+    return systems[nos]
+
+
+def output(outputs: Outputs, label: str, file: str | Path | None = None) -> str:
+    """Return one raw output. Raises BadInput where the reading lacks it."""
+    if label not in outputs:
+        raise BadInput(f"the reading has no output {label!r}", fix="read the switch again", file=file)
+    return outputs[label]
+
+
+def count(value: object, what: str, file: str | Path | None = None) -> int:
+    """Return a counter's value: a whole number of 64 bits, or its digits with or without commas.
+
+    Raises:
+        BadInput: anything else. It is never read as 0.
+    """
+    if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
+        value = int(value.replace(",", ""))
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < COUNTER_END:
+        raise BadInput(f"{what} is {quote(value)}, not a count", fix="read the switch again", file=file)
+    return value
+
+
+def json_object(outputs: Outputs, label: str, file: str | Path | None = None) -> dict[str, Any]:
+    """Return one raw output as a JSON object. Raises BadInput where it is none."""
+    source = Source(output(outputs, label, file), file)
+    document = source.json()
+    if not isinstance(document, dict):
+        source.refuse(f"{label}: not a JSON object")
+    return document

@@ -1,0 +1,181 @@
+"""Both ends of every cable against each other: MTU, PFC, DSCP map, speed, FEC and the LLDP neighbour.  Pure.
+
+A host and a switch can each be as somebody wanted and still not fit. What is compared here is what was read
+from the two, not what was written to them; what an end does not tell is not compared, and never fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from pydantic import Field
+
+from shakedown.records.records import Name, Record
+
+MTU, PFC, DSCP, SPEED, FEC, CABLING = "mtu", "pfc", "dscp", "speed", "fec", "cabling"
+# What the read-backs of a switch's system tell; of a system that is not listed, nothing is understood.
+TELLS: dict[str, frozenset[str]] = {
+    "linux": frozenset({MTU, DSCP, CABLING}),  # a bridge has no PFC, and a virtual port neither rate nor FEC
+    "sonic": frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
+    "enterprise_sonic": frozenset({MTU, PFC, DSCP, CABLING}),
+    "cumulus": frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
+    "eos": frozenset({MTU, PFC, DSCP, CABLING, SPEED}),
+    "nxos": frozenset({MTU, PFC, DSCP, CABLING, SPEED}),
+    "os9": frozenset(),  # its configuration is read back as text and held against the wanted one, no more
+}
+
+
+class Cable(Record):
+    """One planned cable; a port's name is the switch's own."""
+
+    host: Name
+    netdev: Name
+    switch: Name
+    port: str
+    rail: Name
+
+    @property
+    def host_end(self) -> str:
+        """`n1/fab0`."""
+        return f"{self.host}/{self.netdev}"
+
+    @property
+    def switch_end(self) -> str:
+        """`leaf0/swp1`."""
+        return f"{self.switch}/{self.port}"
+
+
+class End(Record):
+    """What one end of a cable says of itself. None: it was not read, or the end has no such thing."""
+
+    mtu_bytes: int | None = Field(default=None, gt=0)  # IP MTU
+    pfc_priorities: frozenset[int] | None = None
+    # DSCP to priority (host) or traffic class (switch).
+    dscp_map: dict[int, int] | None = None
+    speed_gbps: float | None = Field(default=None, gt=0)  # 10^9 bit/s
+    fec: str | None = None  # as both ends spell it after lower-casing: none, rs, fc
+    # Who is at the other end, `leaf0/swp1`; empty: LLDP was read and nobody was heard.
+    neighbours: tuple[str, ...] | None = None
+
+
+class Check(Record):
+    """One property of one cable.
+
+    Attributes:
+        what: `mtu`, `pfc`, `dscp.26`, `speed`, `fec` or `cabling`.
+        cable: which.
+        fits: None if an end told nothing.
+        text: a sentence that names both ends.
+    """
+
+    what: Name
+    cable: Cable
+    fits: bool | None
+    text: str
+
+
+def dscp_check(dscp: int) -> str:
+    """Return the name of the check of one DSCP's class."""
+    return f"{DSCP}.{dscp}"
+
+
+def cross_check(
+    cables: Sequence[Cable],
+    hosts: Mapping[tuple[str, str], End],
+    switches: Mapping[tuple[str, str], End],
+    dscps: Sequence[int],
+) -> Iterator[Check]:
+    """Yield every check of every cable.
+
+    Args:
+        cables: the planned cabling.
+        hosts: what each (host, netdev) says of itself.
+        switches: what each (switch, port) says of itself.
+        dscps: the DSCPs that matter, RoCE's and its CNPs'; the rest of a map may differ.
+    """
+    known = {end for cable in cables for end in (cable.host_end, cable.switch_end, cable.host, cable.switch)}
+    for cable in cables:
+        host = hosts.get((cable.host, cable.netdev), End())
+        switch = switches.get((cable.switch, cable.port), End())
+        for key, what, mine, theirs, fits in _pairs(host, switch, dscps):
+            if mine is None or theirs is None:
+                silent = [end for end, v in ((cable.host_end, mine), (cable.switch_end, theirs)) if v is None]
+                text = f"{what} of {cable.host_end} and {cable.switch_end}: {_and(silent)} told none"
+                yield Check(what=key, cable=cable, fits=None, text=text)
+            else:
+                text = f"{what}: {cable.host_end} has {mine}, {cable.switch_end} has {theirs}"
+                yield Check(what=key, cable=cable, fits=fits, text=text)
+        yield _cabling(cable, host, switch, known)
+
+
+def _pairs(
+    host: End, switch: End, dscps: Sequence[int]
+) -> Iterator[tuple[str, str, str | None, str | None, bool]]:
+    """Yield (check, in words, the host's value, the switch's value, whether they fit)."""
+    # A switch port may take larger frames than the host sends; smaller ones it drops without a word.
+    fits = host.mtu_bytes is None or switch.mtu_bytes is None or switch.mtu_bytes >= host.mtu_bytes
+    yield MTU, "MTU", _bytes(host.mtu_bytes), _bytes(switch.mtu_bytes), fits
+    mine, theirs = host.pfc_priorities, switch.pfc_priorities
+    yield PFC, "PFC priorities", _set(mine), _set(theirs), mine == theirs
+    maps = (host.dscp_map, switch.dscp_map)
+    for dscp in dscps:
+        ends = [None if m is None else m.get(dscp, 0) for m in maps]  # a DSCP without an entry is class 0
+        texts = [None if end is None else f"class {end}" for end in ends]
+        yield dscp_check(dscp), f"class of DSCP {dscp}", texts[0], texts[1], ends[0] == ends[1]
+    speeds = (host.speed_gbps, switch.speed_gbps)
+    texts = [None if s is None else f"{s:g} Gb/s" for s in speeds]
+    yield SPEED, "speed", texts[0], texts[1], speeds[0] == speeds[1]
+    fecs = [None if f is None else f.lower() for f in (host.fec, switch.fec)]
+    yield FEC, "FEC", fecs[0], fecs[1], fecs[0] == fecs[1]
+
+
+def _cabling(cable: Cable, host: End, switch: End, known: Set[str]) -> Check:
+    """Compare whom each end hears with the plan. One end that hears the right one is enough.
+
+    A neighbour that the plan does not know is no proof of anything: NIC firmware has LLDP agents of its own,
+    which give MAC addresses for names.
+    """
+    planned = f"cabling of {cable.host_end} and {cable.switch_end}"
+    right, wrong, silent = False, [], []
+    for end, other, seen in (
+        (cable.host_end, cable.switch_end, host.neighbours),
+        (cable.switch_end, cable.host_end, switch.neighbours),
+    ):
+        names = {_ours(name, other, known) for name in seen or ()} - {None}
+        strangers = sorted(str(name) for name in names - {other})
+        if strangers:
+            wrong.append(f"{end} has {_and(strangers)} at its other end")
+        elif names:
+            right = True
+        elif seen:
+            silent.append(f"{end} heard only {_and(list(seen))[:200]}")
+        else:
+            heard = "was not asked for LLDP neighbours" if seen is None else "heard no LLDP neighbour"
+            silent.append(f"{end} {heard}")
+    if wrong:
+        return Check(what=CABLING, cable=cable, fits=False, text=f"{planned} by plan: {'; '.join(wrong)}")
+    if right:
+        return Check(what=CABLING, cable=cable, fits=True, text=planned)
+    return Check(what=CABLING, cable=cable, fits=None, text=f"{planned}: {_and(silent)}")
+
+
+def _ours(seen: str, planned: str, known: Set[str]) -> str | None:
+    """Return the end of the plan that a neighbour is, or the wrong host; None if nobody knows it."""
+    name, _, port = seen.partition("/")
+    for host in (name, name.partition(".")[0]):  # a host may give its full name
+        end = f"{host}/{port}"
+        if end in known or (host in known and host != planned.partition("/")[0]):
+            return end
+    return None
+
+
+def _bytes(value: int | None) -> str | None:
+    return None if value is None else f"{value} bytes"
+
+
+def _set(values: frozenset[int] | None) -> str | None:
+    return None if values is None else ",".join(map(str, sorted(values))) or "none"
+
+
+def _and(texts: list[str]) -> str:
+    return " and ".join(texts)

@@ -1,0 +1,65 @@
+"""Counters of Cumulus Linux, from `nv show interface PORT qos roce counters -o json` and `ip -s -s -j link`.
+
+The RoCE counters' names are those of NVIDIA's Cumulus Linux 5.15 guide, RoCE, "Verify the configuration".
+NVUE prints byte counts with a unit (56.52 MB), too coarse for a difference, so they are left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object
+from shakedown.nos.linux import links
+
+_ROCE = {
+    "roce_rx_packets": ("rx-stats", "rx-roce-stats", "roce-packets"),
+    "roce_ingress_drops": ("rx-stats", "rx-roce-stats", "no-buffer-discard"),
+    "roce_tx_packets": ("tx-stats", "tx-roce-stats", "roce-packets"),
+    "roce_queue_drops": ("tx-stats", "tx-roce-stats", "unicast-no-buffer-discard"),
+    "cnp_tx_packets": ("tx-stats", "tx-cnp-stats", "cnp-packets"),
+    "cnp_queue_drops": ("tx-stats", "tx-cnp-stats", "unicast-no-buffer-discard"),
+    "ecn_marked": ("tx-stats", "tx-ecn-stats", "ecn-marked-packets"),
+}
+_PAUSES = {
+    "rx": ("rx-stats", "rx-pfc-stats", "pause-packets"),
+    "tx": ("tx-stats", "tx-pfc-stats", "pause-packets"),
+}
+_LABEL = "roce "  # label prefix; the port follows
+
+
+def reported(classes: Classes) -> tuple[str, ...]:
+    """Name the counters of every port on which `qos roce` is configured."""
+    link = (
+        "rx_packets",
+        "rx_bytes",
+        "tx_packets",
+        "tx_bytes",
+        "rx_drops",
+        "tx_drops",
+        "rx_errors",
+        "tx_errors",
+    )
+    return (*link, *_ROCE, *(f"pfc_{way}_prio{classes.priority}" for way in _PAUSES))
+
+
+def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
+    """Return the counters of every port. Raises BadInput for anything that is not these commands' JSON."""
+    ports = links(outputs, file)
+    for label in outputs:
+        port = label.removeprefix(_LABEL)
+        if port == label or port not in ports:
+            continue
+        tree = json_object(outputs, label, file)
+        wanted = {**_ROCE, **{f"pfc_{way}_prio{classes.priority}": path for way, path in _PAUSES.items()}}
+        for name, path in wanted.items():
+            value = _at(tree, path)
+            if value is not None:
+                ports[port][name] = count(value, f"{port} {'.'.join(path)}", file)
+    return ports
+
+
+def _at(tree: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401  (a value of JSON)
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree

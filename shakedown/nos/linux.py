@@ -1,0 +1,138 @@
+"""Counters of a leaf that is a Linux bridge, from `ip -s -s -j link`, `tc -s -j qdisc` and `tc -s -j filter`.
+
+The handles (1:, 10:, 20:, 30:) and preferences (10 to 31) are those of the role's program, roce_leaf.py.
+The kernel has no PFC, no watchdog and no headroom, so those counters are absent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shakedown.nos.counters import Classes, Outputs, PortCounters, count, output
+from shakedown.records.tool_text import Source, quote
+
+_REPORTED = (
+    *("rx_packets", "rx_bytes", "tx_packets", "tx_bytes", "rx_drops", "tx_drops", "rx_errors", "tx_errors"),
+    *(
+        "link_flaps",
+        "roce_rx_packets",
+        "roce_rx_bytes",
+        "roce_tx_packets",
+        "roce_tx_bytes",
+        "roce_queue_drops",
+    ),
+    *("roce_misclassified_rx_packets", "cnp_rx_packets", "cnp_tx_packets", "cnp_queue_drops", "ecn_marked"),
+)
+# (in, out): what enters on one port of a rail leaves on another, or was lost inside.
+FORWARDED = ("roce_rx_packets", "roce_tx_packets")
+_CLASS_OF_PREF = {1: "roce_rx", 2: "cnp_rx", 3: "roce_misclassified_rx"}  # tens of the preference
+_FILTERS = "filters "  # label prefix; the port follows
+
+
+def reported(_classes: Classes) -> tuple[str, ...]:
+    """Name the counters of every configured port."""
+    return _REPORTED
+
+
+def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
+    """Return the counters of every port.
+
+    What a packet should be is in handles and preferences. RoCE that the port puts into another class than the
+    intent's is misclassified there, whatever its DSCP.
+
+    Raises:
+        BadInput: anything that is not these commands' JSON.
+    """
+    ports = links(outputs, file)
+    for qdisc in _objects(outputs, "qdiscs", file):
+        port = ports.get(str(qdisc.get("dev")))
+        if port is not None:
+            _add_qdisc(port, qdisc, file)
+    for label in outputs:
+        if label.startswith(_FILTERS):
+            port = ports.get(label.removeprefix(_FILTERS))
+            if port is not None:
+                for rule in _objects(outputs, label, file):
+                    _add_filter(port, rule, classes, label, file)
+    return ports
+
+
+def links(outputs: Outputs, file: str | Path | None = None) -> PortCounters:
+    """Return what `ip -s -s -j link show` has of every Ethernet interface."""
+    found = {str(link.get("ifname")): _link_counters(link, file) for link in _objects(outputs, "links", file)}
+    return {port: counters for port, counters in found.items() if counters}
+
+
+def _objects(outputs: Outputs, label: str, file: str | Path | None) -> list[dict[str, Any]]:
+    source = Source(output(outputs, label, file), file)
+    document = source.json()
+    if not isinstance(document, list) or not all(isinstance(one, dict) for one in document):
+        source.refuse(f"{label}: not a JSON list of objects")
+    return document
+
+
+class _Stats(NamedTuple):
+    """Reads counters of one JSON object; what is missing or no count is refused."""
+
+    values: object
+    what: str
+    file: str | Path | None
+
+    def __call__(self, key: str) -> int:
+        value = self.values.get(key) if isinstance(self.values, dict) else None
+        return count(value, f"{self.what}: {key}", self.file)
+
+
+def _link_counters(link: dict[str, Any], file: str | Path | None) -> dict[str, int]:
+    stats = link.get("stats64")
+    if not isinstance(stats, dict) or link.get("link_type") != "ether":
+        return {}
+    what = f"links: {quote(link.get('ifname'))}"
+    rx, tx = (_Stats(stats.get(way), f"{what} {way}", file) for way in ("rx", "tx"))
+    counters = {f"rx_{key}": rx(key) for key in ("packets", "bytes", "errors")}
+    counters |= {f"tx_{key}": tx(key) for key in ("packets", "bytes", "errors")}
+    # Packets that ring or NIC had no room for. Not `dropped`: there the kernel counts every LLDP frame that a
+    # bridge rightly does not forward. What the bridge itself loses, FORWARDED proves.
+    counters["rx_drops"] = sum(rx(f"{why}_errors") for why in ("missed", "over", "fifo"))
+    counters["tx_drops"] = tx("dropped")
+    counters["link_flaps"] = tx("carrier_changes")
+    return counters
+
+
+def _add_qdisc(port: dict[str, int], qdisc: dict[str, Any], file: str | Path | None) -> None:
+    stat = _Stats(qdisc, f"qdiscs: {quote(qdisc.get('dev'))} {quote(qdisc.get('handle'))}", file)
+    # A root's drops include those of its children, a planted fault's root those of the tree below it.
+    if qdisc.get("root"):
+        port["tx_drops"] += stat("drops")
+    if qdisc.get("handle") == "20:" and qdisc.get("kind") == "red":
+        port["roce_tx_packets"] = stat("packets")
+        port["roce_tx_bytes"] = stat("bytes")
+        port["roce_queue_drops"] = stat("drops")
+        port["ecn_marked"] = stat("marked")
+    if qdisc.get("handle") == "10:":
+        port["cnp_tx_packets"] = stat("packets")
+        port["cnp_queue_drops"] = stat("drops")
+
+
+def _add_filter(
+    port: dict[str, int], rule: dict[str, Any], classes: Classes, label: str, file: str | Path | None
+) -> None:
+    options = rule.get("options")
+    if not options:
+        return  # tc lists every filter's head once without its content
+    pref, actions = rule.get("pref"), options.get("actions")
+    if not isinstance(pref, int) or not isinstance(actions, list) or len(actions) != 1:
+        return  # not one of ours; the read-back of the configuration names it
+    name = _CLASS_OF_PREF.get(pref // 10)
+    if name is None:
+        return
+    if name == "roce_rx" and str(actions[0].get("priority")).lstrip(":") != f"{classes.traffic_class:x}":
+        name = "roce_misclassified_rx"
+        for counter in ("roce_rx_packets", "roce_rx_bytes"):
+            port.setdefault(counter, 0)  # nothing came in the class, and that was read
+    stat = _Stats(actions[0].get("stats"), f"{label} pref {pref}", file)
+    # IPv4 and IPv6 have a filter each.
+    port[f"{name}_packets"] = port.get(f"{name}_packets", 0) + stat("packets")
+    if name == "roce_rx":
+        port["roce_rx_bytes"] = port.get("roce_rx_bytes", 0) + stat("bytes")

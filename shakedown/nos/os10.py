@@ -1,0 +1,50 @@
+"""Counters of Dell OS10: what `show queuing statistics interface ethernet 1/1/4` prints of each egress queue.
+
+The table is as it was recorded on a switch (netdev mailing list, 25 March 2022, "dctcp" combinations). What
+this system prints of PFC, ECN marks and ingress drops was seen nowhere, so it is not read.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from shakedown.nos.counters import Classes, Outputs, PortCounters, count
+from shakedown.records.tool_text import Source
+
+QUEUES = "queues "  # label prefix; the port follows
+_HEAD = ("Queue", "Packets", "Bytes", "Dropped-Packets", "Dropped-Bytes")
+_ROW = re.compile(r"(?P<queue>[0-7])((\s+\d+){4})")
+_ROCE = ("roce_tx_packets", "roce_tx_bytes", "roce_queue_drops")
+_CNP = ("cnp_tx_packets", None, "cnp_queue_drops")
+
+
+def reported(_classes: Classes) -> tuple[str, ...]:
+    """Name the counters of every port."""
+    return (*_ROCE, "cnp_tx_packets", "cnp_queue_drops")
+
+
+def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
+    """Return the counters of every port. Raises BadInput for anything that is not this table."""
+    ports: PortCounters = {}
+    for label, text in outputs.items():
+        if label.startswith(QUEUES):
+            port = label.removeprefix(QUEUES)
+            ports[port] = _queues(port, text, classes, file)
+    return ports
+
+
+def _queues(port: str, text: str, classes: Classes, file: str | Path | None) -> dict[str, int]:
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    heads = [line for line in lines if line[0] == _HEAD[0]]
+    named = [line[1].lower() for line in lines if line[0] == "Interface" and len(line) == 2]
+    if heads != [list(_HEAD)] or named != [port.lower().replace(" ", "")]:
+        Source(text, file).refuse(f"queues of {port}: not OS10's table of that port")
+    found: dict[str, int] = {}
+    names = {classes.queue: _ROCE, classes.cnp_queue: _CNP}
+    for line in lines:
+        if _ROW.fullmatch(" ".join(line)):
+            for name, value in zip(names.get(int(line[0]), ()), line[1:4], strict=False):
+                if name:
+                    found[name] = count(value, f"{port} queue {line[0]}", file)
+    return found

@@ -1,0 +1,195 @@
+"""From the raw readings of a switch, before and after a test, to the lines of `counters.jsonl`. Pure.
+
+The role `switch_counters` saves each reading as `SWITCH.before.json` and `SWITCH.after.json`; every port is
+keyed to the host NIC at the other end by the cabling that the reading carries.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from shakedown.intent.site import LOST
+from shakedown.nos.counters import COUNTERS, Classes, Due, PortCounters, ratios, system
+from shakedown.records.errors import BadInput
+from shakedown.records.records import CounterReading, Name, Record, Stage
+from shakedown.records.untrusted import loads
+from shakedown.run.folder import read_bytes
+from shakedown.run.nic_counters import went_back
+
+RecordT = TypeVar("RecordT", bound=Record)
+# A port's traffic never decreases: where it did, its drops were set back with it.
+_TRAFFIC = tuple(name for name, due in COUNTERS.items() if due is Due.TRAFFIC)
+PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
+
+
+class Cable(Record):
+    """One cable of the inventory: a port of the switch and the host NIC at the other end."""
+
+    port: PortName
+    host: Name
+    netdev: Name
+    rail: Name
+
+
+class Output(Record):
+    """What one command printed."""
+
+    command: str
+    stdout: str
+
+
+class SwitchReading(Record):
+    """One reading of one switch (`SWITCH.before.json`, `SWITCH.after.json`)."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    switch: Name
+    nos: Name
+    when: Literal["before", "after"]
+    taken: str  # RFC 3339, UTC
+    classes: Classes
+    cabling: tuple[Cable, ...] = Field(min_length=1)
+    outputs: dict[str, Output]
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _one_cable_a_port(self) -> SwitchReading:
+        ports = [cable.port for cable in self.cabling]
+        if len(set(ports)) != len(ports):
+            raise ValueError("a port is cabled twice")
+        return self
+
+
+def load_reading(path: Path) -> SwitchReading:
+    """Read one raw file. Raises BadInput if it is not a whole reading."""
+    return load_record(path, SwitchReading)
+
+
+def load_record(path: Path, kind: type[RecordT]) -> RecordT:
+    """Read a file that the switch roles wrote. Raises BadInput if it is none."""
+    try:
+        return kind.model_validate(loads(read_bytes(path)))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{where}: {first['msg']}", fix="read the switch again", file=path) from None
+    except ValueError as error:
+        raise BadInput(f"not JSON: {error}", fix="read the switch again", file=path) from None
+
+
+def readings(
+    before: SwitchReading,
+    after: SwitchReading,
+    *,
+    run: str,
+    stage: Stage,
+    test: str,
+    job: str | None = None,
+    raw: str | None = None,
+) -> list[CounterReading]:
+    """Return one line for every counter of every cabled port, in the order of the cabling.
+
+    A counter that the system reports but one reading lacks has None there: it was not read, so it cannot
+    pass. `raw` is the path of the later file, relative to the run.
+
+    Raises:
+        BadInput: the two are not before and after of the same switch and cabling, or a raw output is bad.
+    """
+    if (before.when, after.when) != ("before", "after") or after.taken < before.taken:
+        raise BadInput(f"{before.switch}: the readings are not one before and one after it", file=raw)
+    for what in ("switch", "nos", "classes", "cabling"):
+        if getattr(before, what) != getattr(after, what):
+            raise BadInput(f"{before.switch}: {what} changed between the readings", file=raw)
+    reader = system(after.nos, raw)
+    found = [
+        reader.parse({label: o.stdout for label, o in one.outputs.items()}, one.classes, raw)
+        for one in (before, after)
+    ]
+    common = {"run": run, "stage": stage, "test": test, "device": after.switch, "job": job, "raw": raw}
+    lines = []
+    for cable in after.cabling:
+        first, last = (ports.get(cable.port, {}) for ports in found)
+        anew = went_back(first, last, _TRAFFIC)
+        always = reader.reported(after.classes)
+        extra = [name for name in COUNTERS if (name in first or name in last) and name not in always]
+        for name in (*always, *extra):
+            line = {
+                "port": port_name(cable.port),
+                "rail": cable.rail,
+                "peer": f"{cable.host}/{cable.netdev}",
+                "counter": name,
+                "before": first.get(name),
+                "after": last.get(name),
+                "began_anew": anew,
+            }
+            lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
+        for name, (events, packets) in ratios({*always, *extra}, after.classes).items():
+            share = _per_million(*(_difference(first, last, key) for key in (events, packets)))
+            line = {
+                "port": port_name(cable.port),
+                "rail": cable.rail,
+                "peer": f"{cable.host}/{cable.netdev}",
+                "counter": name,
+                "before": None if share is None else 0,
+                "after": share,
+            }
+            lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
+    if reader.forwarded:
+        for rail in sorted({cable.rail for cable in after.cabling}):
+            ports = [cable.port for cable in after.cabling if cable.rail == rail]
+            lost = _lost(found[0], found[1], ports, *reader.forwarded)
+            line = {
+                "port": rail,
+                "rail": rail,
+                "counter": LOST,
+                "before": None if lost is None else 0,
+                "after": lost,
+            }
+            lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
+    return lines
+
+
+def _line(fields: dict[str, object], raw: str | None) -> CounterReading:
+    """Return one line. Raises BadInput for a number that no counter can hold."""
+    try:
+        return CounterReading.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = f"{fields['device']} {fields['port']} {fields['counter']}: {first['msg']}"
+        raise BadInput(what[:500], fix="read the switch again", file=raw) from None
+
+
+def _lost(first: PortCounters, last: PortCounters, ports: list[str], entered: str, left: str) -> int | None:
+    """Return how many packets entered by these ports and left by none of them; None if unknown.
+
+    More may leave than enter: a switch floods what it has not learnt. That never counts as a loss.
+    """
+    total = 0
+    for port in ports:
+        for name, sign in ((entered, 1), (left, -1)):
+            moved = _difference(first.get(port, {}), last.get(port, {}), name)
+            if moved is None:
+                return None
+            total += sign * moved
+    return max(total, 0)
+
+
+def _difference(first: dict[str, int], last: dict[str, int], name: str) -> int | None:
+    """Return how far a counter went; None if it was not read twice, or was reset."""
+    was, now = first.get(name), last.get(name)
+    return None if was is None or now is None or now < was else now - was
+
+
+def _per_million(events: int | None, packets: int | None) -> int | None:
+    """Return events for every million packets, rounded up; None if one of the two is not known."""
+    if events is None or packets is None:
+        return None
+    return -(-events * 1_000_000 // packets) if packets else events and 1_000_000
+
+
+def port_name(port: str) -> str:
+    """Return a port's name as records carry it: `Ethernet1/1` is `Ethernet1:1`, a space is dropped."""
+    return port.replace("/", ":").replace(" ", "")

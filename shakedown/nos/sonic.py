@@ -1,0 +1,94 @@
+"""Counters of SONiC, from `sonic-db-dump -n COUNTERS_DB -y -k 'COUNTERS*'`.
+
+COUNTERS_DB names objects by number; COUNTERS_{PORT,QUEUE,PG}_NAME_MAP give the numbers of `Ethernet0`,
+`Ethernet0:3` (queue) and `Ethernet0:3` (priority group). Counter names are SAI's (saiport.h, saiqueue.h,
+saibuffer.h); the watchdog's are those of sonic-swss pfcwdorch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object
+
+_PORT = {
+    "rx_bytes": ("IF_IN_OCTETS",),
+    "tx_bytes": ("IF_OUT_OCTETS",),
+    "rx_packets": ("IF_IN_UCAST_PKTS", "IF_IN_NON_UCAST_PKTS"),
+    "tx_packets": ("IF_OUT_UCAST_PKTS", "IF_OUT_NON_UCAST_PKTS"),
+    "rx_drops": ("IF_IN_DISCARDS",),
+    "tx_drops": ("IF_OUT_DISCARDS",),
+    "rx_errors": ("IF_IN_ERRORS",),
+    "tx_errors": ("IF_OUT_ERRORS",),
+}
+_QUEUE = {
+    "roce_tx_packets": "SAI_QUEUE_STAT_PACKETS",
+    "roce_tx_bytes": "SAI_QUEUE_STAT_BYTES",
+    "roce_queue_drops": "SAI_QUEUE_STAT_DROPPED_PACKETS",
+    "ecn_marked": "SAI_QUEUE_STAT_WRED_ECN_MARKED_PACKETS",
+    "roce_queue_watermark_bytes": "SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES",
+    "watchdog_events": "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED",
+    "watchdog_drops": "PFC_WD_QUEUE_STATS_TX_DROPPED_PACKETS",
+}
+_CNP_QUEUE = {
+    "cnp_tx_packets": "SAI_QUEUE_STAT_PACKETS",
+    "cnp_queue_drops": "SAI_QUEUE_STAT_DROPPED_PACKETS",
+}
+_GROUP = {
+    "roce_ingress_drops": "SAI_INGRESS_PRIORITY_GROUP_STAT_DROPPED_PACKETS",
+    "roce_headroom_watermark_bytes": "SAI_INGRESS_PRIORITY_GROUP_STAT_XOFF_ROOM_WATERMARK_BYTES",
+}
+
+
+def reported(classes: Classes) -> tuple[str, ...]:
+    """Name the counters of every port on which the class is configured.
+
+    ECN marks are not among them: SONiC polls them only where that was switched on (`counterpoll wredqueue`).
+    """
+    pfc = (f"pfc_rx_prio{classes.priority}", f"pfc_tx_prio{classes.priority}")
+    roce = ("roce_tx_packets", "roce_tx_bytes", "roce_queue_drops", "roce_ingress_drops")
+    return (*_PORT, *roce, "cnp_tx_packets", "cnp_queue_drops", *pfc, "watchdog_events")
+
+
+def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
+    """Return the counters of every port. Raises BadInput for anything that is not this database."""
+    database = json_object(outputs, "counters", file)
+    return {
+        port: _port(database, port, oid, classes, file)
+        for port, oid in _hash(database, "COUNTERS_PORT_NAME_MAP").items()
+        if port.startswith("Eth")
+    }
+
+
+def _port(
+    database: dict[str, Any], port: str, oid: object, classes: Classes, file: str | Path | None
+) -> dict[str, int]:
+    def take(names: dict[str, str], key: str, what: str) -> dict[str, int]:
+        values = _hash(database, key)
+        return {n: count(values[f], f"{what} {f}", file) for n, f in names.items() if f in values}
+
+    def object_of(kind: str, number: int) -> str:
+        return f"COUNTERS:{_hash(database, f'COUNTERS_{kind}_NAME_MAP').get(f'{port}:{number}')}"
+
+    found: dict[str, int] = {}
+    values = _hash(database, f"COUNTERS:{oid}")
+    for name, fields in _PORT.items():
+        keys = [f"SAI_PORT_STAT_{field}" for field in fields]
+        if all(key in values for key in keys):
+            found[name] = sum(count(values[key], f"{port} {key}", file) for key in keys)
+    pauses = {
+        f"pfc_{way.lower()}_prio{priority}": f"SAI_PORT_STAT_PFC_{priority}_{way}_PKTS"
+        for priority in range(8)
+        for way in ("RX", "TX")
+    }
+    found |= take(pauses, f"COUNTERS:{oid}", port)
+    found |= take(_QUEUE, object_of("QUEUE", classes.queue), f"{port}:{classes.queue}")
+    found |= take(_CNP_QUEUE, object_of("QUEUE", classes.cnp_queue), f"{port}:{classes.cnp_queue}")
+    return found | take(_GROUP, object_of("PG", classes.priority), f"{port} group {classes.priority}")
+
+
+def _hash(database: dict[str, Any], key: str) -> dict[str, Any]:
+    entry = database.get(key)
+    value = entry.get("value") if isinstance(entry, dict) else None
+    return value if isinstance(value, dict) else {}

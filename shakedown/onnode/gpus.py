@@ -1,0 +1,157 @@
+"""Look at this node's GPUs, or sample them until told to stop.
+
+    srun --ntasks-per-node=1 python -m shakedown.onnode.gpus look WHEN FOLDER
+    srun --ntasks-per-node=1 python -m shakedown.onnode.gpus sample FOLDER
+
+`look` writes FOLDER/gpus.NODE.WHEN.json with what every command printed, unread. `sample` writes
+FOLDER/gpus.NODE.samples.csv: seconds since 1970, then nvidia-smi's own columns; a line a GPU, five times a
+second, until SIGTERM or the file FOLDER/stop appears.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shakedown.onnode.counters import node_name
+
+# The reasons for slowed clocks were renamed with driver 535; the old names still answer, as of 580.
+FIELDS = (
+    "index,uuid,pci.bus_id,name,driver_version,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,"
+    "pcie.link.width.max,ecc.mode.current,ecc.errors.uncorrected.volatile.total,clocks.sm,clocks.max.sm,"
+    "clocks_throttle_reasons.active,temperature.gpu,power.draw,power.limit,memory.used,memory.total,utilization.gpu"
+)
+SAMPLED = (
+    "index,power.draw,temperature.gpu,clocks.sm,clocks_throttle_reasons.active,pcie.link.gen.current,"
+    "pcie.link.width.current,utilization.gpu"
+)
+COMMANDS = {
+    "gpus": ["nvidia-smi", f"--query-gpu={FIELDS}", "--format=csv"],
+    "processes": ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv"],
+    "remapped": [
+        "nvidia-smi", "--query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure",
+        "--format=csv",
+    ],
+    "nvlink": ["nvidia-smi", "nvlink", "--status"],
+    "topology": ["nvidia-smi", "topo", "-m"],
+}  # fmt: skip
+PERIOD_MS = 200
+_XID = re.compile(r"NVRM: Xid.*")
+
+
+def run(command: list[str], timeout_s: float = 60) -> dict[str, Any]:
+    """Return what a command printed and how it ended; `exit_code` None: it could not run."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"argv": command, "exit_code": None, "out": "", "error": str(error)}
+    return {"argv": command, "exit_code": done.returncode, "out": done.stdout, "error": done.stderr}
+
+
+def look(when: str) -> dict[str, Any]:
+    """Return everything that this node says of its GPUs."""
+    commands = {name: run(command) for name, command in COMMANDS.items()}
+    kernel = run(["dmesg"])
+    # The log holds much that concerns nobody; only the driver's own error lines are kept.
+    kernel["out"] = "".join(f"{line}\n" for line in _XID.findall(kernel["out"]))
+    numa = {}
+    for device in Path("/sys/bus/pci/drivers/nvidia").glob("*:*:*.*"):
+        with contextlib.suppress(OSError, ValueError):
+            numa[device.name] = int((device / "numa_node").read_text(encoding="ascii"))
+    return {
+        "schema": 1,
+        "node": node_name(),
+        "when": when,
+        "taken": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "commands": commands,
+        "kernel": kernel,
+        "numa": numa,
+    }
+
+
+def obstacle(seen: dict[str, Any], wanted: int) -> dict[str, str] | None:  # noqa: PLR0911  (one return a reason)
+    """Return why nothing may be measured on a node's GPUs now, as a record's problem, or None."""
+    node, gpus, processes = seen["node"], seen["commands"]["gpus"], seen["commands"]["processes"]
+    if gpus["exit_code"] is None:
+        return {"kind": "missing-tool", "message": f"{node}: nvidia-smi cannot run: {gpus['error']}"[:500]}
+    words = " ".join((gpus["out"] + gpus["error"]).split())[:300]
+    if gpus["exit_code"] != 0:
+        if "no devices were found" in words.lower():
+            return {"kind": "environment", "message": f"no GPU on {node}, {wanted} are planned"}
+        return {"kind": "environment", "message": f"{node}: nvidia-smi failed: {words}"}
+    found = len([line for line in gpus["out"].splitlines()[1:] if line.strip()])
+    if found < wanted:
+        many = f"{found} GPUs" if found != 1 else "one GPU"
+        return {
+            "kind": "environment",
+            "message": f"{many if found else 'no GPU'} on {node}, {wanted} are planned",
+        }
+    if processes["exit_code"] != 0:
+        return {"kind": "environment", "message": f"{node}: nvidia-smi cannot tell who uses the GPUs"}
+    others = [line.split(",") for line in processes["out"].splitlines()[1:] if line.count(",") >= 2]
+    if others:
+        by = ", ".join(f"process {pid.strip()} ({memory.strip()})" for _, pid, memory, *_ in others[:3])
+        return {"kind": "busy", "message": f"GPUs of {node} are in use before the test by {by}"[:500]}
+    return None
+
+
+def sample(folder: Path) -> int:
+    """Write samples until told to stop. Without nvidia-smi there is nothing to sample and no file."""
+    command = ["nvidia-smi", f"--query-gpu={SAMPLED}", "--format=csv,nounits", f"--loop-ms={PERIOD_MS}"]
+    stop = folder / "stop"
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    except OSError:
+        return 1
+    assert child.stdout is not None
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    header = False
+    with (folder / f"gpus.{node_name()}.samples.csv").open("w", encoding="utf-8") as file:
+        for line in child.stdout:
+            if line.startswith("index"):
+                if not header:
+                    file.write(f"time_s [s], {line}")
+                header = True
+            else:
+                file.write(f"{time.time():.3f}, {line}")
+            file.flush()
+            if stop.exists():
+                break
+    child.terminate()
+    child.wait()
+    return 0
+
+
+def write(folder: Path, seen: dict[str, Any]) -> Path:
+    """Write a look whole or not at all."""
+    final = folder / f"gpus.{seen['node']}.{seen['when']}.json"
+    aside = final.with_suffix(".partial")
+    aside.write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
+    aside.replace(final)
+    return final
+
+
+def main(argv: list[str]) -> int:
+    """Look or sample."""
+    if len(argv) == 3 and argv[0] == "look":
+        write(Path(argv[2]), look(argv[1]))
+        return 0
+    if len(argv) == 2 and argv[0] == "sample":
+        return sample(Path(argv[1]))
+    print("usage: python -m shakedown.onnode.gpus look WHEN FOLDER | sample FOLDER", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,45 @@
+"""Run one command, keep what it prints, and note which cell it measures.
+
+    python -m shakedown.onnode.output FOLDER TOOL TEST NODE,NODE... -- COMMAND...
+
+Standard output goes to FOLDER/TEST.txt, standard error to FOLDER/TEST.err, and one line to
+FOLDER/outputs.jsonl. The exit status is the command's. Runs on the first node of the job, around `srun`.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from shakedown.onnode.journal import Clock, Journal
+
+
+def main(argv: list[str]) -> int:
+    """Run the command in `argv` and record it."""
+    if len(argv) < 6 or argv[4] != "--":
+        print("usage: python -m shakedown.onnode.output FOLDER TOOL TEST NODES -- COMMAND...", file=sys.stderr)
+        return 2
+    folder, tool, test, nodes, command = Path(argv[0]), argv[1], argv[2], argv[3].split(","), argv[5:]
+    clock = Clock()
+    with (folder / f"{test}.txt").open("wb") as out, (folder / f"{test}.err").open("wb") as err:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        # Slurm ends a job with SIGTERM to this process: pass it on, and still write the record.
+        signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+        code = child.wait()
+    problem = None
+    if code != 0:
+        how = f"exit status {code}" if code > 0 else f"signal {-code}"
+        tail = (folder / f"{test}.err").read_text(encoding="utf-8", errors="replace").strip()[-500:]
+        kind = "killed" if code < 0 else "other"
+        problem = {"kind": kind, "message": f"{command[0]}: {how}: {tail}"}
+    Journal(folder).add(
+        tool=tool, test=test, file=f"{test}.txt", nodes=nodes, exit_code=code if code >= 0 else None,
+        started=clock.started, duration_s=clock.seconds(), problem=problem,
+    )  # fmt: skip
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,236 @@
+"""Arithmetic of training steps: volumes, time to move and compute them, and model FLOP utilisation (MFU).
+
+Sources: Stas Bekman, Machine Learning Engineering, networking chapter of February 2024 (volumes, step time,
+communication or compute); Kaplan et al. 2020 and Chowdhery et al. 2022 (PaLM) appendix B (FLOP per token and
+MFU); Hu et al. 2021 (LoRA); NVIDIA data sheets (peaks, dense).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shakedown.records.errors import BadInput
+
+# Dense bf16 peak of one GPU in TFLOP/s (10^12), without sparsity.
+PEAK_BF16_TFLOP_PER_S = {"a100": 312.0, "h100": 989.4, "h200": 989.4, "b200": 2250.0, "l40s": 362.0}
+
+
+def peak_bf16_tflop_per_s(device: str) -> float | None:
+    """Return the dense bf16 peak of a GPU by the name that its driver gives, None if it is not known.
+
+    PCIe parts named `H100 PCIe` and `H100 NVL` have other peaks than the SXM part and are left out.
+    """
+    words = device.lower().replace("-", " ").split()
+    if {"pcie", "nvl"} & set(words):
+        return None
+    return next((PEAK_BF16_TFLOP_PER_S[word] for word in words if word in PEAK_BF16_TFLOP_PER_S), None)
+
+
+@dataclass(frozen=True)
+class TransformerShape:
+    """A Llama-style decoder: what decides its parameters, its FLOP and its LoRA adapters."""
+
+    layers: int
+    hidden: int
+    kv_width: int  # width of the key and of the value projection (hidden, unless heads are grouped)
+    feed_forward: int
+    vocabulary: int
+
+    @property
+    def parameters(self) -> int:
+        """All weights: embedding, head, q, k, v, o, the three of the gated feed-forward, norms."""
+        layer = 2 * self.hidden * (self.hidden + self.kv_width + 1) + 3 * self.hidden * self.feed_forward
+        return 2 * self.vocabulary * self.hidden + self.layers * layer + self.hidden
+
+    def lora_parameters(self, rank: int) -> int:
+        """Weights of adapters on the fused q-k-v and the output projection (MLPerf llama2_70b_lora)."""
+        fused = self.hidden + (self.hidden + 2 * self.kv_width)
+        return self.layers * rank * (fused + 2 * self.hidden)
+
+    def lora_parameters_qkvo(self, rank: int) -> int:
+        """Weights of adapters on q, k, v and o one by one, as PEFT makes them for a Llama."""
+        q_or_o, k_or_v = 2 * self.hidden, self.hidden + self.kv_width
+        return self.layers * rank * 2 * (q_or_o + k_or_v)
+
+    @property
+    def layer_parameters(self) -> int:
+        """Weights of all layers: without embedding, head and last norm."""
+        return self.parameters - 2 * self.vocabulary * self.hidden - self.hidden
+
+
+# Meta's published configurations.
+LLAMA2 = {
+    "llama2-7b": TransformerShape(32, 4096, 4096, 11008, 32000),
+    "llama2-13b": TransformerShape(40, 5120, 5120, 13824, 32000),
+    "llama2-70b": TransformerShape(80, 8192, 1024, 28672, 32000),
+}
+
+
+# Shapes that a job may name: Llama 2, and one that a CPU trains in seconds.
+SHAPES = {"tiny": TransformerShape(4, 128, 64, 352, 512), **LLAMA2}
+
+
+def flop_per_token(shape: TransformerShape, *, sequence_tokens: int, lora: bool) -> float:
+    """Return the FLOP that one trained token needs: 6N + 6Lsd in full, 4N + 6Lsd with LoRA.
+
+    Forward 2N, backward 2N for the inputs and, in full training only, 2N for the weights: frozen ones need no
+    gradient. Causal attention adds 2Lsd forward and 4Lsd backward. The adapters' own part (< 0.3 %) is left
+    out, and so is recomputation: MFU counts what the model needs, not what the program repeats. Counting 6N
+    for LoRA overstates MFU by 1.45 (70B at 8192 tokens).
+
+    Raises:
+        BadInput: a sequence shorter than one token.
+    """
+    if sequence_tokens < 1:
+        raise BadInput(
+            f"a sequence of {sequence_tokens} tokens is empty", fix="give the sequence length in tokens"
+        )
+    weights = (4 if lora else 6) * shape.parameters
+    return float(weights + 6 * shape.layers * sequence_tokens * shape.hidden)
+
+
+def mfu(tokens_per_s: float, *, flop_per_token: float, gpus: int, peak_tflop_per_s: float) -> float:
+    """Return model FLOP utilisation: tokens/s x FLOP/token / (GPUs x peak). Above 1 is impossible.
+
+    Raises:
+        BadInput: no GPU or no peak.
+    """
+    if gpus < 1 or not peak_tflop_per_s > 0:
+        raise BadInput(
+            f"{gpus} GPUs of {peak_tflop_per_s:g} TFLOP/s compute nothing", fix="give GPUs and dense peak"
+        )
+    return tokens_per_s * flop_per_token / (gpus * peak_tflop_per_s * 1e12)
+
+
+def all_reduce_bytes(payload_bytes: float, ranks: int) -> float:
+    """Return what each rank sends (and receives) to all-reduce a payload: 2(n-1)/n x payload."""
+    return 2 * payload_bytes * _others(ranks)
+
+
+def all_gather_bytes(payload_bytes: float, ranks: int) -> float:
+    """Return what each rank receives to gather a payload, or sends to reduce-scatter it: (n-1)/n."""
+    return payload_bytes * _others(ranks)
+
+
+def fsdp_all_gather_bytes(parameters: int, *, ranks: int, bytes_per_parameter: int = 2) -> float:
+    """Return what each rank receives per micro-batch of fully sharded training: the weights, twice.
+
+    Llama-2-70B in bf16 over 64 GPUs: 272 GB.
+    """
+    return 2 * all_gather_bytes(parameters * bytes_per_parameter, ranks)
+
+
+@dataclass(frozen=True)
+class StepTraffic:
+    """What collectives move in one optimiser step: bytes that each GPU, and each node by its NICs,
+    receives."""
+
+    gpu_bytes: float
+    node_bytes: float
+
+
+def lora_step_traffic(
+    shape: TransformerShape,
+    *,
+    layout: Literal["ddp", "tp", "fsdp", "hsdp"],
+    nodes: int,
+    gpus_per_node: int,
+    lora_rank: int,
+    micro_batches: int,
+    micro_batch_tokens: int,
+    weight_bytes: int = 2,
+) -> StepTraffic:
+    """Return the expected traffic of a LoRA step with ring collectives; gradients travel as float32.
+
+    A ring over several nodes enters each node once, whatever its number of GPUs: of an all-gather each node
+    receives (n-1)/n of the payload through all its NICs together, of an all-reduce twice that.
+
+    - ddp: one all-reduce of the adapters' gradients a step.
+    - tp: that, of each rank's share, between nodes; within the node seven all-reduces of activations a layer
+      and micro-batch (o and down forward; q, k, v, gate and up backward). Adapters split along one side only:
+      A of q, k, v and B of o are whole on every rank.
+    - fsdp: the layers' weights are gathered twice a micro-batch, embedding and head once (the root is not
+      freed between); the adapters' gradients are reduce-scattered once a step.
+    - hsdp: as fsdp within the node; between nodes an all-reduce of each rank's shard of the gradients.
+
+    Raises:
+        BadInput: no rank.
+    """
+    ranks = nodes * gpus_per_node
+    adapters = shape.lora_parameters_qkvo(lora_rank) * 4
+    if layout == "ddp":
+        moved = all_reduce_bytes(adapters, ranks)
+        return StepTraffic(moved, moved if nodes > 1 else 0.0)
+    if layout == "tp":
+        whole = shape.layers * lora_rank * 4 * shape.hidden * 4
+        between = all_reduce_bytes(whole + (adapters - whole) / gpus_per_node, nodes)
+        activations = micro_batch_tokens * shape.hidden * weight_bytes
+        within = 7 * shape.layers * micro_batches * all_reduce_bytes(activations, gpus_per_node)
+        return StepTraffic(within + between, gpus_per_node * between)
+    # Adapters are gathered with their layers.
+    layers = (shape.layer_parameters + shape.lora_parameters_qkvo(lora_rank)) * weight_bytes
+    rest = (shape.parameters - shape.layer_parameters) * weight_bytes
+    gathered = micro_batches * (2 * layers + rest)
+    if layout == "fsdp":
+        moved = all_gather_bytes(gathered + adapters, ranks)
+        return StepTraffic(moved, moved if nodes > 1 else 0.0)
+    within = all_gather_bytes(gathered + adapters, gpus_per_node)
+    between = all_reduce_bytes(adapters / gpus_per_node, nodes)
+    return StepTraffic(within + between, gpus_per_node * between)
+
+
+def transfer_time_s(payload_bytes: float, gb_per_s: float) -> float:
+    """Return the time to move a payload at a rate in GB/s (10^9 B/s).
+
+    Raises:
+        BadInput: a rate that is not positive.
+    """
+    if not gb_per_s > 0:
+        raise BadInput(f"{gb_per_s:g} GB/s moves nothing", fix="give the rate in GB/s")
+    return payload_bytes / (gb_per_s * 1e9)
+
+
+def step_flop(parameters: float, *, tokens: int, recompute: bool) -> float:
+    """Return the FLOP of a full-training step without attention: 2 x 3 (recomputing: 4) x P x tokens."""
+    return 2.0 * (4 if recompute else 3) * parameters * tokens
+
+
+def step_compute_time_s(
+    parameters: float, *, tokens: int, gpus: int, peak_tflop_per_s: float, mfu: float, recompute: bool
+) -> float:
+    """Return the computing time of one step over all GPUs: 2 x (3 or 4) x P x tokens / (GPUs x MFU x peak).
+
+    Raises:
+        BadInput: no GPU, no peak, or a utilisation outside 0 to 1.
+    """
+    if gpus < 1 or not peak_tflop_per_s > 0 or not 0 < mfu <= 1:
+        raise BadInput(
+            f"{gpus} GPUs of {peak_tflop_per_s:g} TFLOP/s at MFU {mfu:g} cannot compute",
+            fix="give 1 GPU or more, the dense peak, and an MFU between 0 and 1",
+        )
+    return step_flop(parameters, tokens=tokens, recompute=recompute) / (gpus * mfu * peak_tflop_per_s * 1e12)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One training step that overlaps communication with computing: the longer of the two is the step."""
+
+    compute_s: float
+    communication_s: float
+
+    @property
+    def bottleneck(self) -> Literal["communication", "compute"]:
+        """Which of the two the step waits for."""
+        return "communication" if self.communication_s > self.compute_s else "compute"
+
+    @property
+    def step_s(self) -> float:
+        """Length of the step with perfect overlap: a lower bound."""
+        return max(self.compute_s, self.communication_s)
+
+
+def _others(ranks: int) -> float:
+    if ranks < 1:
+        raise BadInput(f"{ranks} ranks cannot communicate", fix="use 1 rank or more")
+    return (ranks - 1) / ranks

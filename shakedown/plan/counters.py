@@ -1,0 +1,77 @@
+"""Plan the counters that must not move, and those that must: on NICs over a job, on ports over a stage."""
+
+from __future__ import annotations
+
+from shakedown.intent.site import LOST
+from shakedown.plan.draft import Draft
+from shakedown.plan.jobs import JobSpec, counter_tests
+from shakedown.records.records import Better, PlanItem, Stage
+from shakedown.references.catalogue import Entry
+
+
+def plan_counters(draft: Draft) -> None:
+    """Counters that must not move, and those that must: every NIC over a job, every port over a stage.
+
+    The references say which: entries of test `nic` or `switch` with a metric `counter.NAME`.
+    """
+    stages = {job.stage for job in draft.jobs}
+    tests = counter_tests(draft.jobs)
+    for entry in draft.catalogue.entries.values():
+        if not entry.metric.startswith("counter.") or entry.test not in {"nic", "switch"}:
+            continue
+        draft.references[entry.id] = entry.reference()
+        if entry.test == "nic":
+            for job in draft.jobs:
+                if entry.stage == job.stage:
+                    _nic_counter(draft, entry, job, tests[job.name])
+        else:
+            for stage in Stage:
+                if stage in stages and _holds(entry, stage):
+                    _switch_counter(draft, entry, stage)
+
+
+def _holds(entry: Entry, stage: Stage) -> bool:
+    """Whether an entry judges a stage: its own, and what must not happen there in none above it either."""
+    ladder = list(Stage)
+    above = ladder.index(stage) > ladder.index(entry.stage)
+    return stage == entry.stage or (above and entry.better is Better.LOWER)
+
+
+def _nic_counter(draft: Draft, entry: Entry, job: JobSpec, test: str) -> None:
+    # One block for each device name on a rail: nodes of one type name their NICs alike.
+    blocks: dict[tuple[str, str], list[tuple[str, ...]]] = {}
+    for node in job.nodes:
+        for nic in draft.site.nics[node]:
+            blocks.setdefault((nic.rail, nic.rdma_device), []).append((node,))
+    for (rail, device), nodes in blocks.items():
+        draft.add(entry, test, stage=job.stage, nodes=nodes, rails=(rail,), params={"port": device})
+
+
+def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
+    """One cell for each port, or for each rail where that is what the counter is of."""
+    name = entry.metric.removeprefix("counter.")
+    # Switches of one kind name their ports alike.
+    blocks: dict[tuple[str, str, str, bool], list[str]] = {}
+    for switch in draft.site.switches:
+        rails = {rail for *_, rail in switch.ports}
+        why, required = "", entry.gates
+        if not switch.reports:
+            why = f"no counter of {switch.nos} is read, so zero loss cannot be claimed on it"
+        elif name in switch.reports_of_rails:
+            for rail in sorted(rails):
+                blocks.setdefault((rail, rail, "", required), []).append(switch.name)
+            continue
+        elif name == LOST:
+            continue  # systems that count drops have no need of it
+        elif name not in switch.reports:
+            why, required = f"{switch.nos} does not report {name}", False
+        for port, _host, _netdev, rail in switch.ports:
+            blocks.setdefault((rail, port, why, required), []).append(switch.name)
+    for (rail, port, why, required), names in blocks.items():
+        draft.items.append(
+            PlanItem(
+                stage=stage, test="switches", metric=entry.metric, unit=entry.unit, better=entry.better,
+                nodes=tuple((one,) for one in names), rails=(rail,), params={"port": port},
+                reference=entry.id, required=required, not_run=why or None,
+            )
+        )  # fmt: skip

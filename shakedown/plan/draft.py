@@ -1,0 +1,88 @@
+"""A plan being made. A cell without a reference is refused here, never passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shakedown.benchmarks.perftest.mesh.spec import natural_key
+from shakedown.intent.site import Fabric, Site
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.references.catalogue import Catalogue, Entry
+
+
+def none_allowed(name: str, source: str) -> Reference:
+    """Return a contract that allows none of what is counted, and who says so."""
+    return Reference(
+        id=name, value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT, source=source
+    )
+
+
+@dataclass
+class Draft:
+    """A plan being made."""
+
+    site: Site
+    catalogue: Catalogue
+    items: list[PlanItem] = field(default_factory=list)
+    references: dict[str, Reference] = field(default_factory=dict)
+    jobs: list[JobSpec] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All compute nodes in natural order."""
+        return tuple(sorted(self.site.nics, key=natural_key))
+
+    @property
+    def rails(self) -> tuple[str, ...]:
+        """All rails in order."""
+        return tuple(rail.name for rail in self.site.fabric.rails)
+
+    def reference(
+        self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None = None
+    ) -> Entry:
+        """Find the reference of a cell and keep it for the plan; `node`: it is of this one alone.
+
+        Raises:
+            MissingReference: there is none.
+        """
+        facts: dict[str, int | str] = {"system": self.site.fabric.system}
+        if isinstance(self.site.fabric, Fabric):
+            facts["nic_speed_gbps"] = self.site.fabric.link_speed_gbps
+        facts |= self.site.acceptance.scope if node is None else self.site.of(node).scope
+        entry = self.catalogue.find(test=test, metric=metric, scope={**facts, **scope})
+        self.references[entry.id] = entry.reference()
+        return entry
+
+    def add(
+        self, entry: Entry, test: str, *, nodes: Iterable[tuple[str, ...]], stage: Stage,
+        rails: tuple[str | None, ...] = (None,), directions: tuple[str | None, ...] = (None,),
+        params: Params | None = None,
+    ) -> None:  # fmt: skip
+        """Add a block of cells."""
+        self.items.append(
+            PlanItem(
+                stage=stage, test=test, metric=entry.metric, unit=entry.unit, better=entry.better,
+                nodes=tuple(nodes), rails=rails, directions=directions, params=params or {},
+                reference=entry.id, required=entry.gates,
+            )
+        )  # fmt: skip
+
+    def forbid(
+        self, reference: Reference, test: str, *, nodes: Iterable[tuple[str, ...]], stage: Stage,
+        rails: tuple[str | None, ...] = (None,), params: Params | None = None, metric: str = "wrong",
+        not_run: str = "",
+    ) -> None:  # fmt: skip
+        """Add a block of cells that count something, held to a contract of `none_allowed`.
+
+        `not_run`: why nobody can count it; then it is in the plan, and the verdict does not wait for it.
+        """
+        self.references[reference.id] = reference
+        self.items.append(
+            PlanItem(
+                stage=stage, test=test, metric=metric, unit=reference.unit, better=reference.better,
+                nodes=tuple(nodes), rails=rails, params=params or {}, reference=reference.id,
+                required=not not_run, not_run=not_run or None,
+            )
+        )  # fmt: skip

@@ -1,0 +1,107 @@
+"""What the planner asks of Slurm: one `JobSpec` per job, kept beside the plan in `jobs.json`.
+
+The plan says which cells must exist; a job spec says which job measures them and with what settings.
+ReFrame's tests turn job specs into jobs and add nothing of their own, so that the plan stays the one
+place that decides what is measured.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from shakedown.records.records import Name, Params, Record, Stage
+
+
+class NicSpec(Record):
+    """One fabric NIC as the inventory describes it."""
+
+    rail: Name
+    rdma_device: Name
+    netdev: Name
+    ipv4: str
+    leaf: Name | None = None
+    leaf_port: Name | None = None
+
+
+class JobSpec(Record):
+    """One Slurm job.
+
+    `tests` are the names of the plan's tests that it measures. `settings` belongs to the kind: the mesh
+    driver's spec for `mesh`, expected values for `settings`, the benchmark's options for the others.
+    """
+
+    name: Name
+    kind: Literal[
+        "settings",
+        "mesh",
+        "mpi_pingpong",
+        "mpi_allreduce",
+        "gpu_node",
+        "nccl",
+        "torch_collectives",
+        "pcie_path",
+        "copies",
+        "inference",
+        "lora",
+    ]
+    stage: Stage
+    tests: tuple[Name, ...] = Field(min_length=1)
+    nodes: tuple[Name, ...] = Field(min_length=1)
+    time_limit_s: int = Field(gt=0)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    # Which cells of its tests are this job's, where several jobs share a test: those with these parameters,
+    # and, if `whole`, those on all of its nodes together.
+    params: Params = Field(default_factory=dict)
+    whole: bool = False
+
+    def measures(self, test: str, nodes: tuple[str, ...], rail: str | None, params: Params) -> bool:
+        """Whether a planned cell of this job's stage is this job's to measure."""
+        mine = set(nodes) == set(self.nodes) if self.whole else set(nodes) <= set(self.nodes)
+        # A job of the night has some rails only.
+        on_rail = rail is None or rail in self.settings.get("rails", (rail,))
+        same = all(params.get(k) == v for k, v in self.params.items())
+        return test in self.tests and mine and on_rail and same
+
+
+def job_and_attempt(folder: str) -> tuple[str, int]:
+    """Return the job and the attempt that a folder of `raw/`, NAME.aN, is named by; 0 if named otherwise."""
+    name, _, number = folder.rpartition(".a")
+    return name, int(number) if number.isdecimal() else 0
+
+
+def counter_tests(jobs: Iterable[JobSpec]) -> dict[str, str]:
+    """Return, by job, the test under which the NICs' counters over that job stand.
+
+    It is the job's first test. Where several jobs share that one it is the job itself: two readings of one
+    NIC would stand in one place, and nobody could say which of the jobs lost the packets.
+    """
+    jobs = list(jobs)
+    sharing = Counter((job.stage, job.tests[0]) for job in jobs)
+    return {
+        job.name: job.tests[0]
+        if sharing[job.stage, job.tests[0]] == 1
+        else job.name.removeprefix(f"{job.stage.value}.")
+        for job in jobs
+    }
+
+
+class Jobs(Record):
+    """All jobs of a run, in the order of the ladder (`jobs.json`)."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    run: Name
+    jobs: tuple[JobSpec, ...]
+    nics: dict[Name, tuple[NicSpec, ...]]  # by node
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Jobs:
+        for name, count in Counter(job.name for job in self.jobs).items():
+            if count > 1:
+                raise ValueError(f"{count} jobs are named {name}, and would write into one folder")
+        return self

@@ -1,0 +1,11 @@
+"""Where the parts of Shakedown lie on this machine. Standard library only: compute nodes use this."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent
+# What PYTHONPATH must hold for another interpreter to find this package.
+SOURCE = PACKAGE.parent
+# LoadGen's harness and the LoRA trainer: programs of other environments, in a checkout and on the submit host.
+WORKLOADS = SOURCE / "workloads"

@@ -1,0 +1,240 @@
+"""What all parsers share: cleaning captured text, reading numbers, reading JSON, building results.
+
+Captured output arrives coloured, with CRLF line ends, behind `srun -l` labels or mixed with Slurm's own
+messages. All of that is dealt with here and nowhere else, so that no parser has its own idea of a number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
+
+from shakedown.records.errors import BadInput
+
+Count = Annotated[int, Field(ge=0, lt=1 << 64)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+# Only colour (SGR) and erase-in-line are harmless. Anything that moves the cursor overwrites text, so the
+# capture does not say what was printed: its escape stays and is refused as a control character.
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m|\x1b\[[0-2]?K|\x1b\(B")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+# `srun -l` writes the task number, padded to the width of the largest one; Open MPI's --tag-output writes
+# [job,rank]<stream>.
+_LABEL = re.compile(r"(?: {0,6}(\d{1,7}): ?|\[\d+,(\d+)\]<(?:stdout|stderr|stddiag)>:)")
+_SLURM = re.compile(r"(?:srun|slurmstepd(?:-[\w.-]+)?|sbatch|salloc): ")
+_SLURM_END = re.compile(
+    r"CANCELLED|[Ee]xited with|Exceeded|Killed|[Tt]erminat|Aborted|abort|Segmentation|Bus error|oom|OOM"
+    r"|[Oo]ut.[Oo]f.[Mm]emory|NODE.FAIL|[Nn]ode fail|TIME LIMIT|timed out|Timed out|core dumped"
+)
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}\Z")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?\Z")
+
+
+class Line(NamedTuple):
+    """One line of a capture, cleaned, with its 1-based number in the file."""
+
+    number: int
+    text: str
+
+
+class Source:
+    """A captured output: its cleaned lines, and how to refuse it.
+
+    Args:
+        text: the whole capture.
+        file: the name to quote when the capture is refused.
+
+    Raises:
+        BadInput: control characters, labels of several tasks, or a Slurm message that the step was ended.
+    """
+
+    def __init__(self, text: str, file: str | Path | None = None) -> None:
+        self.file = file
+        # Whether the last line was ended: one that was not may be cut off in the middle of a number.
+        self.terminated = text.endswith("\n")
+        lines = [self._clean(n, line) for n, line in enumerate(text.split("\n"), start=1)]
+        self.lines: tuple[Line, ...] = tuple(self._unlabelled([x for x in lines if not self._is_slurm(x)]))
+        if not any(line.text.strip() for line in self.lines):
+            self.refuse("no output: the file is empty", fix="check that the tool ran and wrote here")
+
+    def refuse(self, what: str, *, line: Line | int | None = None, fix: str = "") -> NoReturn:
+        """Raise BadInput for this capture."""
+        raise self.error(what, line=line, fix=fix)
+
+    def error(self, what: str, *, line: Line | int | None = None, fix: str = "") -> BadInput:
+        """Return the BadInput for this capture."""
+        number = line.number if isinstance(line, Line) else line
+        return BadInput(what, fix=fix, file=self.file, line=number)
+
+    def ends_before(self, what: str, fix: str = "run the test again; its output was cut off") -> NoReturn:
+        """Refuse the capture as truncated before `what`."""
+        last = max((line.number for line in self.lines if line.text.strip()), default=None)
+        self.refuse(f"output ends before {what}", line=last, fix=fix)
+
+    def integer(self, token: object, what: str, *, line: Line | int | None = None) -> int:
+        """Read a decimal integer; anything else is refused, never read as 0."""
+        if isinstance(token, int) and not isinstance(token, bool):
+            return token
+        if not isinstance(token, str) or not _INTEGER.match(token):
+            self.refuse(f"{what} should be a whole number but is {quote(token)}", line=line)
+        return int(token)
+
+    def number(self, token: object, what: str, *, line: Line | int | None = None) -> float:
+        """Read a finite decimal number; `inf`, `nan` and everything else is refused, never read as 0."""
+        value = math.nan
+        if isinstance(token, str):
+            value = float(token) if _NUMBER.match(token) else math.nan
+        elif isinstance(token, int | float | Decimal) and not isinstance(token, bool):
+            with suppress(OverflowError):
+                value = float(token)
+        if not math.isfinite(value):
+            self.refuse(f"{what} should be a finite number but is {quote(token)}", line=line)
+        return value
+
+    def build(self, model: type[ModelT], *, line: Line | int | None = None, **fields: object) -> ModelT:
+        """Build a result; a value outside its range is refused."""
+        try:
+            return model(**fields)
+        except ValidationError as error:
+            raise self._invalid(error, line) from None
+
+    def validate(self, model: type[ModelT], data: object, *, line: Line | int | None = None) -> ModelT:
+        """Validate parsed JSON against a model, strictly: "1" is not 1."""
+        try:
+            # Through JSON again: strict mode knows arrays as tuples only there.
+            return model.model_validate_json(json.dumps(data), strict=True)
+        except ValidationError as error:
+            raise self._invalid(error, line) from None
+
+    def json(self, text: str | None = None, *, line: Line | None = None, exact: bool = False) -> object:
+        """Parse the capture (or `text`, found on `line`) as strict JSON.
+
+        Refuses NaN and infinities, duplicate keys, numbers beyond a float and truncated documents. With
+        `exact`, fractions come as Decimal, which keeps the digits that were printed.
+        """
+        body = "\n".join(x.text for x in self.lines) if text is None else text
+        try:
+            document: object = json.loads(
+                body,
+                parse_constant=lambda x: self.refuse(f"{x} is not a finite number", line=line),
+                parse_float=lambda x: self._fraction(x, line, exact),
+                parse_int=lambda x: self.integer(x, "a JSON number", line=line),
+                object_pairs_hook=lambda pairs: self._object(pairs, line),
+            )
+            return document
+        except json.JSONDecodeError as error:
+            at = line if line is not None else self._line_of(error.lineno)
+            if not body[error.pos :].strip() or "Unterminated string" in error.msg:
+                self.refuse("output ends before the closing bracket of its JSON", line=at, fix="run it again")
+            self.refuse(f"not JSON: {error.msg} at column {error.colno}", line=at)
+        except RecursionError:
+            self.refuse("not the expected JSON: nested too deeply", line=line)
+
+    def _line_of(self, index: int) -> int | None:
+        return self.lines[index - 1].number if index <= len(self.lines) else None
+
+    def _fraction(self, token: str, line: Line | None, exact: bool) -> float | Decimal:
+        value = self.number(token, "a JSON number", line=line)
+        return Decimal(token) if exact else value
+
+    def _object(self, pairs: list[tuple[str, Any]], line: Line | None) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            self.refuse(f"JSON key {quote(twice)} appears twice in one object", line=line)
+        return result
+
+    def _invalid(self, error: ValidationError, line: Line | int | None) -> BadInput:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "result"
+        return self.error(f"{where}: {first['msg']}, got {quote(first['input'])}", line=line)
+
+    def _clean(self, number: int, text: str) -> Line:
+        text = _COLOUR.sub("", text.rstrip("\r"))
+        control = _CONTROL.search(text)
+        if control:
+            fix = "capture the tool's output as plain text (no terminal recording, no binary file)"
+            self.refuse(f"control character {control.group()!r} in the output", line=number, fix=fix)
+        return Line(number, text)
+
+    def _is_slurm(self, line: Line) -> bool:
+        """Tell Slurm's own messages from the tool's output; refuse those that say that the step was ended."""
+        if not _SLURM.match(line.text):
+            return False
+        if _SLURM_END.search(line.text):
+            self.refuse(f"Slurm ended the step: {quote(line.text)}", line=line, fix="run the test again")
+        return True
+
+    def _unlabelled(self, lines: list[Line]) -> list[Line]:
+        labels = set(_labels(self, lines))
+        if not labels:
+            return lines
+        if len(labels) > 1:
+            some = ", ".join(sorted(labels, key=int)[:4])
+            fix = "parse one task at a time: --task N, or srun --output with %t in the name"
+            self.refuse(f"the output of several tasks is interleaved (labels {some})", line=lines[0], fix=fix)
+        return [Line(line.number, _LABEL.sub("", line.text, count=1)) for line in lines]
+
+
+def _labels(source: Source, lines: list[Line]) -> list[str]:
+    """Return the label of every line that is not blank; none at all if lines are not labelled.
+
+    One line that looks labelled is the tool's own. Where most are, the others are not any task's.
+    """
+    matches = [(line, _LABEL.match(line.text)) for line in lines if line.text.strip()]
+    labels = [match.group(1) or match.group(2) for _, match in matches if match]
+    if len(labels) == len(matches):
+        return labels
+    if len(labels) <= len(matches) // 2:
+        return []
+    stray = next(line for line, match in matches if not match)
+    fix = "keep apart what the tasks print and what the launcher prints"
+    source.refuse(f"a line without a task's label: {quote(stray.text)}", line=stray, fix=fix)
+
+
+def split_labels(text: str, *, file: str | Path | None = None) -> dict[str, str]:
+    """Split labelled output of several tasks into one text per task, keyed by label.
+
+    Line numbers are kept: lines of other tasks become blank. Output without labels gives an empty
+    dictionary.
+
+    Raises:
+        BadInput: most lines have a label, but not all.
+    """
+    source = Source("-", file)
+    lines = [Line(n, _COLOUR.sub("", x.rstrip("\r"))) for n, x in enumerate(text.split("\n"), start=1)]
+    lines = [Line(n, "" if _SLURM.match(x) else x) for n, x in lines]
+    if not _labels(source, lines):
+        return {}
+    tasks: dict[str, list[str]] = {}
+    for line in lines:
+        match = _LABEL.match(line.text)
+        if match:
+            own = tasks.setdefault(match.group(1) or match.group(2), [""] * len(lines))
+            own[line.number - 1] = line.text[match.end() :]
+    return {label: "\n".join(own) for label, own in tasks.items()}
+
+
+def quote(token: object) -> str:
+    """Quote outside text, shortened so that a message stays one readable line."""
+    text = token if isinstance(token, str) else repr(token)
+    return f"'{text[:80]}...'" if len(text) > 80 else f"'{text}'"
+
+
+def half_digit(token: str) -> float:
+    """Half a unit of the last digit of a printed number: 0.005 for "12.34", 500 for "1.2e+04"."""
+    mantissa, _, exponent = token.lower().partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    return float(f"5e{int(exponent or 0) - decimals - 1}")  # not a power: that overflows where this is inf

@@ -1,0 +1,4 @@
+"""What a metric must reach and who says so: catalogue, files, lint, proposals.
+
+May import physics, statistics, records.
+"""

@@ -1,0 +1,308 @@
+"""The catalogue of references: what a metric must reach, for which scope, and who says so.
+
+An entry holds for a *scope*, a set of facts about a cell such as `gpu: H100-SXM` and `size_bytes:
+17179869184`. The keys are a closed set with a type each, so that a size written as text is refused instead of
+never matching. The most specific entry that fits wins; two that fit equally well, and none, are errors when
+the plan is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Better, Name, Record, Reference, ReferenceKind, Stage
+from shakedown.references.ceilings import BANDWIDTH_UNITS_GBPS, Ceiling, in_unit
+
+# What an entry may be narrowed to, and the type of each; int keys also take `{min: ..., max: ...}`.
+SCOPE_KEYS: dict[str, type] = {
+    "system": str,
+    "configuration": str,  # one of several networks or set-ups of a system, for comparisons
+    "nodes": int,
+    "gpus": int,  # ranks in the job
+    "gpu": str,
+    "nics": int,  # NICs at work on each node
+    "nic_speed_gbps": int,
+    "rdma_mtu_bytes": int,
+    "rails_at_once": str,
+    "route": str,  # of perftest: same-rail, under one leaf; cross-rail, over a spine
+    "direction": str,
+    "operation": str,
+    "size_bytes": int,
+    "size_class": str,  # small, middle, large: where a source does not state the size reliably
+    "messages": int,  # how many messages of size_bytes make up the payload
+    "algorithm": str,  # ring, nvls, tree, ... as NCCL names it, in lower case
+    "dtype": str,
+    "launcher": str,  # of nccl-tests: one-process drives all GPUs of a node in turn, srun and mpirun do not
+    "path": str,  # way from CPU to GPU, as the system's documentation numbers it
+    "pcie_generation": int,
+    "interconnect": str,  # generation of a link: NVLink3, NDR, EFAv2, ...
+    "model": str,
+    "sequence_tokens": int,
+    "lora_rank": int,
+    "global_batch": int,
+}
+
+# A unit that is none of these is refused: a typing error in a unit would compare numbers that do not compare.
+UNITS = frozenset(BANDWIDTH_UNITS_GBPS) | {
+    "ns", "us", "ms", "s", "min", "samples/s", "tokens/s", "queries/s", "W", "kW", "J", "%", "x", "1",
+    "packets", "events", "bytes", "loss", "degC", "MHz",
+}  # fmt: skip
+
+
+class MissingReference(BadInput):
+    """No entry fits a planned cell. A cell without a reference could only pass by not being looked at."""
+
+
+class AmbiguousReference(BadInput):
+    """Several entries fit a planned cell and none is more specific than the others."""
+
+
+class Span(Record):
+    """A closed range of whole numbers in a scope; an open end is None."""
+
+    min: int | None = None
+    max: int | None = None
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> Span:
+        if self.min is None and self.max is None:
+            raise ValueError("a range needs min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"a range from {self.min} to {self.max} holds nothing")
+        return self
+
+    def covers(self, other: ScopeValue) -> bool:
+        """Whether every number of `other` is in this range."""
+        low, high = (other.min, other.max) if isinstance(other, Span) else (other, other)
+        if isinstance(low, str) or isinstance(high, str):
+            return False
+        below = self.min is None or (low is not None and low >= self.min)
+        return below and (self.max is None or (high is not None and high <= self.max))
+
+
+ScopeValue = int | str | Span
+
+
+class Entry(Record):
+    """One reference of a profile. `line` is where it stands in its file."""
+
+    id: Name
+    stage: Stage
+    test: Name
+    metric: Name
+    scope: dict[str, ScopeValue] = Field(default_factory=dict)
+    value: Annotated[float, Field(strict=True, allow_inf_nan=False)] | Ceiling
+    tolerance: Annotated[float, Field(strict=True, ge=0, lt=1)] | None = None
+    limit: Annotated[float, Field(strict=True, allow_inf_nan=False)] | None = None
+    unit: str
+    better: Better
+    kind: ReferenceKind
+    source: Annotated[str, Field(min_length=1, strict=True)]
+    set_by: str | None = None
+    note: str | None = None
+    ceiling: Ceiling | None = None
+    # False: shipped to be compared with and shown, never to decide; `note` says why.
+    gates: Annotated[bool, Field(strict=True)] = True
+    min_samples: Annotated[int, Field(strict=True, ge=1)] = 1
+    fleet_min_effect: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
+    line: int | None = None
+
+    @field_validator("scope", mode="before")
+    @classmethod
+    def _typed_scope(cls, scope: Any) -> Any:  # noqa: ANN401  (whatever the file held)
+        if not isinstance(scope, Mapping):
+            raise ValueError("scope must be a mapping of key to value")
+        try:
+            return {key: _scope_value(key, value, ranges=True) for key, value in scope.items()}
+        except BadInput as refused:  # pydantic collects ValueErrors only
+            raise ValueError(str(refused)) from refused
+
+    @field_validator("unit")
+    @classmethod
+    def _known_unit(cls, unit: str) -> str:
+        if unit not in UNITS:
+            raise ValueError(f"unit {unit!r} is not known; use one of {', '.join(sorted(UNITS))}")
+        return unit
+
+    @model_validator(mode="after")
+    def _usable(self) -> Entry:
+        for name, formula in (("value", self.value), ("ceiling", self.ceiling)):
+            if not isinstance(formula, float | None) and in_unit(1.0, self.unit) is None:
+                raise ValueError(f"unit mismatch: {name} {formula.formula} has no meaning in {self.unit}")
+        try:
+            self.reference()
+        except BadInput as refused:
+            raise ValueError(str(refused)) from refused
+        return self
+
+    def reference(self) -> Reference:
+        """Return the entry with its formulas resolved, as the plan carries it."""
+        value, ceiling = self._in_unit(self.value), self._in_unit(self.ceiling)
+        assert value is not None
+        return Reference(
+            id=self.id,
+            value=value,
+            tolerance=self.tolerance,
+            limit=self.limit,
+            ceiling=ceiling,
+            ceiling_source=None if self.ceiling is None else self.ceiling.describe(),
+            unit=self.unit,
+            better=self.better,
+            kind=self.kind,
+            source=self.source,
+            set_by=self.set_by,
+            note=self.note,
+            min_samples=self.min_samples,
+            fleet_min_effect=self.fleet_min_effect,
+        )
+
+    def _in_unit(self, number: float | Ceiling | None) -> float | None:
+        return number if isinstance(number, float | None) else in_unit(number.gbps(), self.unit)
+
+    def fits(self, scope: Mapping[str, int | str]) -> bool:
+        """Whether everything that this entry asks for is true of a cell."""
+        return all(key in scope and _covers(wanted, scope[key]) for key, wanted in self.scope.items())
+
+    def narrower_than(self, other: Entry) -> bool:
+        """Whether this entry holds for a true part of what the other holds for."""
+        inside = all(
+            key in self.scope and _covers(wanted, self.scope[key]) for key, wanted in other.scope.items()
+        )
+        return inside and self.scope != other.scope
+
+
+class Hardware(Record):
+    """What a profile was measured on, and what its plan needs. Counts are per system or per node."""
+
+    nodes: int = Field(ge=1)
+    node: str
+    cpu: str | None = None
+    gpu: str | None = None
+    gpus_per_node: int = Field(default=0, ge=0)
+    nic: str | None = None
+    nics_per_node: int = Field(default=0, ge=0)
+    switches: str | None = None
+
+
+class FabricFacts(Record):
+    """The fabric that a profile's values hold for."""
+
+    link_speed_gbps: int = Field(ge=1)
+    rdma_mtu_bytes: int
+    ip_version: int = 4
+    rails: int = Field(ge=1)
+    leaves: int = Field(ge=1)
+    spines: int = Field(default=0, ge=0)
+    uplinks_per_leaf_per_spine: int = Field(default=0, ge=0)
+
+
+class Profile(Record):
+    """One file of references: the system it describes, what checking it found, and its entries."""
+
+    profile: Name
+    title: Annotated[str, Field(min_length=1)]
+    published: Annotated[str, Field(min_length=1)]
+    audit: Annotated[str, Field(min_length=1)]
+    hardware: Hardware | None = None
+    fabric: FabricFacts | None = None
+    software: dict[str, str] = Field(default_factory=dict)
+    entries: tuple[Entry, ...] = Field(min_length=1)
+
+
+class Catalogue:
+    """All entries of one or several profiles, searched by test, metric and scope.
+
+    Raises:
+        BadInput: two entries of one name.
+    """
+
+    def __init__(self, profiles: Iterable[Profile]) -> None:
+        self.entries: dict[str, Entry] = {}
+        for profile in profiles:
+            for entry in profile.entries:
+                if entry.id in self.entries:
+                    raise BadInput(
+                        f"reference {entry.id!r} of profile {profile.profile!r} exists already",
+                        fix="give every reference a name of its own",
+                        line=entry.line,
+                    )
+                self.entries[entry.id] = entry
+
+    def find(self, *, test: str, metric: str, scope: Mapping[str, int | str]) -> Entry:
+        """Return the most specific entry for a cell, gating or not (`Entry.gates`).
+
+        Raises:
+            MissingReference: no entry fits.
+            AmbiguousReference: several fit, and no one of them is narrower than all the others.
+            BadInput: an unknown scope key, or a value of the wrong type.
+        """
+        facts = {key: _scope_value(key, value) for key, value in scope.items()}
+        candidates = [e for e in self.entries.values() if (e.test, e.metric) == (test, metric)]
+        fitting = [e for e in candidates if e.fits(facts)]  # type: ignore[arg-type]
+        best = [e for e in fitting if all(e is o or e.narrower_than(o) for o in fitting)]
+        if len(best) == 1:
+            return best[0]
+        cell = f"{test} {metric} {_text(facts)}"
+        if fitting:
+            names = ", ".join(e.id for e in fitting[:5])
+            raise AmbiguousReference(f"{cell}: {names} fit equally well", fix="narrow the scope of one")
+        raise MissingReference(f"no reference for {cell}", fix=_nearest(candidates, facts))
+
+    def match(
+        self, *, test: str, metric: str, scope: Mapping[str, int | str], required: bool = True
+    ) -> Reference:
+        """Return the reference of a cell, with its formulas resolved. `scope` is all that is known of the
+        cell.
+
+        Raises:
+            MissingReference: no entry fits, or the one that fits must not decide a required cell.
+            AmbiguousReference, BadInput: as `find`.
+        """
+        entry = self.find(test=test, metric=metric, scope=scope)
+        if required and not entry.gates:
+            raise MissingReference(
+                f"reference {entry.id!r} for {test} {metric} must not decide a required cell: {entry.note}",
+                fix="plan the cell as not required, or add a reference that gates",
+            )
+        return entry.reference()
+
+
+def _covers(wanted: ScopeValue, value: ScopeValue) -> bool:
+    if isinstance(wanted, Span):
+        return wanted.covers(value)
+    return type(wanted) is type(value) and wanted == value
+
+
+def _scope_value(key: object, value: object, *, ranges: bool = False) -> ScopeValue:
+    """Return a scope value if its key is known and its type is the key's. Raises BadInput."""
+    if not isinstance(key, str) or key not in SCOPE_KEYS:
+        raise BadInput(f"scope key {key!r} is not known", fix=f"use one of {', '.join(SCOPE_KEYS)}")
+    wanted = SCOPE_KEYS[key]
+    if type(value) is wanted:
+        return value  # type: ignore[return-value]
+    if ranges and wanted is int and isinstance(value, Mapping):
+        return Span.model_validate(value, strict=True)
+    raise BadInput(
+        f"scope {key}: {value!r} is {type(value).__name__}, not {wanted.__name__}",
+        fix=f"write {key} as {'a whole number' if wanted is int else 'text'}",
+    )
+
+
+def _text(scope: Mapping[str, ScopeValue]) -> str:
+    return " ".join(f"{k}={v}" for k, v in sorted(scope.items())) or "(no scope)"
+
+
+def _nearest(candidates: list[Entry], facts: Mapping[str, ScopeValue]) -> str:
+    """Say what would have to be true for the entry that misses by least."""
+    if not candidates:
+        return "add one for this test and metric to the profile"
+
+    def misses(entry: Entry) -> dict[str, ScopeValue]:
+        return {k: v for k, v in entry.scope.items() if k not in facts or not _covers(v, facts[k])}
+
+    near = min(candidates, key=lambda e: len(misses(e)))
+    return f"add one to the profile; the nearest, {near.id}, needs {_text(misses(near))}"

@@ -1,0 +1,263 @@
+"""Profiles of references as YAML files: safe loading, every problem with file and line, nothing guessed.
+
+A file holds the profile's header and `references`, a list of groups. A group's fields hold for each of its
+`rows`; a row adds fields and scope keys and may not restate one. A group without rows is one entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+
+from shakedown.records.errors import BadInput
+from shakedown.references.catalogue import Catalogue, Entry, Profile
+from shakedown.references.lint import Finding, LintRule
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+PROFILES = Path(__file__).parent / "profiles"
+SCHEMA = 1
+MAX_BYTES = 4 * 2**20
+MAX_DEPTH = 12
+_HEADER = frozenset(Profile.model_fields) - {"entries"} | {"schema", "references"}
+_ENTRY = frozenset(Entry.model_fields) - {"line"}
+
+# The path of a value, such as ("references", 3, "rows", 0, "value"), and the line of each.
+At = tuple[Hashable, ...]
+Lines = dict[At, int]
+Report = Callable[[LintRule, At, str], None]
+
+
+def profile_path(name: str | Path) -> Path:
+    """Return the file of a profile given by name (`tolly_xe9680_z9664f`) or path.
+
+    Raises:
+        BadInput: there is none.
+    """
+    path = Path(name)
+    if path.suffix in (".yml", ".yaml"):
+        if not path.is_file():
+            raise BadInput(f"no profile at {path}", fix="give the path of an existing file")
+        return path
+    found = PROFILES / f"{name}.yml"
+    if path.name != str(name) or not found.is_file():
+        known = ", ".join(profile_names())
+        raise BadInput(f"no profile named {str(name)!r}", fix=f"use one of {known}, or a file")
+    return found
+
+
+def profile_names() -> list[str]:
+    """Return the names of the shipped profiles."""
+    return sorted(path.stem for path in PROFILES.glob("*.yml"))
+
+
+def load_profile(name: str | Path) -> Profile:
+    """Read a profile that must be in order.
+
+    Raises:
+        BadInput: it is not; names file, line and the first thing wrong.
+    """
+    path = profile_path(name)
+    profile, findings = read_profile(path)
+    if findings or profile is None:
+        first = min(findings)
+        raise BadInput(first.message, fix=f"see shakedown references lint {path}", file=path, line=first.line)
+    return profile
+
+
+def load_catalogue(names: Iterable[str | Path]) -> Catalogue:
+    """Read profiles into one catalogue.
+
+    Raises:
+        BadInput: as `load_profile`, or a reference name occurs twice.
+    """
+    return Catalogue(load_profile(name) for name in names)
+
+
+def read_profile(path: Path) -> tuple[Profile | None, list[Finding]]:
+    """Read a profile and everything wrong with it. Entries that cannot be used are left out of the profile.
+
+    Raises:
+        BadInput: the file cannot be read, or is not YAML of mappings, lists and plain values.
+    """
+    document, lines = _parse(path)
+    findings: list[Finding] = []
+
+    def wrong(rule: LintRule, at: At, message: str) -> None:
+        findings.append(Finding(str(path), _line(lines, at), rule, message))
+
+    if not isinstance(document, dict):
+        raise BadInput(
+            "a profile is a mapping", fix="start with schema: 1 and profile: NAME", file=path, line=1
+        )
+    for key in document:
+        if key not in _HEADER:
+            wrong(LintRule.UNKNOWN_FIELD, (key,), f"field {key!r} is not known in the header")
+    if document.get("schema") != SCHEMA or isinstance(document.get("schema"), bool):
+        wrong(LintRule.INVALID, ("schema",), f"schema must be {SCHEMA}, not {document.get('schema')!r}")
+    entries = []
+    for at, raw in _rows(document.get("references"), wrong):
+        entry = _entry(at, raw, lines, wrong)
+        if entry is not None:
+            entries.append(entry)
+    header = {k: v for k, v in document.items() if k in Profile.model_fields and k != "entries"}
+    try:
+        return Profile.model_validate(header | {"entries": entries}), findings
+    except ValidationError as error:
+        for detail in error.errors():
+            if detail["loc"][:1] != ("entries",) or not findings:
+                wrong(_rule(detail), _at((), detail, lines), _message(detail))
+        return None, findings
+
+
+def _rows(groups: object, wrong: Report) -> Iterator[tuple[At, dict[str, Any]]]:
+    """Yield (path, fields) of every entry, groups spread over their rows."""
+    if not isinstance(groups, list):
+        wrong(LintRule.MISSING_FIELD, ("references",), "references must be a list")
+        return
+    for number, group in enumerate(groups):
+        at: At = ("references", number)
+        if not isinstance(group, dict):
+            wrong(LintRule.INVALID, at, "a reference is a mapping")
+            continue
+        if "rows" not in group:
+            yield at, group
+            continue
+        shared = {k: v for k, v in group.items() if k != "rows"}
+        rows = group["rows"]
+        if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+            wrong(LintRule.INVALID, (*at, "rows"), "rows must be a list of mappings, one at least")
+            continue
+        for index, row in enumerate(rows):
+            here = (*at, "rows", index)
+            scopes = [part.get("scope", {}) for part in (shared, row)]
+            mergeable = all(isinstance(scope, dict) for scope in scopes)
+            twice = sorted(str(k) for k in shared.keys() & row.keys() if k != "scope" or not mergeable)
+            if mergeable:
+                twice += sorted(f"scope {k}" for k in scopes[0].keys() & scopes[1].keys())
+            for name in twice:
+                wrong(LintRule.DUPLICATE, here, f"{name} is given in the group and again in the row")
+            merged = shared | row | ({"scope": scopes[0] | scopes[1]} if mergeable else {})
+            yield here, merged
+
+
+def _entry(at: At, raw: dict[str, Any], lines: Lines, wrong: Report) -> Entry | None:
+    name = raw.get("id", "entry without id")
+    unknown = [key for key in raw if key not in _ENTRY]
+    for key in unknown:
+        wrong(LintRule.UNKNOWN_FIELD, _place(at, key, lines), f"{name}: field {key!r} is not known")
+    try:
+        entry = Entry.model_validate(
+            {k: v for k, v in raw.items() if k in _ENTRY} | {"line": _line(lines, at)}
+        )
+    except ValidationError as error:
+        for detail in error.errors():
+            wrong(_rule(detail), _at(at, detail, lines), f"{name}: {_message(detail)}")
+        return None
+    return None if unknown else entry
+
+
+def _rule(detail: ErrorDetails) -> LintRule:
+    if detail["type"] == "missing":
+        return LintRule.MISSING_FIELD
+    if detail["type"] == "extra_forbidden":
+        return LintRule.UNKNOWN_FIELD
+    return LintRule.UNIT_MISMATCH if "unit mismatch" in detail["msg"] else LintRule.INVALID
+
+
+def _message(detail: ErrorDetails) -> str:
+    where = " ".join(str(part) for part in detail["loc"] if part not in ("float", "int", "str"))
+    text = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "missing":
+        return f"{where} is missing"
+    if detail["type"] == "extra_forbidden":
+        return f"field {where!r} is not known"
+    given = f", not {detail['input']!r:.80}" if detail["type"] != "value_error" and where else ""
+    return f"{where}: {text}{given}" if where else text
+
+
+def _at(at: At, detail: ErrorDetails, lines: Lines) -> At:
+    """Return the path of the value that an error is about: the longest that stands in the file."""
+    return _place(at, detail["loc"][0], lines) if detail["loc"] else at
+
+
+def _place(at: At, key: Hashable, lines: Lines) -> At:
+    # A field of a row may stand in its group: ("references", 3, "rows", 0) -> ("references", 3).
+    for base in (at, at[:2]):
+        if (*base, key) in lines:
+            return (*base, key)
+    return at
+
+
+def _line(lines: Lines, at: At) -> int:
+    while at and at not in lines:
+        at = at[:-1]
+    return lines.get(at, 1)
+
+
+def _parse(path: Path) -> tuple[Any, Lines]:
+    """Return a file's plain data and the line of each value, from PyYAML's safe node tree."""
+    data = path.read_bytes()
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"{len(data)} bytes are no profile", fix=f"keep it below {MAX_BYTES}", file=path)
+    loader = None
+    try:
+        loader = yaml.SafeLoader(data.decode())
+        node = loader.get_single_node()
+        tree = _Tree(loader, path)
+        return (None if node is None else tree.plain(node, ())), tree.lines
+    except UnicodeDecodeError as error:
+        raise BadInput("not UTF-8 text", fix="save it as UTF-8", file=path) from error
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or error
+        raise BadInput(
+            f"not YAML: {problem}",
+            fix="check it with yamllint",
+            file=path,
+            line=mark.line + 1 if mark else None,
+        ) from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+class _Tree:
+    """Turns nodes into dicts, lists and scalars; refuses what could hide or multiply something."""
+
+    def __init__(self, loader: yaml.SafeLoader, path: Path) -> None:
+        self.loader, self.path = loader, path
+        self.lines: Lines = {}
+        self.seen: set[int] = set()
+
+    def plain(self, node: yaml.Node, at: At) -> Any:  # noqa: ANN401
+        line = node.start_mark.line + 1
+        if id(node) in self.seen:
+            raise BadInput(
+                "anchors and aliases are not allowed", fix="write it out", file=self.path, line=line
+            )
+        if at in self.lines:
+            raise BadInput(f"{at[-1]!r} is given twice", fix="say it once", file=self.path, line=line)
+        if len(at) > MAX_DEPTH:
+            raise BadInput("nested too deep", fix="see a shipped profile", file=self.path, line=line)
+        self.seen.add(id(node))
+        self.lines[at] = line
+        if isinstance(node, yaml.ScalarNode):
+            return self.loader.construct_object(node)
+        if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
+            raise BadInput(f"tag {node.tag} is not allowed", fix="remove it", file=self.path, line=line)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.plain(child, (*at, i)) for i, child in enumerate(node.value)]
+        assert isinstance(node, yaml.MappingNode)
+        result = {}
+        for key_node, value_node in node.value:
+            key = self.loader.construct_object(key_node)
+            if not isinstance(key, str):
+                raise BadInput(f"key {key!r} is not text", fix="quote it", file=self.path, line=line)
+            result[key] = self.plain(value_node, (*at, key))
+        return result

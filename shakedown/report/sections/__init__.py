@@ -1,0 +1,1 @@
+"""Sections of the report beyond the standard tables, one file each."""

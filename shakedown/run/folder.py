@@ -1,0 +1,324 @@
+"""A run as a folder (`reports/runs/<run-id>/`): the edge where its files are read and written.
+
+A run folder may come from anywhere, so nothing in it is trusted: links and special files are refused,
+paths must stay inside, every line is checked against its record, and what cannot be used is named by
+file and line. A folder left by a killed process is read as far as it goes and never passes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from shakedown.records import untrusted as plain
+from shakedown.records.errors import BadInput
+from shakedown.records.records import (
+    CounterReading,
+    Inventory,
+    Measurement,
+    Name,
+    Plan,
+    Problem,
+    Record,
+    Verdict,
+)
+
+PLAN, JOBS, RESULTS, COUNTERS = "plan.json", "jobs.json", "results.jsonl", "counters.jsonl"
+INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
+# A collective over 4,096 named nodes is a line of about 60 kB.
+LONGEST_LINE = 1 << 20
+# A plan names every pair: 151 MB for the 8,386,560 pairs of 4,096 simulated nodes, 2.5 GB to read it.
+LARGEST_DOCUMENT = 256 << 20
+# What a path below raw/ may not be made of.
+_SUBPATH = frozenset({"", ".", ".."})
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+R = TypeVar("R", bound=Record)
+L = TypeVar("L", Measurement, CounterReading)
+
+
+class Run:
+    """A run folder, opened for reading. `problems` fills while the files are read."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise BadInput("is not a run folder", fix="name a folder that holds plan.json", file=folder)
+        self.folder = folder
+        self.problems: list[str] = []
+        self.plan = read_record(folder / PLAN, Plan)
+        self._raw_seen: dict[str, str] = {}  # path: why it is no evidence
+        self._raw_folders: set[str] = set()
+
+    def measurements(self) -> Iterator[Measurement]:
+        """Yield the lines of `results.jsonl`; a value whose raw output is missing gets a problem."""
+        for m in self._lines(RESULTS, Measurement):
+            if m.raw is not None and m.problem is None and (flaw := self._raw_seen[m.raw]):
+                yield m.model_copy(update={"problem": Problem(kind="other", message=flaw)})
+            else:
+                yield m
+
+    def counters(self) -> Iterator[CounterReading]:
+        """Yield the lines of `counters.jsonl`; one whose raw output is missing is a problem of the run."""
+        return self._lines(COUNTERS, CounterReading)
+
+    def inventory(self) -> Inventory | None:
+        """Read `inventory.json`; None if the run has none."""
+        path = self.folder / INVENTORY
+        return read_record(path, Inventory) if os.path.lexists(path) else None
+
+    def _lines(self, name: str, kind: type[L]) -> Iterator[L]:
+        path = self.folder / name
+        if not os.path.lexists(path):
+            return
+        validate = kind.__pydantic_validator__.validate_json
+        with open_plain(path) as file:
+            number = 0
+            while line := file.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(line) > LONGEST_LINE:
+                    raise BadInput(
+                        f"line is longer than {LONGEST_LINE} bytes", file=path, line=number, fix="split it"
+                    )
+                try:
+                    record: L = validate(line)
+                except ValidationError as error:
+                    if not line.endswith(b"\n"):
+                        self.problems.append(f"{name} breaks off inside line {number}: its writer was killed")
+                        return
+                    _refuse(error, path, number)
+                _check_keys(line, record, path, number)
+                if record.run != self.plan.run:
+                    raise BadInput(
+                        f"belongs to run {record.run!r}, not {self.plan.run!r}",
+                        fix="remove the line: results of another run prove nothing here",
+                        file=path,
+                        line=number,
+                    )
+                if record.raw is not None and record.raw not in self._raw_seen:
+                    flaw = self._raw_seen[record.raw] = self._check_raw(record.raw, path, number)
+                    if flaw and kind is CounterReading:  # which has no problem of its own
+                        self.problems.append(f"{name}: {flaw}")
+                yield record
+
+    def _check_raw(self, raw: str, path: Path, line: int) -> str:
+        """Refuse a path that leaves `raw/`; return why the file cannot be evidence, or an empty string."""
+        parts = raw.split("/")
+        if len(parts) < 2 or parts[0] != RAW or not _SUBPATH.isdisjoint(parts) or "\0" in raw:
+            raise BadInput(
+                f"raw path {raw[:200]!r} leaves the run folder", fix="use raw/FILE", file=path, line=line
+            )
+        for depth in range(1, len(parts) + 1):
+            place = "/".join(parts[:depth])
+            if place in self._raw_folders:
+                continue
+            try:
+                mode = os.lstat(f"{self.folder}/{place}").st_mode
+            except OSError:
+                return f"its raw output {raw} is missing"
+            if stat.S_ISLNK(mode):
+                raise BadInput(
+                    f"raw path {raw[:200]!r} goes through a symbolic link",
+                    fix="copy the file into raw/",
+                    file=path,
+                    line=line,
+                )
+            if stat.S_ISDIR(mode):
+                self._raw_folders.add(place)
+        return "" if stat.S_ISREG(mode) else f"its raw output {raw} is not a plain file"
+
+
+def open_plain(path: Path) -> BufferedReader:
+    """Open a plain file for reading; links, pipes and devices are refused."""
+    file = plain.open_plain(path, "a run holds plain files")
+    if file is None:
+        raise BadInput("does not exist", fix="name a complete run folder", file=path)
+    return BufferedReader(file, 1 << 18)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a plain file of at most 256 MiB. Raises BadInput."""
+    with open_plain(path) as file:
+        content = file.read(LARGEST_DOCUMENT + 1)
+    if len(content) > LARGEST_DOCUMENT:
+        raise BadInput(f"is larger than {LARGEST_DOCUMENT} bytes", fix="it is no record of a run", file=path)
+    return content
+
+
+def read_record(path: Path, kind: type[R]) -> R:
+    """Read a file that holds one record. Raises BadInput."""
+    content = read_bytes(path)
+    _strict_json(content, path, None)
+    try:
+        record = kind.model_validate_json(content)
+    except ValidationError as error:
+        _refuse(error, path, None)
+    if "schema_" not in record.model_fields_set:
+        _refuse_schema(path, None)
+    return record
+
+
+def _refuse(error: ValidationError, path: Path, line: int | None) -> NoReturn:
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(p)[:64] for p in first["loc"])
+    value = repr(first["input"])[:80] if first["loc"] else ""
+    message = first["msg"].removeprefix("Value error, ")
+    what = (f"{place}: " if place else "") + message + (f" (got {value})" if value else "")
+    raise BadInput(what[:500], fix="correct or remove it", file=path, line=line) from None
+
+
+def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, number: int) -> None:
+    """Refuse duplicate keys and NaN tokens, which the validator lets pass.
+
+    A key that is written once appears once as `":`. Only a line where the count differs, or where that
+    trick could be fooled by white space, is worth the slow parser.
+    """
+    fields = record.__pydantic_fields_set__
+    if "schema_" not in fields:
+        _refuse_schema(path, number)
+    keys = len(fields)
+    if isinstance(record, Measurement):
+        keys += len(record.params) + (2 if record.problem else 0)
+    tidy = line.count(b'":') == keys and b'" ' not in line and b"\t" not in line and b"\r" not in line
+    if not tidy or b"NaN" in line or b"Infinity" in line:
+        _strict_json(line, path, number)
+
+
+def _refuse_schema(path: Path, line: int | None) -> NoReturn:
+    raise BadInput("schema: missing", fix='add "schema": 1', file=path, line=line)
+
+
+def _strict_json(content: bytes, path: Path, line: int | None) -> None:
+    def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(items)
+        if len(found) < len(items):
+            names = [k for k, _ in items]
+            raise ValueError(f"duplicate key {next(k for k in names if names.count(k) > 1)!r}")
+        return found
+
+    def constant(token: str) -> NoReturn:
+        raise ValueError(f"{token} is no JSON number")
+
+    try:
+        json.loads(content, object_pairs_hook=pairs, parse_constant=constant)
+    except RecursionError:
+        raise BadInput("is nested too deeply", fix="it is no record", file=path, line=line) from None
+    except ValueError as error:
+        raise BadInput(str(error)[:300], fix="write strict JSON", file=path, line=line) from None
+
+
+@contextmanager
+def no_cycle_search() -> Iterator[None]:
+    """Pause the search for reference cycles: reading makes no cycle, and the search doubles its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+# ---- writing ----
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file so that it is either the old or the new one, never half of it."""
+    # Cut: a name may be as long as file systems allow.
+    aside = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
+    try:
+        with aside.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def to_json(record: Record) -> bytes:
+    """Write a record as its file holds it, indented and to the byte the same for the same record."""
+    return (record.model_dump_json(by_alias=True, indent=1) + "\n").encode()
+
+
+def write_verdict(folder: Path, verdict: Verdict) -> None:
+    """Write `verdict.json` into a run folder."""
+    write_aside(folder / VERDICT, to_json(verdict))
+
+
+def run_name(folder: Path) -> str:
+    """Return the name that a run in this folder has, which is the folder's own.
+
+    Raises:
+        BadInput: the folder's name cannot be that of a run.
+    """
+    name = folder.resolve().name
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError:
+        raise BadInput(
+            f"{name[:80]!r} cannot name a run",
+            fix="use a folder name of at most 128 letters, digits and _ . : + -, a letter or digit first",
+            file=folder,
+        ) from None
+
+
+def plan_to_json(plan: Plan) -> bytes:
+    """Write a plan as its file holds it, on one line: indented, each pair of nodes would take four.
+
+    Raises:
+        BadInput: nothing could read the file again.
+    """
+    content = (plan.model_dump_json(by_alias=True) + "\n").encode()
+    if len(content) > LARGEST_DOCUMENT:
+        raise BadInput(
+            f"a plan of {len(content)} bytes is more than the {LARGEST_DOCUMENT} that can be read again",
+            fix="plan fewer nodes, or fewer tests in one run",
+        )
+    return content
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write `plan.json` into a run folder, made if need be. Raises BadInput as `plan_to_json` does."""
+    content = plan_to_json(plan)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_aside(folder / PLAN, content)
+
+
+def write_inventory(folder: Path, inventory: Inventory) -> None:
+    """Write `inventory.json` into a run folder."""
+    write_aside(folder / INVENTORY, to_json(inventory))
+
+
+def write_lines(path: Path, records: Iterable[Measurement | CounterReading]) -> None:
+    """Write `results.jsonl` or `counters.jsonl` as a whole."""
+    write_aside(path, lines_of(records))
+
+
+def lines_of(records: Iterable[Measurement | CounterReading]) -> bytes:
+    """Return records as the lines of a file."""
+    return b"".join(r.model_dump_json(by_alias=True).encode() + b"\n" for r in records)
+
+
+def judge_folder(folder: Path) -> Verdict:
+    """Read a run folder and judge it. Raises BadInput."""
+    # The cells are gone when the search for cycles resumes: it would walk through all of them.
+    with no_cycle_search():
+        return _judge(Run(folder))
+
+
+def _judge(run: Run) -> Verdict:
+    from shakedown.judge.localise.of_run import Blame
+    from shakedown.judge.verdict import judge_cells, summarise
+
+    blame = Blame(run.plan)
+    judged = judge_cells(run.plan, blame.measurements(run.measurements()), blame.counters(run.counters()))
+    return summarise(run.plan, judged, run.problems, blame.causes(run))

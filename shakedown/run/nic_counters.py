@@ -1,0 +1,83 @@
+"""The counters of a node's NICs as a job left them: `counters.NODE.{before,after}.json` (`jobs.counters`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shakedown.records.errors import BadInput
+from shakedown.records.records import CounterValue, Name
+from shakedown.run.folder import read_bytes
+
+# Kept by the kernel in 64 bits (rtnl_link_stats64), so they never wrap: one that is less than before was set
+# back, by a restart of the node or of its driver, and all others of the device with it.
+_NEVER_BACK = ("netdev.rx_packets", "netdev.tx_packets", "netdev.rx_bytes", "netdev.tx_bytes")
+
+
+class _Device(BaseModel):
+    """One RDMA device. What else a file says of it (its netdev, the time) is for people."""
+
+    model_config = ConfigDict(strict=True)
+
+    device: Name
+    counters: dict[Name, CounterValue]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    boot_id: Annotated[str, Field(max_length=64)] | None = None
+    devices: tuple[_Device, ...]
+
+
+@dataclass(frozen=True)
+class NodeCounters:
+    """One reading of a node: its counters by RDMA device, and the boot they were read in, if it is known."""
+
+    devices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    boot_id: str | None = None
+
+    def began_anew(self, later: NodeCounters, device: str) -> bool:
+        """Whether a device counts from zero again in a later reading, so that differences mean nothing."""
+        if self.boot_id and later.boot_id and self.boot_id != later.boot_id:
+            return True
+        return went_back(self.devices.get(device, {}), later.devices.get(device, {}), _NEVER_BACK)
+
+
+def went_back(before: Mapping[str, int], after: Mapping[str, int], names: Iterable[str]) -> bool:
+    """Whether any of the counters of these names is less than before."""
+    return any(name in before and name in after and after[name] < before[name] for name in names)
+
+
+def read_before_and_after(folder: Path, node: str) -> tuple[NodeCounters, NodeCounters]:
+    """Return what a node counted before and after a job. Raises BadInput as `read_counters` does."""
+    return (
+        read_counters(folder / f"counters.{node}.before.json"),
+        read_counters(folder / f"counters.{node}.after.json"),
+    )
+
+
+def read_counters(path: Path) -> NodeCounters:
+    """Return one node's counters; an absent file is no counters at all.
+
+    Raises:
+        BadInput: no plain file, or something in it is no 64-bit counter.
+    """
+    if not os.path.lexists(path):
+        return NodeCounters()
+    try:
+        found = _File.model_validate_json(read_bytes(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part)[:64] for part in first["loc"])
+        raise BadInput(
+            f"not a counter file: {where or 'the document'}: {first['msg'][:200]}",
+            fix="run the job again: its counters are damaged",
+            file=path,
+        ) from None
+    return NodeCounters({entry.device: entry.counters for entry in found.devices}, found.boot_id)

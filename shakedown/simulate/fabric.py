@@ -1,0 +1,216 @@
+"""A fabric that does not exist, measured as if it did: leaves, spines, noise and planted faults, from a seed.
+
+Rail-optimised pods: NIC i of every node of a pod is on leaf i of the pod, and every leaf has one uplink to
+each spine of its rail's plane. A flow within a leaf crosses no spine; any other crosses one, by its hash.
+
+The rate of a flow is the payload ceiling of the link, times what hosts reach of it, times the worst factor on
+its way (a flow is as fast as its bottleneck, so factors do not multiply), times noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from shakedown.judge.localise.model import Element, Fabric, Floats, Matrix
+from shakedown.physics.roce import payload_ceiling_gbps
+
+# ib_read_bw on 8 x H100 nodes reached 390.89 of 392.15 Gb/s (Tolly, May 2024); less leaves room for noise.
+REACHED_OF_CEILING = 0.985
+MTU_BYTES = 4096
+# What TCP over the same NIC reaches, as a part: 3 against 489 GB/s when NCCL falls back to sockets.
+TCP_FACTOR = 3 / 489
+# PCIe Gen5 x8 under a 400G NIC: at most 233.8 Gb/s.
+HALF_PCIE_FACTOR = 233.8 / 392.15
+FLAPPING_SHARE = 0.3
+
+
+class FaultKind(StrEnum):
+    """What can be planted. The names are those of the command line."""
+
+    NIC_TX = "nic-tx"
+    NIC_RX = "nic-rx"
+    HALF_PCIE = "half-pcie"
+    MTU_1024 = "mtu-1024"
+    LOSSY_CABLE = "lossy-cable"
+    UPLINK = "uplink"
+    SPINE = "spine"
+    SLOW_NODE = "slow-node"
+    TCP_FALLBACK = "tcp-fallback"
+    FLAPPING = "flapping"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Size of a fabric and how it is measured.
+
+    Attributes:
+        nodes: 2 to 4,096.
+        rails: 1 to 8.
+        pod: nodes on one leaf.
+        spines: spines of each rail's plane.
+        link_gbps: speed of every link.
+        cv: coefficient of variation of one measurement.
+        spread: healthy differences between NICs, as a standard deviation.
+        dips: part of the measurements that is low for no reason (a neighbour's traffic), by 3 % on average.
+    """
+
+    nodes: int
+    rails: int
+    pod: int = 16
+    spines: int = 4
+    link_gbps: float = 400.0
+    cv: float = 0.003
+    spread: float = 0.0005
+    dips: float = 0.001
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Names as in a cluster: n0001."""
+        width = len(str(self.nodes))
+        return tuple(f"n{i:0{width}d}" for i in range(1, self.nodes + 1))
+
+    @property
+    def rail_names(self) -> tuple[str, ...]:
+        """rail0, rail1, ..."""
+        return tuple(f"rail{r}" for r in range(self.rails))
+
+    @property
+    def pods(self) -> int:
+        """How many leaves a rail has."""
+        return -(-self.nodes // self.pod)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One planted fault. `size` is the part of the rate that is lost, where the kind does not fix it."""
+
+    kind: FaultKind
+    element: Element
+    size: float
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """A measured fabric and the truth about it."""
+
+    shape: Shape
+    matrix: Matrix
+    fabric: Fabric
+    faults: tuple[Fault, ...]
+    # (rails, nodes) of the NICs whose cable loses symbols, and whose link went down.
+    lossy: tuple[tuple[int, int], ...]
+    flapped: tuple[tuple[int, int], ...]
+
+
+def build_fabric(shape: Shape, rng: np.random.Generator) -> Fabric:
+    """Return cabling and the spine of every flow."""
+    leaves = tuple(f"leaf{p}-{r}" for r in range(shape.rails) for p in range(shape.pods))
+    spines = tuple(f"spine{r}-{k}" for r in range(shape.rails) for k in range(shape.spines))
+    pod = np.arange(shape.nodes) // shape.pod
+    leaf = pod[None, :] + shape.pods * np.arange(shape.rails)[:, None]
+    spine = np.full((shape.rails, shape.nodes, shape.nodes), -1, dtype=np.int16)
+    across = pod[:, None] != pod[None, :]
+    for r in range(shape.rails):
+        spine[r][across] = shape.spines * r + rng.integers(0, shape.spines, int(across.sum()), dtype=np.int16)
+    ports = {
+        (node, rail): f"{leaves[leaf[r, i]]}:swp{1 + i % shape.pod}"
+        for r, rail in enumerate(shape.rail_names)
+        for i, node in enumerate(shape.node_names)
+    }
+    return Fabric(leaf.astype(np.int64), leaves, spine, spines, ports)
+
+
+def draw_fault(kind: FaultKind, size: float, shape: Shape, fabric: Fabric, rng: np.random.Generator) -> Fault:
+    """Return a fault of a kind at a random place."""
+    node = shape.node_names[int(rng.integers(shape.nodes))]
+    rail = shape.rail_names[int(rng.integers(shape.rails))]
+    leaf = fabric.leaves[int(rng.integers(len(fabric.leaves)))]
+    plane = fabric.leaves.index(leaf) // shape.pods
+    spine = fabric.spines[plane * shape.spines + int(rng.integers(shape.spines))]
+    match kind:
+        case FaultKind.NIC_TX | FaultKind.NIC_RX:
+            element = Element("nic", node=node, rail=rail, direction=kind.value[-2:])
+        case FaultKind.UPLINK:
+            element = Element("uplink", leaf=leaf, spine=spine)
+        case FaultKind.SPINE:
+            element = Element("spine", spine=spine)
+        case FaultKind.SLOW_NODE | FaultKind.TCP_FALLBACK:
+            element = Element("node", node=node)
+        case _:
+            element = Element("nic", node=node, rail=rail)
+    fixed = {
+        FaultKind.HALF_PCIE: 1 - HALF_PCIE_FACTOR,
+        FaultKind.MTU_1024: 1 - _ceiling(shape, 1024) / _ceiling(shape, MTU_BYTES),
+        FaultKind.TCP_FALLBACK: 1 - TCP_FACTOR,
+    }
+    return Fault(kind, element, fixed.get(kind, size))
+
+
+def measure(shape: Shape, fabric: Fabric, faults: Sequence[Fault], rng: np.random.Generator) -> Simulated:
+    """Return every pair's bandwidth in Gb/s, on every rail and in both directions."""
+    factor = np.ones((shape.rails, shape.nodes, shape.nodes))
+    lossy: list[tuple[int, int]] = []
+    flapped: list[tuple[int, int]] = []
+    for fault in faults:
+        _slow_down(factor, shape, fabric, fault, rng)
+        if fault.kind in (FaultKind.LOSSY_CABLE, FaultKind.FLAPPING):
+            place = (shape.rail_names.index(fault.element.rail), shape.node_names.index(fault.element.node))
+            (lossy if fault.kind is FaultKind.LOSSY_CABLE else flapped).append(place)
+    nic = 1 + shape.spread * rng.standard_normal((2, shape.rails, shape.nodes))
+    values = factor
+    values *= nic[0][:, :, None]
+    values *= nic[1][:, None, :]
+    for r in range(shape.rails):  # rail by rail, for the memory
+        values[r] *= 1 + shape.cv * rng.standard_normal(values[r].shape)
+        low = rng.random(values[r].shape) < shape.dips
+        values[r][low] *= np.exp(-rng.exponential(0.03, int(low.sum())))
+    ceiling = _ceiling(shape, MTU_BYTES)
+    values *= REACHED_OF_CEILING * ceiling
+    np.minimum(values, ceiling, out=values)
+    itself = np.arange(shape.nodes)
+    values[:, itself, itself] = np.nan
+    matrix = Matrix(
+        label="ib_write_bw",
+        higher=True,
+        nodes=shape.node_names,
+        rails=shape.rail_names,
+        values=values,
+        failed=np.zeros(values.shape, dtype=bool),
+    )
+    return Simulated(shape, matrix, fabric, tuple(faults), tuple(lossy), tuple(flapped))
+
+
+def _slow_down(factor: Floats, shape: Shape, fabric: Fabric, fault: Fault, rng: np.random.Generator) -> None:
+    """Lower the flows that a fault touches to what it leaves of their rate."""
+    rest, element = 1 - fault.size, fault.element
+    if element.kind in {"uplink", "spine"}:
+        assert fabric.spine is not None
+        touched = fabric.spine == fabric.spines.index(element.spine)
+        if element.kind == "uplink":
+            here = fabric.leaf == fabric.leaves.index(element.leaf)
+            touched &= here[:, :, None] | here[:, None, :]
+        factor[touched] = np.minimum(factor[touched], rest)
+        return
+    node = shape.node_names.index(element.node)
+    rails = [shape.rail_names.index(element.rail)] if element.rail else list(range(shape.rails))
+    for r in rails:
+        lines = []
+        if element.direction in {"tx", "both"}:
+            lines.append(factor[r, node, :])
+        if element.direction in {"rx", "both"}:
+            lines.append(factor[r, :, node])
+        for line in lines:
+            if fault.kind is FaultKind.FLAPPING:
+                # The link is away for a part of the measurement, and only during some measurements.
+                hit = rng.random(line.shape) < FLAPPING_SHARE
+                line[hit] = np.minimum(line[hit], 1 - fault.size * rng.uniform(0.5, 1.0, int(hit.sum())))
+            else:
+                np.minimum(line, rest, out=line)
+
+
+def _ceiling(shape: Shape, mtu_bytes: int) -> float:
+    return float(payload_ceiling_gbps(shape.link_gbps, rdma_mtu_bytes=mtu_bytes))

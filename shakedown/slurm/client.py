@@ -1,0 +1,227 @@
+"""What Slurm says of jobs and nodes, and the few things that it is told.
+
+A finished job is read from `scontrol`, which knows it until MinJobAge has passed. Every call is an argument
+list; `Slurm` can make it on another host through ssh, quoted for the shell there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from shakedown.daytwo.drain.decide import NodeState
+from shakedown.records.errors import BadInput
+
+# States in which a job will still change (squeue(1), JOB STATE CODES).
+UNFINISHED = frozenset(
+    {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING",
+     "STAGE_OUT", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+)  # fmt: skip
+
+_FIELD = re.compile(r"(?:^|\s)(JobId|JobState|ExitCode|StartTime|EndTime|Requeue|Restarts|Reason)=(\S*)")
+# sinfo(1), NODE STATE CODES; a trailing * is a node that does not answer.
+_USABLE = re.compile(r"(?:idle|mixed|allocated|completing|planned)[+~#!%$@^-]?")
+_TIME = "%Y-%m-%dT%H:%M:%S"
+
+
+def ask_nodes(nodes: Iterable[str]) -> list[str]:
+    """Return the command whose output `parse_unusable` reads."""
+    return ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T|%E"]
+
+
+@dataclass(frozen=True)
+class JobState:
+    """State of one job as Slurm reports it."""
+
+    job: str
+    state: str
+    exit_code: str  # "status:signal"
+    reason: str
+    restarts: int
+    started: str | None  # RFC 3339, UTC
+    duration_s: float | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the state is final."""
+        return self.state not in UNFINISHED
+
+    @property
+    def good(self) -> bool:
+        """Whether the job ended by itself with status 0, and never ran twice."""
+        return self.state == "COMPLETED" and self.exit_code == "0:0" and self.restarts == 0
+
+
+def parse_show_job(text: str) -> JobState:
+    """Read the output of `scontrol --oneliner show job ID`.
+
+    Raises:
+        BadInput: a field is missing, or the output describes no job or several.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) != 1 or not lines[0].startswith("JobId="):
+        raise BadInput(f"scontrol describes {len(lines)} jobs, not one", fix="is MinJobAge long enough?")
+    # Only the first occurrence counts: Command= and Comment= come later and hold whatever a user wrote.
+    fields: dict[str, str] = {}
+    for name, value in _FIELD.findall(lines[0]):
+        fields.setdefault(name, value)
+    for needed in ("JobId", "JobState", "ExitCode"):
+        if not fields.get(needed):
+            raise BadInput(f"scontrol's job has no {needed}: {lines[0][:80]!r}", fix="unknown Slurm release?")
+    begin, end = _moment(fields.get("StartTime")), _moment(fields.get("EndTime"))
+    return JobState(
+        job=fields["JobId"],
+        state=fields["JobState"],
+        exit_code=fields["ExitCode"],
+        reason=fields.get("Reason", ""),
+        restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
+        started=begin.astimezone(UTC).strftime(_TIME + "Z") if begin else None,
+        duration_s=(end - begin).total_seconds() if begin and end else None,
+    )
+
+
+def show_job(job: str) -> JobState:
+    """Ask Slurm for one job.
+
+    Raises:
+        BadInput: `scontrol` failed or its answer is not understood.
+    """
+    if not re.fullmatch(r"[0-9]+", job):
+        raise BadInput(f"not a Slurm job id: {job!r}")
+    answer = subprocess.run(
+        ["scontrol", "--oneliner", "show", "job", job],
+        capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if answer.returncode != 0:
+        raise BadInput(f"scontrol show job {job}: {answer.stderr.strip()}", fix="is slurmctld up?")
+    return parse_show_job(answer.stdout)
+
+
+def unusable_nodes(nodes: tuple[str, ...], *, reserved: bool = False) -> str:
+    """Return why Slurm cannot run a job on these nodes now, in one sentence; empty if it can.
+
+    `reserved`: the job names a reservation. Without one it would wait until the nodes' reservation ends.
+
+    Raises:
+        BadInput: `sinfo` failed.
+    """
+    answer = subprocess.run(
+        ask_nodes(nodes),
+        capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if answer.returncode != 0:
+        raise BadInput(f"sinfo: {answer.stderr.strip()}", fix="is slurmctld up?")
+    return parse_unusable(answer.stdout, nodes, reserved=reserved)
+
+
+def parse_unusable(text: str, nodes: tuple[str, ...], *, reserved: bool = False) -> str:
+    """Read `sinfo --Node --format=%N|%T|%E`; a node that it does not list is unusable too."""
+    states: dict[str, tuple[str, str]] = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition("|")
+        state, _, reason = rest.partition("|")
+        states.setdefault(name.strip(), (state.strip(), reason.strip()))
+    bad = []
+    for node in nodes:
+        state, reason = states.get(node, ("unknown to Slurm", ""))
+        if not _USABLE.fullmatch(state) and not (reserved and state == "reserved"):
+            because = f" ({reason})" if reason and reason != "none" else ""
+            bad.append(f"{node} is {state}{because}")
+    return f"Slurm cannot use {', '.join(bad)}" if bad else ""
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return datetime.strptime(text or "", _TIME).astimezone()  # Slurm prints local time
+    except ValueError:
+        return None  # "Unknown", "None"
+
+
+_NODE_FIELD = re.compile(r"(?:^|\s)(NodeName|State|Partitions)=(\S*)")
+# Last in its line but for the user and time that Slurm adds: `Reason=bad NIC [root@2026-11-20T02:10:00]`.
+_REASON = re.compile(r"\sReason=(.*?)(?: \[([^\[\]@]+)@[^\[\]]+\])?(?:\s+(?:Comment|ReservationName)=.*)?$")
+_RESERVED = re.compile(r"^ReservationName=(\S+).*?\sNodes=(\S*)")
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Slurm's commands, here or on another host. `over` is what goes in front, such as ("ssh", "head")."""
+
+    over: tuple[str, ...] = ()
+
+    def ask(self, *argv: str) -> str:
+        """Run one command and return what it prints. Raises BadInput with what it said if it failed."""
+        # ssh hands one line to a shell over there, so that it must be quoted for it.
+        call = [*self.over, shlex.join(argv)] if self.over else list(argv)
+        try:
+            done = subprocess.run(
+                call, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BadInput(f"{argv[0]}: {error}", fix="is Slurm's command there, and slurmctld up?") from None
+        if done.returncode != 0:
+            said = done.stderr.strip() or f"exit status {done.returncode}"
+            raise BadInput(f"{shlex.join(argv[:3])}: {said[:300]}", fix="is slurmctld up?")
+        return done.stdout
+
+    def nodes(self) -> dict[str, NodeState]:
+        """Return every node."""
+        return parse_show_nodes(self.ask("scontrol", "--oneliner", "show", "node"))
+
+    def drain(self, node: str, reason: str) -> None:
+        """Take a node out of service; running jobs end by themselves."""
+        self.ask("scontrol", "update", f"NodeName={_plain(node)}", "State=DRAIN", f"Reason={reason}")
+
+    def resume(self, node: str) -> None:
+        """Give a node back."""
+        self.ask("scontrol", "update", f"NodeName={_plain(node)}", "State=RESUME")
+
+    def reserve(self, name: str, nodes: tuple[str, ...], user: str) -> None:
+        """Keep nodes for one user until `release`, a year at most, lest a node slips back into service."""
+        self.ask(
+            "scontrol", "create", "reservation", f"ReservationName={_plain(name)}",
+            f"Nodes={','.join(_plain(n) for n in nodes)}", f"Users={_plain(user)}", "StartTime=now",
+            "Duration=UNLIMITED", "Flags=IGNORE_JOBS",
+        )  # fmt: skip
+
+    def release(self, name: str) -> None:
+        """End a reservation."""
+        self.ask("scontrol", "delete", f"ReservationName={_plain(name)}")
+
+    def reservations(self) -> dict[str, str]:
+        """Return the nodes of every reservation, as Slurm writes them."""
+        text = self.ask("scontrol", "--oneliner", "show", "reservation")
+        return {m[1]: m[2] for line in text.splitlines() if (m := _RESERVED.match(line))}
+
+
+def parse_show_nodes(text: str) -> dict[str, NodeState]:
+    """Read `scontrol --oneliner show node`. Raises BadInput for a line that describes no node."""
+    found = {}
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        fields: dict[str, str] = {}
+        for name, value in _NODE_FIELD.findall(line):
+            fields.setdefault(name, value)  # a reason may hold what looks like a field; it comes later
+        if not fields.get("NodeName") or not fields.get("State"):
+            raise BadInput(f"scontrol describes no node: {line[:80]!r}", fix="unknown Slurm release?")
+        reason = _REASON.search(line)
+        # A star is a node that does not answer.
+        states = frozenset(fields["State"].replace("*", "+NOT_RESPONDING").split("+"))
+        found[fields["NodeName"]] = NodeState(
+            fields["NodeName"],
+            states,
+            reason[1].strip() if reason else "",
+            (reason[2] or "") if reason else "",
+        )
+    return found
+
+
+def _plain(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", name):
+        raise BadInput(f"{name!r} is no name of a node or reservation", fix="use letters, digits and -_.")
+    return name

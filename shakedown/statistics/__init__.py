@@ -1,0 +1,1 @@
+"""Statistics that verdicts, alarms and comparisons rest on, pure. May import records."""

@@ -1,0 +1,250 @@
+"""The map of one host: which GPU is how near to which NIC and NUMA node, and what is wrong with that.
+
+The input is the document of `shakedown.onnode.topology_probe`. Distances are those of `nvidia-smi topo -m` and
+NCCL: PIX, PXB, PHB, NODE, SYS, from near to far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from itertools import groupby
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from shakedown.records.errors import BadInput
+from shakedown.records.records import Name
+
+_Bdf = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
+_CpuList = Annotated[str, Field(pattern=r"^[0-9,-]{0,4000}$")]
+_Word = Annotated[str, Field(max_length=128, pattern=r"^[\w .:+()/-]*$")]
+_Hex = Annotated[str, Field(pattern=r"^(0x[0-9a-f]{1,8})?$")]
+
+
+class Distance(StrEnum):
+    """How a path between two PCI devices runs (`nvidia-smi topo -m`), nearest first."""
+
+    PIX = "PIX"  # at most one PCIe switch
+    PXB = "PXB"  # several PCIe switches, not the host bridge
+    PHB = "PHB"  # the PCIe host bridge
+    NODE = "NODE"  # several host bridges of one NUMA node
+    SYS = "SYS"  # from one NUMA node to another
+
+
+# NCCL uses GPUDirect RDMA up to this distance unless told otherwise (NCCL_NET_GDR_LEVEL).
+GDR_LIMIT = Distance.PXB
+_ORDER = list(Distance)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class NumaNode(_Part):
+    """A NUMA node."""
+
+    node: int = Field(ge=0)
+    cpus: _CpuList
+
+
+class Core(_Part):
+    """A physical core with its hardware threads."""
+
+    package: int | None
+    core: int | None
+    threads: _CpuList
+
+
+class Device(_Part):
+    """A PCI function; `path` are the bridges above it, from the root down."""
+
+    bdf: _Bdf
+    class_: _Hex = Field(alias="class")
+    vendor: _Hex
+    device: _Hex
+    driver: _Word | None
+    root: Annotated[str, Field(pattern=r"^(pci[0-9a-f]{4,8}:[0-9a-f]{2})?$")]
+    path: tuple[_Bdf, ...]
+    numa_node: int | None
+    speed_gt_s: float | None
+    max_speed_gt_s: float | None
+    width: int | None
+    max_width: int | None
+    largest_bar_bytes: int = 0
+    max_payload_bytes: int | None = None
+    max_payload_supported_bytes: int | None = None
+    max_read_request_bytes: int | None = None
+    relaxed_ordering: bool | None = None
+    acs_control: int | None = None
+    port_type: int | None = None  # of the PCI Express capability; None where it was not readable
+    netdevs: tuple[_Word, ...] = ()
+    rdma: tuple[_Word, ...] = ()
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    @property
+    def is_gpu(self) -> bool:
+        """A display controller or accelerator of NVIDIA or AMD; a server's own VGA chip is none."""
+        return self.class_.startswith(("0x03", "0x12")) and self.vendor in ("0x10de", "0x1002")
+
+    @property
+    def is_nic(self) -> bool:
+        """A network controller."""
+        return self.class_.startswith("0x02")
+
+    @property
+    def label(self) -> str:
+        """The name that people use for it."""
+        return "+".join((*self.rdma, *self.netdevs)) or self.bdf
+
+
+class GpuName(_Part):
+    """A GPU's number and name according to its driver."""
+
+    index: Annotated[str, Field(pattern=r"^[0-9]{1,4}$")]
+    bdf: _Bdf
+    name: _Word
+
+
+class Topology(_Part):
+    """One host."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    host: Name
+    virtual: bool
+    numa: tuple[NumaNode, ...]
+    cores: tuple[Core, ...]
+    devices: tuple[Device, ...]
+    gpus: tuple[GpuName, ...] = ()
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    def gpu_devices(self) -> list[Device]:
+        """The GPUs in the order of their numbers, else of their addresses."""
+        number = {gpu.bdf: int(gpu.index) for gpu in self.gpus}
+        found = [device for device in self.devices if device.is_gpu]
+        return sorted(found, key=lambda d: (number.get(d.bdf, len(number)), d.bdf))
+
+    def fabric_nics(self) -> list[Device]:
+        """The NICs with an RDMA device, in the order of their addresses."""
+        return [device for device in self.devices if device.is_nic and device.rdma]
+
+    def node_of(self, device: Device) -> int | None:
+        """The NUMA node of a device; on a host with one node every device is on it."""
+        if device.numa_node is not None and device.numa_node >= 0:
+            return device.numa_node
+        return self.numa[0].node if len(self.numa) == 1 else None
+
+
+def parse_topology(text: str | bytes, *, file: str | None = None) -> Topology:
+    """Read a probe's document. Raises BadInput."""
+    try:
+        return TypeAdapter(Topology).validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(
+            f"no host topology: {where}: {first['msg']}", fix="print it with the probe", file=file
+        ) from None
+
+
+def distance(topology: Topology, a: Device, b: Device) -> Distance:
+    """How the path between two devices runs."""
+    common = sum(1 for _ in _common(a.path, b.path))
+    if common:
+        # A switch is an upstream port with downstream ports below it: two ports off the common path are
+        # the two sides of one switch.
+        off = len(a.path) + len(b.path) - 2 * common
+        return Distance.PIX if off <= 2 else Distance.PXB
+    if a.root == b.root and a.root:
+        return Distance.PHB
+    node = topology.node_of(a)
+    return Distance.NODE if node is not None and node == topology.node_of(b) else Distance.SYS
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> Iterator[str]:
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            return
+        yield x
+
+
+class Pair(_Part):
+    """A GPU with the NIC that it should use."""
+
+    gpu: Device
+    nic: Device
+    distance: Distance
+
+
+def pairs(topology: Topology) -> list[Pair]:
+    """Give every GPU a NIC: near ones first, and no NIC twice while another as near is free."""
+    gpus, nics = topology.gpu_devices(), topology.fabric_nics()
+    used: dict[str, int] = {}
+    chosen: dict[str, Pair] = {}
+    options = sorted(
+        (_ORDER.index(distance(topology, gpu, nic)), g, n)
+        for g, gpu in enumerate(gpus)
+        for n, nic in enumerate(nics)
+    )
+    # All pairs of one distance are served before any of the next, the least used NIC first.
+    for far, group in groupby(options, key=lambda option: option[0]):
+        waiting = [(g, n) for _, g, n in group]
+        while open_ := [(used.get(nics[n].bdf, 0), g, n) for g, n in waiting if gpus[g].bdf not in chosen]:
+            _, g, n = min(open_)
+            chosen[gpus[g].bdf] = Pair(gpu=gpus[g], nic=nics[n], distance=_ORDER[far])
+            used[nics[n].bdf] = used.get(nics[n].bdf, 0) + 1
+    return [chosen[gpu.bdf] for gpu in gpus if gpu.bdf in chosen]
+
+
+def acs_bridges(topology: Topology) -> list[str]:
+    """Return the bridges between a GPU and its NIC that can send their traffic up to the host bridge (ACS).
+
+    Only bridges below a common one matter: a pair that has none goes through the host bridge anyway.
+    """
+    controlled = {device.bdf for device in topology.devices if device.acs_control is not None}
+    found: set[str] = set()
+    for pair in pairs(topology):
+        common = len(list(_common(pair.gpu.path, pair.nic.path)))
+        if common:
+            found.update(pair.gpu.path[common:], pair.nic.path[common:])
+    return sorted(found & controlled)
+
+
+def problems(topology: Topology) -> list[str]:
+    """What is wrong with the host as it is: one sentence each, with device, value found and value wanted."""
+    found = list(_placement(topology)) + list(_links(topology))
+    for pair in pairs(topology):
+        if _ORDER.index(pair.distance) > _ORDER.index(GDR_LIMIT):
+            found.append(
+                f"GPU {pair.gpu.bdf}: its nearest NIC {pair.nic.label} is {pair.distance}; NCCL uses "
+                f"GPUDirect only up to {GDR_LIMIT} unless NCCL_NET_GDR_LEVEL says otherwise"
+            )
+    return found
+
+
+def _placement(topology: Topology) -> Iterator[str]:
+    for device in (*topology.gpu_devices(), *topology.fabric_nics()):
+        if topology.node_of(device) is None:
+            nodes = len(topology.numa)
+            yield f"{device.label}: numa_node is -1 on a host with {nodes} NUMA nodes; see the BIOS"
+    if topology.gpu_devices() and not topology.fabric_nics():
+        yield "there are GPUs and no NIC with an RDMA device"
+
+
+def _links(topology: Topology) -> Iterator[str]:
+    for device in (*topology.gpu_devices(), *topology.fabric_nics()):
+        if device.width and device.max_width and device.width < device.max_width:
+            yield f"{device.label} ({device.bdf}): PCIe link is x{device.width}, can be x{device.max_width}"
+        # GPUs at rest lower their link's speed, so only NICs are held to it.
+        if (
+            device.is_nic
+            and device.speed_gt_s
+            and device.max_speed_gt_s
+            and device.speed_gt_s < device.max_speed_gt_s
+        ):
+            yield (
+                f"{device.label} ({device.bdf}): PCIe link runs at {device.speed_gt_s:g} GT/s, "
+                f"can run at {device.max_speed_gt_s:g} GT/s"
+            )

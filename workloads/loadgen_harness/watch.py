@@ -1,0 +1,51 @@
+"""Watches the GPUs' clocks during a search, so that a throttled result is known as one."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import TracebackType
+
+# The columns of the file, in this order; `shakedown.benchmarks.inference.throttle` reads them.
+FIELDS = ("index", "clocks.sm", "temperature.gpu", "power.draw", "clocks_event_reasons.active")
+_EVERY_MS = 500
+
+
+class GpuWatch:
+    """`nvidia-smi` in a loop, writing a line for every GPU and moment; nothing at all for no GPUs."""
+
+    def __init__(self, file: Path, gpus: int) -> None:
+        self.file, self.gpus = file, gpus
+        self.problem = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> GpuWatch:
+        if self.gpus:
+            command = [
+                "nvidia-smi", f"--id={','.join(str(n) for n in range(self.gpus))}",
+                f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits", f"--loop-ms={_EVERY_MS}",
+            ]  # fmt: skip
+            try:
+                with self.file.open("ab") as out:
+                    self._process = subprocess.Popen(
+                        command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+                    )
+            except OSError as error:
+                self.problem = f"nvidia-smi, so throttling would go unseen: {error}"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is None:
+            return
+        if self._process.poll() is not None:
+            self.problem = (
+                f"nvidia-smi ended by itself with {self._process.returncode}: throttling went unseen"
+            )
+        else:
+            self._process.terminate()
+        self._process.wait()
+        # The last line may be cut off.
+        whole = self.file.read_bytes()
+        self.file.write_bytes(whole[: whole.rfind(b"\n") + 1])
