@@ -154,17 +154,31 @@ def environment(name: str, wheels: Path, *, plain_ssh: bool = False) -> dict[str
 
 
 def playbook(
-    book: str, steps: Steps, *, name: str, wheels: Path, log: Path, run_id: str | None = None,
-    options: tuple[str, ...] = (), plain_ssh: bool = False, inventory: Path = INVENTORY,
-) -> bool:  # fmt: skip
+    book: str,
+    steps: Steps,
+    *,
+    name: str,
+    wheels: Path,
+    log: Path,
+    run_id: str | None = None,
+    options: tuple[str, ...] = (),
+    plain_ssh: bool = False,
+    inventory: Path = INVENTORY,
+) -> bool:
     """Run one playbook, show its tasks as they go, log its output; return whether all hosts were well."""
     argv = [str(BIN / "ansible-playbook"), "-i", str(inventory), f"playbooks/{book}", *options]
     if run_id:
         argv += ["-e", f"run_id={run_id}"]
     child = subprocess.Popen(
-        argv, cwd=CHECKOUT, env=environment(name, wheels, plain_ssh=plain_ssh), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-    )  # fmt: skip
+        argv,
+        cwd=CHECKOUT,
+        env=environment(name, wheels, plain_ssh=plain_ssh),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
     assert child.stdout is not None
     play = ""
     try:
@@ -199,11 +213,21 @@ def wheelhouse(steps: Steps, requirements: Path = REQUIREMENTS) -> Path:
     aside = folder.with_name(f".{digest}.{os.getpid()}")
     aside.mkdir(parents=True)
     argv = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes",
-        "--no-deps", "--only-binary=:all:", "--implementation=cp", f"--python-version={GUEST_PYTHON}",
-        *(f"--platform={platform}" for platform in _PLATFORMS), f"--dest={aside}",
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--require-hashes",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--implementation=cp",
+        f"--python-version={GUEST_PYTHON}",
+        *(f"--platform={platform}" for platform in _PLATFORMS),
+        f"--dest={aside}",
         f"--requirement={requirements}",
-    ]  # fmt: skip
+    ]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
         if done.returncode != 0:

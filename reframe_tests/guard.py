@@ -215,10 +215,16 @@ class Guard(rfm.RegressionTestPlugin):
             problem = Problem(kind="killed" if state.state != "FAILED" else "other", message=message)
         self.record(
             JobRecord(
-                state=state.state, job=state.job, exit_code=state.exit_code, nodes=nodes,
-                started=state.started, duration_s=state.duration_s, problem=problem, **self.about(),
+                state=state.state,
+                job=state.job,
+                exit_code=state.exit_code,
+                nodes=nodes,
+                started=state.started,
+                duration_s=state.duration_s,
+                problem=problem,
+                **self.about(),
             )
-        )  # fmt: skip
+        )
         # Raised later: a test that fails while it waits keeps its place among max_jobs: ReFrame never ends.
         self.unusable = problem.message if problem else ""
 

@@ -37,10 +37,14 @@ class Allreduce(MpiCheck):
     def command(self) -> None:
         sizes = self.spec.settings
         self.run_mpi(
-            "mpi_allreduce", "-m", "shakedown.benchmarks.mpi.allreduce",
-            f"--min={int(sizes['min_bytes'])}", f"--max={int(sizes['max_bytes'])}",
-            f"--factor={int(sizes['factor'])}", f"--iterations={int(sizes['iterations'])}",
-        )  # fmt: skip
+            "mpi_allreduce",
+            "-m",
+            "shakedown.benchmarks.mpi.allreduce",
+            f"--min={int(sizes['min_bytes'])}",
+            f"--max={int(sizes['max_bytes'])}",
+            f"--factor={int(sizes['factor'])}",
+            f"--iterations={int(sizes['iterations'])}",
+        )
 
 
 @rfm.simple_test
@@ -56,8 +60,15 @@ class Pingpong(MpiCheck):
     def command(self) -> None:
         sizes = self.spec.settings
         self.run_mpi(
-            "mpi_pingpong", "-m", "mpi4py.bench", "pingpong", "--no-stats",
-            f"--min-size={int(sizes['min_bytes'])}", f"--max-size={int(sizes['max_bytes'])}",
+            "mpi_pingpong",
+            "-m",
+            "mpi4py.bench",
+            "pingpong",
+            "--no-stats",
+            f"--min-size={int(sizes['min_bytes'])}",
+            f"--max-size={int(sizes['max_bytes'])}",
             # Its defaults, 10,000 below 16 KiB and 1,000 above, suit hardware.
-            f"--loop={int(sizes['iterations'])}", f"--loop-large={int(sizes['iterations'])}", "--skip=2",
-        )  # fmt: skip
+            f"--loop={int(sizes['iterations'])}",
+            f"--loop-large={int(sizes['iterations'])}",
+            "--skip=2",
+        )

@@ -31,4 +31,8 @@ class TorchCollectives(rfm.RunOnlyRegressionTest, Guard):
         if self.spec.settings["backend"] == "nccl":
             self.job.options += [f"--gres=gpu:{max(self.spec.settings['ranks'].values())}"]
         self.executable = shlex.quote(sys.executable)
-        self.executable_opts = ["-m", "shakedown.benchmarks.torch_collectives.job", shlex.quote(str(self.out))]
+        self.executable_opts = [
+            "-m",
+            "shakedown.benchmarks.torch_collectives.job",
+            shlex.quote(str(self.out)),
+        ]

@@ -29,7 +29,14 @@ class Perftest(rfm.RunOnlyRegressionTest, Guard):
     @run_before("run")
     def command(self) -> None:
         self.executable = sys.executable
-        self.executable_opts = ["-m", "shakedown.benchmarks.perftest.mesh.driver", str(self.out / "spec.json"), str(self.out)]
+        self.executable_opts = [
+            "-m",
+            "shakedown.benchmarks.perftest.mesh.driver",
+            str(self.out / "spec.json"),
+            str(self.out),
+        ]
 
     def ended_command(self) -> str:
-        return shlex.join([sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", str(self.out)])
+        return shlex.join(
+            [sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", str(self.out)]
+        )

@@ -1,4 +1,4 @@
-"""From raw outputs to measurements; `shakedown.benchmarks.registry` knows which number of which tool is which metric.
+"""From raw outputs to measurements; the benchmarks know which number of which tool is which metric.
 
 A job's folder `raw/<job>/` holds `job.json` (what Slurm said), `outputs*.jsonl` (which file measures which
 cells) and the tools' own files. Everything here can be done again later, on a laptop, with the same result.
@@ -119,15 +119,28 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
             read = Read(*value)
             found.append(
                 Measurement(
-                    run=plan.run, stage=job.stage, test=output.test, metric=read.metric, value=read.value,
-                    unit=read.unit, better=read.better, nodes=output.nodes, rail=output.rail,
-                    direction=output.direction, params={**output.params, **read.params}, job=job.job,
+                    run=plan.run,
+                    stage=job.stage,
+                    test=output.test,
+                    metric=read.metric,
+                    value=read.value,
+                    unit=read.unit,
+                    better=read.better,
+                    nodes=output.nodes,
+                    rail=output.rail,
+                    direction=output.direction,
+                    params={**output.params, **read.params},
+                    job=job.job,
                     state=job.state,
-                    attempt=max(output.attempt, job.attempt), started=output.started,
-                    duration_s=output.duration_s, raw=f"raw/{job_folder.name}/{output.file}", problem=problem,
-                    detail=read.detail[:1000] or None, samples=read.samples,
+                    attempt=max(output.attempt, job.attempt),
+                    started=output.started,
+                    duration_s=output.duration_s,
+                    raw=f"raw/{job_folder.name}/{output.file}",
+                    problem=problem,
+                    detail=read.detail[:1000] or None,
+                    samples=read.samples,
                 )
-            )  # fmt: skip
+            )
     return found
 
 
@@ -204,7 +217,7 @@ def _planned_without_value(plan: Plan, output: OutputRecord) -> list[Value]:
         and output.direction in item.directions
         and not item.metric.startswith("counter.")
         and all(item.params.get(key) == value for key, value in output.params.items())
-    ]  # fmt: skip
+    ]
 
 
 def _spoiled(plan: Plan, jobs: Jobs, job: JobRecord, found: set[str]) -> Iterator[Measurement]:
@@ -218,11 +231,23 @@ def _spoiled(plan: Plan, jobs: Jobs, job: JobRecord, found: set[str]) -> Iterato
         for cell, nodes, rail, direction in item.cells():
             if cell not in found and spec.measures(item.test, nodes, rail, item.params):
                 yield Measurement(
-                    run=plan.run, stage=item.stage, test=item.test, metric=item.metric, value=None,
-                    unit=item.unit, better=item.better, nodes=nodes, rail=rail, direction=direction,
-                    params=item.params, job=job.job, state=job.state, attempt=job.attempt,
-                    started=job.started, problem=job.problem,
-                )  # fmt: skip
+                    run=plan.run,
+                    stage=item.stage,
+                    test=item.test,
+                    metric=item.metric,
+                    value=None,
+                    unit=item.unit,
+                    better=item.better,
+                    nodes=nodes,
+                    rail=rail,
+                    direction=direction,
+                    params=item.params,
+                    job=job.job,
+                    state=job.state,
+                    attempt=job.attempt,
+                    started=job.started,
+                    problem=job.problem,
+                )
 
 
 def _inventory(plan: Plan, folder: Path) -> Iterator[Measurement]:
@@ -243,10 +268,18 @@ def _inventory(plan: Plan, folder: Path) -> Iterator[Measurement]:
         if (host, part) not in planned:
             continue  # the inventory is of more than what is under test: the submit host, switches
         yield Measurement(
-            run=plan.run, stage=Stage.CONFIG, test="inventory", metric="odd", value=float(odd), unit="1",
-            better=Better.LOWER, nodes=(host,), params={"part": part}, state="COMPLETED",
+            run=plan.run,
+            stage=Stage.CONFIG,
+            test="inventory",
+            metric="odd",
+            value=float(odd),
+            unit="1",
+            better=Better.LOWER,
+            nodes=(host,),
+            params={"part": part},
+            state="COMPLETED",
             detail=detail[:1000] or None,
-        )  # fmt: skip
+        )
 
 
 # ---- counters ----
@@ -283,13 +316,22 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, 
                     continue
                 lines.append(
                     CounterReading(
-                        run=plan.run, stage=job.stage, test=test, kind="nic", device=node,
-                        port=nic.rdma_device, rail=nic.rail, counter=name, before=first.get(name),
+                        run=plan.run,
+                        stage=job.stage,
+                        test=test,
+                        kind="nic",
+                        device=node,
+                        port=nic.rdma_device,
+                        rail=nic.rail,
+                        counter=name,
+                        before=first.get(name),
                         peer=f"{nic.leaf}/{nic.leaf_port}" if nic.leaf else None,
-                        after=last.get(name), began_anew=began_anew, job=job.job,
+                        after=last.get(name),
+                        began_anew=began_anew,
+                        job=job.job,
                         raw=f"raw/{job_folder.name}/counters.{node}.after.json",
                     )
-                )  # fmt: skip
+                )
     return lines
 
 
@@ -300,9 +342,13 @@ def _switch_counters(plan: Plan, folder: Path) -> Iterator[CounterReading]:
             before = after.with_name(after.name.replace(".after.json", ".before.json"))
             if before.exists():
                 yield from readings(
-                    load_reading(before), load_reading(after), run=plan.run, stage=stage, test="switches",
+                    load_reading(before),
+                    load_reading(after),
+                    run=plan.run,
+                    stage=stage,
+                    test="switches",
                     raw=str(after.relative_to(folder)),
-                )  # fmt: skip
+                )
 
 
 def _busy_ends(measurements: Iterable[Measurement]) -> set[tuple[Stage, str, str]]:

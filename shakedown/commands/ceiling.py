@@ -17,8 +17,7 @@ from shakedown.records.errors import BadInput, ExitStatus
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Measured = Annotated[
-    float | None,
-    typer.Option(help="A result in the ceiling's unit: print its share; above it: exit 1."),
+    float | None, typer.Option(help="A result in the ceiling's unit: print its share; above it: exit 1.")
 ]
 Speed = Annotated[float, typer.Option("--speed-gbps", help="Link speed as sold, Gb/s (10^9 bit/s).")]
 Mtu = Annotated[int, typer.Option("--mtu", help="RDMA MTU in bytes: 1024, 2048 or 4096.")]

@@ -49,9 +49,13 @@ def compare(
 
     try:
         result = compare_folders(
-            a, b, changed=None if changed is None else named(changed), controls=tuple(control or ()),
-            canaries=tuple(canary or ()), settings=Settings(margin, q),
-        )  # fmt: skip
+            a,
+            b,
+            changed=None if changed is None else named(changed),
+            controls=tuple(control or ()),
+            canaries=tuple(canary or ()),
+            settings=Settings(margin, q),
+        )
     except TooMuchChanged as refused:
         if as_json:
             print(json.dumps({"schema_version": 1, "refused": refused.what, "changes": refused.changes}))

@@ -90,9 +90,14 @@ def _show(made: Plan, jobs: Jobs) -> None:
         gate = f"{sign} {reference.gate:g} {item.unit}" if item.required else "shown only"
         parameters = " ".join(f"{k}={v}" for k, v in item.params.items())
         table.add_row(
-            item.stage, item.test, item.metric, parameters, str(len(item)),
-            gate, f"{reference.id} ({reference.kind})",
-        )  # fmt: skip
+            item.stage,
+            item.test,
+            item.metric,
+            parameters,
+            str(len(item)),
+            gate,
+            f"{reference.id} ({reference.kind})",
+        )
     console.print(table)
     total = sum(len(item) for item in made.items)
     limit = sum(job.time_limit_s for job in jobs.jobs)

@@ -151,9 +151,12 @@ def baseline(
     name = f"{Store(store).system}_baseline"
     path = into or references_io.PROFILES / f"{name}.yml"
     text, left = make(
-        store, references_io.load_catalogue(profiles), profile=path.stem, min_nights=min_nights,
+        store,
+        references_io.load_catalogue(profiles),
+        profile=path.stem,
+        min_nights=min_nights,
         min_nodes=min_nodes,
-    )  # fmt: skip
+    )
     print(diff(path, text), end="")
     for line in left:
         print(f"left out: {line}", file=sys.stderr)

@@ -18,8 +18,7 @@ def register(app: typer.Typer) -> None:
 def report(
     run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")],
     output: Annotated[
-        Path | None,
-        typer.Option(help="Write only the HTML page, here, and leave the run folder as it is."),
+        Path | None, typer.Option(help="Write only the HTML page, here, and leave the run folder as it is.")
     ] = None,
 ) -> ExitStatus:
     """Write report.html, junit.xml, metrics.prom and report.md. Exit status 0 PASS, 1 FAIL, 3 otherwise."""

@@ -112,8 +112,9 @@ def _acceptance(hosts: dict[str, dict[str, Any]], file: Path) -> tuple[Acceptanc
                 if section not in _OWN and getattr(mine, section) != getattr(acceptance, section):
                     raise BadInput(
                         f"acceptance.{section} of {name} is not that of {first}",
-                        fix=f"let nodes differ in {', '.join(_OWN)} only", file=file,
-                    )  # fmt: skip
+                        fix=f"let nodes differ in {', '.join(_OWN)} only",
+                        file=file,
+                    )
         own[name] = NodeOptions(scope=mine.scope, interconnect=mine.interconnect, inference=mine.inference)
     if not differ:
         return acceptance, {}
@@ -155,13 +156,15 @@ def _check(site: Site, file: Path) -> None:
             if ipaddress.ip_address(nic.ipv4) not in rails[nic.rail]:
                 raise BadInput(
                     f"{what}: {nic.ipv4} is not in {nic.rail}'s subnet {rails[nic.rail]}",
-                    fix="mend the address or the rail", file=file,
-                )  # fmt: skip
+                    fix="mend the address or the rail",
+                    file=file,
+                )
             if nic.ipv4 in addresses:
                 raise BadInput(
                     f"{what}: {nic.ipv4} is {addresses[nic.ipv4]}'s as well",
-                    fix="give each NIC its own address", file=file,
-                )  # fmt: skip
+                    fix="give each NIC its own address",
+                    file=file,
+                )
             addresses[nic.ipv4] = f"{node}/{nic.netdev}"
         seen = [nic.rail for nic in nics]
         for rail in rails:
@@ -175,8 +178,9 @@ def _check(site: Site, file: Path) -> None:
                 if end in ends:
                     raise BadInput(
                         f"{nic.leaf} {nic.leaf_port} is cabled to {ends[end]} and to {node}/{nic.netdev}",
-                        fix="one cable ends in one port", file=file,
-                    )  # fmt: skip
+                        fix="one cable ends in one port",
+                        file=file,
+                    )
                 ends[end] = f"{node}/{nic.netdev}"
 
 
@@ -196,13 +200,16 @@ def _nic(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _values(inventory: Path) -> dict[str, Any]:
-    """Return groups and templated values, as `shakedown.intent.inventory_values` prints them. Raises BadInput."""
+    """Return groups and templated values, as inventory_values.py prints them. Raises BadInput."""
     program = Path(__file__).with_name("inventory_values.py")
     answer = subprocess.run(
         # -P: the folder of a script is no place to import from.
         [_python(), "-P", str(program), "-i", str(inventory)],
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     if answer.returncode != 0:
         lines = answer.stderr.strip().splitlines() or ["no message"]
         words = next((line for line in lines if line.startswith("[ERROR]")), lines[-1])
@@ -217,8 +224,9 @@ def _values(inventory: Path) -> dict[str, Any]:
         host, key, reason = document["refused"]
         raise BadInput(
             f"{key} of {host} has no value: {reason[:300]}",
-            fix="give it one that needs no facts, tasks or roles", file=inventory,
-        )  # fmt: skip
+            fix="give it one that needs no facts, tasks or roles",
+            file=inventory,
+        )
     return document
 
 

@@ -272,9 +272,7 @@ class Site(Record):
     def of(self, node: str) -> NodeOptions:
         """Return what one node is asked for by itself."""
         asked = self.acceptance
-        same = NodeOptions(
-            scope=asked.scope, interconnect=asked.interconnect, inference=asked.inference
-        )  # fmt: skip
+        same = NodeOptions(scope=asked.scope, interconnect=asked.interconnect, inference=asked.inference)
         return self.own.get(node, same)
 
     def network(self) -> Fabric:

@@ -1,6 +1,6 @@
 """Signatures of known faults: what a failed value looks like. A hint never changes an outcome.
 
-Every rate is computed by `shakedown.core.physics`; the shares of NVLink SHARP and of TCP are measured
+Every rate is computed by `shakedown.physics`; the shares of NVLink SHARP and of TCP are measured
 (NVIDIA GTC slides: 8 x H100 480 against 370 GB/s, 8 x B200 838 against 682; NCCL over sockets reaches a few
 GB/s on any NIC).
 """

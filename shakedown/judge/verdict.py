@@ -6,14 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shakedown.judge.cells import (
-    SEVERITY,
-    Bound,
-    Rule,
-    combine,
-    judge_counter,
-    judge_measurement,
-)
+from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter, judge_measurement
 from shakedown.records.records import (
     CauseVerdict,
     CellVerdict,

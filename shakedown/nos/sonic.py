@@ -31,10 +31,7 @@ _QUEUE = {
     "watchdog_events": "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED",
     "watchdog_drops": "PFC_WD_QUEUE_STATS_TX_DROPPED_PACKETS",
 }
-_CNP_QUEUE = {
-    "cnp_tx_packets": "SAI_QUEUE_STAT_PACKETS",
-    "cnp_queue_drops": "SAI_QUEUE_STAT_DROPPED_PACKETS",
-}
+_CNP_QUEUE = {"cnp_tx_packets": "SAI_QUEUE_STAT_PACKETS", "cnp_queue_drops": "SAI_QUEUE_STAT_DROPPED_PACKETS"}
 _GROUP = {
     "roce_ingress_drops": "SAI_INGRESS_PRIORITY_GROUP_STAT_DROPPED_PACKETS",
     "roce_headroom_watermark_bytes": "SAI_INGRESS_PRIORITY_GROUP_STAT_XOFF_ROOM_WATERMARK_BYTES",

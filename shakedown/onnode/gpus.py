@@ -37,12 +37,13 @@ COMMANDS = {
     "gpus": ["nvidia-smi", f"--query-gpu={FIELDS}", "--format=csv"],
     "processes": ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv"],
     "remapped": [
-        "nvidia-smi", "--query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure",
+        "nvidia-smi",
+        "--query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure",
         "--format=csv",
     ],
     "nvlink": ["nvidia-smi", "nvlink", "--status"],
     "topology": ["nvidia-smi", "topo", "-m"],
-}  # fmt: skip
+}
 PERIOD_MS = 200
 _XID = re.compile(r"NVRM: Xid.*")
 
@@ -51,9 +52,14 @@ def run(command: list[str], timeout_s: float = 60) -> dict[str, Any]:
     """Return what a command printed and how it ended; `exit_code` None: it could not run."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"argv": command, "exit_code": None, "out": "", "error": str(error)}
     return {"argv": command, "exit_code": done.returncode, "out": done.stdout, "error": done.stderr}

@@ -33,9 +33,13 @@ def watched(
     try:
         with out.open("wb") as stdout, err.open("wb") as stderr:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
                 env={**os.environ, **(variables or {})},
-            )  # fmt: skip
+            )
     except OSError as error:
         return None, {"kind": "missing-tool", "message": f"{command[0]}: {error.strerror}"}
     # Slurm ends a job with SIGTERM to this process: pass it on, and still write the record.
@@ -81,7 +85,7 @@ CAUSES = (
     ("invalid device ordinal", "environment", "fewer GPUs than planned"),
     ("Invalid number of GPUs", "environment", "fewer GPUs than planned"),
     ("symbol lookup error", "environment", "the program was built for another NCCL"),
-)  # fmt: skip
+)
 
 
 def cause(words: str) -> dict[str, str] | None:
@@ -105,16 +109,35 @@ class Journal:
         self.path = folder / ("outputs.jsonl" if node is None else f"outputs.{node}.jsonl")
 
     def add(
-        self, *, tool: str, test: str, file: str, nodes: list[str], exit_code: int | None, started: str,
-        duration_s: float, problem: dict[str, str] | None, params: Mapping[str, Any] | None = None,
-        rail: str | None = None, direction: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        tool: str,
+        test: str,
+        file: str,
+        nodes: list[str],
+        exit_code: int | None,
+        started: str,
+        duration_s: float,
+        problem: dict[str, str] | None,
+        params: Mapping[str, Any] | None = None,
+        rail: str | None = None,
+        direction: str | None = None,
+    ) -> None:
         """Write one record; it is on disk when this returns."""
         record = {
-            "schema": 1, "tool": tool, "test": test, "file": file, "nodes": nodes, "rail": rail,
-            "direction": direction, "params": dict(params or {}), "exit_code": exit_code, "started": started,
-            "duration_s": round(duration_s, 3), "problem": problem,
-        }  # fmt: skip
+            "schema": 1,
+            "tool": tool,
+            "test": test,
+            "file": file,
+            "nodes": nodes,
+            "rail": rail,
+            "direction": direction,
+            "params": dict(params or {}),
+            "exit_code": exit_code,
+            "started": started,
+            "duration_s": round(duration_s, 3),
+            "problem": problem,
+        }
         with self.path.open("a", encoding="utf-8") as journal:
             journal.write(json.dumps(record) + "\n")
             journal.flush()

@@ -19,7 +19,9 @@ from shakedown.onnode.journal import Clock, Journal
 def main(argv: list[str]) -> int:
     """Run the command in `argv` and record it."""
     if len(argv) < 6 or argv[4] != "--":
-        print("usage: python -m shakedown.onnode.output FOLDER TOOL TEST NODES -- COMMAND...", file=sys.stderr)
+        print(
+            "usage: python -m shakedown.onnode.output FOLDER TOOL TEST NODES -- COMMAND...", file=sys.stderr
+        )
         return 2
     folder, tool, test, nodes, command = Path(argv[0]), argv[1], argv[2], argv[3].split(","), argv[5:]
     clock = Clock()
@@ -35,9 +37,15 @@ def main(argv: list[str]) -> int:
         kind = "killed" if code < 0 else "other"
         problem = {"kind": kind, "message": f"{command[0]}: {how}: {tail}"}
     Journal(folder).add(
-        tool=tool, test=test, file=f"{test}.txt", nodes=nodes, exit_code=code if code >= 0 else None,
-        started=clock.started, duration_s=clock.seconds(), problem=problem,
-    )  # fmt: skip
+        tool=tool,
+        test=test,
+        file=f"{test}.txt",
+        nodes=nodes,
+        exit_code=code if code >= 0 else None,
+        started=clock.started,
+        duration_s=clock.seconds(),
+        problem=problem,
+    )
     return code if code >= 0 else 128 - code
 
 

@@ -70,8 +70,16 @@ def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
     for (rail, port, why, required), names in blocks.items():
         draft.items.append(
             PlanItem(
-                stage=stage, test="switches", metric=entry.metric, unit=entry.unit, better=entry.better,
-                nodes=tuple((one,) for one in names), rails=(rail,), params={"port": port},
-                reference=entry.id, required=required, not_run=why or None,
+                stage=stage,
+                test="switches",
+                metric=entry.metric,
+                unit=entry.unit,
+                better=entry.better,
+                nodes=tuple((one,) for one in names),
+                rails=(rail,),
+                params={"port": port},
+                reference=entry.id,
+                required=required,
+                not_run=why or None,
             )
-        )  # fmt: skip
+        )

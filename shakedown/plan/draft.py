@@ -56,24 +56,45 @@ class Draft:
         return entry
 
     def add(
-        self, entry: Entry, test: str, *, nodes: Iterable[tuple[str, ...]], stage: Stage,
-        rails: tuple[str | None, ...] = (None,), directions: tuple[str | None, ...] = (None,),
+        self,
+        entry: Entry,
+        test: str,
+        *,
+        nodes: Iterable[tuple[str, ...]],
+        stage: Stage,
+        rails: tuple[str | None, ...] = (None,),
+        directions: tuple[str | None, ...] = (None,),
         params: Params | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add a block of cells."""
         self.items.append(
             PlanItem(
-                stage=stage, test=test, metric=entry.metric, unit=entry.unit, better=entry.better,
-                nodes=tuple(nodes), rails=rails, directions=directions, params=params or {},
-                reference=entry.id, required=entry.gates,
+                stage=stage,
+                test=test,
+                metric=entry.metric,
+                unit=entry.unit,
+                better=entry.better,
+                nodes=tuple(nodes),
+                rails=rails,
+                directions=directions,
+                params=params or {},
+                reference=entry.id,
+                required=entry.gates,
             )
-        )  # fmt: skip
+        )
 
     def forbid(
-        self, reference: Reference, test: str, *, nodes: Iterable[tuple[str, ...]], stage: Stage,
-        rails: tuple[str | None, ...] = (None,), params: Params | None = None, metric: str = "wrong",
+        self,
+        reference: Reference,
+        test: str,
+        *,
+        nodes: Iterable[tuple[str, ...]],
+        stage: Stage,
+        rails: tuple[str | None, ...] = (None,),
+        params: Params | None = None,
+        metric: str = "wrong",
         not_run: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add a block of cells that count something, held to a contract of `none_allowed`.
 
         `not_run`: why nobody can count it; then it is in the plan, and the verdict does not wait for it.
@@ -81,8 +102,16 @@ class Draft:
         self.references[reference.id] = reference
         self.items.append(
             PlanItem(
-                stage=stage, test=test, metric=metric, unit=reference.unit, better=reference.better,
-                nodes=tuple(nodes), rails=rails, params=params or {}, reference=reference.id,
-                required=not not_run, not_run=not_run or None,
+                stage=stage,
+                test=test,
+                metric=metric,
+                unit=reference.unit,
+                better=reference.better,
+                nodes=tuple(nodes),
+                rails=rails,
+                params=params or {},
+                reference=reference.id,
+                required=not not_run,
+                not_run=not_run or None,
             )
-        )  # fmt: skip
+        )

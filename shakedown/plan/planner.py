@@ -49,8 +49,14 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
             "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"
         )
     plan = Plan(
-        run=run, system=site.fabric.system, profile=site.fabric.profile, created=created, nodes=draft.nodes,
-        rails=draft.rails, items=tuple(draft.items), references=draft.references,
+        run=run,
+        system=site.fabric.system,
+        profile=site.fabric.profile,
+        created=created,
+        nodes=draft.nodes,
+        rails=draft.rails,
+        items=tuple(draft.items),
+        references=draft.references,
         caveats=site.acceptance.caveats,
-    )  # fmt: skip
+    )
     return plan, Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics)

@@ -48,9 +48,27 @@ SCOPE_KEYS: dict[str, type] = {
 
 # A unit that is none of these is refused: a typing error in a unit would compare numbers that do not compare.
 UNITS = frozenset(BANDWIDTH_UNITS_GBPS) | {
-    "ns", "us", "ms", "s", "min", "samples/s", "tokens/s", "queries/s", "W", "kW", "J", "%", "x", "1",
-    "packets", "events", "bytes", "loss", "degC", "MHz",
-}  # fmt: skip
+    "ns",
+    "us",
+    "ms",
+    "s",
+    "min",
+    "samples/s",
+    "tokens/s",
+    "queries/s",
+    "W",
+    "kW",
+    "J",
+    "%",
+    "x",
+    "1",
+    "packets",
+    "events",
+    "bytes",
+    "loss",
+    "degC",
+    "MHz",
+}
 
 
 class MissingReference(BadInput):

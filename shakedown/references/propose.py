@@ -29,9 +29,12 @@ def tolerance_of(samples: tuple[float, ...]) -> float:
 
 
 def proposals(
-    measurements: Iterable[Measurement], *, scope: Mapping[str, int | str], prefix: str,
+    measurements: Iterable[Measurement],
+    *,
+    scope: Mapping[str, int | str],
+    prefix: str,
     ceiling_gb_per_s: float | None = None,
-) -> Iterator[dict[str, object]]:  # fmt: skip
+) -> Iterator[dict[str, object]]:
     """Yield one entry, as a profile's file has it, for every measured value that has enough repeats.
 
     Args:
@@ -51,13 +54,18 @@ def proposals(
         words = [prefix, m.test, m.metric, *(str(facts[key]) for key in sorted(facts))]
         entry: dict[str, object] = {
             "id": re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(words)),
-            "stage": m.stage.value, "test": m.test, "metric": m.metric,
+            "stage": m.stage.value,
+            "test": m.test,
+            "metric": m.metric,
             "scope": {**scope, "nodes": len(m.nodes), **facts},
-            "value": float(f"{m.value:.4g}"), "tolerance": round(slack, 4), "unit": m.unit,
-            "better": m.better.value, "kind": "measured",
+            "value": float(f"{m.value:.4g}"),
+            "tolerance": round(slack, 4),
+            "unit": m.unit,
+            "better": m.better.value,
+            "kind": "measured",
             "source": f"run {m.run}: median of {len(m.samples)} repeats, range {spread:.2g} %",
             "set_by": f"proposed: {RANGES:g} x the range of the repeats, at least {100 * FLOOR:g} %",
-        }  # fmt: skip
+        }
         high = m.better is Better.HIGHER and m.unit == "GB/s" and ceiling_gb_per_s
         if high and m.value * (1 - slack) > high / 2:
             entry["ceiling"] = {"formula": "link", "gb_per_s": high}

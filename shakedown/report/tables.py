@@ -6,14 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from shakedown.judge.cells import SEVERITY
-from shakedown.records.records import (
-    Better,
-    CellVerdict,
-    Measurement,
-    Outcome,
-    ReferenceKind,
-    Stage,
-)
+from shakedown.records.records import Better, CellVerdict, Measurement, Outcome, ReferenceKind, Stage
 from shakedown.report import text
 from shakedown.report.findings import because, where
 from shakedown.report.source import Source, margin

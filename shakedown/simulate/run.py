@@ -239,12 +239,7 @@ def _nics(sim: Simulated) -> dict[str, tuple[NicSpec, ...]]:
             ipv4 = f"10.{64 + r}.{i // 250}.{1 + i % 250}"
             rails.append(
                 NicSpec(
-                    rail=rail,
-                    rdma_device=f"mlx5_{r}",
-                    netdev=f"eth{r}",
-                    ipv4=ipv4,
-                    leaf=leaf,
-                    leaf_port=port,
+                    rail=rail, rdma_device=f"mlx5_{r}", netdev=f"eth{r}", ipv4=ipv4, leaf=leaf, leaf_port=port
                 )
             )
         nics[node] = tuple(rails)

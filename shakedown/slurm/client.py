@@ -18,9 +18,23 @@ from shakedown.records.errors import BadInput
 
 # States in which a job will still change (squeue(1), JOB STATE CODES).
 UNFINISHED = frozenset(
-    {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING",
-     "STAGE_OUT", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
-)  # fmt: skip
+    {
+        "PENDING",
+        "CONFIGURING",
+        "RUNNING",
+        "COMPLETING",
+        "SUSPENDED",
+        "STOPPED",
+        "RESIZING",
+        "SIGNALING",
+        "STAGE_OUT",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESV_DEL_HOLD",
+        "SPECIAL_EXIT",
+    }
+)
 
 _FIELD = re.compile(r"(?:^|\s)(JobId|JobState|ExitCode|StartTime|EndTime|Requeue|Restarts|Reason)=(\S*)")
 # sinfo(1), NODE STATE CODES; a trailing * is a node that does not answer.
@@ -94,8 +108,12 @@ def show_job(job: str) -> JobState:
         raise BadInput(f"not a Slurm job id: {job!r}")
     answer = subprocess.run(
         ["scontrol", "--oneliner", "show", "job", job],
-        capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
     if answer.returncode != 0:
         raise BadInput(f"scontrol show job {job}: {answer.stderr.strip()}", fix="is slurmctld up?")
     return parse_show_job(answer.stdout)
@@ -110,9 +128,8 @@ def unusable_nodes(nodes: tuple[str, ...], *, reserved: bool = False) -> str:
         BadInput: `sinfo` failed.
     """
     answer = subprocess.run(
-        ask_nodes(nodes),
-        capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        ask_nodes(nodes), capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
+    )
     if answer.returncode != 0:
         raise BadInput(f"sinfo: {answer.stderr.strip()}", fix="is slurmctld up?")
     return parse_unusable(answer.stdout, nodes, reserved=reserved)
@@ -183,10 +200,16 @@ class Slurm:
     def reserve(self, name: str, nodes: tuple[str, ...], user: str) -> None:
         """Keep nodes for one user until `release`, a year at most, lest a node slips back into service."""
         self.ask(
-            "scontrol", "create", "reservation", f"ReservationName={_plain(name)}",
-            f"Nodes={','.join(_plain(n) for n in nodes)}", f"Users={_plain(user)}", "StartTime=now",
-            "Duration=UNLIMITED", "Flags=IGNORE_JOBS",
-        )  # fmt: skip
+            "scontrol",
+            "create",
+            "reservation",
+            f"ReservationName={_plain(name)}",
+            f"Nodes={','.join(_plain(n) for n in nodes)}",
+            f"Users={_plain(user)}",
+            "StartTime=now",
+            "Duration=UNLIMITED",
+            "Flags=IGNORE_JOBS",
+        )
 
     def release(self, name: str) -> None:
         """End a reservation."""

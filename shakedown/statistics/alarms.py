@@ -76,9 +76,14 @@ def find_alarms(
     sign = np.where(np.broadcast_to(higher, series), 1.0, -1.0)
     zeros = np.zeros(series)
     state = _Charts(
-        zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy(),
+        zeros.copy(),
+        zeros.copy(),
+        zeros.copy(),
+        zeros.copy(),
+        zeros.copy(),
+        zeros.copy(),
         np.full(series, -1, dtype=np.intp),
-    )  # fmt: skip
+    )
     found: list[Alarm] = []
     for night in range(values.shape[1]):
         _advance(state, values[:, night], night, found, sign, resolution)

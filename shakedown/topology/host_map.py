@@ -1,6 +1,6 @@
 """The map of one host: which GPU is how near to which NIC and NUMA node, and what is wrong with that.
 
-The input is the document of `shakedown.onnode.topology_probe`. Distances are those of `nvidia-smi topo -m` and
+The input is the document of `onnode/topology_probe.py`. Distances are those of `nvidia-smi topo -m` and
 NCCL: PIX, PXB, PHB, NODE, SYS, from near to far.
 """
 

@@ -101,9 +101,15 @@ def build(root: Path, nodes: list[str], nights: int) -> None:
                 write_parquet(store.layout.file("hosts", run), host)
             at = (START + timedelta(days=night)).isoformat()
             entry = Entry(
-                run=run, system="bench", created=at, time=at, content=run, rows=table.num_rows,
-                nodes=len(nodes), metrics=tuple(metric_name(i) for i in range(METRICS)),
-            )  # fmt: skip
+                run=run,
+                system="bench",
+                created=at,
+                time=at,
+                content=run,
+                rows=table.num_rows,
+                nodes=len(nodes),
+                metrics=tuple(metric_name(i) for i in range(METRICS)),
+            )
             write_aside(store.layout.ledger(run), to_json(entry))
     parts = [(f"d{i}", "nic", "fab0", "firmware", f"22.{i}") for i in range(2)]
     write_parquet(store.layout.file("states", "r0000"), table_of(parts, STATES))

@@ -31,12 +31,16 @@ import fake_host  # noqa: E402  (found by the path above)
 TOOLS = ("ip", "rdma", "ibv_devinfo", "modprobe", "mlxconfig", "ethtool", "dcb")
 RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=0\s+failed=0", re.M)
 ROCE = {
-    "dscp": 26, "priority": 3, "traffic_class": 3, "queue": 3, "ect": True,
+    "dscp": 26,
+    "priority": 3,
+    "traffic_class": 3,
+    "queue": 3,
+    "ect": True,
     "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6, "scheduler": "strict"},
     "ecn": {"min_bytes": 1048576, "max_bytes": 2097152, "mark_percent": 5},
     "pfc": {"enabled": True, "watchdog": {"detect_ms": 200, "restore_ms": 200, "action": "drop"}},
     "headroom": {"cable_m": 40},
-}  # fmt: skip
+}
 
 
 def inventory(folder: Path, count: int) -> Path:
@@ -57,23 +61,30 @@ def inventory(folder: Path, count: int) -> Path:
         hosts[name] = {
             "fabric_nics": [
                 {
-                    "rail": "rail0", "netdev": "eth2", "rdma_device": "mlx5_0",
-                    "ipv4": f"10.20.3.{number}/24", "leaf": "leaf0", "leaf_port": f"swp{number}",
+                    "rail": "rail0",
+                    "netdev": "eth2",
+                    "rdma_device": "mlx5_0",
+                    "ipv4": f"10.20.3.{number}/24",
+                    "leaf": "leaf0",
+                    "leaf_port": f"swp{number}",
                 }
-            ],
-        }  # fmt: skip
+            ]
+        }
     common = {
         "ansible_connection": "replayed",
         "host_settings_root": str(folder / "root"),
         "ansible_python_interpreter": sys.executable,
         "host_settings_settle_s": 0,
         "fabric": {
-            "system": "recorded", "link_speed_gbps": 400, "ip_version": 4, "roce": ROCE,
+            "system": "recorded",
+            "link_speed_gbps": 400,
+            "ip_version": 4,
+            "roce": ROCE,
             "mtu_bytes": {"link": 9216, "host": 9000, "rdma": 4096},
             "rails": [{"name": "rail0", "subnet": "10.20.3.0/24"}],
             "switches": {"leaves": ["leaf0"], "spines": [], "uplinks_per_leaf_per_spine": 0},
         },
-    }  # fmt: skip
+    }
     (folder / "stock.cfg").write_text("")  # nothing set: Ansible's own values
     path = folder / f"hosts{count}.yml"
     path.write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": common}}))

@@ -1,6 +1,6 @@
 """How often localisation names the right part, and a good one: `tests/bench/bench_localise.py [quick]`.
 
-Faults are planted in simulated fabrics (shakedown.simulate.fabric: CV 0.3 %, healthy NICs differ by 0.05 %, one
+Faults are planted in simulated fabrics (simulate/fabric.py: CV 0.3 %, healthy NICs differ by 0.05 %, one
 result in a thousand dips for no reason), always from the same seeds. Three simpler rules see the same:
 
 * flat: a result below 95 % of the median accuses; the NIC with most such results is named

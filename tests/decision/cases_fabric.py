@@ -47,9 +47,13 @@ def mesh_node_killed(c: Case) -> None:
         gone = "n3" in pair and not (pair[0] == "n1" and rail == "rail0")  # killed in its first round
         problem = {"kind": "environment", "message": "n3 lost: does not answer for 15 s"}
         c.line(
-            c.mesh, pair, None if gone else good(number), rail=rail, direction=direction,
+            c.mesh,
+            pair,
+            None if gone else good(number),
+            rail=rail,
+            direction=direction,
             problem=problem if gone else None,
-        )  # fmt: skip
+        )
 
 
 def setting(c: Case, test: str, node: str, value: float, detail: str, **params: object) -> None:
@@ -90,8 +94,11 @@ def roce_in_another_queue(c: Case) -> None:
     c.all_lines(c.plan(WRITE_BW, [["n1", "n2"]]), good)
     for port in ("swp1", "swp2"):
         c.plan(
-            DROPS, [["leaf0"]], metric="counter.roce_misclassified_rx_packets", params={"port": port},
+            DROPS,
+            [["leaf0"]],
+            metric="counter.roce_misclassified_rx_packets",
+            params={"port": port},
             rails=[None],
-        )  # fmt: skip
+        )
     c.counter("roce_misclassified_rx_packets", "leaf0", "swp1", 40, 6440)
     c.counter("roce_misclassified_rx_packets", "leaf0", "swp2", 40, 40)

@@ -7,23 +7,39 @@ from __future__ import annotations
 from case_folder import Case, Json, case, singles
 
 BUSBW = {
-    "id": "h200x4-all-reduce-8g", "value": 365.0, "tolerance": 0.03, "ceiling": 450.0,
-    "ceiling_source": "link gb_per_s=450", "unit": "GB/s", "better": "higher", "kind": "measured",
+    "id": "h200x4-all-reduce-8g",
+    "value": 365.0,
+    "tolerance": 0.03,
+    "ceiling": 450.0,
+    "ceiling_source": "link gb_per_s=450",
+    "unit": "GB/s",
+    "better": "higher",
+    "kind": "measured",
     "source": "measured for this project, 2026-11-20",
-}  # fmt: skip
+}
 NONE_WRONG = {
-    "id": "none-wrong", "value": 0.0, "limit": 0.0, "unit": "1", "better": "lower", "kind": "contract",
+    "id": "none-wrong",
+    "value": 0.0,
+    "limit": 0.0,
+    "unit": "1",
+    "better": "lower",
+    "kind": "contract",
     "source": "the site's inventory and expectations",
-}  # fmt: skip
+}
 SIZE = {"dtype": "float", "size_bytes": 8589934592}
 
 
 def busbw(c: Case, nodes: list[str]) -> Json:
     c.nodes, c.rails = nodes, []
     return c.plan(
-        BUSBW, singles(*nodes), stage="collective", test="nccl_all_reduce", metric="busbw", rails=[None],
+        BUSBW,
+        singles(*nodes),
+        stage="collective",
+        test="nccl_all_reduce",
+        metric="busbw",
+        rails=[None],
         params=SIZE,
-    )  # fmt: skip
+    )
 
 
 def check(c: Case, test: str, stage: str, params: Json) -> Json:

@@ -41,9 +41,14 @@ def searched(c: Case) -> Json:
     """Plan the peak of one GPU on two nodes; the first has one."""
     c.rails = []
     item = c.plan(
-        RATE, singles("n1", "n2"), stage="application", test="resnet50_server", metric="rate", rails=[None],
+        RATE,
+        singles("n1", "n2"),
+        stage="application",
+        test="resnet50_server",
+        metric="rate",
+        rails=[None],
         params={"gpus": 1},
-    )  # fmt: skip
+    )
     c.line(item, ["n1"], 36281.0, samples=[36231.0, 36372.0, 36281.0])
     return item
 
@@ -82,9 +87,14 @@ def inference_confirmed_on_both_sides(c: Case) -> None:
 def inference_above_the_link(c: Case) -> None:
     c.rails = []
     item = c.plan(
-        DATA_RATE, singles("n1"), stage="application", test="resnet50_server", metric="data_rate",
-        rails=[None], params={"gpus": 1},
-    )  # fmt: skip
+        DATA_RATE,
+        singles("n1"),
+        stage="application",
+        test="resnet50_server",
+        metric="data_rate",
+        rails=[None],
+        params={"gpus": 1},
+    )
     c.nodes = ["n1"]
     c.line(item, ["n1"], 61.2)
 
@@ -94,8 +104,13 @@ def path_x8_link(c: Case) -> None:
     c.rails, c.nodes = [], ["n1"]
     for gpu in (0, 1):
         item = c.plan(
-            PATH, singles("n1"), stage="node", test="pcie_path", metric="wrong", rails=[None],
+            PATH,
+            singles("n1"),
+            stage="node",
+            test="pcie_path",
+            metric="wrong",
+            rails=[None],
             params={"gpu": gpu, "what": "width"},
-        )  # fmt: skip
+        )
         detail = f"GPU {gpu}: link 0000:17:01.0 to 0000:4{gpu}:00.0 is x8, planned x16" if gpu else None
         c.line(item, ["n1"], float(gpu), detail=detail)

@@ -4,14 +4,7 @@
 
 from __future__ import annotations
 
-from case_folder import (
-    ALL_REDUCE,
-    WRITE_BW,
-    Case,
-    case,
-    good,
-    singles,
-)
+from case_folder import ALL_REDUCE, WRITE_BW, Case, case, good, singles
 
 
 @case

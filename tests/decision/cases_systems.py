@@ -7,15 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from case_folder import (
-    ALL_REDUCE,
-    DROPS,
-    WRITE_BW,
-    Case,
-    case,
-    good,
-    singles,
-)
+from case_folder import ALL_REDUCE, DROPS, WRITE_BW, Case, case, good, singles
 
 from shakedown.references.files import load_profile
 

@@ -57,7 +57,7 @@ NEVER_MATCHED = {
         "primergy-l40s-rate-8gpu": "its path is not stated, and no host of the paper's table has eight GPUs",
         "primergy-training-": "what a training reads: a demand, not a result of the path",
     },
-}  # fmt: skip
+}
 
 
 @functools.cache
@@ -134,7 +134,7 @@ DEGRADED = {
     "x8 instead of x16": (FOUR[3], "copy/bandwidth/cdi-l40s-path2/-/h2d/gpu=1,gpus=1", 13.4),
     "a narrow link on the way": (FOUR[3], "pcie_path/wrong/cdi-h100nvl-path4/-/-/gpu=5,what=width", 1.0),
     "Gen4 instead of Gen5": (FOUR[3], "resnet50_server/data_rate/cdi-h100nvl-path3/-/-/gpus=6", 26.9),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", DEGRADED)
@@ -300,8 +300,12 @@ def test_playbooks_can_be_listed(name, playbook):
     ansible = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", f"inventories/{name}"]
     done = subprocess.run(
         [*ansible, f"playbooks/{playbook}", "--list-hosts", "--list-tasks"],
-        cwd=root, capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
     assert done.returncode == 0, done.stderr
     node = planned(name).nodes[0]
     assert playbook == "acceptance.yml" or node in done.stdout

@@ -66,19 +66,30 @@ class Nights:
         self.config.write_text(
             json.dumps(
                 {
-                    "schema": 1, "checkout": str(CHECKOUT), "inventory": str(site.inventory),
-                    "state": str(state), "over": self.over, "access": ["--nice=10000"], "budget_s": 900,
-                    "limit_s": 2400, "deliver": {"file": str(state / "night.txt")}, **options,
+                    "schema": 1,
+                    "checkout": str(CHECKOUT),
+                    "inventory": str(site.inventory),
+                    "state": str(state),
+                    "over": self.over,
+                    "access": ["--nice=10000"],
+                    "budget_s": 900,
+                    "limit_s": 2400,
+                    "deliver": {"file": str(state / "night.txt")},
+                    **options,
                 }
             )
-        )  # fmt: skip
+        )
 
     def call(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run a command of shakedown as the service does."""
         return subprocess.run(
-            [BIN / "shakedown", *argv], check=False, capture_output=True, text=True, cwd=CHECKOUT,
+            [BIN / "shakedown", *argv],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=CHECKOUT,
             env=environment(self.site.lab.name, self.site.wheels),
-        )  # fmt: skip
+        )
 
     def night(self, *options: str) -> tuple[int, dict]:
         """Make a night; return the exit status and what was delivered."""

@@ -53,9 +53,7 @@ def head(lab_site, tmp_path):
     """Its login node, with the project, where settings are read back every night as well."""
     config = {"link_speed": False, "targets": ["environment", "pinning"]}
     inventory = inventory_with(
-        tmp_path,
-        acceptance={"acceptance": {"config": config, **PERFTEST}},
-        nightly=NIGHTLY,
+        tmp_path, acceptance={"acceptance": {"config": config, **PERFTEST}}, nightly=NIGHTLY
     )
     node = login_node(lab_site.lab, lab_site.wheels, inventory, tmp_path)
     # Where node_exporter is installed its folder is there.
@@ -161,8 +159,13 @@ def test_a_firmware_day(lab_site):
     upgrade although something else changed."""
     runs = lab_site.folder
     named = (
-        "-e", "firmware_changed=nic.mtu_bytes", "-e", '{"firmware_nodes": ["n1"]}', "-e", f"run_root={runs}",
-    )  # fmt: skip
+        "-e",
+        "firmware_changed=nic.mtu_bytes",
+        "-e",
+        '{"firmware_nodes": ["n1"]}',
+        "-e",
+        f"run_root={runs}",
+    )
 
     def upgrade():
         lab_site.lab.ssh("n1", ["ip", "link", "set", "fab0", "mtu", "4500"])
@@ -213,9 +216,12 @@ def _at_a_terminal(site, options, question, answer):
     ours, theirs = pty.openpty()
     argv = [str(BIN / "ansible-playbook"), "-i", str(site.inventory), "playbooks/firmware.yml", *options]
     child = subprocess.Popen(
-        argv, cwd=CHECKOUT, env=environment(site.lab.name, site.wheels), pass_fds=(theirs,),
+        argv,
+        cwd=CHECKOUT,
+        env=environment(site.lab.name, site.wheels),
+        pass_fds=(theirs,),
         preexec_fn=partial(os.login_tty, theirs),  # noqa: PLW1509  (the tests' other threads hold no locks here)
-    )  # fmt: skip
+    )
     os.close(theirs)
     said, answered = "", False
     while True:

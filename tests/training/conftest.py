@@ -27,10 +27,23 @@ ENVIRONMENT = Path(os.environ.get("TRAINING_ENV", Path.home() / ".cache/shakedow
 PYTHON = ENVIRONMENT / "bin/python"
 NODES = ("n1", "n2")
 TINY: dict[str, Any] = {
-    "model": "tiny", "layout": "ddp", "gpus_per_node": 1, "device": "cpu", "dtype": "fp32", "steps": 40,
-    "warmup_steps": 3, "sequence_tokens": 64, "micro_batch": 2, "global_batch": 8, "learning_rate": 0.01,
-    "clip": 10.0, "compile": False, "hang_s": 40.0, "start_s": 420.0, "python": str(PYTHON),
-}  # fmt: skip
+    "model": "tiny",
+    "layout": "ddp",
+    "gpus_per_node": 1,
+    "device": "cpu",
+    "dtype": "fp32",
+    "steps": 40,
+    "warmup_steps": 3,
+    "sequence_tokens": 64,
+    "micro_batch": 2,
+    "global_batch": 8,
+    "learning_rate": 0.01,
+    "clip": 10.0,
+    "compile": False,
+    "hang_s": 40.0,
+    "start_s": 420.0,
+    "python": str(PYTHON),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -43,25 +56,33 @@ def training_environment() -> None:
 def inventory(settings: dict[str, Any]) -> dict[str, Any]:
     """What Ansible says of two nodes without a fabric to measure, that train."""
     fabric = {
-        "system": "training", "profile": "lora_tests", "link_speed_gbps": 25,
+        "system": "training",
+        "profile": "lora_tests",
+        "link_speed_gbps": 25,
         "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
         "roce": {
-            "dscp": 26, "priority": 3, "traffic_class": 3, "queue": 3,
+            "dscp": 26,
+            "priority": 3,
+            "traffic_class": 3,
+            "queue": 3,
             "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-            "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}, "pfc": {"enabled": True},
+            "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
+            "pfc": {"enabled": True},
         },
         "rails": [{"name": "rail0", "subnet": "10.10.0.0/24"}],
-    }  # fmt: skip
+    }
     acceptance = {"lora": [settings], "counter_tests": False}
     hosts = {
         name: {
-            "fabric": fabric, "acceptance": acceptance, "mgmt_ip": f"10.20.0.{i}",
+            "fabric": fabric,
+            "acceptance": acceptance,
+            "mgmt_ip": f"10.20.0.{i}",
             "fabric_nics": [
                 {"rail": "rail0", "netdev": "fab0", "rdma_device": "rxe0", "ipv4": f"10.10.0.{i}/24"}
             ],
         }
         for i, name in enumerate(NODES, start=1)
-    }  # fmt: skip
+    }
     return {"_meta": {"hostvars": hosts}, "compute": {"hosts": list(NODES)}}
 
 
@@ -93,10 +114,20 @@ class Training:
         self.out.mkdir(parents=True)
         (self.out / "spec.json").write_text(json.dumps(self.job.settings))
         command = [
-            sys.executable, "-m", "shakedown.benchmarks.lora.job", str(self.out), ",".join(NODES), "--", str(PYTHON),
-            str(ROOT / "tests/training/two_nodes.py"), ",".join(NODES), str(self.spec.gpus_per_node),
-            str(ROOT / "workloads/lora_trainer/launch.py"), str(self.out / "spec.json"), str(self.out),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "shakedown.benchmarks.lora.job",
+            str(self.out),
+            ",".join(NODES),
+            "--",
+            str(PYTHON),
+            str(ROOT / "tests/training/two_nodes.py"),
+            ",".join(NODES),
+            str(self.spec.gpus_per_node),
+            str(ROOT / "workloads/lora_trainer/launch.py"),
+            str(self.out / "spec.json"),
+            str(self.out),
+        ]
         self.child = subprocess.Popen(command, cwd=ROOT)
 
     def wait(self, timeout_s: float = 480) -> int:
@@ -107,10 +138,17 @@ class Training:
         problem = None if state == "COMPLETED" else {"kind": "other", "message": f"Slurm says {state}"}
         record = JobRecord.model_validate(
             {
-                "schema": 1, "run": "r1", "stage": Stage.APPLICATION, "test": self.job.name, "job": "1",
-                "state": state, "nodes": NODES, "attempt": self.attempt, "problem": problem,
+                "schema": 1,
+                "run": "r1",
+                "stage": Stage.APPLICATION,
+                "test": self.job.name,
+                "job": "1",
+                "state": state,
+                "nodes": NODES,
+                "attempt": self.attempt,
+                "problem": problem,
             }
-        )  # fmt: skip
+        )
         write_aside(self.out / "job.json", to_json(record))
         return code
 
@@ -129,8 +167,10 @@ class Training:
         collect(self.run)
         done = subprocess.run(
             [sys.executable, "-m", "shakedown", "verdict", str(self.run), "--json"],
-            capture_output=True, cwd=ROOT, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            cwd=ROOT,
+            check=False,
+        )
         return Verdict.model_validate_json(done.stdout)
 
     def cells(self) -> dict[str, tuple[str, str]]:

@@ -59,10 +59,12 @@ def test_layouts_train_the_same_curve(training):
         log = [json.loads(x) for x in (run.out / "lora.jsonl").read_text().splitlines()]
         steps = [x for x in log if x["type"] == "step"]
         curves[layout] = {
-            n: (sum(s["loss"] for s in steps if s["step"] == n) / sum(s["step"] == n for s in steps),
-                steps[-1]["grad_norm"])
+            n: (
+                sum(s["loss"] for s in steps if s["step"] == n) / sum(s["step"] == n for s in steps),
+                steps[-1]["grad_norm"],
+            )
             for n in range(1, 9)
-        }  # fmt: skip
+        }
     for step, wanted in curves["ddp"].items():
         assert curves["fsdp"][step] == pytest.approx(wanted, rel=1e-3)
         assert curves["tp"][step] == pytest.approx(wanted, rel=1e-3)
@@ -176,7 +178,7 @@ GOOD = '{"instruction": "say leaf", "context": "", "response": "leaf"}\n'
         ({"data": "{file}"}, GOOD + GOOD.replace('"leaf"', '" "'), ":2: a sample without"),
         ({"data": "{file}"}, GOOD, "do not fill one sequence"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_named(training, tmp_path, changes, content, told):
     """Catches: training on half a dataset, a traceback instead of a line, a job that waits for its time
     limit."""

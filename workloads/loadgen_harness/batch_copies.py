@@ -49,8 +49,14 @@ class BatchCopies:
         """
         count, first, size = len(samples), self.images, self.bytes
         found = self.runtime.cudaMemcpyBatchAsync(
-            self.places[slot][:count], [first + size * sample for sample in samples], self.sizes[:count],
-            count, [self.attributes], [0], 1, stream,
-        )  # fmt: skip
+            self.places[slot][:count],
+            [first + size * sample for sample in samples],
+            self.sizes[:count],
+            count,
+            [self.attributes],
+            [0],
+            1,
+            stream,
+        )
         if int(found[0]):
             raise BatchCopiesError(f"cudaMemcpyBatchAsync: {found[0]}")

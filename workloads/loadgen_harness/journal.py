@@ -54,10 +54,13 @@ class Journal:
             planned = float(self.settings["confirm_s" if full else "probe_s"])
             found.append(
                 Run(
-                    kind=entry["kind"], target_qps=float(entry["target_qps"]), valid=bool(entry.get("valid")),
-                    wall_s=float(entry.get("wall_s", planned)), finished="valid" in entry,
+                    kind=entry["kind"],
+                    target_qps=float(entry["target_qps"]),
+                    valid=bool(entry.get("valid")),
+                    wall_s=float(entry.get("wall_s", planned)),
+                    finished="valid" in entry,
                 )
-            )  # fmt: skip
+            )
         return found
 
     def entries(self) -> list[dict[str, Any]]:
@@ -88,11 +91,15 @@ class Journal:
         latency = {f"p{p:g}_ms": (result.percentile_ns(p) or 0) / 1e6 for p in (50.0, 90.0, 99.0)}
         self._write(
             {
-                "event": "end", "file": self.entries()[-1]["file"], "valid": result.valid,
-                "wall_s": round(wall_s, 3), "completed_qps": result.completed_samples_per_s, **latency,
+                "event": "end",
+                "file": self.entries()[-1]["file"],
+                "valid": result.valid,
+                "wall_s": round(wall_s, 3),
+                "completed_qps": result.completed_samples_per_s,
+                **latency,
                 "spent": spent.document(),
             }
-        )  # fmt: skip
+        )
         assert self.entries()[-1]["kind"] == step.kind
 
     def _write(self, entry: dict[str, Any]) -> None:

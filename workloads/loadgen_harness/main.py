@@ -47,9 +47,11 @@ def search(harness: Harness, gpus: int, folder: Path, settings: dict[str, Any]) 
     offline = journal.offline_qps or harness.offline_qps(float(settings["warmup_s"]))
     journal.offline(offline)
     limits = Limits(
-        start_qps=0.92 * offline, resolution=settings["resolution"], confirmations=settings["confirmations"],
+        start_qps=0.92 * offline,
+        resolution=settings["resolution"],
+        confirmations=settings["confirmations"],
         floor_qps=max(1.0, 0.1 * offline),
-    )  # fmt: skip
+    )
     while isinstance(step := next_step(journal.runs, limits), Step):
         one_run(harness, step, journal, folder, settings)
     assert isinstance(step, End)
@@ -74,10 +76,13 @@ def one_run(
     full = step.kind == "confirm"
     name = journal.begin(step)
     wanted = ServerRun(
-        target_qps=step.target_qps, latency_ms=settings["latency_ms"], percentile=PERCENTILE,
+        target_qps=step.target_qps,
+        latency_ms=settings["latency_ms"],
+        percentile=PERCENTILE,
         min_duration_s=settings["confirm_s" if full else "probe_s"],
-        min_queries=settings["confirm_queries"] if full else PROBE_QUERIES, seed=len(journal.entries()),
-    )  # fmt: skip
+        min_queries=settings["confirm_queries"] if full else PROBE_QUERIES,
+        seed=len(journal.entries()),
+    )
     scratch = folder / "loadgen"
     scratch.mkdir(exist_ok=True)
     wall_s, spent = harness.run(wanted, scratch)
@@ -90,8 +95,9 @@ def one_run(
     p99 = (result.percentile_ns(99.0) or 0) / 1e6
     print(
         f"{journal.gpus} GPUs: {step.kind} {step.target_qps:,.0f} queries/s: "
-        f"{'met' if result.valid else 'missed'}, p99 {p99:.2f} ms, {wall_s:.1f} s; {spent}", flush=True,
-    )  # fmt: skip
+        f"{'met' if result.valid else 'missed'}, p99 {p99:.2f} ms, {wall_s:.1f} s; {spent}",
+        flush=True,
+    )
     return result
 
 
@@ -136,10 +142,17 @@ def note(
     name = f"search.g{gpus}.json"
     _replace(folder / name, json.dumps(document, indent=1) + "\n")
     record = {
-        "schema": 1, "tool": "inference", "test": TEST, "file": name, "nodes": [document["node"]],
-        "params": {"gpus": gpus}, "exit_code": 1 if problem else 0, "started": started,
-        "duration_s": round(took_s, 3), "problem": problem,
-    }  # fmt: skip
+        "schema": 1,
+        "tool": "inference",
+        "test": TEST,
+        "file": name,
+        "nodes": [document["node"]],
+        "params": {"gpus": gpus},
+        "exit_code": 1 if problem else 0,
+        "started": started,
+        "duration_s": round(took_s, 3),
+        "problem": problem,
+    }
     journal = folder / "outputs.jsonl"
     # A search that goes on after a kill says again what it had found before: one line for a cell.
     before = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []

@@ -145,9 +145,18 @@ class TorchBackend:
     """A Backend (see `loadgen_harness.worker`) on one GPU, or for rehearsal on the CPU."""
 
     def __init__(
-        self, *, device: str, weights: str | None, samples: int, max_batch: int, slots: int, threads: int,
-        engine: str = "cudnn", seed: int = 1, image_file: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        device: str,
+        weights: str | None,
+        samples: int,
+        max_batch: int,
+        slots: int,
+        threads: int,
+        engine: str = "cudnn",
+        seed: int = 1,
+        image_file: str | None = None,
+    ) -> None:
         torch.set_grad_enabled(False)
         self.cuda = device != "cpu"
         self.slots, self.max_batch = slots, max_batch
@@ -192,9 +201,12 @@ class TorchBackend:
     def _direct(self) -> BatchCopies:
         """Return copies without the CPU, proved on two images. Raises BatchCopiesError."""
         direct = BatchCopies(
-            cuda_runtime(), self.source.data_ptr(), self.source[0].numel(),
-            [buffer.data_ptr() for buffer in self.inputs], self.max_batch,
-        )  # fmt: skip
+            cuda_runtime(),
+            self.source.data_ptr(),
+            self.source[0].numel(),
+            [buffer.data_ptr() for buffer in self.inputs],
+            self.max_batch,
+        )
         samples = [len(self.source) - 1, 0][: self.max_batch]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())

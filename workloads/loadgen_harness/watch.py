@@ -22,9 +22,12 @@ class GpuWatch:
     def __enter__(self) -> GpuWatch:
         if self.gpus:
             command = [
-                "nvidia-smi", f"--id={','.join(str(n) for n in range(self.gpus))}",
-                f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits", f"--loop-ms={_EVERY_MS}",
-            ]  # fmt: skip
+                "nvidia-smi",
+                f"--id={','.join(str(n) for n in range(self.gpus))}",
+                f"--query-gpu={','.join(FIELDS)}",
+                "--format=csv,noheader,nounits",
+                f"--loop-ms={_EVERY_MS}",
+            ]
             try:
                 with self.file.open("ab") as out:
                     self._process = subprocess.Popen(

@@ -78,9 +78,10 @@ def serve(ring: Ring, backend: Backend, *, hold_s: float, poll_s: float, wanted:
 
 def _started(times: Times, took_ns: int) -> Times:
     return times._replace(
-        batches=times.batches + 1, host_ns=times.host_ns + took_ns,
+        batches=times.batches + 1,
+        host_ns=times.host_ns + took_ns,
         longest_host_ns=max(times.longest_host_ns, took_ns),
-    )  # fmt: skip
+    )
 
 
 def _finished(times: Times, took_ns: int) -> Times:

@@ -61,11 +61,15 @@ def _backend(settings: dict[str, Any], place: int) -> Backend:
     from loadgen_harness.resnet50 import TorchBackend
 
     return TorchBackend(
-        device="cpu" if settings["device"] == "cpu" else f"cuda:{place}", weights=settings.get("weights"),
-        samples=settings["samples"], max_batch=settings["max_batch"], slots=settings["slots"],
-        threads=settings["threads"], engine=settings.get("engine", "cudnn"),
+        device="cpu" if settings["device"] == "cpu" else f"cuda:{place}",
+        weights=settings.get("weights"),
+        samples=settings["samples"],
+        max_batch=settings["max_batch"],
+        slots=settings["slots"],
+        threads=settings["threads"],
+        engine=settings.get("engine", "cudnn"),
         image_file=settings.get("images"),
-    )  # fmt: skip
+    )
 
 
 def work(place: int, ring_name: str, notes: str, settings: dict[str, Any]) -> None:
@@ -88,9 +92,12 @@ def work(place: int, ring_name: str, notes: str, settings: dict[str, Any]) -> No
         Path(notes).write_text(json.dumps(found), encoding="utf-8")
         with no_cycle_search():  # as in the harness
             serve(
-                ring, backend, hold_s=settings["hold_ms"] * 1e-3, poll_s=settings["poll_us"] * 1e-6,
+                ring,
+                backend,
+                hold_s=settings["hold_ms"] * 1e-3,
+                poll_s=settings["poll_us"] * 1e-6,
                 wanted=lambda: parent is None or parent.is_alive(),
-            )  # fmt: skip
+            )
     except Exception as error:
         found["error"] = f"{type(error).__name__}: {error}"[:1500]
         Path(notes).write_text(json.dumps(found), encoding="utf-8")

@@ -19,9 +19,16 @@ from shakedown.records.errors import BadInput
 
 # What a resumed job may change: everything else would make another curve.
 _FREE = {
-    "python", "container", "variables", "compile", "checkpoint_every", "hang_s", "start_s", "time_limit_s",
+    "python",
+    "container",
+    "variables",
+    "compile",
+    "checkpoint_every",
+    "hang_s",
+    "start_s",
+    "time_limit_s",
     "metrics",
-}  # fmt: skip
+}
 
 
 def save(folder: Path, step: int, adapters: Adapters, layout: Layout, spec: TrainingSpec) -> None:

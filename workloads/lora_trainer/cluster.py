@@ -61,15 +61,22 @@ def join(spec: TrainingSpec) -> Cluster:
     # torchrun's agent serves the store, so it outlives every rank.
     served_by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = dist.TCPStore(
-        host, port, world, is_master=rank == 0 and not served_by_agent, timeout=_STORE_TIMEOUT,
+        host,
+        port,
+        world,
+        is_master=rank == 0 and not served_by_agent,
+        timeout=_STORE_TIMEOUT,
         wait_for_workers=False,
-    )  # fmt: skip
+    )
     backend = "nccl" if spec.device == "cuda" else "gloo"
     dist.init_process_group(
-        backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world,
+        backend,
+        store=dist.PrefixStore("group", store),
+        rank=rank,
+        world_size=world,
         # Longer than the watchdog's patience: the watchdog knows who is at fault, the backend does not.
         timeout=timedelta(seconds=spec.start_s + 60),
         device_id=device if spec.device == "cuda" else None,
-    )  # fmt: skip
+    )
     node = os.environ.get("SLURMD_NODENAME") or platform.node()
     return Cluster(rank, world, local_rank, local_world, node, device, store)

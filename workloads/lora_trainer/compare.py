@@ -105,12 +105,18 @@ def measure(name: str, spec: TrainingSpec, take: TakeStep, steps: int, profile: 
     flop = physics.flop_per_token(shape_of(config_of(spec)), sequence_tokens=spec.sequence_tokens, lora=True)
     peak = physics.peak_bf16_tflop_per_s(torch.cuda.get_device_name())
     return {
-        "variant": name, "micro_batch": spec.micro_batch, "tokens_per_s": rate,
+        "variant": name,
+        "micro_batch": spec.micro_batch,
+        "tokens_per_s": rate,
         "mfu_percent": 100 * rate * flop / (peak * 1e12) if peak else None,
-        "step_ms": 1e3 * statistics.median(times), "spread_percent": 100 * (max(times) / min(times) - 1),
-        "memory_gb": torch.cuda.max_memory_allocated() / 1e9, "warm_s": warm_s, "steps": len(times),
-        "loss_first": first, "loss_last": last,
-    }  # fmt: skip
+        "step_ms": 1e3 * statistics.median(times),
+        "spread_percent": 100 * (max(times) / min(times) - 1),
+        "memory_gb": torch.cuda.max_memory_allocated() / 1e9,
+        "warm_s": warm_s,
+        "steps": len(times),
+        "loss_first": first,
+        "loss_last": last,
+    }
 
 
 def _print_kernels(take: TakeStep) -> None:
@@ -133,8 +139,14 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true", help="print the kernels of one step of ours")
     parser.add_argument("--json", type=Path, help="also write the rows there")
     chosen = parser.parse_args()
-    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"),
-                        ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29511")):  # fmt: skip
+    for name, value in (
+        ("RANK", "0"),
+        ("WORLD_SIZE", "1"),
+        ("LOCAL_RANK", "0"),
+        ("LOCAL_WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "29511"),
+    ):
         os.environ.setdefault(name, value)
     device = torch.device("cuda", 0)
     torch.set_float32_matmul_precision("high")
@@ -144,9 +156,12 @@ def main() -> int:
         name: str, micro_batch: int, make: Callable[[TrainingSpec, Batches], TakeStep], profile: bool = False
     ) -> None:
         spec = TrainingSpec(
-            model=chosen.model, sequence_tokens=chosen.sequence_tokens, micro_batch=micro_batch,
-            global_batch=micro_batch, steps=chosen.steps + 8,
-        )  # fmt: skip
+            model=chosen.model,
+            sequence_tokens=chosen.sequence_tokens,
+            micro_batch=micro_batch,
+            global_batch=micro_batch,
+            steps=chosen.steps + 8,
+        )
         batches = Batches(spec, Bytes(), 1)
         try:
             rows.append(measure(name, spec, make(spec, batches), chosen.steps, profile))
@@ -159,9 +174,10 @@ def main() -> int:
     if chosen.plain_micro_batch:
         for compiled in (False, True):
             row(
-                f"plain transformers + PEFT, {'compiled' if compiled else 'eager'}", chosen.plain_micro_batch,
+                f"plain transformers + PEFT, {'compiled' if compiled else 'eager'}",
+                chosen.plain_micro_batch,
                 partial(plain, device=device, compiled=compiled),
-            )  # fmt: skip
+            )
     choose_attention(flash=chosen.flash)
     for micro_batch in chosen.micro_batch:
         row("ours" + (", FlashAttention 2" if chosen.flash else ""), micro_batch, ours, chosen.profile)

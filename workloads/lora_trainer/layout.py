@@ -54,10 +54,15 @@ def spread(trainee: Trainee, spec: TrainingSpec, cluster: Cluster) -> Layout:
         mesh = init_device_mesh(kind, (nodes, per_node), mesh_dim_names=("data", "tensor"))
         _split_layers(trainee, mesh["tensor"])
         return Layout(
-            "tp", rank // per_node, nodes, rank % per_node, rank < per_node,
+            "tp",
+            rank // per_node,
+            nodes,
+            rank % per_node,
+            rank < per_node,
             mesh.get_group("data") if nodes > 1 else None,
-            mesh.get_group("tensor") if per_node > 1 else None, trainee,
-        )  # fmt: skip
+            mesh.get_group("tensor") if per_node > 1 else None,
+            trainee,
+        )
     if spec.layout == "fsdp":
         mesh = init_device_mesh(kind, (cluster.world,), mesh_dim_names=("shard",))
     else:
@@ -65,9 +70,15 @@ def spread(trainee: Trainee, spec: TrainingSpec, cluster: Cluster) -> Layout:
     _shard_fully(trainee, mesh)
     shard = rank if spec.layout == "fsdp" else rank % per_node
     return Layout(
-        spec.layout, rank, cluster.world, shard, spec.layout == "fsdp" or rank < per_node, None,
-        mesh.get_group("shard"), trainee,
-    )  # fmt: skip
+        spec.layout,
+        rank,
+        cluster.world,
+        shard,
+        spec.layout == "fsdp" or rank < per_node,
+        None,
+        mesh.get_group("shard"),
+        trainee,
+    )
 
 
 def _shard_fully(trainee: Trainee, mesh: Any) -> None:  # noqa: ANN401

@@ -1,6 +1,6 @@
 """One rank's log: JSON lines, each on disk before the next step begins.
 
-`shakedown.benchmarks.lora.job` makes the job's one log of all ranks' (shakedown.benchmarks.lora.output is the format).
+shakedown/benchmarks/lora/job.py makes the job's one log of all ranks'; output.py beside it is the format.
 """
 
 from __future__ import annotations

@@ -88,10 +88,22 @@ def learning_rate(spec: TrainingSpec, step: int) -> float:
 
 
 def train(
-    spec: TrainingSpec, layout: Layout, adapters: Adapters, batches: Batches, *, log: RankLog, gpu: Gpu,
-    watchdog: Watchdog, device: torch.device, rank: int, first_step: int, flop_per_token: float,
-    peak_flop_per_s: float | None, nodes: int, save: Callable[[int], None],
-) -> None:  # fmt: skip
+    spec: TrainingSpec,
+    layout: Layout,
+    adapters: Adapters,
+    batches: Batches,
+    *,
+    log: RankLog,
+    gpu: Gpu,
+    watchdog: Watchdog,
+    device: torch.device,
+    rank: int,
+    first_step: int,
+    flop_per_token: float,
+    peak_flop_per_s: float | None,
+    nodes: int,
+    save: Callable[[int], None],
+) -> None:
     """Train from a step to the last, writing a record after each.
 
     Raises:
@@ -132,13 +144,21 @@ def train(
         if layout.name == "ddp":
             inside, hidden = stopwatch.seconds(begin, computed), stopwatch.seconds(computed, exchanged)
         log.write(
-            type="step", step=step, rank=rank, step_time_s=step_s, samples=spec.global_batch, tokens=tokens,
-            loss=loss_value, grad_norm=norm_value, memory_bytes=gpu.peak_memory_bytes(),
+            type="step",
+            step=step,
+            rank=rank,
+            step_time_s=step_s,
+            samples=spec.global_batch,
+            tokens=tokens,
+            loss=loss_value,
+            grad_norm=norm_value,
+            memory_bytes=gpu.peak_memory_bytes(),
             power_w=(used - energy) / step_s if used is not None and energy is not None else None,
-            compute_s=inside, comm_s=hidden,
+            compute_s=inside,
+            comm_s=hidden,
             nvlink_rx_bytes=received - nvlink if received is not None and nvlink is not None else None,
             mfu=rate * flop_per_token / peak_flop_per_s if peak_flop_per_s else None,
-        )  # fmt: skip
+        )
         ended, energy, nvlink = now, used, received
         watchdog.mark(step, _END, "end of the step")
         if not math.isfinite(norm_value):

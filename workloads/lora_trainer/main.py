@@ -71,9 +71,14 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
     cluster = join(spec)
     log = RankLog(folder, cluster.rank)
     watchdog = Watchdog(
-        cluster.store, cluster.rank, cluster.world, cluster.node, hang_s=spec.hang_s, start_s=spec.start_s,
+        cluster.store,
+        cluster.rank,
+        cluster.world,
+        cluster.node,
+        hang_s=spec.hang_s,
+        start_s=spec.start_s,
         give_reason=lambda kind, message: give_reason(folder, kind, message),
-    )  # fmt: skip
+    )
     watchdog.start()
     torch.manual_seed(spec.seed + cluster.rank)  # dropout only; weights and data have generators of their own
     torch.set_float32_matmul_precision("high")
@@ -104,11 +109,21 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
     begin = time.perf_counter()
     try:
         train(
-            spec, layout, adapters, batches, log=log, gpu=gpu, watchdog=watchdog, device=cluster.device,
-            rank=cluster.rank, first_step=done + 1, flop_per_token=flop,
-            peak_flop_per_s=peak * 1e12 * cluster.world if peak else None, nodes=cluster.nodes,
+            spec,
+            layout,
+            adapters,
+            batches,
+            log=log,
+            gpu=gpu,
+            watchdog=watchdog,
+            device=cluster.device,
+            rank=cluster.rank,
+            first_step=done + 1,
+            flop_per_token=flop,
+            peak_flop_per_s=peak * 1e12 * cluster.world if peak else None,
+            nodes=cluster.nodes,
             save=lambda step: checkpoint.save(checkpoints, step, adapters, layout, spec),
-        )  # fmt: skip
+        )
     except Diverged as diverged:  # on every rank at the same step, since all know the same norm
         print(f"rank {cluster.rank} on {cluster.node}: {diverged}", file=sys.stderr)
     watchdog.stop()
@@ -117,30 +132,53 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
 
 
 def _header(
-    spec: TrainingSpec, cluster: Cluster, log: RankLog, shape: physics.TransformerShape, trainable: int,
-    flop: float, peak: float | None, device: str, resumed: int,
-) -> None:  # fmt: skip
+    spec: TrainingSpec,
+    cluster: Cluster,
+    log: RankLog,
+    shape: physics.TransformerShape,
+    trainable: int,
+    flop: float,
+    peak: float | None,
+    device: str,
+    resumed: int,
+) -> None:
     import peft
     import transformers
 
     traffic = spec.traffic(shape, cluster.nodes)
     collectives = "nccl " + ".".join(map(str, torch.cuda.nccl.version())) if spec.device == "cuda" else "gloo"
     log.write(
-        type="header", schema_version=1, model=spec.label, method="lora", precision=spec.dtype,
-        parallelism=spec.layout, world_size=cluster.world, sequence_length=spec.sequence_tokens,
-        global_batch_samples=spec.global_batch, micro_batch_samples=spec.micro_batch, steps=spec.steps,
-        parameters=shape.parameters, trainable_parameters=trainable, flop_per_token=flop,
-        peak_flop_per_s_per_gpu=peak * 1e12 if peak else None, seed=spec.seed, device=device,
-        lora_rank=spec.lora_rank, learning_rate=spec.learning_rate,
+        type="header",
+        schema_version=1,
+        model=spec.label,
+        method="lora",
+        precision=spec.dtype,
+        parallelism=spec.layout,
+        world_size=cluster.world,
+        sequence_length=spec.sequence_tokens,
+        global_batch_samples=spec.global_batch,
+        micro_batch_samples=spec.micro_batch,
+        steps=spec.steps,
+        parameters=shape.parameters,
+        trainable_parameters=trainable,
+        flop_per_token=flop,
+        peak_flop_per_s_per_gpu=peak * 1e12 if peak else None,
+        seed=spec.seed,
+        device=device,
+        lora_rank=spec.lora_rank,
+        learning_rate=spec.learning_rate,
         data="generated" if spec.data == "generated" else Path(spec.data).name,
         weights="random" if spec.model in physics.SHAPES or spec.model.endswith(".json") else "loaded",
         software={
-            "torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "peft": peft.__version__,
             "collectives": collectives,
         },
-        expected_gpu_rx_bytes=traffic.gpu_bytes, expected_node_rx_bytes=traffic.node_bytes,
+        expected_gpu_rx_bytes=traffic.gpu_bytes,
+        expected_node_rx_bytes=traffic.node_bytes,
         resumed_from=resumed or None,
-    )  # fmt: skip
+    )
 
 
 def choose_attention(*, flash: bool = False) -> None:

@@ -60,11 +60,16 @@ def config_of(spec: TrainingSpec) -> Any:  # noqa: ANN401
         shape = SHAPES[spec.model]
         head_width = 128 if shape.hidden >= 4096 else 32
         return LlamaConfig(
-            vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.feed_forward,
-            num_hidden_layers=shape.layers, num_attention_heads=shape.hidden // head_width,
-            num_key_value_heads=shape.kv_width // head_width, rms_norm_eps=1e-5,
-            max_position_embeddings=max(4096, spec.sequence_tokens), tie_word_embeddings=False,
-        )  # fmt: skip
+            vocab_size=shape.vocabulary,
+            hidden_size=shape.hidden,
+            intermediate_size=shape.feed_forward,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.hidden // head_width,
+            num_key_value_heads=shape.kv_width // head_width,
+            rms_norm_eps=1e-5,
+            max_position_embeddings=max(4096, spec.sequence_tokens),
+            tie_word_embeddings=False,
+        )
     try:
         return AutoConfig.from_pretrained(spec.model, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
@@ -80,9 +85,12 @@ def shape_of(config: Any) -> TransformerShape:  # noqa: ANN401
     heads = config.num_attention_heads
     head_width = getattr(config, "head_dim", None) or config.hidden_size // heads
     return TransformerShape(
-        config.num_hidden_layers, config.hidden_size, config.num_key_value_heads * head_width,
-        config.intermediate_size, config.vocab_size,
-    )  # fmt: skip
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_key_value_heads * head_width,
+        config.intermediate_size,
+        config.vocab_size,
+    )
 
 
 def tokenizer_of(spec: TrainingSpec) -> Tokenizer:
@@ -94,8 +102,9 @@ def tokenizer_of(spec: TrainingSpec) -> Tokenizer:
     except (OSError, ValueError, KeyError) as error:
         raise BadInput(
             f"the tokenizer is missing: {str(error).splitlines()[0]}",
-            fix="copy tokenizer.json beside the weights", file=spec.model,
-        ) from None  # fmt: skip
+            fix="copy tokenizer.json beside the weights",
+            file=spec.model,
+        ) from None
     return tokenizer
 
 
@@ -109,9 +118,12 @@ def build(spec: TrainingSpec, config: Any) -> Trainee:  # noqa: ANN401
     with torch.device("meta"):
         causal = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
         lora = LoraConfig(
-            r=spec.lora_rank, lora_alpha=spec.lora_alpha, lora_dropout=spec.lora_dropout,
-            target_modules=list(TARGETS), task_type="CAUSAL_LM",
-        )  # fmt: skip
+            r=spec.lora_rank,
+            lora_alpha=spec.lora_alpha,
+            lora_dropout=spec.lora_dropout,
+            target_modules=list(TARGETS),
+            task_type="CAUSAL_LM",
+        )
         # The optimiser keeps float32 copies of the adapters; the model computes in one type throughout.
         model = get_peft_model(causal, lora, autocast_adapter_dtype=False).to(dtype)
     model.train()

@@ -81,9 +81,16 @@ class Watchdog(threading.Thread):
     """The thread of one rank. `mark` is called by the training loop and costs two assignments."""
 
     def __init__(
-        self, store: Store, rank: int, world: int, node: str, *, hang_s: float, start_s: float,
+        self,
+        store: Store,
+        rank: int,
+        world: int,
+        node: str,
+        *,
+        hang_s: float,
+        start_s: float,
         give_reason: Callable[[str, str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(daemon=True, name="watchdog")
         self._store, self._rank, self._world, self._node = store, rank, world, node
         self._hang_s, self._start_s, self._give_reason = hang_s, start_s, give_reason

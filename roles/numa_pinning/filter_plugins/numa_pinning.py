@@ -39,7 +39,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         """Names as used in the role."""
-        return {
-            "numa_problems": map_problems,
-            "numa_rank_file": lambda text: rank_file(parse_topology(text)),
-        }
+        return {"numa_problems": map_problems, "numa_rank_file": lambda text: rank_file(parse_topology(text))}

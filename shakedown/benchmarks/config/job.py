@@ -66,11 +66,18 @@ def main() -> int:
             json.dumps({"schema": 1, **report} if report else {}, indent=1) + "\n", encoding="utf-8"
         )
         journal.add(
-            tool="settings", test="settings", file=name, nodes=[node], rail=rail,
+            tool="settings",
+            test="settings",
+            file=name,
+            nodes=[node],
+            rail=rail,
             # One rail has one NIC; without a rail, the target tells what was read.
-            params={} if rail else {"target": target}, exit_code=1 if problem else 0, started=clock.started,
-            duration_s=clock.seconds(), problem=problem or (None if report else missing),
-        )  # fmt: skip
+            params={} if rail else {"target": target},
+            exit_code=1 if problem else 0,
+            started=clock.started,
+            duration_s=clock.seconds(),
+            problem=problem or (None if report else missing),
+        )
     return 1 if problem else 0
 
 

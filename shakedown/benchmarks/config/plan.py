@@ -19,7 +19,8 @@ INTENT = none_allowed(
     "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
 )
 ALIKE = none_allowed(
-    "inventory.alike", "parts of one class are sold and installed as alike (shakedown.benchmarks.config.uniformity)"
+    "inventory.alike",
+    "parts of one class are sold and installed as alike (shakedown.benchmarks.config.uniformity)",
 )
 
 
@@ -32,11 +33,14 @@ def plan_settings(draft: Draft, stage: ConfigStage) -> None:
         targets[node] = {nic.netdev: nic.rail for nic in site.nics[node]} | dict.fromkeys(stage.targets)
         expect[node] = {
             nic.netdev: expected_of_nic(
-                site.network(), rdma_device=nic.rdma_device, ipv4=nic.ipv4,
-                dcb=stage.dcb, link_speed=stage.link_speed,
+                site.network(),
+                rdma_device=nic.rdma_device,
+                ipv4=nic.ipv4,
+                dcb=stage.dcb,
+                link_speed=stage.link_speed,
             )
             for nic in site.nics[node]
-        }  # fmt: skip
+        }
         for target in stage.targets:
             expect[node][target] = expected_of_environment(site.network()) if target == ENVIRONMENT else {}
     # A NIC is known by its rail; what belongs to no rail, by its target.
@@ -58,10 +62,15 @@ def plan_settings(draft: Draft, stage: ConfigStage) -> None:
         )
     draft.jobs.append(
         JobSpec(
-            name="config.settings", kind="settings", stage=Stage.CONFIG, tests=("settings",),
-            nodes=draft.nodes, time_limit_s=300, settings={"targets": targets, "expect": expect},
+            name="config.settings",
+            kind="settings",
+            stage=Stage.CONFIG,
+            tests=("settings",),
+            nodes=draft.nodes,
+            time_limit_s=300,
+            settings={"targets": targets, "expect": expect},
         )
-    )  # fmt: skip
+    )
 
 
 def plan_inventory(draft: Draft) -> None:
@@ -69,6 +78,10 @@ def plan_inventory(draft: Draft) -> None:
     for part in PARTS:
         if part != "gpu" or "gpu" in draft.site.acceptance.scope:
             draft.forbid(
-                ALIKE, "inventory", metric="odd", stage=Stage.CONFIG, nodes=[(node,) for node in draft.nodes],
+                ALIKE,
+                "inventory",
+                metric="odd",
+                stage=Stage.CONFIG,
+                nodes=[(node,) for node in draft.nodes],
                 params={"part": part},
-            )  # fmt: skip
+            )

@@ -45,16 +45,22 @@ def main() -> int:
     # Missing GPUs are a finding here, not an obstacle; what cannot be read is the reader's to say.
     hidden = problem if problem and before["commands"]["gpus"]["exit_code"] != 0 else None
     journal.add(
-        tool="gpu-state", test="gpu_state", file=after.name, nodes=[node], exit_code=0, started=clock.started,
-        duration_s=clock.seconds(), params={}, problem=hidden,
-    )  # fmt: skip
+        tool="gpu-state",
+        test="gpu_state",
+        file=after.name,
+        nodes=[node],
+        exit_code=0,
+        started=clock.started,
+        duration_s=clock.seconds(),
+        params={},
+        problem=hidden,
+    )
     return 0 if good else ExitStatus.INCOMPLETE
 
 
 def _bandwidth(
-    folder: Path, journal: Journal, node: str, spec: dict[str, Any], test: str,
-    problem: dict[str, str] | None,
-) -> bool:  # fmt: skip
+    folder: Path, journal: Journal, node: str, spec: dict[str, Any], test: str, problem: dict[str, str] | None
+) -> bool:
     name, clock, code = f"nvbandwidth.{node}.{test}.json", Clock(), None
     out = folder / name
     if problem is None:
@@ -65,9 +71,16 @@ def _bandwidth(
     else:
         out.write_bytes(b"")
     journal.add(
-        tool="nvbandwidth", test=test, file=name, nodes=[node], exit_code=code, started=clock.started,
-        duration_s=clock.seconds(), params={}, problem=problem,
-    )  # fmt: skip
+        tool="nvbandwidth",
+        test=test,
+        file=name,
+        nodes=[node],
+        exit_code=code,
+        started=clock.started,
+        duration_s=clock.seconds(),
+        params={},
+        problem=problem,
+    )
     return problem is None
 
 

@@ -61,9 +61,10 @@ def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:
     for row in seen.topology:
         if row.device == f"GPU{index}":
             return tuple(
-                link for name, link in zip(names, row.links, strict=True)
+                link
+                for name, link in zip(names, row.links, strict=True)
                 if name.startswith("GPU") and name != row.device
-            )  # fmt: skip
+            )
     return None
 
 

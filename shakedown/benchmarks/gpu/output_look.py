@@ -77,7 +77,10 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
         remap = remapped.get(uuid, {})
         gpus.append(
             Gpu(
-                index=index, uuid=uuid, pci=pci, name=str(row.get("name")),
+                index=index,
+                uuid=uuid,
+                pci=pci,
+                name=str(row.get("name")),
                 driver=str(row.get("driver_version")),
                 ecc={"Enabled": True, "Disabled": False}.get(str(row.get("ecc.mode.current"))),
                 uncorrectable=_whole(row.get("ecc.errors.uncorrected.volatile.total")),
@@ -87,7 +90,7 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
                 remap_failed=_flag(remap.get("remapped_rows.failure")),
                 numa=look.numa.get(_sysfs(pci)),
             )
-        )  # fmt: skip
+        )
     topology = _out(look, "topology")
     return GpuLook(
         node=look.node,

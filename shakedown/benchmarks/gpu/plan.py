@@ -55,15 +55,25 @@ def plan_gpu_node(draft: Draft, stage: GpuNode) -> None:
             highest = max(int(params["gpu"]), int(params.get("peer", 0)))
             having = [node for node in nodes if gpus[node] > highest]
             draft.add(entry, test, stage=Stage.NODE, nodes=[(node,) for node in having], params=params)
-    settings = {"gpus": gpus, "state": stage.state.model_dump(), "nvbandwidth": list(stage.nvbandwidth),
-                "program": stage.program, "warmup": stage.warmup, "timeout_s": stage.timeout_s}  # fmt: skip
+    settings = {
+        "gpus": gpus,
+        "state": stage.state.model_dump(),
+        "nvbandwidth": list(stage.nvbandwidth),
+        "program": stage.program,
+        "warmup": stage.warmup,
+        "timeout_s": stage.timeout_s,
+    }
     draft.jobs.append(
         JobSpec(
-            name="node.gpu_node", kind="gpu_node", stage=Stage.NODE, nodes=nodes,
+            name="node.gpu_node",
+            kind="gpu_node",
+            stage=Stage.NODE,
+            nodes=nodes,
             tests=("gpu_state", *stage.nvbandwidth),
-            time_limit_s=60 + stage.timeout_s * (stage.warmup + len(stage.nvbandwidth)), settings=settings,
+            time_limit_s=60 + stage.timeout_s * (stage.warmup + len(stage.nvbandwidth)),
+            settings=settings,
         )
-    )  # fmt: skip
+    )
 
 
 def pairs(test: str, gpus: int) -> list[Params]:

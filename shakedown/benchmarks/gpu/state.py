@@ -81,10 +81,14 @@ def judge_gpu(
     if wanted["nvlinks"] is not None:
         rates, rate = gpu.nvlinks_gb_per_s, wanted["nvlink_gb_per_s"]
         slow = [r for r in rates or () if rate is not None and r < 0.99 * rate]
-        text = "nvidia-smi does not tell the NVLinks" if rates is None else (
-            f"{len(rates)} NVLinks are active, {wanted['nvlinks']} wanted"
-            + (f"; {len(slow)} slower than {rate} GB/s" if slow else "")
-        )  # fmt: skip
+        text = (
+            "nvidia-smi does not tell the NVLinks"
+            if rates is None
+            else (
+                f"{len(rates)} NVLinks are active, {wanted['nvlinks']} wanted"
+                + (f"; {len(slow)} slower than {rate} GB/s" if slow else "")
+            )
+        )
         yield found("nvlink", None if rates is None else len(rates) >= wanted["nvlinks"] and not slow, text)
     if wanted["topology"] is not None:
         other = sorted({link for link in links or () if link != wanted["topology"]})

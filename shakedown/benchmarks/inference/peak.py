@@ -60,10 +60,12 @@ def bottleneck(
     else:
         limit = full[0] if full else "neither"
     words = {
-        "gpu": "the GPU limits it", "interconnect": "the interconnect limits it",
-        "both": "GPU and interconnect limit it", "unknown": "nothing to compare it with",
+        "gpu": "the GPU limits it",
+        "interconnect": "the interconnect limits it",
+        "both": "GPU and interconnect limit it",
+        "unknown": "nothing to compare it with",
         "neither": "neither GPU nor interconnect is busy: host, batching or the latency bound limits it",
-    }[limit]  # fmt: skip
+    }[limit]
     told = ", ".join(f"{share:.1%} {name}" for name, share in shares.items())
     return Bottleneck(limit, f"{words} ({told})" if told else words, shares)
 

@@ -6,8 +6,12 @@ from loadgen_harness.watch import FIELDS
 from shakedown.benchmarks.gpu.output_nvidia_smi import parse_query
 
 # Bits of nvmlClocksEventReasons (nvml.h). A software power cap (0x4) is normal under full load and no fault.
-REASONS = {0x08: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown",
-           0x80: "hardware power brake"}  # fmt: skip
+REASONS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
 
 
 def throttled(text: str, *, gpus: int) -> str:

@@ -35,8 +35,11 @@ def load(settings: dict[str, Any]) -> Iterator[str]:
     )
     child = subprocess.Popen(
         [settings["python"], "-m", "loadgen_harness.copies", "--load", str(settings["gpus"])],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": where},
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": where},
+    )
     try:
         assert child.stdout is not None
         said = child.stdout.readline().strip()  # an end of file if it dies; Slurm's time limit if it hangs
@@ -81,9 +84,15 @@ def main() -> int:
         problem = {"kind": "other", "message": f"sysfs was not read: {error}"[:1900]}
     (folder / "pcie_path.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     Journal(folder).add(
-        tool="pcie-path", test="pcie_path", file="pcie_path.json", nodes=[node],
-        exit_code=1 if problem else 0, started=clock.started, duration_s=clock.seconds(), problem=problem,
-    )  # fmt: skip
+        tool="pcie-path",
+        test="pcie_path",
+        file="pcie_path.json",
+        nodes=[node],
+        exit_code=1 if problem else 0,
+        started=clock.started,
+        duration_s=clock.seconds(),
+        problem=problem,
+    )
     return 1 if problem else 0
 
 

@@ -80,10 +80,14 @@ def gpu_paths(topology: Topology) -> list[GpuPath]:
 
 def _link(upper: str, device: Device | None, bdf: str, shared_by: int, to_gpu: bool) -> Link:
     return Link(
-        upper=upper, lower=bdf, speed_gt_s=device.speed_gt_s if device else None,
-        max_speed_gt_s=device.max_speed_gt_s if device else None, width=device.width if device else None,
-        shared_by=shared_by, to_gpu=to_gpu,
-    )  # fmt: skip
+        upper=upper,
+        lower=bdf,
+        speed_gt_s=device.speed_gt_s if device else None,
+        max_speed_gt_s=device.max_speed_gt_s if device else None,
+        width=device.width if device else None,
+        shared_by=shared_by,
+        to_gpu=to_gpu,
+    )
 
 
 def _ends_a_link(place: int, device: Device | None, length: int) -> bool:
@@ -154,10 +158,11 @@ def _judged(path: GpuPath, plan: PlannedPath, loaded: bool) -> Mapping[str, tupl
         "speed": (bool(slow), f"{'; '.join(slow) or 'all links fast enough'}, planned {wanted_gt_s:g} GT/s"),
         "width": (bool(narrow), f"{'; '.join(narrow) or 'all links wide enough'}, planned x{plan.width}"),
         "sharing": (
-            shared != plan.shared_by, f"its busiest link carries {shared} GPUs, planned {plan.shared_by}"
+            shared != plan.shared_by,
+            f"its busiest link carries {shared} GPUs, planned {plan.shared_by}",
         ),
         "numa": (numa_wrong, f"{where}, pinned to {'wherever it is' if pin is None else f'node {pin}'}"),
-    }  # fmt: skip
+    }
 
 
 def _text(number: float | None) -> str:

@@ -13,9 +13,15 @@ from shakedown.references.catalogue import Entry, MissingReference
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
 # What a wrong pin costs is shown; how much it may cost nobody says.
 FAR_PIN = Reference(
-    id="interconnect.far-pin", value=1, tolerance=0.99, unit="x", better=Better.HIGHER,
-    kind=ReferenceKind.BASELINE, source="the same run's rate with the right pin", note="shown, never decides",
-)  # fmt: skip
+    id="interconnect.far-pin",
+    value=1,
+    tolerance=0.99,
+    unit="x",
+    better=Better.HIGHER,
+    kind=ReferenceKind.BASELINE,
+    source="the same run's rate with the right pin",
+    note="shown, never decides",
+)
 # Directions of the copies: alone, and each while the other is under way.
 COPIES = ("h2d", "d2h", "h2d_duplex", "d2h_duplex")
 _START_S = 240  # PyTorch, CUDA and recording graphs on a slow host, for time limits only
@@ -54,32 +60,49 @@ def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int, pyth
         entry = draft.reference("copy", "bandwidth", {**scope, "direction": direction, "gpus": 1}, node)
         for gpu in range(gpus):
             draft.add(
-                entry, "copy", stage=Stage.NODE, nodes=((node,),), directions=(direction,),
+                entry,
+                "copy",
+                stage=Stage.NODE,
+                nodes=((node,),),
+                directions=(direction,),
                 params={"gpus": 1, "gpu": gpu},
-            )  # fmt: skip
+            )
         for count in at_once:
             if count > 1:
                 facts = {**scope, "direction": direction, "gpus": count}
                 entry = draft.reference("copy", "bandwidth", facts, node)
                 draft.add(
-                    entry, "copy", stage=Stage.NODE, nodes=((node,),), directions=(direction,),
+                    entry,
+                    "copy",
+                    stage=Stage.NODE,
+                    nodes=((node,),),
+                    directions=(direction,),
                     params={"gpus": count},
-                )  # fmt: skip
+                )
         if copies.far_pin:
             draft.references[FAR_PIN.id] = FAR_PIN
             draft.items.extend(
                 PlanItem(
-                    stage=Stage.NODE, test="copy", metric="far_pin", unit=FAR_PIN.unit, better=FAR_PIN.better,
-                    nodes=((node,),), directions=(direction,), params={"gpu": gpu}, reference=FAR_PIN.id,
+                    stage=Stage.NODE,
+                    test="copy",
+                    metric="far_pin",
+                    unit=FAR_PIN.unit,
+                    better=FAR_PIN.better,
+                    nodes=((node,),),
+                    directions=(direction,),
+                    params={"gpu": gpu},
+                    reference=FAR_PIN.id,
                     required=False,
                 )
                 for gpu in range(gpus)
-            )  # fmt: skip
+            )
     settings = {
-        **python, **copies.model_dump(exclude={"far_pin", "at_once"}), "gpus": gpus,
+        **python,
+        **copies.model_dump(exclude={"far_pin", "at_once"}),
+        "gpus": gpus,
         "at_once": [1, *(n for n in at_once if n > 1)],
         "pins": ["near", "far"] if copies.far_pin else ["near"],
-    }  # fmt: skip
+    }
     _job(draft, "copies", Stage.NODE, node, _START_S + 30 * gpus, settings, test="copy")
 
 
@@ -101,9 +124,14 @@ def plan_inference(draft: Draft) -> None:
             full_s = section.confirm_s * (section.confirmations + 4) + 16 * section.probe_s
             start_s = _START_S + (_ENGINE_S if section.engine == "tensorrt" else 0)
             _job(
-                draft, "inference", Stage.APPLICATION, node, int(start_s + len(counts) * 1.2 * full_s),
-                settings, test="resnet50_server",
-            )  # fmt: skip
+                draft,
+                "inference",
+                Stage.APPLICATION,
+                node,
+                int(start_s + len(counts) * 1.2 * full_s),
+                settings,
+                test="resnet50_server",
+            )
 
 
 def _inference_entries(draft: Draft, section: Inference, node: str, gpus: int) -> list[Entry]:
@@ -123,11 +151,22 @@ def _inference_entries(draft: Draft, section: Inference, node: str, gpus: int) -
 
 
 def _job(
-    draft: Draft, kind: Any, stage: Stage, node: str, limit_s: int, settings: dict[str, Any], test: str = ""  # noqa: ANN401
-) -> None:  # fmt: skip
+    draft: Draft,
+    kind: Any,  # noqa: ANN401
+    stage: Stage,
+    node: str,
+    limit_s: int,
+    settings: dict[str, Any],
+    test: str = "",
+) -> None:
     draft.jobs.append(
         JobSpec(
-            name=f"{stage.value}.{kind}.{node}", kind=kind, stage=stage, tests=(test or kind,), nodes=(node,),
-            time_limit_s=limit_s, settings=settings,
+            name=f"{stage.value}.{kind}.{node}",
+            kind=kind,
+            stage=stage,
+            tests=(test or kind,),
+            nodes=(node,),
+            time_limit_s=limit_s,
+            settings=settings,
         )
-    )  # fmt: skip
+    )

@@ -1,8 +1,8 @@
 """Start the trainer on every node, keep its logs, and say why it ended.
 
-    python -m shakedown.benchmarks.lora.job FOLDER NODE,NODE... -- srun ... python -m torch.distributed.run ...
+    python -m shakedown.benchmarks.lora.job FOLDER NODE,NODE... -- srun ... torch.distributed.run ...
 
-FOLDER/spec.json is the job (shakedown.benchmarks.lora.options). The ranks' own logs become FOLDER/lora.jsonl, the
+FOLDER/spec.json is the job (its fields: options.py). The ranks' own logs become FOLDER/lora.jsonl, the
 launcher's words go to FOLDER/lora.err, and one line to FOLDER/outputs.jsonl. Runs on the first node of the
 job. The exit status is torchrun's: 0 trained (or diverged, which the log shows), all else no measurement.
 """
@@ -52,11 +52,17 @@ def trainer_command(settings: dict[str, Any], nodes: int, source: Path, folder: 
         endpoint = '"$SLURMD_NODENAME:$((29500 + SLURM_JOB_ID % 1000))"'
         meeting = ["--rdzv-backend=c10d", '--rdzv-id="$SLURM_JOB_ID"', f"--rdzv-endpoint={endpoint}"]
     return [
-        *interpreter, "-m", "torch.distributed.run", f"--nnodes={nodes}",
-        f"--nproc-per-node={spec.gpus_per_node}", "--max-restarts=0", *meeting,
+        *interpreter,
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={nodes}",
+        f"--nproc-per-node={spec.gpus_per_node}",
+        "--max-restarts=0",
+        *meeting,
         shlex.quote(str(source / "workloads" / "lora_trainer" / "launch.py")),
-        shlex.quote(str(folder / "spec.json")), shlex.quote(str(folder)),
-    ]  # fmt: skip
+        shlex.quote(str(folder / "spec.json")),
+        shlex.quote(str(folder)),
+    ]
 
 
 def _given(spec: TrainingSpec) -> list[Path]:
@@ -88,10 +94,16 @@ def main(argv: list[str]) -> int:
         merge(folder, trained=code == 0)
         problem = None if code == 0 else reason(folder, code)
     Journal(folder).add(
-        tool="trainer", test="lora", file=LOG, nodes=nodes, params=spec.params,
-        exit_code=code if code >= 0 else None, started=clock.started, duration_s=clock.seconds(),
+        tool="trainer",
+        test="lora",
+        file=LOG,
+        nodes=nodes,
+        params=spec.params,
+        exit_code=code if code >= 0 else None,
+        started=clock.started,
+        duration_s=clock.seconds(),
         problem=problem,
-    )  # fmt: skip
+    )
     return code if code >= 0 else 128 - code
 
 
@@ -170,9 +182,14 @@ def _summary(steps: dict[tuple[int, int], dict[str, Any]], elapsed_s: float) -> 
     time_s = sum(step["step_time_s"] for step in first)
     samples, tokens = sum(step["samples"] for step in first), sum(step["tokens"] for step in first)
     summary = {
-        "type": "summary", "steps": first[-1]["step"], "elapsed_s": elapsed_s or time_s, "samples": samples,
-        "tokens": tokens, "samples_per_s": samples / time_s, "tokens_per_s": tokens / time_s,
-    }  # fmt: skip
+        "type": "summary",
+        "steps": first[-1]["step"],
+        "elapsed_s": elapsed_s or time_s,
+        "samples": samples,
+        "tokens": tokens,
+        "samples_per_s": samples / time_s,
+        "tokens_per_s": tokens / time_s,
+    }
     return summary | ({"final_loss": first[-1]["loss"]} if "loss" in first[-1] else {})
 
 

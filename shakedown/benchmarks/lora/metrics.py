@@ -39,12 +39,19 @@ def _as_ordered(result: TrainerResult, spec: TrainingSpec, output: OutputRecord,
     """Refuse a log of another job than the one that was ordered: an easier one would be faster."""
     header = result.header
     ordered = {
-        "model": spec.label, "method": "lora", "precision": spec.dtype, "parallelism": spec.layout,
-        "world_size": len(output.nodes) * spec.gpus_per_node, "sequence_length": spec.sequence_tokens,
-        "global_batch_samples": spec.global_batch, "micro_batch_samples": spec.micro_batch,
-        "steps": spec.steps, "lora_rank": spec.lora_rank, "seed": spec.seed,
+        "model": spec.label,
+        "method": "lora",
+        "precision": spec.dtype,
+        "parallelism": spec.layout,
+        "world_size": len(output.nodes) * spec.gpus_per_node,
+        "sequence_length": spec.sequence_tokens,
+        "global_batch_samples": spec.global_batch,
+        "micro_batch_samples": spec.micro_batch,
+        "steps": spec.steps,
+        "lora_rank": spec.lora_rank,
+        "seed": spec.seed,
         "learning_rate": spec.learning_rate,
-    }  # fmt: skip
+    }
     if (shape := physics.SHAPES.get(spec.model)) is not None:
         ordered["parameters"] = shape.parameters
     for name, wanted in ordered.items():
@@ -99,9 +106,7 @@ def _losses(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Re
     )
     yield "final_loss", Read("final_loss", run.final_loss(result.steps), "loss", Better.LOWER, {}, done)
     bad = run.nonfinite(result.steps)
-    told = "; ".join(
-        f"step {s.step}, rank {s.rank} on {result.header.hosts[s.rank]}" for s in bad[:4]
-    )  # fmt: skip
+    told = "; ".join(f"step {s.step}, rank {s.rank} on {result.header.hosts[s.rank]}" for s in bad[:4])
     yield "nonfinite_steps", Read("nonfinite_steps", float(len(bad)), "1", Better.LOWER, {}, told)
 
 

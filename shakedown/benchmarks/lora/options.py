@@ -20,9 +20,18 @@ GENERATED = "generated"
 INSTALL = "make training-env TRAINING_ENV=FOLDER (on the nodes' shared file system)"
 Layout = Literal["ddp", "tp", "fsdp", "hsdp"]
 Metric = Literal[
-    "samples_per_s", "tokens_per_s", "mfu", "step_time", "step_time_p99", "final_loss", "nonfinite_steps",
-    "rank_skew", "comm_share", "traffic_share", "duration",
-]  # fmt: skip
+    "samples_per_s",
+    "tokens_per_s",
+    "mfu",
+    "step_time",
+    "step_time_p99",
+    "final_loss",
+    "nonfinite_steps",
+    "rank_skew",
+    "comm_share",
+    "traffic_share",
+    "duration",
+]
 
 # Only what steers the communication libraries: nothing of a site's options may load code into a job.
 _VARIABLE = re.compile(r"(NCCL|TORCH_NCCL|GLOO|UCX)_[A-Z0-9_]+")
@@ -131,11 +140,15 @@ class TrainingSpec:
     def traffic(self, shape: TransformerShape, nodes: int) -> StepTraffic:
         """Return what collectives should move per step. Raises BadInput."""
         return lora_step_traffic(
-            shape, layout=self.layout, nodes=nodes, gpus_per_node=self.gpus_per_node,
-            lora_rank=self.lora_rank, micro_batches=self.micro_batches(nodes),
+            shape,
+            layout=self.layout,
+            nodes=nodes,
+            gpus_per_node=self.gpus_per_node,
+            lora_rank=self.lora_rank,
+            micro_batches=self.micro_batches(nodes),
             micro_batch_tokens=self.micro_batch * self.sequence_tokens,
             weight_bytes=2 if self.dtype == "bf16" else 4,
-        )  # fmt: skip
+        )
 
     @classmethod
     def from_json(cls, document: object) -> TrainingSpec:

@@ -29,10 +29,15 @@ def plan_lora(draft: Draft) -> None:
         ranks = len(nodes) * spec.gpus_per_node
         spec.micro_batches(len(nodes))
         scope: dict[str, int | str] = {
-            "model": spec.label, "configuration": spec.layout, "nodes": len(nodes), "gpus": ranks,
-            "sequence_tokens": spec.sequence_tokens, "lora_rank": spec.lora_rank, "dtype": spec.dtype,
+            "model": spec.label,
+            "configuration": spec.layout,
+            "nodes": len(nodes),
+            "gpus": ranks,
+            "sequence_tokens": spec.sequence_tokens,
+            "lora_rank": spec.lora_rank,
+            "dtype": spec.dtype,
             "global_batch": spec.global_batch,
-        }  # fmt: skip
+        }
         params: Params = {**spec.params}
         for metric in spec.metrics:
             if (metric == "rank_skew" and ranks < 2) or (metric == "traffic_share" and len(nodes) < 2):
@@ -46,11 +51,16 @@ def plan_lora(draft: Draft) -> None:
         if spec.python or spec.container:
             draft.jobs.append(
                 JobSpec(
-                    name=f"{TEST}.{spec.label}.{spec.layout}.{spec.gpus_per_node}", kind="lora",
-                    stage=Stage.APPLICATION, tests=(TEST,), nodes=nodes,
-                    time_limit_s=spec.time_limit_s, settings=asdict(spec), params=params,
+                    name=f"{TEST}.{spec.label}.{spec.layout}.{spec.gpus_per_node}",
+                    kind="lora",
+                    stage=Stage.APPLICATION,
+                    tests=(TEST,),
+                    nodes=nodes,
+                    time_limit_s=spec.time_limit_s,
+                    settings=asdict(spec),
+                    params=params,
                 )
-            )  # fmt: skip
+            )
 
 
 def _limit(draft: Draft, reference: str, metric: str, spec: TrainingSpec, ranks: int) -> None:
@@ -62,8 +72,10 @@ def _limit(draft: Draft, reference: str, metric: str, spec: TrainingSpec, ranks:
     flop = physics.flop_per_token(shape, sequence_tokens=spec.sequence_tokens, lora=True)
     tokens_per_s = ranks * peak * 1e12 / flop
     limits = {
-        "samples_per_s": tokens_per_s / spec.sequence_tokens, "tokens_per_s": tokens_per_s, "mfu": 100.0,
-    }  # fmt: skip
+        "samples_per_s": tokens_per_s / spec.sequence_tokens,
+        "tokens_per_s": tokens_per_s,
+        "mfu": 100.0,
+    }
     update = {
         "ceiling": limits[metric],
         "ceiling_source": f"100 % MFU: {ranks} GPUs of {peak:g} TFLOP/s, 4N + 6Lsd",

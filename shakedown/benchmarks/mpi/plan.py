@@ -42,7 +42,12 @@ def plan_mpi(draft: Draft) -> None:
 def _mpi_job(draft: Draft, kind: Any, nodes: tuple[str, ...], sweep: Sweep, suffix: str = "") -> None:  # noqa: ANN401
     draft.jobs.append(
         JobSpec(
-            name=f"collective.{kind}{suffix}", kind=kind, stage=Stage.COLLECTIVE, tests=(kind,), nodes=nodes,
-            time_limit_s=300, settings=sweep.model_dump(),
+            name=f"collective.{kind}{suffix}",
+            kind=kind,
+            stage=Stage.COLLECTIVE,
+            tests=(kind,),
+            nodes=nodes,
+            time_limit_s=300,
+            settings=sweep.model_dump(),
         )
-    )  # fmt: skip
+    )

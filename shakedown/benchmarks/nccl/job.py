@@ -30,10 +30,23 @@ def arguments(spec: dict[str, Any], operation: str, gpus_each: int, **changes: i
     """Return the options of one nccl-tests program."""
     s = {**spec, **changes}
     return [
-        "-b", str(s["min_bytes"]), "-e", str(s["max_bytes"]), "-f", str(s["factor"]), "-d", s["dtype"],
-        "-n", str(s["iterations"]), "-w", str(s["warmup"]), "-c", str(s.get("check", 1)),
-        "-g", str(gpus_each),
-    ]  # fmt: skip
+        "-b",
+        str(s["min_bytes"]),
+        "-e",
+        str(s["max_bytes"]),
+        "-f",
+        str(s["factor"]),
+        "-d",
+        s["dtype"],
+        "-n",
+        str(s["iterations"]),
+        "-w",
+        str(s["warmup"]),
+        "-c",
+        str(s.get("check", 1)),
+        "-g",
+        str(gpus_each),
+    ]
 
 
 def launch(spec: dict[str, Any], program: list[str], variables: dict[str, str]) -> tuple[list[str], int]:
@@ -66,9 +79,12 @@ def built_with_openmpi(program: list[str]) -> bool:
     """Whether a program needs OpenMPI: then one process alone asks for PMIx too, and ends without it."""
     try:
         linked = subprocess.run(
-            [*program[:-1], "ldd", program[-1]], capture_output=True, timeout=60, check=False,
+            [*program[:-1], "ldd", program[-1]],
+            capture_output=True,
+            timeout=60,
+            check=False,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return b"libopen-pal" in linked.stdout
@@ -152,9 +168,13 @@ def on_every_node(folder: Path, when: str, spec: dict[str, Any]) -> dict[str, st
 
 
 def measure(
-    folder: Path, journal: Journal, spec: dict[str, Any], operation: str, nodes: list[str],
+    folder: Path,
+    journal: Journal,
+    spec: dict[str, Any],
+    operation: str,
+    nodes: list[str],
     problem: dict[str, str] | None,
-) -> bool:  # fmt: skip
+) -> bool:
     """Run one operation as often as asked; one record for its numbers, one for its logs."""
     command, missing = program(operation, nodes[0])
     problem, clock, code = problem or missing, Clock(), None
@@ -165,23 +185,37 @@ def measure(
             break
     (folder / names[0]).touch()
     journal.add(
-        tool="nccl", test=f"nccl_{operation}", file=names[0], nodes=nodes, exit_code=code, problem=problem,
-        started=clock.started, duration_s=clock.seconds(), params=spec["params"],
-    )  # fmt: skip
+        tool="nccl",
+        test=f"nccl_{operation}",
+        file=names[0],
+        nodes=nodes,
+        exit_code=code,
+        problem=problem,
+        started=clock.started,
+        duration_s=clock.seconds(),
+        params=spec["params"],
+    )
     log = folder / f"nccl_{operation}.log"
     if problem is None and spec["tuning"]:
         once(folder, spec, operation, command, folder / f"nccl_{operation}.tuning.txt", tuning=True)
     log.touch()
     journal.add(
-        tool="nccl-log", test="nccl_transport", file=log.name, nodes=nodes, exit_code=code, problem=problem,
-        started=clock.started, duration_s=clock.seconds(), params={**spec["params"], "operation": operation},
-    )  # fmt: skip
+        tool="nccl-log",
+        test="nccl_transport",
+        file=log.name,
+        nodes=nodes,
+        exit_code=code,
+        problem=problem,
+        started=clock.started,
+        duration_s=clock.seconds(),
+        params={**spec["params"], "operation": operation},
+    )
     return problem is None
 
 
 def once(
     folder: Path, spec: dict[str, Any], operation: str, command: list[str], out: Path, *, tuning: bool = False
-) -> tuple[int | None, dict[str, str] | None]:  # fmt: skip
+) -> tuple[int | None, dict[str, str] | None]:
     """Run a program once. Its processes' logs are joined in nccl_OPERATION[.tuning].log."""
     log = folder / (f"nccl_{operation}.tuning.log" if tuning else f"nccl_{operation}.log")
     variables = {**spec["variables"], "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{log}.%h.%p"}

@@ -43,9 +43,14 @@ def groups(nodes: tuple[str, ...], many: int) -> list[tuple[str, ...]]:
 
 
 def _nccl_job(
-    draft: Draft, nccl: Nccl, sweep: NcclSweep, group: tuple[str, ...], split: str, launcher: Launcher,
+    draft: Draft,
+    nccl: Nccl,
+    sweep: NcclSweep,
+    group: tuple[str, ...],
+    split: str,
+    launcher: Launcher,
     number: int,
-) -> None:  # fmt: skip
+) -> None:
     gpus = {draft.site.gpus[node] for node in group}
     if len(gpus) > 1:
         raise BadInput(f"{', '.join(group)} have {sorted(gpus)} GPUs; nccl-tests wants as many on each node")
@@ -64,44 +69,69 @@ def _nccl_job(
             )
         for check in (*LOCAL_CHECKS, *(NETWORK_CHECKS if len(group) > 1 else ())):
             draft.forbid(
-                TRANSPORT, "nccl_transport", stage=Stage.COLLECTIVE, nodes=[group],
+                TRANSPORT,
+                "nccl_transport",
+                stage=Stage.COLLECTIVE,
+                nodes=[group],
                 params={**params, "operation": operation, "check": check},
-            )  # fmt: skip
+            )
     settings = {
-        **sweep.model_dump(exclude={"nodes", "split"}), "split": split, "launcher": launcher,
-        "gpus": dict.fromkeys(group, per_node), "variables": nccl.variables, "params": params,
+        **sweep.model_dump(exclude={"nodes", "split"}),
+        "split": split,
+        "launcher": launcher,
+        "gpus": dict.fromkeys(group, per_node),
+        "variables": nccl.variables,
+        "params": params,
         "power": nccl.power,
-        "timeout_s": nccl.run_timeout_s, "sizes": sweep.sizes(),
+        "timeout_s": nccl.run_timeout_s,
+        "sizes": sweep.sizes(),
         "smallest": {f"nccl_{op}": smallest_bytes(op, per_node * len(group)) for op in sweep.operations},
         "expect": {
             **nccl.expect.model_dump(),
             "nics": {node: [nic.rdma_device for nic in draft.site.nics[node]] for node in group},
         },
-    }  # fmt: skip
+    }
     name = f"collective.nccl{number}.{launcher}.{len(group)}x.{group[0]}"
     runs = len(sweep.operations) * (sweep.repeats + sweep.tuning)
     draft.jobs.append(
         JobSpec(
-            name=name if split == "none" else f"{name}.{split}", kind="nccl", stage=Stage.COLLECTIVE,
-            tests=(*(f"nccl_{operation}" for operation in sweep.operations), "nccl_transport"), nodes=group,
-            time_limit_s=60 + nccl.run_timeout_s * runs, settings=settings, params=params, whole=True,
+            name=name if split == "none" else f"{name}.{split}",
+            kind="nccl",
+            stage=Stage.COLLECTIVE,
+            tests=(*(f"nccl_{operation}" for operation in sweep.operations), "nccl_transport"),
+            nodes=group,
+            time_limit_s=60 + nccl.run_timeout_s * runs,
+            settings=settings,
+            params=params,
+            whole=True,
         )
-    )  # fmt: skip
+    )
 
 
 def _cells(
-    draft: Draft, nccl: Nccl, sweep: NcclSweep, group: tuple[str, ...], operation: str, launcher: Launcher,
-    params: Params, per_node: int,
-) -> None:  # fmt: skip
+    draft: Draft,
+    nccl: Nccl,
+    sweep: NcclSweep,
+    group: tuple[str, ...],
+    operation: str,
+    launcher: Launcher,
+    params: Params,
+    per_node: int,
+) -> None:
     test = f"nccl_{operation}"
     # At sizes that are judged by busbw NVLink SHARP alone decides which algorithm a reference holds for.
     algorithm = "nvls" if nccl.expect.nvls and operation in NVLS_OPERATIONS else "ring"
     ranks = per_node * len(group)
     for size in (size for size in sweep.sizes() if size >= smallest_bytes(operation, ranks)):
         scope: dict[str, int | str] = {
-            "nodes": len(group), "gpus": ranks, "dtype": sweep.dtype, "size_bytes": size,
-            "algorithm": algorithm, "operation": operation, "launcher": launcher,
-        }  # fmt: skip
+            "nodes": len(group),
+            "gpus": ranks,
+            "dtype": sweep.dtype,
+            "size_bytes": size,
+            "algorithm": algorithm,
+            "operation": operation,
+            "launcher": launcher,
+        }
         entry = draft.reference(test, "time" if size < sweep.time_below_bytes else "busbw", scope)
         _add(draft, entry, test, group, {**params, "size_bytes": size})
         draft.forbid(
@@ -150,9 +180,12 @@ def _torch_job(draft: Draft, torch: TorchCollectives, nodes: tuple[str, ...], su
         for size in torch.sizes():
             cell(f"torch_{operation}", "busbw", {"size_bytes": size})
             draft.forbid(
-                CORRECT, f"torch_{operation}", stage=Stage.COLLECTIVE, nodes=[nodes],
+                CORRECT,
+                f"torch_{operation}",
+                stage=Stage.COLLECTIVE,
+                nodes=[nodes],
                 params={**params, "size_bytes": size},
-            )  # fmt: skip
+            )
     tests = [f"torch_{operation}" for operation in torch.operations]
     if torch.many:
         for messages in (1, torch.many):
@@ -163,8 +196,14 @@ def _torch_job(draft: Draft, torch: TorchCollectives, nodes: tuple[str, ...], su
     settings = {**torch.model_dump(), "sizes": torch.sizes(), "ranks": ranks, "params": params}
     draft.jobs.append(
         JobSpec(
-            name=f"collective.torch.{torch.backend}{suffix}", kind="torch_collectives",
-            stage=Stage.COLLECTIVE, tests=tuple(tests), nodes=nodes, time_limit_s=60 + torch.timeout_s,
-            settings=settings, params=params, whole=True,
+            name=f"collective.torch.{torch.backend}{suffix}",
+            kind="torch_collectives",
+            stage=Stage.COLLECTIVE,
+            tests=tuple(tests),
+            nodes=nodes,
+            time_limit_s=60 + torch.timeout_s,
+            settings=settings,
+            params=params,
+            whole=True,
         )
-    )  # fmt: skip
+    )

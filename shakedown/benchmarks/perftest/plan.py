@@ -33,9 +33,14 @@ def plan_perftest(draft: Draft, test: PerftestTest) -> None:
             for metric in _PERFTEST_METRICS[test.test.rpartition("_")[2]]:
                 entry = draft.reference(test.test, metric, scope)
                 draft.add(
-                    entry, test.test, stage=Stage.FABRIC, nodes=combinations(nodes, 2), rails=rails,
-                    directions=("forward", "reverse"), params=params,
-                )  # fmt: skip
+                    entry,
+                    test.test,
+                    stage=Stage.FABRIC,
+                    nodes=combinations(nodes, 2),
+                    rails=rails,
+                    directions=("forward", "reverse"),
+                    params=params,
+                )
     measured = tuple(rail for rails in routes.values() for rail in rails)
     slots = 2 * sum(len(measured) if at_once == "one" else 1 for at_once in test.rails_at_once)
     rounds = len(nodes) - 1 + len(nodes) % 2
@@ -75,11 +80,16 @@ def plan_perftest(draft: Draft, test: PerftestTest) -> None:
     limit = 120 + rounds * slots * ((test.duration_s or 5) + _OVERHEAD_S)
     draft.jobs.append(
         JobSpec(
-            name=f"fabric.{test.test}.{test.size_bytes}" if several else f"fabric.{test.test}", kind="mesh",
-            stage=Stage.FABRIC, tests=(test.test,), nodes=nodes, time_limit_s=limit, settings=settings,
+            name=f"fabric.{test.test}.{test.size_bytes}" if several else f"fabric.{test.test}",
+            kind="mesh",
+            stage=Stage.FABRIC,
+            tests=(test.test,),
+            nodes=nodes,
+            time_limit_s=limit,
+            settings=settings,
             params={"size_bytes": test.size_bytes} if several else {},
         )
-    )  # fmt: skip
+    )
 
 
 def _crossing(rails: tuple[str, ...]) -> tuple[str, ...]:

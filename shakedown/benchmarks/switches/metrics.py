@@ -144,8 +144,18 @@ def _measured(
     problem = Problem(kind="setup", message=(detail or "no value")[:1000]) if value is None else None
     params: Params = item.params
     return Measurement(
-        run=plan.run, stage=item.stage, test=item.test, metric=item.metric,
-        value=None if value is None else float(value), unit=item.unit, better=item.better, nodes=(node,),
-        rail=item.rails[0], params=params, state="COMPLETED", raw=raw, problem=problem,
+        run=plan.run,
+        stage=item.stage,
+        test=item.test,
+        metric=item.metric,
+        value=None if value is None else float(value),
+        unit=item.unit,
+        better=item.better,
+        nodes=(node,),
+        rail=item.rails[0],
+        params=params,
+        state="COMPLETED",
+        raw=raw,
+        problem=problem,
         detail=detail[:1000] if detail else None,
-    )  # fmt: skip
+    )

@@ -61,6 +61,11 @@ def _plan_crosscheck(draft: Draft, stage: ConfigStage) -> None:
                         blocks.setdefault((check, rail, why), []).append(host)
     for (check, rail, why), hosts in blocks.items():
         draft.forbid(
-            FITS, CROSSCHECK, stage=Stage.CONFIG, nodes=[(host,) for host in hosts], rails=(rail,),
-            params={"what": check}, not_run=why,
-        )  # fmt: skip
+            FITS,
+            CROSSCHECK,
+            stage=Stage.CONFIG,
+            nodes=[(host,) for host in hosts],
+            rails=(rail,),
+            params={"what": check},
+            not_run=why,
+        )

@@ -1,6 +1,6 @@
 """Start the collectives through PyTorch inside a Slurm job, under a watchdog, and note what they measure.
 
-python -m shakedown.benchmarks.torch_collectives.job FOLDER        (in the batch script, on the first node of the job)
+python -m shakedown.benchmarks.torch_collectives.job FOLDER    (in the batch script, on the first node)
 """
 
 from __future__ import annotations
@@ -28,16 +28,27 @@ def main() -> int:
     clock, code, out = Clock(), None, folder / "torch.jsonl"
     if problem is None:
         command = [
-            "srun", f"--nodes={len(nodes)}", f"--ntasks={sum(spec['ranks'].values())}",
-            f"--ntasks-per-node={each}", "--overlap", *([f"--gres=gpu:{each}"] if gpu else []), "--mpi=none",
-            "--cpu-bind=none", "--input=none", "--kill-on-bad-exit=1",
-            spec["python"], "-m", "shakedown.benchmarks.torch_collectives.program", str(folder),
-        ]  # fmt: skip
+            "srun",
+            f"--nodes={len(nodes)}",
+            f"--ntasks={sum(spec['ranks'].values())}",
+            f"--ntasks-per-node={each}",
+            "--overlap",
+            *([f"--gres=gpu:{each}"] if gpu else []),
+            "--mpi=none",
+            "--cpu-bind=none",
+            "--input=none",
+            "--kill-on-bad-exit=1",
+            spec["python"],
+            "-m",
+            "shakedown.benchmarks.torch_collectives.program",
+            str(folder),
+        ]
         # The interpreter is the site's own: it finds this package where this one lies.
         variables = {
-            **spec["variables"], "PYTHONPATH": str(SOURCE),
+            **spec["variables"],
+            "PYTHONPATH": str(SOURCE),
             "SHAKEDOWN_FIRST_NODE": nodes[0] if len(nodes) > 1 else "127.0.0.1",
-        }  # fmt: skip
+        }
         code, problem = watched(
             command, out, folder / "torch.err", timeout_s=spec["timeout_s"], variables=variables
         )
@@ -48,9 +59,16 @@ def main() -> int:
     operations = [*spec["operations"], *(["all_reduce"] if spec["many"] else [])]
     for operation in dict.fromkeys(operations):
         Journal(folder).add(
-            tool="torch-collectives", test=f"torch_{operation}", file=out.name, nodes=nodes, exit_code=code,
-            started=clock.started, duration_s=clock.seconds(), params=spec["params"], problem=problem,
-        )  # fmt: skip
+            tool="torch-collectives",
+            test=f"torch_{operation}",
+            file=out.name,
+            nodes=nodes,
+            exit_code=code,
+            started=clock.started,
+            duration_s=clock.seconds(),
+            params=spec["params"],
+            problem=problem,
+        )
     return ExitStatus.INCOMPLETE if problem else 0
 
 

@@ -1,4 +1,4 @@
-"""What `shakedown.benchmarks.torch_collectives.program` prints: JSON lines, a header and then one row a size."""
+"""What `program.py` prints: JSON lines, a header and then one row a size."""
 
 from __future__ import annotations
 
@@ -67,8 +67,13 @@ def parse_torch_collectives(text: str, *, file: str | Path | None = None) -> Tor
             raise BadInput(f"{where}: {first['msg']}", fix="run it again", file=file, line=number) from None
         if rows and header and len(header.hosts) != header.ranks:
             raise BadInput("as many hosts as ranks are due", file=file, line=number)
-        if rows and abs(rows[-1].size_bytes * rows[-1].messages / rows[-1].time_us / 1e3
-                        - rows[-1].algbw_gb_per_s) > 1e-6 * rows[-1].algbw_gb_per_s:  # fmt: skip
+        if (
+            rows
+            and abs(
+                rows[-1].size_bytes * rows[-1].messages / rows[-1].time_us / 1e3 - rows[-1].algbw_gb_per_s
+            )
+            > 1e-6 * rows[-1].algbw_gb_per_s
+        ):
             raise BadInput("algbw contradicts size and time", fix="run it again", file=file, line=number)
     if header is None or not rows:
         raise BadInput("the output ends before its first row", fix="run it again", file=file)

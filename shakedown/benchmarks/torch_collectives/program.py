@@ -47,8 +47,16 @@ def main() -> int:
     dist.all_gather_object(hosts, platform.node())
     if rank == 0:
         library = ".".join(map(str, torch.cuda.nccl.version())) if gpu else "gloo"
-        write({"type": "header", "torch": torch.__version__, "library": library, "backend": spec["backend"],
-               "ranks": ranks, "hosts": hosts})  # fmt: skip
+        write(
+            {
+                "type": "header",
+                "torch": torch.__version__,
+                "library": library,
+                "backend": spec["backend"],
+                "ranks": ranks,
+                "hosts": hosts,
+            }
+        )
 
     def clock(run: Callable[[], object], iterations: int) -> float:
         """Return the slowest rank's mean time of one run, in seconds."""
@@ -97,8 +105,14 @@ def main() -> int:
 
 
 def prepare(
-    torch: Any, dist: Any, operation: str, size: int, rank: int, ranks: int, device: Any  # noqa: ANN401
-) -> tuple[Callable[[], object], Callable[[], int]]:  # fmt: skip
+    torch: Any,  # noqa: ANN401
+    dist: Any,  # noqa: ANN401
+    operation: str,
+    size: int,
+    rank: int,
+    ranks: int,
+    device: Any,  # noqa: ANN401
+) -> tuple[Callable[[], object], Callable[[], int]]:
     """Return a function that runs the operation, and one that runs it once and counts wrong elements."""
     count = size // FLOAT_BYTES
     everyone = float(ranks * (ranks + 1) // 2)

@@ -83,9 +83,15 @@ class _Values:
 
 
 def compare(
-    a: Judged, b: Judged, *, names: tuple[str, str], changed: str | None,
-    treated: Iterable[str], controls: Iterable[str], settings: Settings = Settings(),
-) -> Comparison:  # fmt: skip
+    a: Judged,
+    b: Judged,
+    *,
+    names: tuple[str, str],
+    changed: str | None,
+    treated: Iterable[str],
+    controls: Iterable[str],
+    settings: Settings = Settings(),
+) -> Comparison:
     """Compare run B with run A. `treated` are the nodes that were changed, `controls` those left alone."""
     nodes, untouched = tuple(treated), tuple(controls)
     before, after = _values(a), _values(b)
@@ -107,10 +113,18 @@ def compare(
     metrics = tuple(_decide(t, out, settings) for t, out in zip(found, stand_out, strict=True))
     failing = _newly_failing(a, b)
     return Comparison(
-        a=names[0], b=names[1], changed=changed, nodes=nodes, controls=untouched, margin=settings.margin,
-        q=settings.q, decision=_overall(metrics, failing), metrics=metrics, newly_failing=failing,
+        a=names[0],
+        b=names[1],
+        changed=changed,
+        nodes=nodes,
+        controls=untouched,
+        margin=settings.margin,
+        q=settings.q,
+        decision=_overall(metrics, failing),
+        metrics=metrics,
+        newly_failing=failing,
         notes=_notes(untouched, before, after),
-    )  # fmt: skip
+    )
 
 
 @dataclass
@@ -176,9 +190,15 @@ def _pair(key: str, a: _Values, b: _Values | None, treated: set[str], controls: 
     shifts = {node: median(values) for node, values in by_node.items()}
     whole = "all nodes" in shifts
     return _Draft(
-        key, a.item, {n: d for n, d in shifts.items() if n in treated or whole},
-        {n: d for n, d in shifts.items() if n in controls}, tuple(sorted(lost)), resolution, exact, whole,
-    )  # fmt: skip
+        key,
+        a.item,
+        {n: d for n, d in shifts.items() if n in treated or whole},
+        {n: d for n, d in shifts.items() if n in controls},
+        tuple(sorted(lost)),
+        resolution,
+        exact,
+        whole,
+    )
 
 
 def _decide(test: _Test, stand_out: Mapping[str, float], settings: Settings) -> MetricComparison:
@@ -192,16 +212,22 @@ def _decide(test: _Test, stand_out: Mapping[str, float], settings: Settings) -> 
     adjusted = [d - centre for d in draft.treated.values()]
     low, high, _ = median_interval(adjusted) if len(adjusted) >= SMALLEST_CLASS else (None, None, 0)
     return MetricComparison(
-        metric=draft.key, unit=draft.item.unit, decision=decision, reason=reason,
-        pairs=len(draft.treated), controls=len(draft.controls),
-        shift=median(adjusted) if adjusted and not draft.exact else None, low=low, high=high,
+        metric=draft.key,
+        unit=draft.item.unit,
+        decision=decision,
+        reason=reason,
+        pairs=len(draft.treated),
+        controls=len(draft.controls),
+        shift=median(adjusted) if adjusted and not draft.exact else None,
+        low=low,
+        high=high,
         control_shift=median(list(draft.controls.values())) if draft.controls else None,
         p_difference=shift.p_difference if shift else None,
         p_equivalence=shift.p_equivalence if shift else None,
         worse=tuple(NodeShift(node=n, shift=draft.treated[n]) for n in worse),
         better=tuple(NodeShift(node=n, shift=draft.treated[n]) for n in better),
         unpaired=draft.unpaired,
-    )  # fmt: skip
+    )
 
 
 def _verdict(test: _Test, worse: Sequence[str], settings: Settings) -> tuple[Decision, str]:  # noqa: PLR0911

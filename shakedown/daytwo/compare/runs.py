@@ -39,9 +39,14 @@ class TooMuchChanged(BadInput):
 
 
 def compare_folders(
-    a: Path, b: Path, *, changed: Named | None, controls: tuple[str, ...] = (),
-    canaries: tuple[str, ...] = (), settings: Settings = Settings(),  # noqa: B008  (frozen)
-) -> Comparison:  # fmt: skip
+    a: Path,
+    b: Path,
+    *,
+    changed: Named | None,
+    controls: tuple[str, ...] = (),
+    canaries: tuple[str, ...] = (),
+    settings: Settings = Settings(),  # noqa: B008  (frozen)
+) -> Comparison:
     """Compare run B with run A.
 
     Args:
@@ -66,10 +71,14 @@ def compare_folders(
         nodes = [n for n in before.plan.nodes if n in set(after.plan.nodes)]
         treated, untouched = _groups(nodes, meant, changed, controls, canaries)
         result = compare(
-            before.judged, after.judged, names=(before.plan.run, after.plan.run),
-            changed=None if changed is None else str(changed), treated=treated, controls=untouched,
+            before.judged,
+            after.judged,
+            names=(before.plan.run, after.plan.run),
+            changed=None if changed is None else str(changed),
+            treated=treated,
+            controls=untouched,
             settings=settings,
-        )  # fmt: skip
+        )
     flaws = [f"A: {p}" for p in before.problems] + [f"B: {p}" for p in after.problems]
     if before.plan.created >= after.plan.created:
         flaws.append(f"A was planned at {before.plan.created}, not before B at {after.plan.created}")
@@ -108,8 +117,9 @@ def _same_system(before: Side, after: Side, file: Path) -> None:
     if before.plan.system != after.plan.system:
         raise BadInput(
             f"is of system {after.plan.system!r}, A is of {before.plan.system!r}",
-            fix="compare runs of one cluster", file=file,
-        )  # fmt: skip
+            fix="compare runs of one cluster",
+            file=file,
+        )
     if before.plan.run == after.plan.run:
         raise BadInput(f"both are run {after.plan.run!r}", fix="name two runs", file=file)
 
@@ -150,9 +160,12 @@ def _nothing_else(others: list[str], changed: Named | None) -> None:
 
 
 def _groups(
-    nodes: Sequence[str], meant: Sequence[Change], changed: Named | None,
-    controls: tuple[str, ...], canaries: tuple[str, ...],
-) -> tuple[list[str], list[str]]:  # fmt: skip
+    nodes: Sequence[str],
+    meant: Sequence[Change],
+    changed: Named | None,
+    controls: tuple[str, ...],
+    canaries: tuple[str, ...],
+) -> tuple[list[str], list[str]]:
     """Return (changed nodes, untouched nodes). A change off the nodes, on a switch say, is every node's."""
     for name in (*controls, *canaries):
         if name not in nodes:

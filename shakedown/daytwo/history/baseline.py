@@ -25,9 +25,15 @@ from shakedown.references.lint import lint
 Group = tuple[str, tuple[tuple[str, str], ...]]  # a reference's name, parameters
 # What of the inventory a figure depends on; a change of one of these begins a new baseline.
 _KEYS = {
-    ("nic", "firmware"), ("nic", "driver_version"), ("nic", "mtu_bytes"), ("gpu", "vbios_version"),
-    ("gpu", "driver_version"), ("node", "bios_version"), ("node", "kernel"), ("software", "version"),
-}  # fmt: skip
+    ("nic", "firmware"),
+    ("nic", "driver_version"),
+    ("nic", "mtu_bytes"),
+    ("gpu", "vbios_version"),
+    ("gpu", "driver_version"),
+    ("node", "bios_version"),
+    ("node", "kernel"),
+    ("software", "version"),
+}
 
 
 def propose(
@@ -105,9 +111,13 @@ def _by_reference(store: Store, catalogue: Catalogue, left: list[str]) -> dict[G
 
 
 def _seen(
-    store: Store, entry: Entry, params: dict[str, str], metrics: list[str], sick: set[tuple[str, str]],
+    store: Store,
+    entry: Entry,
+    params: dict[str, str],
+    metrics: list[str],
+    sick: set[tuple[str, str]],
     since: datetime | None,
-) -> Seen | None:  # fmt: skip
+) -> Seen | None:
     values: list[float] = []
     nodes: set[str] = set()
     times: set[str] = set()

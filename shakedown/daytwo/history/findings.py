@@ -64,9 +64,12 @@ class Finding(Record):
 
 
 def findings(
-    series: Sequence[Label], times: Times, values: Floats, events: Mapping[str, Sequence[SeenChange]],
+    series: Sequence[Label],
+    times: Times,
+    values: Floats,
+    events: Mapping[str, Sequence[SeenChange]],
     common: Sequence[SeenChange] = (),
-) -> list[Finding]:  # fmt: skip
+) -> list[Finding]:
     """Return alarms and steps of many series (series x runs), standing alarms first, the worst first.
 
     `events` are the inventory changes by node, `common` those of hosts that are no nodes.
@@ -82,28 +85,45 @@ def findings(
         near = [str(e) for e in (*events.get(of.node, ()), *common) if e.since < high and e.until > low]
         return Finding.model_validate(
             {
-                "kind": kind, "node": of.node, "metric": of.metric, "unit": of.unit,
-                "time": f"{times[night]}Z", "coincides": near[:_MOST_CAUSES], **more,
+                "kind": kind,
+                "node": of.node,
+                "metric": of.metric,
+                "unit": of.unit,
+                "time": f"{times[night]}Z",
+                "coincides": near[:_MOST_CAUSES],
+                **more,
             }
-        )  # fmt: skip
+        )
 
     found = [
         finding(
-            "alarm", a.series, a.night, _ALARM_SLACK, before=a.baseline,
-            after=float(values[a.series, a.night]), shift=a.effect, standing=a.standing,
+            "alarm",
+            a.series,
+            a.night,
+            _ALARM_SLACK,
+            before=a.baseline,
+            after=float(values[a.series, a.night]),
+            shift=a.effect,
+            standing=a.standing,
         )
         for a in find_alarms(values, higher=higher, resolution=steps)
-    ]  # fmt: skip
+    ]
     for row in range(len(series)):
         there = np.flatnonzero(np.isfinite(values[row]))
         sign = 1.0 if higher[row] else -1.0
         found += [
             finding(
-                "step", row, int(there[c.night]), 1 + _STEP_SLACK, before=c.before, after=c.after,
-                shift=sign * c.step, standing=False,
+                "step",
+                row,
+                int(there[c.night]),
+                1 + _STEP_SLACK,
+                before=c.before,
+                after=c.after,
+                shift=sign * c.step,
+                standing=False,
             )
             for c in change_points(values[row, there], resolution=float(steps[row]))
-        ]  # fmt: skip
+        ]
     return sorted(found, key=lambda f: (not f.standing, f.shift, f.node, f.metric, f.time))
 
 

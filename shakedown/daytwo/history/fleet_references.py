@@ -46,15 +46,21 @@ def proposal(system: str, seen: Seen, inventory: str) -> dict[str, object]:
     name = "-".join([system, entry.test, entry.metric, *(f"{v}" for _, v in sorted(seen.params.items()))])
     found: dict[str, object] = {
         "id": re.sub(r"[^A-Za-z0-9.+-]", "-", name)[:120],
-        "stage": entry.stage.value, "test": entry.test, "metric": entry.metric, "scope": scope,
-        "value": float(f"{middle:.6g}"), "tolerance": min(tolerance, 0.999), "unit": entry.unit,
-        "better": entry.better.value, "kind": "baseline",
+        "stage": entry.stage.value,
+        "test": entry.test,
+        "metric": entry.metric,
+        "scope": scope,
+        "value": float(f"{middle:.6g}"),
+        "tolerance": min(tolerance, 0.999),
+        "unit": entry.unit,
+        "better": entry.better.value,
+        "kind": "baseline",
         "source": (
             f"own history, {seen.first} to {seen.last}: n = {len(seen.values)} values of {seen.nodes} "
             f"nodes in {seen.nights} nights, median {number(middle)} {entry.unit}, robust CV "
             f"{sigma / abs(middle):.2%}; {inventory}"
         ),
-    }  # fmt: skip
+    }
     if entry.ceiling is not None:
         found["ceiling"] = entry.ceiling.model_dump(mode="json", exclude_none=True)
     looser = _looser(entry, middle, min(tolerance, 0.999))

@@ -67,8 +67,9 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
     if run.plan.system != opened.system:
         raise BadInput(
             f"is a run of {run.plan.system!r}, the history is of {opened.system!r}",
-            fix="give each cluster a history of its own", file=folder,
-        )  # fmt: skip
+            fix="give each cluster a history of its own",
+            file=folder,
+        )
     with opened.locked():
         content = content_digest(values, started)
         again = _known(opened, run.plan.run, content, folder)
@@ -76,13 +77,18 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
             return again
         time = at or datetime.fromisoformat(run.plan.created)
         entry = Entry(
-            run=run.plan.run, system=opened.system, created=run.plan.created, time=time.isoformat(),
-            content=content, rows=len(values), nodes=len({v.node for v in values}),
+            run=run.plan.run,
+            system=opened.system,
+            created=run.plan.created,
+            time=time.isoformat(),
+            content=content,
+            rows=len(values),
+            nodes=len({v.node for v in values}),
             metrics=tuple(sorted({v.metric for v in values})),
             others=tuple(sorted({c.host for c in inventory.components} - set(run.plan.nodes)))
             if inventory
             else (),
-        )  # fmt: skip
+        )
         hosts, states = _inventory_tables(opened, inventory, entry.run, time)
         opened.add(entry, values_table(values, entry.run, time), hosts, states)
     return f"{entry.run}: {entry.rows} values of {entry.nodes} nodes"
@@ -100,9 +106,10 @@ def _known(store: Store, run: str, content: str, folder: Path) -> str:
         return ""
     if mine.content != content:
         raise BadInput(
-            f"another run {run} is in the history, with other values", fix="give runs names of their own",
+            f"another run {run} is in the history, with other values",
+            fix="give runs names of their own",
             file=folder,
-        )  # fmt: skip
+        )
     return f"{run}: is there already"
 
 

@@ -73,11 +73,15 @@ def node_series(store: Store, node: str, *, metric: str = "", since: datetime | 
 def _series(node: str, metric: str, rows: list[dict[str, object]]) -> Series:
     values = [np.nan if r["value"] is None else float(str(r["value"])) for r in rows]
     return Series(
-        node, metric, str(rows[-1]["unit"]), Better(str(rows[-1]["better"])),
+        node,
+        metric,
+        str(rows[-1]["unit"]),
+        Better(str(rows[-1]["better"])),
         np.array([_stamp(r["time"]) for r in rows], dtype="datetime64[s]"),
-        tuple(str(r["run"]) for r in rows), np.array(values, dtype=np.float64),
+        tuple(str(r["run"]) for r in rows),
+        np.array(values, dtype=np.float64),
         tuple(str(r["outcome"]) for r in rows),
-    )  # fmt: skip
+    )
 
 
 def _stamp(time: object) -> str:
@@ -115,9 +119,13 @@ def fleet(
     values = np.full((len(nodes), len(runs)), np.nan)
     values[row, column[run]] = table["value"].to_numpy(zero_copy_only=False)
     return Fleet(
-        metric, str(table["unit"][0].as_py()), Better(table["better"][0].as_py()), tuple(nodes),
-        first[order].astype("datetime64[s]"), values,
-    )  # fmt: skip
+        metric,
+        str(table["unit"][0].as_py()),
+        Better(table["better"][0].as_py()),
+        tuple(nodes),
+        first[order].astype("datetime64[s]"),
+        values,
+    )
 
 
 def events(store: Store, hosts: set[str] | None = None) -> list[Event]:
@@ -164,9 +172,13 @@ def _states(store: Store, digests: set[str]) -> dict[str, dict[tuple[str, str], 
 
 
 def _read(
-    store: Store, kind: str, schema: pa.Schema, by: str, wanted: pc.Expression | None,
+    store: Store,
+    kind: str,
+    schema: pa.Schema,
+    by: str,
+    wanted: pc.Expression | None,
     columns: list[str] | None = None,
-) -> pa.Table:  # fmt: skip
+) -> pa.Table:
     """Return the rows of all files of a kind that are wanted; `by` is the text column that decides."""
     tables = [
         store.read(path, schema, runs, columns=columns, filters=wanted, plain=(by,))

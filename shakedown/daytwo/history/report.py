@@ -41,18 +41,25 @@ class NodeHistory:
     def document(self) -> dict[str, object]:
         """Return what `--json` prints."""
         return {
-            "schema": 1, "system": self.system, "node": self.node, "problems": self.problems,
+            "schema": 1,
+            "system": self.system,
+            "node": self.node,
+            "problems": self.problems,
             "series": [
                 {
-                    "metric": s.metric, "unit": s.unit, "better": s.better.value, "runs": s.runs,
+                    "metric": s.metric,
+                    "unit": s.unit,
+                    "better": s.better.value,
+                    "runs": s.runs,
                     "times": [f"{t}Z" for t in s.times],
-                    "values": [None if np.isnan(v) else float(v) for v in s.values], "outcomes": s.outcomes,
+                    "values": [None if np.isnan(v) else float(v) for v in s.values],
+                    "outcomes": s.outcomes,
                 }
                 for s in self.series
             ],
             "changes": [f.model_dump() for f in self.findings],
             "inventory": [_event(e) for e in self.events],
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -70,10 +77,15 @@ class FleetHistory:
     def document(self) -> dict[str, object]:
         """Return what `--json` prints."""
         return {
-            "schema": 1, "system": self.system, "metrics": self.metrics, "nodes": self.nodes,
-            "runs": self.runs, "problems": self.problems, "rate": self.rate,
+            "schema": 1,
+            "system": self.system,
+            "metrics": self.metrics,
+            "nodes": self.nodes,
+            "runs": self.runs,
+            "problems": self.problems,
+            "rate": self.rate,
             "changes": [f.model_dump() for f in self.findings],
-        }  # fmt: skip
+        }
 
     def groups(self) -> list[str]:
         """Say which steps many nodes share: one cause, not many."""
@@ -205,12 +217,16 @@ def _drawn(series: Series, members: Sequence[Finding], changes: Sequence[Event])
     at = _places(series.times, first, last)
     finite = series.values[~np.isnan(series.values)]
     return {
-        "node": series.node, "metric": series.metric, "unit": series.unit,
+        "node": series.node,
+        "metric": series.metric,
+        "unit": series.unit,
         "paths": sparkline.points(series.values.tolist(), at, WIDTH, HEIGHT),
         "lowest": float(finite.min()) if len(finite) else None,
         "highest": float(finite.max()) if len(finite) else None,
-        "last": float(finite[-1]) if len(finite) else None, "nights": len(finite),
-        "first": str(first)[:10], "until": str(last)[:10],
+        "last": float(finite[-1]) if len(finite) else None,
+        "nights": len(finite),
+        "first": str(first)[:10],
+        "until": str(last)[:10],
         "marks": [
             (round(WIDTH * _places(np.array([np.datetime64(f.time.rstrip("Z"))]), first, last)[0], 1), f)
             for f in members
@@ -220,7 +236,7 @@ def _drawn(series: Series, members: Sequence[Finding], changes: Sequence[Event])
             for e in changes
             if first <= e.until <= last
         ],
-    }  # fmt: skip
+    }
 
 
 def _places(times: Times, first: np.datetime64, last: np.datetime64) -> list[float]:
@@ -229,16 +245,31 @@ def _places(times: Times, first: np.datetime64, last: np.datetime64) -> list[flo
 
 
 def _render(
-    title: str, system: str, problems: list[str], lines: list[dict[str, object]], notes: list[str],
+    title: str,
+    system: str,
+    problems: list[str],
+    lines: list[dict[str, object]],
+    notes: list[str],
     changes: Sequence[Event],
-) -> str:  # fmt: skip
+) -> str:
     from markupsafe import Markup
 
     from shakedown.report.html import TEMPLATES, environment
 
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
-    return environment().get_template("history.html.j2").render(
-        title=title, system=system, problems=problems, lines=lines, notes=notes, rate=RATE,
-        changes=[_event(e) for e in changes], width=WIDTH, height=HEIGHT,
-        style=Markup(style),  # noqa: S704  (our own file)
-    )  # fmt: skip
+    return (
+        environment()
+        .get_template("history.html.j2")
+        .render(
+            title=title,
+            system=system,
+            problems=problems,
+            lines=lines,
+            notes=notes,
+            rate=RATE,
+            changes=[_event(e) for e in changes],
+            width=WIDTH,
+            height=HEIGHT,
+            style=Markup(style),  # noqa: S704  (our own file)
+        )
+    )

@@ -37,11 +37,18 @@ _TEXT = pa.dictionary(pa.int32(), pa.string())
 _TIME = pa.timestamp("ms", tz="UTC")  # Parquet knows no seconds
 VALUES = pa.schema(
     [
-        ("time", _TIME), ("run", _TEXT), ("node", _TEXT), ("metric", _TEXT),
-        ("unit", _TEXT), ("better", _TEXT), ("value", pa.float64()), ("cells", pa.int32()),
-        ("outcome", _TEXT), ("reference", _TEXT),
+        ("time", _TIME),
+        ("run", _TEXT),
+        ("node", _TEXT),
+        ("metric", _TEXT),
+        ("unit", _TEXT),
+        ("better", _TEXT),
+        ("value", pa.float64()),
+        ("cells", pa.int32()),
+        ("outcome", _TEXT),
+        ("reference", _TEXT),
     ]
-)  # fmt: skip
+)
 HOSTS = pa.schema([("time", _TIME), ("run", _TEXT), ("host", _TEXT), ("digest", _TEXT)])
 STATES = pa.schema(
     [("digest", _TEXT), ("kind", _TEXT), ("name", _TEXT), ("attribute", _TEXT), ("value", _TEXT)]
@@ -162,9 +169,15 @@ class Store:
         return files + [(self.layout.file(of_a_run, run), (run,)) for run in single]
 
     def read(
-        self, path: Path, schema: pa.Schema, runs: Sequence[str], *, columns: Sequence[str] | None = None,
-        filters: pc.Expression | None = None, plain: Sequence[str] = (),
-    ) -> pa.Table:  # fmt: skip
+        self,
+        path: Path,
+        schema: pa.Schema,
+        runs: Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        filters: pc.Expression | None = None,
+        plain: Sequence[str] = (),
+    ) -> pa.Table:
         """Read a Parquet file, or nothing and a problem that says what to take in again.
 
         `plain` names text columns that are filtered on: only of those can row groups be passed over unread.
@@ -173,9 +186,12 @@ class Store:
         coded = [f.name for f in fields if pa.types.is_dictionary(f.type) and f.name not in plain]
         try:
             return pq.read_table(
-                path, columns=[f.name for f in fields], filters=filters, read_dictionary=coded,
+                path,
+                columns=[f.name for f in fields],
+                filters=filters,
+                read_dictionary=coded,
                 page_checksum_verification=True,
-            )  # fmt: skip
+            )
         except (OSError, pa.ArrowException) as error:
             which = ", ".join(runs[:5]) + (f" and {len(runs) - 5} more" if len(runs) > 5 else "")
             why = str(error).splitlines()[0][:120] if str(error) else type(error).__name__

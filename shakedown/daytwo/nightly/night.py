@@ -98,17 +98,25 @@ class Nightly:
                 shares = [Share(slot, nodes) for slot, nodes in having.items() if nodes]
             else:
                 shares = choose(
-                    idle, costs, covered.covered, budget_s=self.config.budget_s, group=self.config.group,
-                    seed=int(now.timestamp()) // 86400, alone=alone,
-                )  # fmt: skip
+                    idle,
+                    costs,
+                    covered.covered,
+                    budget_s=self.config.budget_s,
+                    group=self.config.group,
+                    seed=int(now.timestamp()) // 86400,
+                    alone=alone,
+                )
             run = f"night-{now.strftime('%Y%m%dT%H%M%SZ')}"
             folder = self.state / "runs" / run
             if not shares:
                 return self._empty(site, run, now, not_idle, costs, covered, problems)
             plan, jobs, slots = nightly_plan(
-                site, load_catalogue([site.fabric.profile, *site.acceptance.profiles]), shares,
-                run=run, created=now.strftime(_TIME),
-            )  # fmt: skip
+                site,
+                load_catalogue([site.fabric.profile, *site.acceptance.profiles]),
+                shares,
+                run=run,
+                created=now.strftime(_TIME),
+            )
             write_plan(folder, plan)
             write_aside(folder / JOBS, to_json(jobs))
             (folder / "raw").mkdir()
@@ -119,30 +127,56 @@ class Nightly:
             actions = self._drain(folder, problems)
             self._tidy(now, problems)
             return Night(
-                system=plan.system, run=run, started=now.strftime(_TIME), ended=_now(),
+                system=plan.system,
+                run=run,
+                started=now.strftime(_TIME),
+                ended=_now(),
                 outcome=verdict.outcome.value if verdict else "NOT-RUN",
                 reason=verdict.reason if verdict else "the run could not be judged",
                 measured=verdict.coverage.measured if verdict else 0,
                 planned=verdict.coverage.planned if verdict else 0,
-                nodes=plan.nodes, not_idle=not_idle, shares=len(shares),
+                nodes=plan.nodes,
+                not_idle=not_idle,
+                shares=len(shares),
                 nights_to_cover=nights_to_cover(costs, budget_s=self.config.budget_s),
                 overdue=self._overdue(site, covered, costs, now),
                 failed=tuple(c.reason for c in verdict.cells) if verdict else (),
-                alarms=tuple(alarms), actions=tuple(actions), acted=self.config.drain.act,
+                alarms=tuple(alarms),
+                actions=tuple(actions),
+                acted=self.config.drain.act,
                 problems=tuple(problems),
-            )  # fmt: skip
+            )
 
     def _empty(
-        self, site: Site, run: str, now: datetime, not_idle: dict[str, str], costs: dict[str, float],
-        covered: Rotation, problems: list[str],
-    ) -> Night:  # fmt: skip
+        self,
+        site: Site,
+        run: str,
+        now: datetime,
+        not_idle: dict[str, str],
+        costs: dict[str, float],
+        covered: Rotation,
+        problems: list[str],
+    ) -> Night:
         return Night(
-            system=site.fabric.system, run=run, started=now.strftime(_TIME), ended=_now(), outcome="NOT-RUN",
-            reason="fewer than two nodes are idle", measured=0, planned=0, nodes=(), not_idle=not_idle,
-            shares=0, nights_to_cover=nights_to_cover(costs, budget_s=self.config.budget_s),
-            overdue=self._overdue(site, covered, costs, now), failed=(), alarms=(), actions=(),
-            acted=self.config.drain.act, problems=tuple(problems),
-        )  # fmt: skip
+            system=site.fabric.system,
+            run=run,
+            started=now.strftime(_TIME),
+            ended=_now(),
+            outcome="NOT-RUN",
+            reason="fewer than two nodes are idle",
+            measured=0,
+            planned=0,
+            nodes=(),
+            not_idle=not_idle,
+            shares=0,
+            nights_to_cover=nights_to_cover(costs, budget_s=self.config.budget_s),
+            overdue=self._overdue(site, covered, costs, now),
+            failed=(),
+            alarms=(),
+            actions=(),
+            acted=self.config.drain.act,
+            problems=tuple(problems),
+        )
 
     def _measure(self, folder: Path, plan: Plan) -> list[str]:
         """Run the acceptance playbook on the plan; return what went wrong apart from the verdict."""
@@ -151,21 +185,34 @@ class Nightly:
         # Slurm removes a job that cannot end by its deadline, so that nothing waits for a node that got busy.
         deadline = f"--deadline=now+{self.config.wait_s + longest}seconds"
         extra = {
-            "run_id": plan.run, "run_root": str(folder.parent), "stage_limit_s": self.config.limit_s,
-            "stage_access": [*self.config.access, deadline], "stage_max_jobs": self.config.max_jobs,
-        }  # fmt: skip
+            "run_id": plan.run,
+            "run_root": str(folder.parent),
+            "stage_limit_s": self.config.limit_s,
+            "stage_access": [*self.config.access, deadline],
+            "stage_max_jobs": self.config.max_jobs,
+        }
         write_aside(folder / "raw" / "nightly.json", (json.dumps(extra, indent=1) + "\n").encode())
         limit = ",".join(("localhost", "submit", "switches", *plan.nodes))
         argv = [
-            str(_PLAYBOOK), "-i", self.config.inventory,
-            "playbooks/acceptance.yml", "--limit", limit, "-e", f"@{folder / 'raw' / 'nightly.json'}",
+            str(_PLAYBOOK),
+            "-i",
+            self.config.inventory,
+            "playbooks/acceptance.yml",
+            "--limit",
+            limit,
+            "-e",
+            f"@{folder / 'raw' / 'nightly.json'}",
             *self.config.playbook_options,
-        ]  # fmt: skip
+        ]
         with (folder / "raw" / "playbook.txt").open("wb") as log:
             child = subprocess.Popen(
-                argv, cwd=checkout, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                argv,
+                cwd=checkout,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             try:
                 child.wait(self.config.limit_s)
             except subprocess.TimeoutExpired:
@@ -210,9 +257,11 @@ class Nightly:
     def _drain(self, folder: Path, problems: list[str]) -> list[Action]:
         asked = self.config.drain
         drainer = Drainer(
-            Slurm(self.config.over), self.state / "drain.jsonl", asked.act,
+            Slurm(self.config.over),
+            self.state / "drain.jsonl",
+            asked.act,
             Policy(asked.max_nodes, asked.max_fraction),
-        )  # fmt: skip
+        )
         try:
             # The one that this night measures in is not cut off.
             own = {option.removeprefix("--reservation=") for option in self.config.access}

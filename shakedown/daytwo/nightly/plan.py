@@ -99,11 +99,16 @@ def nightly_plan(
     # A rail that is in the plan and that nothing measures is a hole, which no verdict passes.
     measured = {rail for item in items if item.required for rail in item.rails}
     plan = Plan(
-        run=run, system=site.fabric.system, profile=site.fabric.profile, created=created,
-        nodes=tuple(nodes), rails=tuple(r for r in rails if r in measured), items=tuple(items),
+        run=run,
+        system=site.fabric.system,
+        profile=site.fabric.profile,
+        created=created,
+        nodes=tuple(nodes),
+        rails=tuple(r for r in rails if r in measured),
+        items=tuple(items),
         references={k: v for k, v in references.items() if k in used},
         caveats=(*site.acceptance.caveats, "A nightly run measures a part; the rest has its turn."),
-    )  # fmt: skip
+    )
     return plan, Jobs(run=run, jobs=tuple(jobs), nics={n: site.nics[n] for n in nodes}), slots
 
 
@@ -119,9 +124,13 @@ def _share(site: Site, share: Share, rails: Sequence[str]) -> tuple[Site, str]:
     test, rail = next((t, r) for t in wanted.perftest for r in rails if slot_name(t, r) == share.slot)
     asked = Acceptance(
         perftest=(test.model_copy(update={"rails_at_once": ("one",)}),),
-        profiles=wanted.profiles, scope=wanted.scope, measurement_timeout_s=wanted.measurement_timeout_s,
-        qp_timeout=wanted.qp_timeout, counter_tests=wanted.counter_tests, caveats=wanted.caveats,
-    )  # fmt: skip
+        profiles=wanted.profiles,
+        scope=wanted.scope,
+        measurement_timeout_s=wanted.measurement_timeout_s,
+        qp_timeout=wanted.qp_timeout,
+        counter_tests=wanted.counter_tests,
+        caveats=wanted.caveats,
+    )
     return _only(site, share.nodes, [rail], asked), f"{test.size_bytes}.{rail}.{share.nodes[0]}"
 
 

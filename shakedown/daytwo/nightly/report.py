@@ -99,7 +99,8 @@ def metrics(night: Night) -> str:
     return "".join(
         (
             family(
-                "shakedown_nightly_outcome", "1 for the outcome of the last night, 0 for the three others.",
+                "shakedown_nightly_outcome",
+                "1 for the outcome of the last night, 0 for the three others.",
                 ((system | {"outcome": o}, int(o == night.outcome)) for o in outcomes),
             ),
             family("shakedown_nightly_end_seconds", "When it ended, Unix time.", [(system, ended)]),
@@ -114,8 +115,9 @@ def metrics(night: Night) -> str:
                 "shakedown_nightly_to_drain", "Nodes drained, or proposed to be.", [(system, len(drained))]
             ),
             family(
-                "shakedown_nightly_alarm_shift", "Relative shift of a standing alarm, negative for worse.",
+                "shakedown_nightly_alarm_shift",
+                "Relative shift of a standing alarm, negative for worse.",
                 ((system | {"node": f.node, "metric": f.metric}, f.shift) for f in night.alarms),
             ),
         )
-    )  # fmt: skip
+    )

@@ -50,17 +50,22 @@ def _chart(found: SweepComparison, pairing: Pairing, name: str, metric: str) -> 
         values = [(float(row.size_bytes), of(row)[number]) for row in pairing.rows if row.planned[number]]
         drawn.append(
             Curve(
-                side.name, "measured" if number else "baseline", tuple(size for size, _ in values),
+                side.name,
+                "measured" if number else "baseline",
+                tuple(size for size, _ in values),
                 tuple(value.median if value else math.nan for _, value in values),
                 tuple((size, v.least, v.most) for size, v in values if v and v.samples > 1),
             )
-        )  # fmt: skip
+        )
     return Chart(
-        id=name, title=f"{sweep_text.where(pairing)}: {'time' if lower else 'bandwidth'}",
-        x_label="message size", y_label="time, µs" if lower else "busbw, GB/s", curves=tuple(drawn),
+        id=name,
+        title=f"{sweep_text.where(pairing)}: {'time' if lower else 'bandwidth'}",
+        x_label="message size",
+        y_label="time, µs" if lower else "busbw, GB/s",
+        curves=tuple(drawn),
         better=Better.LOWER if lower else Better.HIGHER,
         caption=f"{'lower' if lower else 'higher'} is better; bars from the least to the most of the repeats",
-    )  # fmt: skip
+    )
 
 
 def page(found: SweepComparison) -> str:
@@ -80,23 +85,27 @@ def page(found: SweepComparison) -> str:
         for side, extremes in zip(found.sides[1:], pairing.extremes, strict=True)
     ]
     printed = found.pairings[:MOST_PRINTED]
-    return environment().get_template("sweeps.html.j2").render(
-        found=found,
-        names=[side.name for side in found.sides],
-        overall=list(sweep_text.overall(found)),
-        notes=sweep_text.notes(found),
-        changes=sweep_text.changes(found),
-        side_notes=[*found.unknown, *sweep_text.side_notes(found)],
-        ends=ends,
-        draws=sweep_text.draws(found),
-        plots=curves(found),
-        not_drawn=max(0, drawable - MOST_DRAWN),
-        chart=charts.draw,
-        header=sweep_text.header(found),
-        tables=[(sweep_text.where(p), [sweep_text.cells(row) for row in p.rows]) for p in printed],
-        not_printed=len(found.pairings) - len(printed),
-        style=Markup(style),  # noqa: S704  (our own file)
-    )  # fmt: skip
+    return (
+        environment()
+        .get_template("sweeps.html.j2")
+        .render(
+            found=found,
+            names=[side.name for side in found.sides],
+            overall=list(sweep_text.overall(found)),
+            notes=sweep_text.notes(found),
+            changes=sweep_text.changes(found),
+            side_notes=[*found.unknown, *sweep_text.side_notes(found)],
+            ends=ends,
+            draws=sweep_text.draws(found),
+            plots=curves(found),
+            not_drawn=max(0, drawable - MOST_DRAWN),
+            chart=charts.draw,
+            header=sweep_text.header(found),
+            tables=[(sweep_text.where(p), [sweep_text.cells(row) for row in p.rows]) for p in printed],
+            not_printed=len(found.pairings) - len(printed),
+            style=Markup(style),  # noqa: S704  (our own file)
+        )
+    )
 
 
 def picture(found: SweepComparison) -> str:

@@ -133,9 +133,14 @@ def compare_sweeps(sides: Sequence[Side], noise_floor: float = NOISE_FLOOR) -> S
         nodes, draws = tuple(s.nodes for s in found), tuple(s.draw for s in found)
         pairings.append(Pairing(combination, nodes, short, draws, rows, extremes))
     return SweepComparison(
-        tuple(sides), noise_floor, tuple(pairings), tuple(differing(sides, paired)),
-        tuple(changes(sides)), tuple(uncompared(sides)), tuple(missing),
-    )  # fmt: skip
+        tuple(sides),
+        noise_floor,
+        tuple(pairings),
+        tuple(differing(sides, paired)),
+        tuple(changes(sides)),
+        tuple(uncompared(sides)),
+        tuple(missing),
+    )
 
 
 def _partners(sides: Sequence[Side], missing: list[str]) -> Iterator[tuple[Sweep, ...]]:
@@ -201,12 +206,14 @@ def _rows(found: Sequence[Sweep], noise_floor: float) -> tuple[Row, ...]:
         rates = [sample.busbw_gb_per_s if sample else () for sample in samples]
         rows.append(
             Row(
-                size, tuple(size in sweep.points for sweep in found),
-                tuple(map(_value, times)), tuple(map(_value, rates)),
+                size,
+                tuple(size in sweep.points for sweep in found),
+                tuple(map(_value, times)),
+                tuple(map(_value, rates)),
                 tuple(_ratio(times[0], other, noise_floor) for other in times[1:]),
                 tuple(_ratio(rates[0], other, noise_floor) for other in rates[1:]),
             )
-        )  # fmt: skip
+        )
     # A sweep of which one side has nothing is no comparison; `missing` names it.
     return tuple(rows) if any(ratio for row in rows for ratio in row.time_ratio) else ()
 

@@ -56,20 +56,23 @@ def read_side(name: str, folder: Path) -> Side:
             sweeps += read(spec, _Attempt(folder, run.plan.run, spec, notes))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise BadInput(
-                f"the settings of job {spec.name} are not those of {spec.kind}", fix="restore the run's own",
+                f"the settings of job {spec.name} are not those of {spec.kind}",
+                fix="restore the run's own",
                 file=folder / JOBS,
-            ) from None  # fmt: skip
+            ) from None
     if not sweeps:
         raise BadInput(
             "the run planned neither nccl-tests nor PyTorch's collectives",
-            fix="name a run with a collective stage", file=folder,
-        )  # fmt: skip
+            fix="name a run with a collective stage",
+            file=folder,
+        )
     keys = [(sweep.combination, sweep.nodes) for sweep in sweeps]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise BadInput(
-            f"two jobs measure {twice[0]} on {', '.join(twice[1])}", fix="restore the run's own",
+            f"two jobs measure {twice[0]} on {', '.join(twice[1])}",
+            fix="restore the run's own",
             file=folder / JOBS,
-        )  # fmt: skip
+        )
     plan, inventory = run.plan, run.inventory()
     if inventory is not None and inventory.run != plan.run:
         raise BadInput(f"is of run {inventory.run!r}", fix="restore the run's own", file=folder / INVENTORY)
@@ -153,12 +156,20 @@ def _nccl_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
         facts |= {"way of the data": _way(job, operation), "driver": driver} if facts else {}
         yield Sweep(
             Combination(
-                "nccl-tests", operation, settings["dtype"], len(spec.nodes), settings["launcher"],
+                "nccl-tests",
+                operation,
+                settings["dtype"],
+                len(spec.nodes),
+                settings["launcher"],
                 settings.get("split", "none"),
             ),
-            spec.nodes, int(settings["time_below_bytes"]), points, facts | _options(settings),
-            _variables(settings), draw,
-        )  # fmt: skip
+            spec.nodes,
+            int(settings["time_below_bytes"]),
+            points,
+            facts | _options(settings),
+            _variables(settings),
+            draw,
+        )
 
 
 def _nccl_point(operation: str, ranks: int, rows: list[NcclRow]) -> Samples | str:
@@ -257,8 +268,12 @@ def _torch_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
                 Combination(
                     "PyTorch", operation, "float", len(spec.nodes), settings["backend"], messages=messages
                 ),
-                spec.nodes, _SHORT_BELOW_BYTES, points, facts | _options(settings), _variables(settings),
-            )  # fmt: skip
+                spec.nodes,
+                _SHORT_BELOW_BYTES,
+                points,
+                facts | _options(settings),
+                _variables(settings),
+            )
 
 
 def _torch_point(row: Row | None, reason: str) -> Samples | str:

@@ -55,9 +55,7 @@ class Cause:
 
 
 def localise(
-    routes: Sequence[Route],
-    readings: Iterable[CounterReading] = (),
-    settings: Settings | None = None,
+    routes: Sequence[Route], readings: Iterable[CounterReading] = (), settings: Settings | None = None
 ) -> list[Cause]:
     """Return the causes, blamed ones first, each group by how much it explains.
 

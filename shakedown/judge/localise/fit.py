@@ -103,10 +103,7 @@ def noise_of(residual: Floats) -> Noise:
 
 
 def fit(
-    residual: Floats,
-    groups: Groups,
-    settings: Settings,
-    supported: Bools | None = None,
+    residual: Floats, groups: Groups, settings: Settings, supported: Bools | None = None
 ) -> tuple[list[Choice], float]:
     """Return the elements that explain the slow results; their effects are taken out of `residual`.
 

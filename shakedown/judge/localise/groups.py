@@ -106,12 +106,7 @@ class Groups:
                 mean = total / count
         return mean, total, count
 
-    def score(
-        self,
-        family: Family,
-        lines: Stats,
-        blocks: Stats,
-    ) -> Scores:
+    def score(self, family: Family, lines: Stats, blocks: Stats) -> Scores:
         """Return effect, gain, share of coherent members and size of every candidate of a family."""
         middle, total, count = blocks if family.of_blocks else lines
         absent = family.members < 0

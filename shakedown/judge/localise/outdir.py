@@ -123,11 +123,24 @@ class Outdir:
                     problem = Problem(kind="parse", message=text[:2000])
             metric, unit, better = _metric(record.test)
             yield Measurement(
-                run="outdir", stage=Stage.FABRIC, test=record.test, metric=metric, value=values.get(metric),
-                unit=unit, better=better, nodes=record.nodes, rail=record.rail, direction=record.direction,
-                params=record.params, state="COMPLETED", attempt=record.attempt, started=record.started,
-                duration_s=record.duration_s, raw=record.file, problem=problem,
-            )  # fmt: skip
+                run="outdir",
+                stage=Stage.FABRIC,
+                test=record.test,
+                metric=metric,
+                value=values.get(metric),
+                unit=unit,
+                better=better,
+                nodes=record.nodes,
+                rail=record.rail,
+                direction=record.direction,
+                params=record.params,
+                state="COMPLETED",
+                attempt=record.attempt,
+                started=record.started,
+                duration_s=record.duration_s,
+                raw=record.file,
+                problem=problem,
+            )
 
     def _values(self, record: OutputRecord) -> dict[str, float | None]:
         """Return metric -> value of an output, held against its record as a run's is.
@@ -237,11 +250,18 @@ def planned_items(spec: Spec) -> list[PlanItem]:
         metric, unit, better = _metric(block.test)
         items.append(
             PlanItem(
-                stage=Stage.FABRIC, test=block.test, metric=metric, unit=unit, better=better,
-                nodes=tuple(pairs_of(spec)), rails=block.rails, directions=block.directions,
-                params=dict(block.params), reference="none",
+                stage=Stage.FABRIC,
+                test=block.test,
+                metric=metric,
+                unit=unit,
+                better=better,
+                nodes=tuple(pairs_of(spec)),
+                rails=block.rails,
+                directions=block.directions,
+                params=dict(block.params),
+                reference="none",
             )
-        )  # fmt: skip
+        )
     return items
 
 

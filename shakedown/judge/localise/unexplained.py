@@ -55,11 +55,14 @@ def unexplained(routes: Sequence[Route], causes: Iterable[Cause]) -> list[Slow]:
                 slow &= ~_part_of(element, matrix, route.fabric)
             found += [
                 Slow(
-                    matrix.label, matrix.rails[r], matrix.nodes[a], matrix.nodes[b],
+                    matrix.label,
+                    matrix.rails[r],
+                    matrix.nodes[a],
+                    matrix.nodes[b],
                     float(np.expm1(residual[r, a, b])),
                 )
                 for r, a, b in np.argwhere(slow)
-            ]  # fmt: skip
+            ]
     return sorted(found, key=lambda s: (s.effect, s.label, s.rail, s.source, s.sink))
 
 

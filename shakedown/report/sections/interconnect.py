@@ -75,9 +75,10 @@ def _network_qps(document: Mapping[str, Any]) -> float:
 def _spent(document: Mapping[str, Any]) -> str:
     """Where the time of the slowest full run at the peak went, per batch."""
     full = [
-        run for run in document["runs"]
+        run
+        for run in document["runs"]
         if run["kind"] == "confirm" and run.get("target_qps") == document.get("peak_qps") and "spent" in run
-    ]  # fmt: skip
+    ]
     if not full:  # a run of before it was kept
         return "–"
     slowest = max(full, key=lambda run: float(run["p99_ms"]))["spent"]
@@ -113,16 +114,31 @@ def build(source: Source) -> InterconnectView | None:
         scaling = f"{rate.value / (gpus * base):.3f}" if base else "–"
         rows.append(
             (
-                node, str(gpus), text.number(rate.value), text.number(data.value), scaling,
-                text.percent(data.value, h2d), text.percent(data.value, ceiling), found.words,
-                (rate.detail or "").partition(";")[0], spent.get((node, gpus), "–"),
+                node,
+                str(gpus),
+                text.number(rate.value),
+                text.number(data.value),
+                scaling,
+                text.percent(data.value, h2d),
+                text.percent(data.value, ceiling),
+                found.words,
+                (rate.detail or "").partition(";")[0],
+                spent.get((node, gpus), "–"),
             )
-        )  # fmt: skip
+        )
         points.setdefault(node, []).append((gpus, data.value, h2d, ceiling))
     header = (
-        "node", "GPUs", "queries/s", "GB/s", "per GPU, of one GPU", "of measured H2D", "of ceiling",
-        "what limits it", "latency", "a batch",
-    )  # fmt: skip
+        "node",
+        "GPUs",
+        "queries/s",
+        "GB/s",
+        "per GPU, of one GPU",
+        "of measured H2D",
+        "of ceiling",
+        "what limits it",
+        "latency",
+        "a batch",
+    )
     return InterconnectView(paths, header, tuple(rows), _chart(points))
 
 
@@ -140,9 +156,12 @@ def _h2d(source: Source, node: str, gpus: int) -> float | None:
     found = [
         m.value
         for m in source.measurements
-        if m.test == COPY and m.direction == "h2d" and m.nodes[0] == node and m.params.get("gpus") == gpus
+        if m.test == COPY
+        and m.direction == "h2d"
+        and m.nodes[0] == node
+        and m.params.get("gpus") == gpus
         and m.value is not None
-    ]  # fmt: skip
+    ]
     return min(found, default=None)
 
 
@@ -184,10 +203,16 @@ def _chart(points: Mapping[str, list[tuple[int, float, float | None, float | Non
     ceiling = tuple(c or math.nan for *_, c in first)
     curves.append(Curve("ceiling of the links", "ceiling", tuple(float(g) for g, *_ in first), ceiling))
     return Chart(
-        id="interconnect", title="Data rate over GPUs at once", x_label="GPUs", y_label="GB/s",
-        curves=tuple(curves), sizes=False, caption="ResNet50 Server peak x bytes per image",
-        header=("GPUs", "GB/s"), rows=tuple(rows),
-    )  # fmt: skip
+        id="interconnect",
+        title="Data rate over GPUs at once",
+        x_label="GPUs",
+        y_label="GB/s",
+        curves=tuple(curves),
+        sizes=False,
+        caption="ResNet50 Server peak x bytes per image",
+        header=("GPUs", "GB/s"),
+        rows=tuple(rows),
+    )
 
 
 def rates_of(folder: Path) -> dict[int, float]:
@@ -197,9 +222,10 @@ def rates_of(folder: Path) -> dict[int, float]:
         BadInput: the run has no measured data rate, or several nodes have one.
     """
     found = [
-        m for m in runs.Run(folder).measurements()
+        m
+        for m in runs.Run(folder).measurements()
         if _is(m, "data_rate") and m.value is not None and m.problem is None and m.state == "COMPLETED"
-    ]  # fmt: skip
+    ]
     if not found:
         raise BadInput("no data rate of inference was measured", fix="see shakedown verdict", file=folder)
     if len({m.nodes for m in found}) > 1:

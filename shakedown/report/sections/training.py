@@ -63,12 +63,17 @@ def _rate(number: int, training: Training) -> Chart:
     slowest = min(rates[1:] or rates)
     curve = Curve("samples/s", "measured", tuple(steps[i] for i in drawn), tuple(rates[i] for i in drawn))
     return Chart(
-        id=f"rate-{number}", title=training.loss.label, x_label="step", y_label="samples/s", curves=(curve,),
-        sizes=False, better=Better.HIGHER,
+        id=f"rate-{number}",
+        title=training.loss.label,
+        x_label="step",
+        y_label="samples/s",
+        curves=(curve,),
+        sizes=False,
+        better=Better.HIGHER,
         caption=f"median {text.number(centre)}, slowest step after the first {text.number(slowest)}",
         header=("step", "samples/s"),
         rows=tuple((text.number(steps[i]), text.number(rates[i])) for i in printed),
-    )  # fmt: skip
+    )
 
 
 def _level(ratio: float) -> int:
@@ -91,12 +96,21 @@ def _map(number: int, training: Training) -> HeatMap | None:
     block, shown = shrink(levels)
     behind = int((levels > STEPS).sum())
     return HeatMap(
-        id=f"lag-{number}", title=training.loss.label, unit="own computing over the median of all ranks",
-        row_axis="rank", column_axis="step", rows=training.ranks, columns=tuple(str(step) for step in steps),
-        levels=levels, block=block, shown=shown, texts=_texts(training, place) if len(steps) <= 20 else {},
-        marks=(), marks_left_out=0,
+        id=f"lag-{number}",
+        title=training.loss.label,
+        unit="own computing over the median of all ranks",
+        row_axis="rank",
+        column_axis="step",
+        rows=training.ranks,
+        columns=tuple(str(step) for step in steps),
+        levels=levels,
+        block=block,
+        shown=shown,
+        texts=_texts(training, place) if len(steps) <= 20 else {},
+        marks=(),
+        marks_left_out=0,
         outcomes={Outcome.PASS: levels.size - behind, Outcome.FAIL: behind},
-    )  # fmt: skip
+    )
 
 
 def _texts(training: Training, place: dict[int, int]) -> dict[tuple[int, int], str]:
@@ -106,9 +120,11 @@ def _texts(training: Training, place: dict[int, int]) -> dict[tuple[int, int], s
 def _traffic(training: Training) -> Sequence[TrafficRow]:
     return [
         TrafficRow(
-            training.loss.label, row.where, f"{row.expected_bytes / 1e9:,.3f}",
+            training.loss.label,
+            row.where,
+            f"{row.expected_bytes / 1e9:,.3f}",
             "not readable" if row.measured_bytes is None else f"{row.measured_bytes / 1e9:,.3f}",
             "–" if row.measured_bytes is None else f"{100 * row.measured_bytes / row.expected_bytes:.0f} %",
         )
         for row in training.traffic
-    ]  # fmt: skip
+    ]

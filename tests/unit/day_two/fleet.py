@@ -63,23 +63,38 @@ class Night:
         created = self.created or clock(self.night)
         references = {
             name: Reference(
-                id=name, value=value, tolerance=0.5, unit=unit, better=better,
-                kind=ReferenceKind.MEASURED, source="made up",
+                id=name,
+                value=value,
+                tolerance=0.5,
+                unit=unit,
+                better=better,
+                kind=ReferenceKind.MEASURED,
+                source="made up",
             )
             for name, (_, _, _, unit, better, value) in METRICS.items()
-        }  # fmt: skip
+        }
         items = tuple(
             PlanItem(
-                stage=stage, test=test, metric=metric, unit=unit, better=better,
-                nodes=tuple((n,) for n in self.nodes), params={"size_bytes": 65536}, reference=name,
+                stage=stage,
+                test=test,
+                metric=metric,
+                unit=unit,
+                better=better,
+                nodes=tuple((n,) for n in self.nodes),
+                params={"size_bytes": 65536},
+                reference=name,
             )
             for name, (stage, test, metric, unit, better, _) in METRICS.items()
             if name in self.metrics
-        )  # fmt: skip
+        )
         plan = Plan(
-            run=self.run, system=self.system, created=created, nodes=self.nodes, items=items,
+            run=self.run,
+            system=self.system,
+            created=created,
+            nodes=self.nodes,
+            items=items,
             references={k: v for k, v in references.items() if k in self.metrics},
-        )  # fmt: skip
+        )
         runs.write_plan(folder, plan)
         runs.write_lines(folder / "results.jsonl", self._lines(created))
         runs.write_inventory(
@@ -96,19 +111,28 @@ class Night:
                 value = round(middle * own * noise * self.factor(name, node), 6)
                 lost = (name, node) in self.missing
                 yield Measurement(
-                    run=self.run, stage=stage, test=test, metric=metric, unit=unit, better=better,
-                    nodes=(node,), params={"size_bytes": 65536},
+                    run=self.run,
+                    stage=stage,
+                    test=test,
+                    metric=metric,
+                    unit=unit,
+                    better=better,
+                    nodes=(node,),
+                    params={"size_bytes": 65536},
                     state="NODE_FAIL" if lost else "COMPLETED",
-                    value=None if lost else value, started=self.started or created,
+                    value=None if lost else value,
+                    started=self.started or created,
                     problem=Problem(kind="killed", message="the node died") if lost else None,
-                )  # fmt: skip
+                )
 
     def _components(self) -> Iterable[Component]:
         for node in self.nodes:
             yield Component(
-                host=node, kind="nic", name="fab0",
+                host=node,
+                kind="nic",
+                name="fab0",
                 attributes={"firmware": self.firmware.get(node, "22.1"), "board": "CX7"},
-            )  # fmt: skip
+            )
             yield Component(
                 host=node, kind="node", name=node, attributes={"kernel": self.kernel.get(node, "6.1.0")}
             )

@@ -87,9 +87,12 @@ def test_a_sick_node_does_not_widen_the_tolerance(tmp_path, fleet_profile):
     sick = tmp_path / "b"
     for night in range(24):
         run = Night(
-            f"r{night:03}", nodes=NODES, night=night, metrics=("write", "lat"),
+            f"r{night:03}",
+            nodes=NODES,
+            night=night,
+            metrics=("write", "lat"),
             factor=lambda m, n, night=night: late.get(n, 1.0) if night >= 16 and m == "write" else 1.0,
-        )  # fmt: skip
+        )
         ingest(sick / "history", run.write(sick / run.run), now=NOW)
     found, _ = propose(sick / "history", load_catalogue([fleet_profile]), profile="x")
     assert "of 5 nodes" in entries(found)["ib_write_bw"]["source"]

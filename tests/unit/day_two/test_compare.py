@@ -50,8 +50,10 @@ def test_worse_and_better_have_the_metrics_own_direction(pair):
         *pair(factor=lambda m, n: effect.get(m, 1.0) if n in UPGRADED else 1.0), changed=FIRMWARE
     )
     assert decisions(result) == {
-        "ib_write_bw": "worse", "ib_write_lat": "better", "nvbandwidth": "equivalent"
-    }  # fmt: skip
+        "ib_write_bw": "worse",
+        "ib_write_lat": "better",
+        "nvbandwidth": "equivalent",
+    }
     assert result.decision == "worse"
 
 
@@ -77,11 +79,14 @@ def test_a_canary_among_untouched_nodes_is_judged_alone(pair):
     """Catches: one upgraded node called undecided for want of pairs although the fleet shows its noise."""
     result = compare_folders(
         *pair(firmware={"n3": "22.2"}, factor=lambda m, n: 0.95 if (m, n) == ("write", "n3") else 1.0),
-        changed=FIRMWARE, canaries=("n3",),
-    )  # fmt: skip
+        changed=FIRMWARE,
+        canaries=("n3",),
+    )
     assert decisions(result) == {
-        "ib_write_bw": "worse", "ib_write_lat": "undecided", "nvbandwidth": "undecided"
-    }  # fmt: skip
+        "ib_write_bw": "worse",
+        "ib_write_lat": "undecided",
+        "nvbandwidth": "undecided",
+    }
 
 
 def test_a_node_that_died_is_not_left_out_of_equivalent(pair):

@@ -37,13 +37,25 @@ def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) ->
     pairs = options.get("pairs") or list(combinations(NODES, 2))
     killed, alone = options.get("killed", ()), options.get("alone")
     reference = Reference(
-        id="rate", value=390, tolerance=0.05, unit="Gb/s", better=Better.HIGHER,
-        kind=ReferenceKind.MEASURED, source="made up",
-    )  # fmt: skip
+        id="rate",
+        value=390,
+        tolerance=0.05,
+        unit="Gb/s",
+        better=Better.HIGHER,
+        kind=ReferenceKind.MEASURED,
+        source="made up",
+    )
     item = PlanItem(
-        stage=Stage.FABRIC, test="ib_write_bw", metric="bandwidth", unit="Gb/s", better=Better.HIGHER,
-        nodes=tuple(pairs), rails=("rail0",), directions=("forward", "reverse"), reference="rate",
-    )  # fmt: skip
+        stage=Stage.FABRIC,
+        test="ib_write_bw",
+        metric="bandwidth",
+        unit="Gb/s",
+        better=Better.HIGHER,
+        nodes=tuple(pairs),
+        rails=("rail0",),
+        directions=("forward", "reverse"),
+        reference="rate",
+    )
     items = [item]
     values = [
         (item, pair, "rail0", direction, 190.0 if bad and bad & set(pair) else 388.0)
@@ -52,30 +64,47 @@ def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) ->
     ]
     if alone is not None:
         single = PlanItem(
-            stage=Stage.NODE, test="h2d", metric="bandwidth", unit="Gb/s", better=Better.HIGHER,
-            nodes=tuple((n,) for n in NODES), reference="rate",
-        )  # fmt: skip
+            stage=Stage.NODE,
+            test="h2d",
+            metric="bandwidth",
+            unit="Gb/s",
+            better=Better.HIGHER,
+            nodes=tuple((n,) for n in NODES),
+            reference="rate",
+        )
         items.append(single)
         values += [(single, (n,), None, None, 100.0 if n in alone else 388.0) for n in NODES]
     path = folder / run
     plan = Plan(
-        run=run, system="fleet", created="2026-11-20T02:00:00Z", nodes=NODES, rails=("rail0",),
-        items=tuple(items), references={"rate": reference},
-    )  # fmt: skip
+        run=run,
+        system="fleet",
+        created="2026-11-20T02:00:00Z",
+        nodes=NODES,
+        rails=("rail0",),
+        items=tuple(items),
+        references={"rate": reference},
+    )
     runs.write_plan(path, plan)
     runs.write_lines(
         path / "results.jsonl",
         [
             Measurement(
-                run=run, stage=i.stage, test=i.test, metric=i.metric, unit=i.unit, better=i.better,
-                nodes=nodes, rail=rail, direction=direction,
+                run=run,
+                stage=i.stage,
+                test=i.test,
+                metric=i.metric,
+                unit=i.unit,
+                better=i.better,
+                nodes=nodes,
+                rail=rail,
+                direction=direction,
                 state="PREEMPTED" if nodes in killed else "COMPLETED",
                 value=None if nodes in killed else value,
                 problem=Problem(kind="killed", message="Slurm says PREEMPTED") if nodes in killed else None,
             )
             for i, nodes, rail, direction, value in values
         ],
-    )  # fmt: skip
+    )
     return path
 
 

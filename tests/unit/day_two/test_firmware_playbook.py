@@ -49,14 +49,26 @@ def day(tmp_path):
 
     def run(upgrade: str = upgrade, **environment: str) -> tuple[int, str, list[str]]:
         argv = [
-            Path(sys.executable).with_name("ansible-playbook"), "-i", inventory, "playbooks/firmware.yml",
-            "-e", f"run_root={tmp_path} firmware_bin={programs} firmware_id=day",
-            "-e", "firmware_changed=nic.firmware", "-e", upgrade,
-        ]  # fmt: skip
+            Path(sys.executable).with_name("ansible-playbook"),
+            "-i",
+            inventory,
+            "playbooks/firmware.yml",
+            "-e",
+            f"run_root={tmp_path} firmware_bin={programs} firmware_id=day",
+            "-e",
+            "firmware_changed=nic.firmware",
+            "-e",
+            upgrade,
+        ]
         done = subprocess.run(
-            argv, cwd=CHECKOUT, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+            argv,
+            cwd=CHECKOUT,
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
             env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_LOCALHOST_WARNING": "0", **environment},
-        )  # fmt: skip
+        )
         made = calls.read_text().split() if calls.exists() else []
         return done.returncode, done.stdout + done.stderr, made
 

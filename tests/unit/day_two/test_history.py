@@ -72,8 +72,9 @@ def test_one_node_has_all_metrics_and_its_own_inventory(filled):
     assert len(shown.series) == 3
     assert all(len(s.values) == NIGHTS for s in shown.series)
     assert [str(e) for e in shown.events] == [
-        "n3 node kernel: 6.1.0 -> 6.2.0", "n3 nic fab0 firmware: 22.1 -> 22.2"
-    ]  # fmt: skip
+        "n3 node kernel: 6.1.0 -> 6.2.0",
+        "n3 nic fab0 firmware: 22.1 -> 22.2",
+    ]
     assert node_history(filled, "n4").events == []
     assert node_history(filled, "n4").findings == []
 
@@ -210,8 +211,11 @@ def test_a_full_disk_adds_nothing_and_says_so(tmp_path):
 
     done = subprocess.run(
         [sys.executable, "-m", "shakedown", "history", "ingest", "--store", store, run],
-        check=False, capture_output=True, text=True, preexec_fn=no_room,
-    )  # fmt: skip
+        check=False,
+        capture_output=True,
+        text=True,
+        preexec_fn=no_room,
+    )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "cannot be written" in done.stderr

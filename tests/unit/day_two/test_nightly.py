@@ -44,15 +44,21 @@ CREATED = "2026-11-20T02:00:00Z"
 def site_document() -> dict:
     """Six nodes on two rails, two tests."""
     fabric = {
-        "system": "lab", "profile": "lab", "link_speed_gbps": 100,
+        "system": "lab",
+        "profile": "lab",
+        "link_speed_gbps": 100,
         "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
         "roce": {
-            "dscp": 26, "priority": 3, "traffic_class": 3, "queue": 3,
+            "dscp": 26,
+            "priority": 3,
+            "traffic_class": 3,
+            "queue": 3,
             "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-            "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}, "pfc": {"enabled": True},
+            "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
+            "pfc": {"enabled": True},
         },
         "rails": [{"name": f"rail{r}", "subnet": f"10.10.{r}.0/24"} for r in range(2)],
-    }  # fmt: skip
+    }
     acceptance = {
         "perftest": [
             {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9},
@@ -61,17 +67,23 @@ def site_document() -> dict:
     }
     hostvars = {
         name: {
-            "fabric": fabric, "acceptance": acceptance, "mgmt_ip": f"10.20.0.{i}",
+            "fabric": fabric,
+            "acceptance": acceptance,
+            "mgmt_ip": f"10.20.0.{i}",
             "fabric_nics": [
                 {
-                    "rail": f"rail{r}", "netdev": f"fab{r}", "rdma_device": f"rxe{r}", "leaf": "leaf0",
-                    "ipv4": f"10.10.{r}.{i}/24", "leaf_port": f"swp{r * 8 + i}",
+                    "rail": f"rail{r}",
+                    "netdev": f"fab{r}",
+                    "rdma_device": f"rxe{r}",
+                    "leaf": "leaf0",
+                    "ipv4": f"10.10.{r}.{i}/24",
+                    "leaf_port": f"swp{r * 8 + i}",
                 }
                 for r in range(2)
             ],
         }
         for i, name in enumerate(NODES, start=1)
-    }  # fmt: skip
+    }
     return {"_meta": {"hostvars": hostvars}, "compute": {"hosts": list(NODES)}}
 
 
@@ -92,9 +104,12 @@ def slurm(tmp_path, monkeypatch):
 def config(tmp_path):
     """The nightly's configuration, with what a test changes."""
     base = {
-        "checkout": str(Path(__file__).resolve().parents[3]), "inventory": "inventories/x", "budget_s": 200,
-        "state": str(tmp_path / "state"), "access": ("--nice=10000", "--qos=scavenger"),
-    }  # fmt: skip
+        "checkout": str(Path(__file__).resolve().parents[3]),
+        "inventory": "inventories/x",
+        "budget_s": 200,
+        "state": str(tmp_path / "state"),
+        "access": ("--nice=10000", "--qos=scavenger"),
+    }
     return lambda **more: NightlyConfig.model_validate(base | more)
 
 
@@ -150,8 +165,11 @@ def test_only_idle_nodes_are_used_and_the_others_are_named(slurm, config):
     night = nightly.run(FIRST)
     assert night.nodes == ("n5", "n6")
     assert night.not_idle == {
-        "n1": "ALLOCATED", "n2": "DRAIN+IDLE: bad DIMM", "n3": "MIXED", "n4": "excluded"
-    }  # fmt: skip
+        "n1": "ALLOCATED",
+        "n2": "DRAIN+IDLE: bad DIMM",
+        "n3": "MIXED",
+        "n4": "excluded",
+    }
     plan = read_record(nightly.state / "runs" / night.run / "plan.json", Plan)
     assert {n for item in plan.items for nodes in item.nodes for n in nodes if n != "leaf0"} == {"n5", "n6"}
     assert slurm.updates() == []
@@ -162,8 +180,9 @@ def test_a_slow_node_is_found_and_drained_when_that_is_wanted(slurm, config, mon
     monkeypatch.setenv("FAKE_NIGHT", '{"slow": ["n3"]}')
     night = Nightly(config()).run(FIRST)
     assert (night.outcome, [(a.node, a.action) for a in night.actions if a.action != "none"]) == (
-        "FAIL", [("n3", "drain")]
-    )  # fmt: skip
+        "FAIL",
+        [("n3", "drain")],
+    )
     assert slurm.updates() == []  # a proposal
     assert all(line.count(" -> ") == 1 for line in night.failed), night.failed[0]  # each place is said once
     wanted = Draining(act=True, max_fraction=0.5)
@@ -244,11 +263,25 @@ def test_old_runs_go_and_their_values_stay(slurm, config):
 
 
 NIGHT = Night(
-    system='la"b', run="night-1", started=CREATED, ended="2026-11-20T02:30:00Z",
-    outcome="FAIL", reason="1 of 10 cells failed", measured=10, planned=10, nodes=("n1", "n2"),
-    not_idle={"n3": "ALLOCATED"}, shares=1, nights_to_cover=3, overdue=(), alarms=(), actions=(),
-    failed=("n1 \x1b[31m too slow",), acted=False, problems=(),
-)  # fmt: skip
+    system='la"b',
+    run="night-1",
+    started=CREATED,
+    ended="2026-11-20T02:30:00Z",
+    outcome="FAIL",
+    reason="1 of 10 cells failed",
+    measured=10,
+    planned=10,
+    nodes=("n1", "n2"),
+    not_idle={"n3": "ALLOCATED"},
+    shares=1,
+    nights_to_cover=3,
+    overdue=(),
+    alarms=(),
+    actions=(),
+    failed=("n1 \x1b[31m too slow",),
+    acted=False,
+    problems=(),
+)
 
 
 def test_what_decides_nothing_stands_apart():
@@ -376,9 +409,10 @@ def test_one_way_that_fails_does_not_keep_the_others(receiver, tmp_path):
         {
             "mail": {"to": ["ops@example.org"], "sender": "x@example.org", "server": "127.0.0.1", "port": 1},
             "webhook": {"url": f"{url}/refuses", "key_file": str(key)},
-            "file": str(tmp_path / "out" / "night.txt"), "textfile": str(tmp_path / "night.prom"),
+            "file": str(tmp_path / "out" / "night.txt"),
+            "textfile": str(tmp_path / "night.prom"),
         }
-    )  # fmt: skip
+    )
     failed = deliver(NIGHT, wanted)
     assert [line.split(":")[0] for line in failed] == ["mail", "webhook"]
     assert "others can read the key" in failed[1]
@@ -481,9 +515,17 @@ def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
 def test_a_slot_had_its_turn_when_its_job_completed(state, problem, value, covered):
     """Catches: what somebody else interrupted counted as done; a dead NIC tried again every night."""
     m = Measurement(
-        run="r", stage=Stage.FABRIC, test="ib_write_bw", metric="bandwidth", value=value, unit="Gb/s",
-        better=Better.HIGHER, nodes=("n1", "n2"), rail="rail0", state=state,
+        run="r",
+        stage=Stage.FABRIC,
+        test="ib_write_bw",
+        metric="bandwidth",
+        value=value,
+        unit="Gb/s",
+        better=Better.HIGHER,
+        nodes=("n1", "n2"),
+        rail="rail0",
+        state=state,
         problem=Problem(kind=problem, message="x") if problem else None,
-    )  # fmt: skip
+    )
     assert covered_slots({m.cell: "s"}, [m]) == ({("n1", "s"), ("n2", "s")} if covered else set())
     assert covered_slots({}, [m]) == set()

@@ -11,14 +11,26 @@ from shakedown.physics.collectives import Collective, busbw_factor
 
 Times = Mapping[int, Sequence[float]]  # by size, the time of every repeat in us
 REFERENCE = {
-    "id": "r", "value": 1, "limit": 1, "unit": "us", "better": "lower", "kind": "measured", "source": "made",
-}  # fmt: skip
+    "id": "r",
+    "value": 1,
+    "limit": 1,
+    "unit": "us",
+    "better": "lower",
+    "kind": "measured",
+    "source": "made",
+}
 
 
 def nccl_text(
-    operation: str, times: Mapping[int, float], *, ranks: int = 4, dtype: str = "float",
-    gpu: str = "NVIDIA H200", nccl: int = 22809, wrong: int = 0,
-) -> str:  # fmt: skip
+    operation: str,
+    times: Mapping[int, float],
+    *,
+    ranks: int = 4,
+    dtype: str = "float",
+    gpu: str = "NVIDIA H200",
+    nccl: int = 22809,
+    wrong: int = 0,
+) -> str:
     """Return what nccl-tests 2.19 prints."""
     sizes = sorted(times)
     factor = busbw_factor(Collective(operation), ranks)
@@ -55,10 +67,19 @@ def nccl_text(
 
 
 def write_run(
-    folder: Path, operations: Mapping[str, Times], *, system: str = "site", nodes: Sequence[str] = ("n1",),
-    launcher: str = "one-process", dtype: str = "float", variables: Mapping[str, str] | None = None,
-    ranks: int = 4, torch: Times | None = None, log: str = "", **text: Any,
-) -> Path:  # fmt: skip
+    folder: Path,
+    operations: Mapping[str, Times],
+    *,
+    system: str = "site",
+    nodes: Sequence[str] = ("n1",),
+    launcher: str = "one-process",
+    dtype: str = "float",
+    variables: Mapping[str, str] | None = None,
+    ranks: int = 4,
+    torch: Times | None = None,
+    log: str = "",
+    **text: Any,
+) -> Path:
     """Write a run; each operation is a job of its own, so that each has its own sizes."""
     folder.mkdir(parents=True, exist_ok=True)
     jobs = []
@@ -66,10 +87,18 @@ def write_run(
         name, test = f"collective.{operation}.{nodes[0]}", f"nccl_{operation}"
         repeats = len(next(iter(times.values())))
         settings = {
-            "operations": [operation], "sizes": sorted(times), "repeats": repeats, "dtype": dtype,
-            "time_below_bytes": 1 << 20, "launcher": launcher, "split": "none", "iterations": 20, "warmup": 5,
-            "gpus": {node: ranks // len(nodes) for node in nodes}, "variables": dict(variables or {}),
-        }  # fmt: skip
+            "operations": [operation],
+            "sizes": sorted(times),
+            "repeats": repeats,
+            "dtype": dtype,
+            "time_below_bytes": 1 << 20,
+            "launcher": launcher,
+            "split": "none",
+            "iterations": 20,
+            "warmup": 5,
+            "gpus": {node: ranks // len(nodes) for node in nodes},
+            "variables": dict(variables or {}),
+        }
         jobs.append(_job(name, "nccl", test, nodes, settings))
         raw = _raw(folder, name)
         output = {"tool": "nccl", "test": test, "file": f"{test}.r1.txt", "params": {"dtype": dtype}}
@@ -82,16 +111,25 @@ def write_run(
             (raw / f"{test}.log").write_text(log)
             outputs.append(
                 {
-                    **output, "tool": "nccl-log", "test": "nccl_transport", "file": f"{test}.log",
+                    **output,
+                    "tool": "nccl-log",
+                    "test": "nccl_transport",
+                    "file": f"{test}.log",
                     "params": {"operation": operation},
                 }
-            )  # fmt: skip
+            )
         _journal(raw, nodes, outputs)
     if torch:
         settings = {
-            "operations": ["all_reduce"], "sizes": sorted(torch), "backend": "nccl", "iterations": 20,
-            "ranks": {nodes[0]: ranks}, "variables": dict(variables or {}), "many": 0, "large_bytes": 0,
-        }  # fmt: skip
+            "operations": ["all_reduce"],
+            "sizes": sorted(torch),
+            "backend": "nccl",
+            "iterations": 20,
+            "ranks": {nodes[0]: ranks},
+            "variables": dict(variables or {}),
+            "many": 0,
+            "large_bytes": 0,
+        }
         jobs.append(_job("collective.torch", "torch_collectives", "torch_all_reduce", nodes, settings))
         raw = _raw(folder, "collective.torch")
         (raw / "torch.jsonl").write_text(_torch_text(torch, ranks))
@@ -99,13 +137,23 @@ def write_run(
             raw, nodes, [{"tool": "torch-collectives", "test": "torch_all_reduce", "file": "torch.jsonl"}]
         )
     item = {
-        "stage": "collective", "test": "t", "metric": "time", "unit": "us", "better": "lower",
-        "nodes": [["n1"]], "reference": "r",
-    }  # fmt: skip
+        "stage": "collective",
+        "test": "t",
+        "metric": "time",
+        "unit": "us",
+        "better": "lower",
+        "nodes": [["n1"]],
+        "reference": "r",
+    }
     plan = {
-        "schema": 1, "run": folder.name, "system": system, "created": "2026-11-20T08:00:00Z",
-        "nodes": list(nodes), "items": [item], "references": {"r": REFERENCE},
-    }  # fmt: skip
+        "schema": 1,
+        "run": folder.name,
+        "system": system,
+        "created": "2026-11-20T08:00:00Z",
+        "nodes": list(nodes),
+        "items": [item],
+        "references": {"r": REFERENCE},
+    }
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "jobs.json").write_text(json.dumps({"schema": 1, "run": folder.name, "jobs": jobs, "nics": {}}))
     return folder
@@ -113,9 +161,14 @@ def write_run(
 
 def _job(name: str, kind: str, test: str, nodes: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
     return {
-        "name": name, "kind": kind, "stage": "collective", "tests": [test], "nodes": list(nodes),
-        "time_limit_s": 60, "settings": settings,
-    }  # fmt: skip
+        "name": name,
+        "kind": kind,
+        "stage": "collective",
+        "tests": [test],
+        "nodes": list(nodes),
+        "time_limit_s": 60,
+        "settings": settings,
+    }
 
 
 def _raw(folder: Path, name: str) -> Path:
@@ -141,15 +194,24 @@ def _journal(raw: Path, nodes: Sequence[str], outputs: Sequence[dict[str, Any]])
 
 def _torch_text(times: Times, ranks: int) -> str:
     header = {
-        "type": "header", "torch": "2.11.0", "library": "2.28.9", "backend": "nccl", "ranks": ranks,
+        "type": "header",
+        "torch": "2.11.0",
+        "library": "2.28.9",
+        "backend": "nccl",
+        "ranks": ranks,
         "hosts": ["n1"] * ranks,
-    }  # fmt: skip
+    }
     rows = [
         {
-            "type": "row", "operation": "all_reduce", "size_bytes": size, "messages": 1, "time_us": time,
+            "type": "row",
+            "operation": "all_reduce",
+            "size_bytes": size,
+            "messages": 1,
+            "time_us": time,
             "algbw_gb_per_s": size / time / 1e3,
-            "busbw_gb_per_s": size / time / 1e3 * busbw_factor(Collective.ALL_REDUCE, ranks), "wrong": 0,
+            "busbw_gb_per_s": size / time / 1e3 * busbw_factor(Collective.ALL_REDUCE, ranks),
+            "wrong": 0,
         }
         for size, (time,) in times.items()
-    ]  # fmt: skip
+    ]
     return "".join(json.dumps(line) + "\n" for line in (header, *rows))

@@ -17,10 +17,22 @@ from shakedown.onnode.journal import cause, watched
 from shakedown.records.records import OutputRecord
 
 SPEC = {
-    "operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 64, "factor": 2, "dtype": "float",
-    "iterations": 2, "warmup": 1, "repeats": 2, "tuning": False, "split": "none", "launcher": "one-process",
-    "gpus": {"n1": 2}, "variables": {"NCCL_NVLS_ENABLE": "0"}, "params": {"dtype": "float"}, "timeout_s": 20,
-}  # fmt: skip
+    "operations": ["all_reduce"],
+    "min_bytes": 8,
+    "max_bytes": 64,
+    "factor": 2,
+    "dtype": "float",
+    "iterations": 2,
+    "warmup": 1,
+    "repeats": 2,
+    "tuning": False,
+    "split": "none",
+    "launcher": "one-process",
+    "gpus": {"n1": 2},
+    "variables": {"NCCL_NVLS_ENABLE": "0"},
+    "params": {"dtype": "float"},
+    "timeout_s": 20,
+}
 # nvidia-smi of two GPUs; $GPUS says how many it finds, $PROCESSES what works on them.
 NVIDIA_SMI = """#!/bin/sh
 case "$*" in
@@ -64,7 +76,9 @@ def tool(folder: Path, name: str, text: str) -> None:
 def run(job: Path, **changes: object) -> tuple[int, list[OutputRecord]]:
     """Run the job's program; return its exit status and journal, as the collector would read it."""
     (job / "spec.json").write_text(json.dumps({**SPEC, **changes}))
-    status = subprocess.run([sys.executable, "-m", "shakedown.benchmarks.nccl.job", str(job)], timeout=60, check=False)
+    status = subprocess.run(
+        [sys.executable, "-m", "shakedown.benchmarks.nccl.job", str(job)], timeout=60, check=False
+    )
     lines = (job / "outputs.jsonl").read_text().splitlines()
     return status.returncode, [OutputRecord.model_validate_json(line) for line in lines]
 
@@ -96,7 +110,7 @@ def test_a_good_job_has_numbers_and_logs(job):
         ("GPUS", "broken", "environment", "Driver/library version mismatch"),
         ("PROCESSES", "GPU-1, 4711, 512 MiB", "busy", "process 4711 (512 MiB)"),
     ],
-)  # fmt: skip
+)
 def test_gpus_that_must_not_be_measured(job, monkeypatch, variable, value, kind, says):
     """Catches: numbers taken on too few, broken or busy GPUs."""
     monkeypatch.setenv(variable, value)
@@ -250,8 +264,10 @@ def test_the_node_stage_warms_up_and_measures_apart(job):
     status, records = node_stage(job)
     assert status == 0
     assert [(r.tool, r.test, r.problem) for r in records] == [
-        ("nvbandwidth", "h2d", None), ("nvbandwidth", "d2h", None), ("gpu-state", "gpu_state", None),
-    ]  # fmt: skip
+        ("nvbandwidth", "h2d", None),
+        ("nvbandwidth", "d2h", None),
+        ("gpu-state", "gpu_state", None),
+    ]
     assert (job / "warmup.n1.json").read_text() == "-j -t h2d -t d2h\n"
     assert (job / records[0].file).read_text() == "-j -t h2d\n"
 

@@ -40,8 +40,10 @@ def test_every_size_is_judged_once_and_checked():
     assert "collective/nccl_all_reduce/time/n1/-/-/dtype=float,size_bytes=524288" in reduce
     assert "collective/nccl_all_reduce/busbw/n1/-/-/dtype=float,size_bytes=1048576" in reduce
     assert {c.split("check=")[1].split(",")[0] for c in cells(plan, "nccl_transport")} == {
-        "ranks", "intra_node", "nvls",
-    }  # fmt: skip
+        "ranks",
+        "intra_node",
+        "nvls",
+    }
     (job,) = jobs.jobs
     assert (job.kind, job.whole, job.settings["gpus"]) == ("nccl", True, {"n1": 4})
 
@@ -123,9 +125,10 @@ def test_several_nodes_are_held_to_network_and_nics():
             "split": ["none", "mod"],
         }
         host["acceptance"] = {
-            "scope": {"nodes": 8}, "counter_tests": False,
+            "scope": {"nodes": 8},
+            "counter_tests": False,
             "nccl": {"launchers": ["srun", "mpirun"], "sweeps": [sweep], "expect": {"nvls": False}},
-        }  # fmt: skip
+        }
     catalogue = load_catalogue(["tolly_xe9680_z9664f"])
     for entry in [e for e in catalogue.entries.values() if e.test == "nccl_all_reduce"]:
         catalogue.entries[entry.id] = entry.model_copy(update={"scope": {}})

@@ -94,7 +94,7 @@ def test_the_run_as_it_was(run):
         (r"via P2P/\S.*", "[send] via NET/Socket/0", "intra_node", "go over the network (Socket)"),
         (r"(busId )90( .*Init|.*Destroy COMPLETE)", r"\g<1>80\2", "ranks", "[3], [4] planned"),
     ],
-)  # fmt: skip
+)
 def test_data_that_went_another_way(run, old, new, check, says):
     """Catches: P2P disabled, sockets inside a node, a GPU that took no part; the bandwidth may look well."""
     change(run, "nccl_all_reduce.log", old, new)

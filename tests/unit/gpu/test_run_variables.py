@@ -40,8 +40,10 @@ def test_they_go_over_the_sites_own():
         site(nccl=NCCL, torch=TORCH), {"NCCL_IB_HCA": "=mlx5_2,mlx5_3", "NCCL_ALGO": "Ring"}
     )
     assert found.acceptance.nccl.variables == {
-        "NCCL_NVLS_ENABLE": "0", "NCCL_IB_HCA": "=mlx5_2,mlx5_3", "NCCL_ALGO": "Ring",
-    }  # fmt: skip
+        "NCCL_NVLS_ENABLE": "0",
+        "NCCL_IB_HCA": "=mlx5_2,mlx5_3",
+        "NCCL_ALGO": "Ring",
+    }
     assert found.acceptance.torch.variables == {"NCCL_IB_HCA": "=mlx5_2,mlx5_3", "NCCL_ALGO": "Ring"}
 
 
@@ -98,17 +100,28 @@ def test_the_playbook_hands_them_on(tmp_path):
     """Catches: a value with commas and equals signs that is cut on its way from -e into the jobs."""
     variables = {"NCCL_IB_HCA": "=mlx5_2:1,mlx5_3:1", "NCCL_IB_DISABLE": 1}
     command = [
-        str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventories/gpu_host",
-        "playbooks/acceptance.yml", "--tags", "plan", "-e", "run_id=b", "-e", f"run_root={tmp_path}", "-e",
+        str(Path(sys.executable).with_name("ansible-playbook")),
+        "-i",
+        "inventories/gpu_host",
+        "playbooks/acceptance.yml",
+        "--tags",
+        "plan",
+        "-e",
+        "run_id=b",
+        "-e",
+        f"run_root={tmp_path}",
+        "-e",
         json.dumps({"acceptance_variables": variables}),
-    ]  # fmt: skip
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     jobs = json.loads((tmp_path / "b/jobs.json").read_text())["jobs"]
     given = {job["kind"]: job["settings"].get("variables") for job in jobs}
     for kind in ("nccl", "torch_collectives"):
         assert given[kind] == {
-            "NCCL_NVLS_ENABLE": "0", "NCCL_IB_HCA": "=mlx5_2:1,mlx5_3:1", "NCCL_IB_DISABLE": "1",
-        }  # fmt: skip
+            "NCCL_NVLS_ENABLE": "0",
+            "NCCL_IB_HCA": "=mlx5_2:1,mlx5_3:1",
+            "NCCL_IB_DISABLE": "1",
+        }
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert again.returncode != 0 and "is planned already" in again.stdout

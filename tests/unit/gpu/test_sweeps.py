@@ -99,8 +99,10 @@ def test_a_fault_that_the_plan_does_not_show_is_named():
     assert found.missing == found.changes == found.unknown == ()
     ends = {p.combination.operation: p.extremes[0] for p in found.pairings}
     assert {name: round(end.busbw[0].ratio, 3) for name, end in ends.items()} == {
-        "all_gather": 0.081, "all_reduce": 0.070, "reduce_scatter": 0.078,
-    }  # fmt: skip
+        "all_gather": 0.081,
+        "all_reduce": 0.070,
+        "reduce_scatter": 0.078,
+    }
     large = [row for p in found.pairings for row in p.rows if row.size_bytes >= 1 << 20]
     assert all(re.fullmatch(r"\+\d+\.\d%", row.time_ratio[0].reading) for row in large)
 
@@ -203,8 +205,7 @@ def test_a_job_that_never_ran_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"dtype": "half"}, {"launcher": "srun"}, {"nodes": ("n1", "n2"), "launcher": "one-process"}],
+    "other", [{"dtype": "half"}, {"launcher": "srun"}, {"nodes": ("n1", "n2"), "launcher": "one-process"}]
 )
 def test_other_measurements_are_no_pair(tmp_path, other):
     """Catches: half against float, one process against srun, one node against two as one ratio."""
@@ -335,9 +336,15 @@ def test_everything_that_differs_is_named(tmp_path):
     log = (REAL / "raw" / f"{JOB}.a1" / "nccl_broadcast.log").read_text()
     a = write_run(tmp_path / "A", {"all_reduce": SLOW}, log=log, torch={1 << 20: (1.0,)})
     b = write_run(
-        tmp_path / "B", {"all_reduce": SLOW}, ranks=2, gpu="NVIDIA H100", nccl=22706, torch={1 << 20: (1.0,)},
-        variables={"NCCL_P2P_DISABLE": "1"}, log=re.sub(r"via P2P/\S.*", "via SHM/direct/direct", log),
-    )  # fmt: skip
+        tmp_path / "B",
+        {"all_reduce": SLOW},
+        ranks=2,
+        gpu="NVIDIA H100",
+        nccl=22706,
+        torch={1 << 20: (1.0,)},
+        variables={"NCCL_P2P_DISABLE": "1"},
+        log=re.sub(r"via P2P/\S.*", "via SHM/direct/direct", log),
+    )
     found = {(d.fact, d.values, d.sweeps) for d in compared(a, b).differing}
     assert found == {
         ("NCCL_P2P_DISABLE", ("not set", "1"), ()),

@@ -96,9 +96,10 @@ def fake_runtime(error: int = 0) -> SimpleNamespace:
         return (error,)
 
     return SimpleNamespace(
-        cudaMemcpyBatchAsync=copy, cudaMemcpyAttributes=SimpleNamespace,
+        cudaMemcpyBatchAsync=copy,
+        cudaMemcpyAttributes=SimpleNamespace,
         cudaMemcpySrcAccessOrder=SimpleNamespace(cudaMemcpySrcAccessOrderAny=3),
-    )  # fmt: skip
+    )
 
 
 def test_every_image_of_a_batch_is_the_one_asked_for():
@@ -218,9 +219,7 @@ def test_no_collection_while_queries_are_timed(monkeypatch, tmp_path):
     rings, seen = [], []
     harness = Harness(rings, [], samples=1)
     monkeypatch.setattr(lg, "StartTestWithLogSettings", lambda *_: seen.extend(collections_in(make_garbage)))
-    monkeypatch.setattr(
-        "loadgen_harness.harness.Stopwatch", lambda _: SimpleNamespace(spent=lambda *_: None)
-    )
+    monkeypatch.setattr("loadgen_harness.harness.Stopwatch", lambda _: SimpleNamespace(spent=lambda *_: None))
     harness.run(ServerRun(1, 15, 0.99, 1, 1, 1), tmp_path)
     assert not seen
     assert gc.isenabled()

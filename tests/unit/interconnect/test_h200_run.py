@@ -58,9 +58,10 @@ def bad(run: Path, test: str, **params) -> list[tuple[Outcome, str]]:
     """Return what is said of a test's cells with these parameters that did not pass."""
     wanted = [f"{key}={value}" for key, value in params.items()]
     return [
-        said for cell, said in verdicts(run).items()
+        said
+        for cell, said in verdicts(run).items()
         if cell.split("/")[1] == test and all(part in cell.split("/")[-1].split(",") for part in wanted)
-    ]  # fmt: skip
+    ]
 
 
 def edit(path: Path, old: str, new: str) -> None:

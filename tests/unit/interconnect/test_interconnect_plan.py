@@ -26,8 +26,10 @@ def planned(gpus: int = 4, gpu: str = "H200-SXM", profile: str = "h200x4_interco
     site = Site(
         fabric=NoFabric(system="one", profile=profile, no_fabric=True),
         acceptance=Acceptance(scope={"gpu": gpu, **scope}, counter_tests=False, **sections),
-        nics={"n1": ()}, addresses={"n1": "127.0.0.1"}, gpus={"n1": gpus},
-    )  # fmt: skip
+        nics={"n1": ()},
+        addresses={"n1": "127.0.0.1"},
+        gpus={"n1": gpus},
+    )
     return make_plan(site, load_catalogue([profile]), run="r", created="2026-11-20T00:00:00Z")
 
 
@@ -94,9 +96,12 @@ def test_every_path_of_the_paper_can_be_planned(path):
     """Catches a path whose figures are shipped and that no plan can be held to."""
     hops = 0 if path == "none" else int(path[-1])
     plan, _ = planned(
-        4, "L40S", "primergy_cdi", scope={"pcie_generation": 4},
+        4,
+        "L40S",
+        "primergy_cdi",
+        scope={"pcie_generation": 4},
         interconnect={**INTERCONNECT, "path": {"name": path, "generation": 4, "switch_hops": hops}},
         inference={"python": PYTHON, "gpus": [1, 2, 3, 4], "path": path, "metrics": ["data_rate"]},
-    )  # fmt: skip
+    )
     gates = {item.params["gpus"]: item.reference for item in plan.items if item.metric == "data_rate"}
     assert gates == {n: f"primergy-l40s-{path}-{n}gpu" for n in (1, 2, 3, 4)}

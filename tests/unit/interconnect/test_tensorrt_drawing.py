@@ -24,10 +24,14 @@ def network(seed=1):
     random = np.random.default_rng(seed)
     down = conv(random, WIDE, NARROW, 1, 2)
     blocks = (
-        (conv(random, NARROW, NARROW, 1), conv(random, NARROW, NARROW, 3, 2), conv(random, WIDE, NARROW, 1),
-         dataclasses.replace(down, bias=np.zeros(WIDE, np.float32))),
+        (
+            conv(random, NARROW, NARROW, 1),
+            conv(random, NARROW, NARROW, 3, 2),
+            conv(random, WIDE, NARROW, 1),
+            dataclasses.replace(down, bias=np.zeros(WIDE, np.float32)),
+        ),
         (conv(random, NARROW, WIDE, 1), conv(random, NARROW, NARROW, 3), conv(random, WIDE, NARROW, 1), None),
-    )  # fmt: skip
+    )
     return Layers(conv(random, NARROW, 3, 7, 2), blocks, conv(random, CLASSES, WIDE, 1))
 
 

@@ -92,8 +92,10 @@ def test_more_than_all_packets_cannot_be_lost() -> None:
 def switch(tmp_path: Path) -> Callable[..., tuple[int, list[str], str]]:
     """Run a leaf's command where `tc`, `ip` and the switch's program note what they are asked."""
     state = tmp_path / "intent.json"
-    qdisc = '[{"kind":"red","handle":"20:","options":{"limit":16777216,"min":1048576,"max":2097152,' \
-        '"ecn":true,"nodrop":true,"probability":0.05}}]'  # fmt: skip
+    qdisc = (
+        '[{"kind":"red","handle":"20:","options":{"limit":16777216,"min":1048576,"max":2097152,'
+        '"ecn":true,"nodrop":true,"probability":0.05}}]'
+    )
     rules = '[{"pref":10},{"pref":10,"options":{"keys":{"ip_tos":104,"ip_tos_mask":"fc"}}}]'
     answers = f'case "$*" in *"qdisc show"*) echo \'{qdisc}\';; *"filter show"*) echo \'{rules}\';; esac\n'
     for name in ("tc", "ip", "systemctl", "roce-leaf"):

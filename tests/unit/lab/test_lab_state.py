@@ -124,14 +124,7 @@ def test_a_failed_write_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        "",
-        "[]",
-        "{",
-        json.dumps({"schema": 99}),
-        json.dumps({"schema": 1, "name": "x"}),
-    ],
+    "damage", ["", "[]", "{", json.dumps({"schema": 99}), json.dumps({"schema": 1, "name": "x"})]
 )
 def test_a_state_that_is_none_is_refused_in_one_line(tmp_path: Path, damage: str) -> None:
     """Catches a traceback, or a silent 'the lab is down' while its QEMUs run."""

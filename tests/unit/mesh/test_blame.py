@@ -45,8 +45,10 @@ def test_the_command_says_the_same_as_the_verdict():
     """Catches two answers to one question."""
     done = subprocess.run(
         [sys.executable, "-m", "shakedown", "localise", SLOW, "--json"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)["causes"]
     told = judge_folder(SLOW).causes

@@ -50,7 +50,10 @@ def test_a_dead_node_that_a_partner_names_is_the_only_one_lost(folder):
     where = folder(n1=[START, END], n2=[START, N3_LOST, END], n3=[START])
     assert lost_nodes(where, SPEC["nodes"]) == ["n3"]
     done = subprocess.run(
-        [sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", where], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", where],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "shakedown mesh: whole but for n3\n")
 
@@ -78,7 +81,10 @@ def test_a_driver_that_is_not_accounted_for_spoils_the_job(folder, journals):
     where = folder(**journals)
     assert lost_nodes(where, SPEC["nodes"]) is None
     done = subprocess.run(
-        [sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", where], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", where],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
 
@@ -86,7 +92,10 @@ def test_a_driver_that_is_not_accounted_for_spoils_the_job(folder, journals):
 def test_a_folder_without_a_mesh_is_refused(tmp_path):
     """Catches a mistyped folder taken for a mesh without losses."""
     done = subprocess.run(
-        [sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", tmp_path], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

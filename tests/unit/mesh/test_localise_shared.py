@@ -45,12 +45,20 @@ def test_one_bad_pair_and_its_counters(counting):
     sim = slow_square(simulated(Shape(18, 4, pod=18)), [0], [1])
     readings = [
         CounterReading(
-            run="x", stage="fabric", test="ib_write_bw", kind="nic", device=node, port=f"mlx5_{r}",
-            rail=f"rail{r}", counter="rx_discards_phy", before=0, after=5000 * (i in counting),
+            run="x",
+            stage="fabric",
+            test="ib_write_bw",
+            kind="nic",
+            device=node,
+            port=f"mlx5_{r}",
+            rail=f"rail{r}",
+            counter="rx_discards_phy",
+            before=0,
+            after=5000 * (i in counting),
         )
         for i, node in enumerate(sim.matrix.nodes)
         for r in range(4)
-    ]  # fmt: skip
+    ]
     causes = localise_one([sim.matrix], sim.fabric, readings)
     expected = ["n01"] if counting == (0,) else []
     assert sorted({c.element.node for c in causes if c.blamed}) == expected, causes
@@ -139,12 +147,20 @@ def test_a_counter_of_one_clears_only_whom_it_explains():
     sim = slow_square(simulated(Shape(48, 2, pod=12)), range(4), range(4, 8))
     readings = [
         CounterReading(
-            run="x", stage="fabric", test="ib_write_bw", kind="nic", device=node, port=f"mlx5_{rail}",
-            rail=f"rail{rail}", counter="rx_discards_phy", before=0, after=5000 * (node == "n01"),
+            run="x",
+            stage="fabric",
+            test="ib_write_bw",
+            kind="nic",
+            device=node,
+            port=f"mlx5_{rail}",
+            rail=f"rail{rail}",
+            counter="rx_discards_phy",
+            before=0,
+            after=5000 * (node == "n01"),
         )
         for node in sim.matrix.nodes
         for rail in range(2)
-    ]  # fmt: skip
+    ]
     causes = localise_one([sim.matrix], sim.fabric, readings)
     assert {c.element.node for c in causes if c.blamed} == {"n01"}
     assert {c.element.node for c in causes} == {"n01", "n02", "n03", "n04"}

@@ -26,18 +26,35 @@ TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_bw2")
 def measurement(pair, rail, direction, value, *, test=TESTS[0], attempt=1, problem=None):
     """One result of a pair; a problem is (kind, message)."""
     return Measurement(
-        run="r", stage="fabric", test=test, metric="bandwidth", value=value, unit="Gb/s", better="higher",
-        nodes=pair, rail=rail, direction=direction, state="COMPLETED", attempt=attempt,
+        run="r",
+        stage="fabric",
+        test=test,
+        metric="bandwidth",
+        value=value,
+        unit="Gb/s",
+        better="higher",
+        nodes=pair,
+        rail=rail,
+        direction=direction,
+        state="COMPLETED",
+        attempt=attempt,
         problem=Problem(kind=problem[0], message=problem[1]) if problem else None,
-    )  # fmt: skip
+    )
 
 
 def item(pairs=PAIRS, rails=("rail0", "rail1"), test=TESTS[0]):
     """A planned block of both directions."""
     return PlanItem(
-        stage="fabric", test=test, metric="bandwidth", unit="Gb/s", better=Better.HIGHER, nodes=pairs,
-        rails=rails, directions=("forward", "reverse"), reference="x",
-    )  # fmt: skip
+        stage="fabric",
+        test=test,
+        metric="bandwidth",
+        unit="Gb/s",
+        better=Better.HIGHER,
+        nodes=pairs,
+        rails=rails,
+        directions=("forward", "reverse"),
+        reference="x",
+    )
 
 
 def mesh(change=lambda pair, rail, direction, value: (value, None), rails=("rail0", "rail1"), seed=1):

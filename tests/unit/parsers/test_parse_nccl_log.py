@@ -85,8 +85,7 @@ def test_roce_with_gpudirect():
 
 
 @pytest.mark.parametrize(
-    "message",
-    ["Channel 00/0 : 1[1] -> 2[0] [send] via NET/Socket/0", "Using network Socket"],
+    "message", ["Channel 00/0 : 1[1] -> 2[0] [send] via NET/Socket/0", "Using network Socket"]
 )
 def test_socket_fallback(message):
     """Catches a run over TCP certified as RoCE."""

@@ -60,9 +60,15 @@ def run(tmp_path):
 def write_job(folder: Path, **changes: object) -> None:
     """Write job.json as the guard does."""
     record = {
-        "schema": 1, "run": "r1", "stage": "fabric", "test": "fabric.ib_write_bw", "job": "7",
-        "state": "COMPLETED", "exit_code": "0:0", "nodes": ["n1", "n2"],
-    }  # fmt: skip
+        "schema": 1,
+        "run": "r1",
+        "stage": "fabric",
+        "test": "fabric.ib_write_bw",
+        "job": "7",
+        "state": "COMPLETED",
+        "exit_code": "0:0",
+        "nodes": ["n1", "n2"],
+    }
     (folder / "job.json").write_text(json.dumps(record | changes))
 
 
@@ -152,9 +158,12 @@ def test_a_job_on_an_unusable_node_gives_its_reason(run):
     shutil.rmtree(job)
     job.mkdir()
     write_job(
-        job, state="NOT-SUBMITTED", job=None, nodes=[],
+        job,
+        state="NOT-SUBMITTED",
+        job=None,
+        nodes=[],
         problem={"kind": "environment", "message": "Slurm cannot use n2 is down*"},
-    )  # fmt: skip
+    )
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert "n2 is down*" in cells[CELL].reason
@@ -294,9 +303,12 @@ def test_a_note_about_a_lost_partner_says_nothing_beside_the_measurement_itself(
     ours = [json.loads(line) for line in (job / "outputs.n1.jsonl").read_text().splitlines()]
     measured = next(r for r in ours if r["file"] == FORWARD)
     note = {
-        **measured, "file": "note.txt", "exit_code": None, "duration_s": 0.0,
+        **measured,
+        "file": "note.txt",
+        "exit_code": None,
+        "duration_s": 0.0,
         "problem": {"kind": "environment", "message": "n1 lost: no answer"},
-    }  # fmt: skip
+    }
     (job / "note.txt").write_text("n1 lost: no answer\n")
     with (job / "outputs.n2.jsonl").open("a") as journal:
         journal.write(json.dumps(note) + "\n")
@@ -467,7 +479,7 @@ ANOTHER = {
         replaced("255:255:10:10:00:02", "255:255:10:10:00:03"),
         "the server of this test is 10.10.0.3, n2 has 10.10.0.2 on rail0",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", ANOTHER)
@@ -599,9 +611,17 @@ def test_only_tools_whose_one_file_has_several_cells_may_share_it(tmp_path, tool
     """Catches: copies and PyTorch's collectives refused, or any other tool's file counted twice."""
     other = {"direction": "d2h", "nodes": ["n2"], "test": "other", "params": {"gpus": 2}}
     record = {
-        "schema": 1, "tool": tool, "test": "t", "file": "out.json", "nodes": ["n1"], "direction": "h2d",
-        "params": {"gpus": 1}, "exit_code": 0, "started": "2026-01-01T00:00:00Z", "duration_s": 1.0,
-    }  # fmt: skip
+        "schema": 1,
+        "tool": tool,
+        "test": "t",
+        "file": "out.json",
+        "nodes": ["n1"],
+        "direction": "h2d",
+        "params": {"gpus": 1},
+        "exit_code": 0,
+        "started": "2026-01-01T00:00:00Z",
+        "duration_s": 1.0,
+    }
     lines = [record, record, {**record, field: other[field]}]
     (tmp_path / "outputs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [output.problem is None for output in journal(tmp_path)] == [alike] * 3

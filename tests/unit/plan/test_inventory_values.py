@@ -37,16 +37,21 @@ leaf_ports: >-
   {{ ports }}
 """
 FABRIC = {
-    "system": "lab", "profile": "lab", "link_speed_gbps": "{{ 20 + 5 }}",
+    "system": "lab",
+    "profile": "lab",
+    "link_speed_gbps": "{{ 20 + 5 }}",
     "mtu_bytes": {"link": 9000, "host": "{{ fabric_mtu }}", "rdma": 4096},
     "roce": {
-        "dscp": 26, "priority": 3, "traffic_class": 3, "queue": 3,
+        "dscp": 26,
+        "priority": 3,
+        "traffic_class": 3,
+        "queue": 3,
         "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
         "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
         "pfc": {"enabled": True},
     },
     "rails": [{"name": "rail0", "subnet": "10.10.0.0/24"}],
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -84,7 +89,7 @@ def test_templates_are_read_as_ansible_reads_them(inventory):
         ({"acceptance": "{{ 5 // 0 }}"}, "acceptance of n1 has no value: .*zero"),
         ({"acceptance": {"scope": {"gpu": "{% raw %}{{ x }}{% endraw %}"}}}, "acceptance of n1 .*leaves as"),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_cannot_be_had_is_named(inventory, more, says):
     """Catches: a traceback, or a plan from half a template."""
     with pytest.raises(BadInput, match=says) as refused:

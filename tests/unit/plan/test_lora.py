@@ -24,10 +24,19 @@ from shakedown.references.files import load_catalogue
 from shakedown.run.folder import judge_folder, to_json, write_aside
 
 JOB: dict[str, Any] = {
-    "model": "tiny", "layout": "fsdp", "gpus_per_node": 2, "device": "cpu", "dtype": "fp32", "steps": 8,
-    "warmup_steps": 2, "sequence_tokens": 64, "micro_batch": 1, "global_batch": 8, "python": "/t/bin/python",
+    "model": "tiny",
+    "layout": "fsdp",
+    "gpus_per_node": 2,
+    "device": "cpu",
+    "dtype": "fp32",
+    "steps": 8,
+    "warmup_steps": 2,
+    "sequence_tokens": 64,
+    "micro_batch": 1,
+    "global_batch": 8,
+    "python": "/t/bin/python",
     "metrics": ["final_loss", "nonfinite_steps", "rank_skew", "traffic_share", "comm_share"],
-}  # fmt: skip
+}
 
 
 def plan_of(**changes: Any) -> Any:
@@ -41,30 +50,56 @@ def plan_of(**changes: Any) -> Any:
 
 def log(
     *, ranks: int = 4, steps: int = 8, slow: int | None = None, loss: float | None = 0.5, **header: Any
-) -> str:  # fmt: skip
+) -> str:
     """What a job of the plan writes; `slow` is a rank whose computing takes half as long again."""
     spec = TrainingSpec.from_json(plan_of()[1].jobs[0].settings)
     lines: list[dict[str, Any]] = [
         {
-            "type": "header", "model": "tiny", "method": "lora", "precision": "fp32", "parallelism": "fsdp",
-            "world_size": ranks, "hosts": ["n1", "n1", "n2", "n2"][:ranks], "sequence_length": 64,
-            "global_batch_samples": 8, "micro_batch_samples": 1, "steps": 8, "parameters": 869504,
-            "trainable_parameters": 57344, "seed": spec.seed, "lora_rank": 16,
-            "learning_rate": spec.learning_rate, **header,
+            "type": "header",
+            "model": "tiny",
+            "method": "lora",
+            "precision": "fp32",
+            "parallelism": "fsdp",
+            "world_size": ranks,
+            "hosts": ["n1", "n1", "n2", "n2"][:ranks],
+            "sequence_length": 64,
+            "global_batch_samples": 8,
+            "micro_batch_samples": 1,
+            "steps": 8,
+            "parameters": 869504,
+            "trainable_parameters": 57344,
+            "seed": spec.seed,
+            "lora_rank": 16,
+            "learning_rate": spec.learning_rate,
+            **header,
         }
-    ]  # fmt: skip
+    ]
     for step in range(1, steps + 1):
         for rank in range(ranks):
             own = 0.3 if rank == slow else 0.2
             record = {
-                "type": "step", "step": step, "rank": rank, "step_time_s": 0.4, "samples": 8, "tokens": 512,
-                "compute_s": own, "comm_s": 0.02, "loss": loss if step == steps else 0.6,
-            }  # fmt: skip
+                "type": "step",
+                "step": step,
+                "rank": rank,
+                "step_time_s": 0.4,
+                "samples": 8,
+                "tokens": 512,
+                "compute_s": own,
+                "comm_s": 0.02,
+                "loss": loss if step == steps else 0.6,
+            }
             lines.append({k: v for k, v in record.items() if v is not None})
     lines.append(
-        {"type": "summary", "steps": steps, "elapsed_s": 4.0, "samples": 64, "tokens": 4096,
-         "samples_per_s": 20.0, "tokens_per_s": 1280.0}
-    )  # fmt: skip
+        {
+            "type": "summary",
+            "steps": steps,
+            "elapsed_s": 4.0,
+            "samples": 64,
+            "tokens": 4096,
+            "samples_per_s": 20.0,
+            "tokens_per_s": 1280.0,
+        }
+    )
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
@@ -88,19 +123,41 @@ def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float
             (raw / f"counters.{node}.{when}.json").write_text(json.dumps({"devices": [device]}))
     problem = {"kind": "other", "message": f"Slurm says {state}"} if state != "COMPLETED" else None
     (raw / "job.json").write_text(
-        json.dumps({"schema": 1, "run": "r1", "stage": "application", "test": job.name, "job": "1",
-                    "state": state, "nodes": ["n1", "n2"], "problem": problem})
-    )  # fmt: skip
+        json.dumps(
+            {
+                "schema": 1,
+                "run": "r1",
+                "stage": "application",
+                "test": job.name,
+                "job": "1",
+                "state": state,
+                "nodes": ["n1", "n2"],
+                "problem": problem,
+            }
+        )
+    )
     record = {
-        "schema": 1, "tool": "trainer", "test": "lora", "file": "lora.jsonl", "nodes": ["n1", "n2"],
-        "params": spec.params, "exit_code": 0, "started": "2026-01-01T00:00:00Z", "duration_s": 5.0, **output,
-    }  # fmt: skip
+        "schema": 1,
+        "tool": "trainer",
+        "test": "lora",
+        "file": "lora.jsonl",
+        "nodes": ["n1", "n2"],
+        "params": spec.params,
+        "exit_code": 0,
+        "started": "2026-01-01T00:00:00Z",
+        "duration_s": 5.0,
+        **output,
+    }
     (raw / "outputs.jsonl").write_text(json.dumps(record) + "\n")
     collect(folder)
     verdict = judge_folder(folder)
     bad = {cell.cell.split("/")[2]: cell for cell in verdict.cells}
-    found = {group.metric: (bad[group.metric].outcome, bad[group.metric].reason) if group.metric in bad
-             else ("PASS", "") for group in verdict.groups}  # fmt: skip
+    found = {
+        group.metric: (bad[group.metric].outcome, bad[group.metric].reason)
+        if group.metric in bad
+        else ("PASS", "")
+        for group in verdict.groups
+    }
     return found
 
 
@@ -130,9 +187,17 @@ def test_traffic_that_did_not_pass_the_fabric_fails(tmp_path):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"steps": 7}, {"sequence_length": 32}, {"world_size": 3}, {"parameters": 1}, {"seed": 9},
-     {"micro_batch_samples": 2}, {"learning_rate": 0.1}, {"hosts": ["n1"] * 4}],
-)  # fmt: skip
+    [
+        {"steps": 7},
+        {"sequence_length": 32},
+        {"world_size": 3},
+        {"parameters": 1},
+        {"seed": 9},
+        {"micro_batch_samples": 2},
+        {"learning_rate": 0.1},
+        {"hosts": ["n1"] * 4},
+    ],
+)
 def test_a_log_of_an_easier_job_is_refused(tmp_path, changed):
     """Catches: a job that trains something smaller or shorter than ordered and passes."""
     text = log(**changed)
@@ -150,9 +215,12 @@ def test_a_log_that_ends_early_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("killed", "rank 3 on n2: killed by signal 9"), ("setup", "rank 1 on n1: out of memory: tried 9 GiB"),
-     ("environment", "rank 2 on n2: no sign of life for 20 s (step 5, forward)")],
-)  # fmt: skip
+    [
+        ("killed", "rank 3 on n2: killed by signal 9"),
+        ("setup", "rank 1 on n1: out of memory: tried 9 GiB"),
+        ("environment", "rank 2 on n2: no sign of life for 20 s (step 5, forward)"),
+    ],
+)
 def test_a_job_that_was_spoiled_says_why(tmp_path, kind, message):
     """Catches: a killed, hung or starved job that leaves its cells without a reason, or passes by its log."""
     cells = judged(tmp_path, log(), state="FAILED", problem={"kind": kind, "message": message}, exit_code=1)
@@ -210,15 +278,25 @@ def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, to
 def test_more_than_the_peak_is_impossible():
     """Catches: a rate that no GPU can reach, taken for a very good one."""
     inventory = document()
-    job = {**JOB, "model": "llama2-7b", "layout": "ddp", "gpus_per_node": 1, "device": "cuda",
-           "dtype": "bf16",
-           "sequence_tokens": 2048, "metrics": ["mfu", "samples_per_s"]}  # fmt: skip
+    job = {
+        **JOB,
+        "model": "llama2-7b",
+        "layout": "ddp",
+        "gpus_per_node": 1,
+        "device": "cuda",
+        "dtype": "bf16",
+        "sequence_tokens": 2048,
+        "metrics": ["mfu", "samples_per_s"],
+    }
     names = list(inventory["_meta"]["hostvars"])
     for name in names[1:]:
         del inventory["_meta"]["hostvars"][name]
     inventory["compute"]["hosts"] = names[:1]
     inventory["_meta"]["hostvars"][names[0]]["acceptance"] = {
-        "lora": [job], "counter_tests": False, "scope": {"gpu": "H200-SXM"}}  # fmt: skip
+        "lora": [job],
+        "counter_tests": False,
+        "scope": {"gpu": "H200-SXM"},
+    }
     catalogue = load_catalogue(["lab", "h200_lora"])
     plan, _ = make_plan(site_of(inventory, WHERE), catalogue, run="r", created="2026-01-01T00:00:00Z")
     ceilings = {i.metric: plan.references[i.reference].ceiling for i in plan.items}
@@ -234,8 +312,17 @@ def test_ranks_logs_become_one_and_a_resumed_one_goes_on(tmp_path):
         if rank == 0:
             lines.insert(0, json.loads(log().splitlines()[0]) | {"world_size": 2})
         for step, loss in ((1, 3.0), (2, 2.0), (2, 1.9), (3, 1.0)):
-            lines.append({"type": "step", "step": step, "rank": rank, "step_time_s": 0.1, "samples": 8,
-                          "tokens": 512, "loss": loss})  # fmt: skip
+            lines.append(
+                {
+                    "type": "step",
+                    "step": step,
+                    "rank": rank,
+                    "step_time_s": 0.1,
+                    "samples": 8,
+                    "tokens": 512,
+                    "loss": loss,
+                }
+            )
         text = "".join(json.dumps(x) + "\n" for x in lines)
         (tmp_path / f"rank.{rank:05d}.jsonl").write_text(text + '{"type": "ste')
     merge(tmp_path, trained=True)
@@ -301,14 +388,22 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     apptainer.write_text(APPTAINER)
     apptainer.chmod(0o755)
     given = {"model": str(tmp_path / "mo del/config.json"), "data": "/data/dolly.jsonl"}
-    settings = {**plan_of()[1].jobs[0].settings, **given, "container": "/img/t $x.sif", "device": device,
-                "python": "/opt/conda/bin/python"}  # fmt: skip
+    settings = {
+        **plan_of()[1].jobs[0].settings,
+        **given,
+        "container": "/img/t $x.sif",
+        "device": device,
+        "python": "/opt/conda/bin/python",
+    }
     out = tmp_path / "runs/r 1/raw/lora.a1"
     words = trainer_command(settings, 1, Path("/src"), out)
     done = subprocess.run(
-        ["bash", "-c", " ".join(words)], capture_output=True, text=True, check=False,
+        ["bash", "-c", " ".join(words)],
+        capture_output=True,
+        text=True,
+        check=False,
         env={"PATH": f"{apptainer.parent}:/usr/bin:/bin"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     image, seen, command = done.stdout.splitlines()
     assert image == "image /img/t $x.sif" and ("--nv" in words) == (device == "cuda")
@@ -335,9 +430,7 @@ def test_a_throttled_gpu_of_a_real_job_is_named():
 def test_expected_traffic_is_what_real_links_carried(job):
     """Catches: a gather or an exchange of gradients left out of what is expected (NVLink counters)."""
     result = parse_trainer((RUNS / f"h200x4_lora/raw/{job}.a1/lora.jsonl").read_text())
-    spec = TrainingSpec.from_json(
-        json.loads((RUNS / f"h200x4_lora/raw/{job}.a1/spec.json").read_bytes())
-    )  # fmt: skip
+    spec = TrainingSpec.from_json(json.loads((RUNS / f"h200x4_lora/raw/{job}.a1/spec.json").read_bytes()))
     from shakedown.physics.training import SHAPES
 
     expected = spec.traffic(SHAPES[spec.model], 1).gpu_bytes

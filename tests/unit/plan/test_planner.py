@@ -26,13 +26,16 @@ def document(nodes: int = 2) -> dict[str, Any]:
         "link_speed_gbps": 25,
         "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
         "roce": {
-            "dscp": 26, "priority": 3, "traffic_class": 3, "queue": 3,
+            "dscp": 26,
+            "priority": 3,
+            "traffic_class": 3,
+            "queue": 3,
             "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
             "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
             "pfc": {"enabled": True},
         },
         "rails": [{"name": "rail0", "subnet": "10.10.0.0/24"}, {"name": "rail1", "subnet": "10.10.1.0/24"}],
-    }  # fmt: skip
+    }
     acceptance = {
         "perftest": [
             {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9, "rails_at_once": ["one", "all"]}
@@ -47,14 +50,18 @@ def document(nodes: int = 2) -> dict[str, Any]:
             "mgmt_ip": f"10.20.0.{i}",
             "fabric_nics": [
                 {
-                    "rail": f"rail{r}", "netdev": f"fab{r}", "rdma_device": f"rxe{r}",
-                    "ipv4": f"10.10.{r}.{i}/24", "leaf": "leaf0", "leaf_port": f"swp{r * nodes + i}",
+                    "rail": f"rail{r}",
+                    "netdev": f"fab{r}",
+                    "rdma_device": f"rxe{r}",
+                    "ipv4": f"10.10.{r}.{i}/24",
+                    "leaf": "leaf0",
+                    "leaf_port": f"swp{r * nodes + i}",
                 }
                 for r in range(2)
             ],
         }
         for i, name in enumerate(names, start=1)
-    }  # fmt: skip
+    }
     return copy.deepcopy({"_meta": {"hostvars": hostvars}, "compute": {"hosts": names}})
 
 
@@ -249,7 +256,7 @@ def test_single_hosts_need_no_fabric():
         (lambda host: host.update(fabric_nics=NICS), "without fabric_nics"),
         (lambda host: host["acceptance"].update(config={}), "leave config and perftest out"),
     ],
-)  # fmt: skip
+)
 def test_no_fabric_is_no_way_around_the_fabric(change, says):
     """Catches: a site with rails that escapes its NIC checks, or a forgotten fabric taken for none."""
     inventory = one_host()
@@ -281,7 +288,7 @@ NCCL_SWEEP = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}
         {"nccl": {"expect": {"nvls": False}, "sweeps": [{**NCCL_SWEEP, "nodes": [1, 2]}]}},
         {"torch": {"python": "/usr/bin/python3", "min_bytes": 64, "max_bytes": 64}},
     ],
-)  # fmt: skip
+)
 def test_hosts_without_a_fabric_measure_nothing_together(together):
     """Catches: traffic between nodes over a network that nobody describes, and so nobody judges."""
     inventory = several_hosts()
@@ -309,8 +316,10 @@ def test_nodes_may_differ_in_what_each_is_measured_for_by_itself():
     assert site.of("n3").scope["gpu"] == "G5"
     _, jobs = make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
     assert {job.nodes[0]: job.settings["path"]["switch_hops"] for job in jobs.jobs} == {
-        "n1": 3, "n2": 4, "n3": 5
-    }  # fmt: skip
+        "n1": 3,
+        "n2": 4,
+        "n3": 5,
+    }
 
 
 def test_what_nobody_states_of_a_path_is_not_judged():
@@ -330,7 +339,7 @@ def test_what_nobody_states_of_a_path_is_not_judged():
         ("acceptance", {"interconnect": INTERCONNECT, "counter_tests": False}, "counter_tests of n2"),
         ("fabric", {"system": "other", "profile": "lab", "no_fabric": True}, "fabric of n2"),
     ],
-)  # fmt: skip
+)
 def test_what_holds_for_all_must_be_the_same_on_all(key, value, says):
     """Catches: one node's word taken for all, while another node's file says otherwise."""
     inventory = several_hosts()

@@ -30,7 +30,7 @@ def beat(step: int, place: int, *, changed: float = 100.0, moved: float = 100.0,
         # One still moves: no hang, however long another takes.
         ({0: beat(5, 9), 1: beat(5, 3, moved=140.0)}, 141.0, [], ""),
     ],
-)  # fmt: skip
+)
 def test_who_is_at_fault(beats, now, who, told):
     """Catches: a waiting rank blamed for the one that it waits for, and a slow one taken for a hung one."""
     alive = {rank: b if b.changed < 100 else Beat(**{**vars(b), "changed": now}) for rank, b in beats.items()}

@@ -390,10 +390,19 @@ RAW = """ RDMA_Write BW Test
 def trainer_log(steps: int) -> str:
     """A log of the trainer's own format in which two ranks report and one step has no finite loss."""
     header = {
-        "type": "header", "model": "tiny", "method": "lora", "precision": "bf16", "parallelism": "ddp",
-        "world_size": 2, "sequence_length": 128, "global_batch_samples": 8, "micro_batch_samples": 4,
-        "steps": steps, "parameters": 1000, "trainable_parameters": 10,
-    }  # fmt: skip
+        "type": "header",
+        "model": "tiny",
+        "method": "lora",
+        "precision": "bf16",
+        "parallelism": "ddp",
+        "world_size": 2,
+        "sequence_length": 128,
+        "global_batch_samples": 8,
+        "micro_batch_samples": 4,
+        "steps": steps,
+        "parameters": 1000,
+        "trainable_parameters": 10,
+    }
     lines = [header]
     for step in range(1, steps + 1):
         for rank in (0, 1):
@@ -409,9 +418,16 @@ def trainer_log(steps: int) -> str:
                 line["loss"] = 1 + 2 / step
             lines.append(line)
     lines.append(
-        {"type": "summary", "steps": steps, "elapsed_s": 0.1 * steps, "samples": 8 * steps,
-         "tokens": 1024 * steps, "samples_per_s": 80.0, "tokens_per_s": 10240.0}
-    )  # fmt: skip
+        {
+            "type": "summary",
+            "steps": steps,
+            "elapsed_s": 0.1 * steps,
+            "samples": 8 * steps,
+            "tokens": 1024 * steps,
+            "samples_per_s": 80.0,
+            "tokens_per_s": 10240.0,
+        }
+    )
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 

@@ -21,7 +21,7 @@ WRITTEN = {"report.html", "junit.xml", "metrics.prom", "report.md", "verdict.jso
 
 
 def command(folder: Path, output: Path | None = None) -> int:
-    """The command within this process; `shakedown.commands.cli` turns what it raises into a line and status 2."""
+    """The command within this process; `cli.py` turns what it raises into a line and status 2."""
     return int(report(folder, output))
 
 

@@ -25,15 +25,18 @@ def comparison(name: str = "B", operations: int = 3, nodes: str = "n1") -> Sweep
     def sweeps(factor: float) -> tuple[Sweep, ...]:
         return tuple(
             Sweep(
-                Combination("nccl-tests", f"operation{number}", "float", 1, "srun"), (nodes,), 1 << 20,
+                Combination("nccl-tests", f"operation{number}", "float", 1, "srun"),
+                (nodes,),
+                1 << 20,
                 {
                     size: Samples((t := 10.0 * f, t * 1.01, t * 1.02), (size / t / 1e3,) * 3)
                     for size, f in zip(SIZES, (1, 1 + factor, 2 + 4 * factor, 1000 * factor + 2), strict=True)
                 },
-                {"GPU": f"{nodes} {factor}"}, {"NCCL_IB_HCA": f"{nodes}{factor}"},
+                {"GPU": f"{nodes} {factor}"},
+                {"NCCL_IB_HCA": f"{nodes}{factor}"},
             )
             for number in range(operations)
-        )  # fmt: skip
+        )
 
     sides = [
         Side("A", nodes, "site", "then", sweeps(1)),

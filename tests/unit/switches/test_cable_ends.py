@@ -41,9 +41,17 @@ def settings(tmp_path, nos, found):
     """The settings file of a switch, loaded."""
     path = tmp_path / "leaf0.settings.json"
     document = {
-        "schema": 1, "switch": "leaf0", "nos": nos, "cabling": cabling(nos), "differences": [],
-        "found": found, "not_done": [], "wanted": {}, "refusals": [], "patchable": True,
-    }  # fmt: skip
+        "schema": 1,
+        "switch": "leaf0",
+        "nos": nos,
+        "cabling": cabling(nos),
+        "differences": [],
+        "found": found,
+        "not_done": [],
+        "wanted": {},
+        "refusals": [],
+        "patchable": True,
+    }
     path.write_text(json.dumps(document, default=list))
     return load_settings(path)
 
@@ -63,9 +71,13 @@ def host(**found):
         for key, value in values.items()
     ]
     document = {
-        "schema": 1, "target": "fab0", "driver": "mlx5_core", "error": None,
-        "settings": entries, "not_applicable": [],
-    }  # fmt: skip
+        "schema": 1,
+        "target": "fab0",
+        "driver": "mlx5_core",
+        "error": None,
+        "settings": entries,
+        "not_applicable": [],
+    }
     return host_end(TargetReport.model_validate(document))
 
 
@@ -185,12 +197,16 @@ def reading(nos, **outputs):
     texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in outputs.items()}
     return SwitchReading.model_validate(
         {
-            "schema": 1, "switch": "leaf0", "nos": nos, "when": "after", "taken": "2026-11-20T08:00:00Z",
+            "schema": 1,
+            "switch": "leaf0",
+            "nos": nos,
+            "when": "after",
+            "taken": "2026-11-20T08:00:00Z",
             "classes": {"priority": 3, "traffic_class": 3, "queue": 3, "cnp_queue": 6},
             "cabling": cabling(nos),
             "outputs": {k: {"command": k, "stdout": v} for k, v in texts.items()},
         }
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("nos", "text"), [("eos", EOS_LLDP), ("nxos", NXOS_LLDP)])
@@ -208,19 +224,31 @@ def test_neighbours_of_other_systems_name_host_and_interface(nos, text):
     [
         (
             "eos",
-            {"status": {"interfaceStatuses": {
-                "Ethernet1/1": {"linkStatus": "connected", "bandwidth": 400000000000},
-                "Ethernet2/1": {"linkStatus": "notconnect", "bandwidth": 400000000000},
-            }}},
-            [400.0, None], [None, None],
+            {
+                "status": {
+                    "interfaceStatuses": {
+                        "Ethernet1/1": {"linkStatus": "connected", "bandwidth": 400000000000},
+                        "Ethernet2/1": {"linkStatus": "notconnect", "bandwidth": 400000000000},
+                    }
+                }
+            },
+            [400.0, None],
+            [None, None],
         ),
         (
             "nxos",
-            {"links": {"TABLE_interface": {"ROW_interface": [
-                {"interface": "Ethernet1/1", "eth_speed": "400 Gb/s", "eth_bw": "400000000"},
-                {"interface": "Ethernet1/2", "eth_speed": "auto-speed", "eth_bw": "400000000"},
-            ]}}},
-            [400.0, None], [None, None],
+            {
+                "links": {
+                    "TABLE_interface": {
+                        "ROW_interface": [
+                            {"interface": "Ethernet1/1", "eth_speed": "400 Gb/s", "eth_bw": "400000000"},
+                            {"interface": "Ethernet1/2", "eth_speed": "auto-speed", "eth_bw": "400000000"},
+                        ]
+                    }
+                }
+            },
+            [400.0, None],
+            [None, None],
         ),
         (
             "cumulus",
@@ -230,10 +258,11 @@ def test_neighbours_of_other_systems_name_host_and_interface(nos, text):
                 "ethtool swp2": "Settings for swp2:\n\tSpeed: Unknown!\n",
                 "fec swp2": "Active FEC encoding: Off\n",
             },
-            [400.0, None], ["rs", "none"],
+            [400.0, None],
+            ["rs", "none"],
         ),
     ],
-)  # fmt: skip
+)
 def test_rate_and_fec_of_a_port_are_those_in_use(nos, outputs, speeds, fec):
     """Catches a configured or nominal rate taken for the one that the link came up with."""
     found = links_of(reading(nos, **outputs))

@@ -55,13 +55,18 @@ LINKS = [
         "link_type": "ether",
         "stats64": {
             "rx": {
-                "bytes": 1001, "packets": 11, "errors": 5, "dropped": 99,
-                "missed_errors": 3, "over_errors": 0, "fifo_errors": 0,
+                "bytes": 1001,
+                "packets": 11,
+                "errors": 5,
+                "dropped": 99,
+                "missed_errors": 3,
+                "over_errors": 0,
+                "fifo_errors": 0,
             },
             "tx": {"bytes": 1002, "packets": 22, "errors": 6, "dropped": 4, "carrier_changes": 1},
         },
     }
-]  # fmt: skip
+]
 CUMULUS_ROCE = {
     "rx-stats": {
         "rx-pfc-stats": {"pause-duration": 0, "pause-packets": 31},
@@ -78,8 +83,14 @@ EOS = {
     "links": {
         "interfaces": {
             "Ethernet1/1": {
-                "inOctets": 1001, "inUcastPkts": 10, "inMulticastPkts": 1, "inBroadcastPkts": 0,
-                "outOctets": 1002, "outUcastPkts": 20, "outMulticastPkts": 2, "outBroadcastPkts": 0,
+                "inOctets": 1001,
+                "inUcastPkts": 10,
+                "inMulticastPkts": 1,
+                "inBroadcastPkts": 0,
+                "outOctets": 1002,
+                "outUcastPkts": 20,
+                "outMulticastPkts": 2,
+                "outBroadcastPkts": 0,
             }
         }
     },
@@ -95,15 +106,21 @@ EOS = {
     "ecn": {"intfQueueCounters": {"Ethernet1/1": {"queueCounters": {"0": "-", "3": "8"}}}},
     "pfc": "Port              RxPfc           TxPfc\nEt1/1                31              32\n",
     "watchdog": {"interfaces": {"Ethernet1/1": {"txQueues": {"3": {"stuckCount": 9, "recoveryCount": 9}}}}},
-}  # fmt: skip
+}
 NXOS = {
     "links": {
         "TABLE_interface": {
             "ROW_interface": [
                 {
-                    "interface": "Ethernet1/1", "eth_inbytes": "1001", "eth_outbytes": "1002",
-                    "eth_inpkts": "11", "eth_outpkts": "22",
-                    "eth_indiscard": "3", "eth_outdiscard": "4", "eth_inerr": "5", "eth_outerr": "6",
+                    "interface": "Ethernet1/1",
+                    "eth_inbytes": "1001",
+                    "eth_outbytes": "1002",
+                    "eth_inpkts": "11",
+                    "eth_outpkts": "22",
+                    "eth_indiscard": "3",
+                    "eth_outdiscard": "4",
+                    "eth_inerr": "5",
+                    "eth_outerr": "6",
                 },
                 {"interface": "mgmt0"},
             ]
@@ -133,7 +150,7 @@ Ethernet1/1 Interface PFC watchdog: [Enabled]
 |                     Shutdown|                  9|
 |                     Restored|                  9|
 """,
-}  # fmt: skip
+}
 
 
 def text(outputs):
@@ -149,12 +166,29 @@ RAW = {
 }
 # What each field above must come out as; every system reports a part of it.
 EXPECTED = {
-    "rx_bytes": 1001, "tx_bytes": 1002, "rx_packets": 11, "tx_packets": 22, "rx_drops": 3, "tx_drops": 4,
-    "rx_errors": 5, "tx_errors": 6, "roce_tx_packets": 300, "roce_tx_bytes": 301, "roce_queue_drops": 7,
-    "ecn_marked": 8, "watchdog_events": 9, "cnp_tx_packets": 600, "cnp_queue_drops": 0,
-    "roce_ingress_drops": 11, "pfc_rx_prio3": 31, "pfc_tx_prio3": 32, "pfc_rx_frames": 31,
-    "pfc_tx_frames": 32, "roce_rx_packets": 310, "link_flaps": 1,
-}  # fmt: skip
+    "rx_bytes": 1001,
+    "tx_bytes": 1002,
+    "rx_packets": 11,
+    "tx_packets": 22,
+    "rx_drops": 3,
+    "tx_drops": 4,
+    "rx_errors": 5,
+    "tx_errors": 6,
+    "roce_tx_packets": 300,
+    "roce_tx_bytes": 301,
+    "roce_queue_drops": 7,
+    "ecn_marked": 8,
+    "watchdog_events": 9,
+    "cnp_tx_packets": 600,
+    "cnp_queue_drops": 0,
+    "roce_ingress_drops": 11,
+    "pfc_rx_prio3": 31,
+    "pfc_tx_prio3": 32,
+    "pfc_rx_frames": 31,
+    "pfc_tx_frames": 32,
+    "roce_rx_packets": 310,
+    "link_flaps": 1,
+}
 
 
 @pytest.mark.parametrize("nos", RAW)
@@ -235,10 +269,13 @@ def test_os10_queues_are_read_by_their_number():
     ports = system("os10").parse({"queues ethernet1/1/4": OS10}, CLASSES, None)
     assert ports == {
         "ethernet1/1/4": {
-            "roce_tx_packets": 9000, "roce_tx_bytes": 36864000, "roce_queue_drops": 7,
-            "cnp_tx_packets": 80, "cnp_queue_drops": 1,
+            "roce_tx_packets": 9000,
+            "roce_tx_bytes": 36864000,
+            "roce_queue_drops": 7,
+            "cnp_tx_packets": 80,
+            "cnp_queue_drops": 1,
         }
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(

@@ -202,8 +202,12 @@ def test_pauses_without_any_traffic_are_the_worst_ratio():
     from shakedown.nos.readings import _per_million
 
     assert [_per_million(*x) for x in ((0, 0), (3, 0), (1, 3), (None, 5), (5, None))] == [
-        0, 1_000_000, 333_334, None, None,
-    ]  # fmt: skip
+        0,
+        1_000_000,
+        333_334,
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("value", ["1" * 400, str(2**64)])

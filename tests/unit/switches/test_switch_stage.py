@@ -58,24 +58,37 @@ class Folder:
     def settings(self, **changes: object) -> None:
         """Write what was read from the switch."""
         settings = {
-            "schema": 1, "switch": "leaf0", "nos": "linux", "cabling": CABLING, "differences": [],
-            "found": found(), "not_done": ["PFC"], "wanted": {}, "refusals": [],
-        }  # fmt: skip
+            "schema": 1,
+            "switch": "leaf0",
+            "nos": "linux",
+            "cabling": CABLING,
+            "differences": [],
+            "found": found(),
+            "not_done": ["PFC"],
+            "wanted": {},
+            "refusals": [],
+        }
         (self.raw / "leaf0.settings.json").write_text(json.dumps(settings | changes))
 
     def host(self, host: str, netdev: str, **changes: object) -> None:
         """Write what a host said of one NIC."""
         values = {
-            "mtu.host_bytes": 9000, "pfc.priorities": [3], "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
+            "mtu.host_bytes": 9000,
+            "pfc.priorities": [3],
+            "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
             **changes,
-        }  # fmt: skip
+        }
         entries = [
             {"key": k, "found": v, "wanted": v, "ok": True, "settable": True} for k, v in values.items()
         ]
         report = {
-            "schema": 1, "target": netdev, "driver": "rxe", "error": None, "settings": entries,
+            "schema": 1,
+            "target": netdev,
+            "driver": "rxe",
+            "error": None,
+            "settings": entries,
             "not_applicable": [],
-        }  # fmt: skip
+        }
         path = self.folder / f"raw/config.settings.a1/settings.{host}.{netdev}.json"
         path.write_text(json.dumps(report))
 

@@ -227,7 +227,13 @@ def test_parameters_that_could_forge_a_cell_id_are_refused(value: str) -> None:
     with pytest.raises(ValidationError):
         PlanItem.model_validate(
             {
-                "stage": "fabric", "test": "t", "metric": "m", "unit": "1", "better": "higher",
-                "nodes": [["n1"]], "params": {"a": value}, "reference": "r",
+                "stage": "fabric",
+                "test": "t",
+                "metric": "m",
+                "unit": "1",
+                "better": "higher",
+                "nodes": [["n1"]],
+                "params": {"a": value},
+                "reference": "r",
             }
-        )  # fmt: skip
+        )

@@ -8,9 +8,15 @@ from shakedown.judge.hints import fault_hint
 from shakedown.records.records import Measurement, Reference
 
 BUSBW = Reference(
-    id="ar", value=389.7, limit=372.0, ceiling=392.0, unit="GB/s", better="higher", kind="measured",
+    id="ar",
+    value=389.7,
+    limit=372.0,
+    ceiling=392.0,
+    unit="GB/s",
+    better="higher",
+    kind="measured",
     source="test",
-)  # fmt: skip
+)
 
 
 def hint(value, size_bytes, test="nccl_all_reduce", nodes=("n1", "n2")):
@@ -18,20 +24,24 @@ def hint(value, size_bytes, test="nccl_all_reduce", nodes=("n1", "n2")):
     params = {} if size_bytes is None else {"size_bytes": size_bytes}
     return fault_hint(
         Measurement(
-            run="r", stage="collective", test=test, metric="busbw", value=value, unit="GB/s", better="higher",
-            nodes=nodes, params=params, state="COMPLETED",
+            run="r",
+            stage="collective",
+            test=test,
+            metric="busbw",
+            value=value,
+            unit="GB/s",
+            better="higher",
+            nodes=nodes,
+            params=params,
+            state="COMPLETED",
         ),
         BUSBW,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "nodes", "words"),
-    [
-        (3.0, ("n1", "n2"), "over TCP"),
-        (190.0, ("n1", "n2"), "half rate"),
-        (300.0, ("n1",), "NVLS"),
-    ],
+    [(3.0, ("n1", "n2"), "over TCP"), (190.0, ("n1", "n2"), "half rate"), (300.0, ("n1",), "NVLS")],
 )
 def test_a_large_message_tells_of_the_path_a_small_one_of_latency(value, nodes, words):
     """Catches TCP, a lost NIC or lost NVLS suspected because a small message is slow, as all are."""

@@ -202,9 +202,7 @@ def _register_items(name: str, bdf: str, control: int | None, virtual: bool, wan
     if control is None:
         return [NotApplicable(f"pcie.{name}", "it is no PCI Express device")]
     payload = pci.max_payload(control)
-    list_: list[Item] = [
-        Setting(f"pcie.max_payload.{name}", payload, max(payload, wanted.min_payload)),
-    ]
+    list_: list[Item] = [Setting(f"pcie.max_payload.{name}", payload, max(payload, wanted.min_payload))]
     if name.startswith("gpu."):
         return list_  # the rest is the GPU driver's
     if virtual:

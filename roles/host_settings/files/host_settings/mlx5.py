@@ -27,8 +27,10 @@ def read(system: System, nic: Nic) -> dict[str, Any]:
     if system.exists(ofed):
         cnp = {"dscp": f"{ofed}/roce_np/cnp_dscp", "priority": f"{ofed}/roce_np/cnp_802p_prio"}
     else:
-        cnp = {key: f"{debug}/np_cnp_{name}" for key, name in
-               (("dscp", "dscp"), ("priority_mode", "prio_mode"), ("priority", "prio"))}  # fmt: skip
+        cnp = {
+            key: f"{debug}/np_cnp_{name}"
+            for key, name in (("dscp", "dscp"), ("priority_mode", "prio_mode"), ("priority", "prio"))
+        }
     enable = {side: f"{ofed}/roce_{side}/enable/{roce.priority}" for side in ("np", "rp")}
     return {
         "link": link.read(system, dev),

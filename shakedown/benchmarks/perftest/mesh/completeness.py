@@ -1,4 +1,6 @@
-"""Whether a mesh with a bad status is whole but for nodes that died: `python -m shakedown.benchmarks.perftest.mesh.completeness OUTDIR`.
+"""Is a mesh with a bad status complete but for nodes that died?
+
+    python -m shakedown.benchmarks.perftest.mesh.completeness OUTDIR
 
 srun's status after the death of a node says nothing of what the others measured. Their journals do. Exit
 status 0: every driver came to its end, or is named as lost by a partner that came to its own. 1: the job is

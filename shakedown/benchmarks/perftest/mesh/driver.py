@@ -1,8 +1,10 @@
-"""The driver: `srun ... python -m shakedown.benchmarks.perftest.mesh.driver SPEC.json OUTDIR`, one process per node.
+"""The driver, one process a node.
+
+    srun ... python -m shakedown.benchmarks.perftest.mesh.driver SPEC.json OUTDIR
 
 Start it with `srun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 --no-kill` inside an allocation that
 was also made with `--no-kill`, so that Slurm lets the rest go on when a node dies, and under a time limit.
-SPEC.json is described in `shakedown.benchmarks.perftest.mesh.spec`, what it leaves in OUTDIR in `shakedown.benchmarks.perftest.mesh.store`. The
+SPEC.json is described in spec.py, what it leaves in OUTDIR in store.py. The
 node's name is $SLURMD_NODENAME. A second start with the same OUTDIR measures only what is missing; it must be
 of the same specification and the same perftest as what is there.
 
@@ -40,7 +42,10 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         if len(arguments) != 2:
-            raise BadInput("two arguments are needed", fix="python -m shakedown.benchmarks.perftest.mesh.driver SPEC.json OUTDIR")
+            raise BadInput(
+                "two arguments are needed",
+                fix="python -m shakedown.benchmarks.perftest.mesh.driver SPEC.json OUTDIR",
+            )
         spec, digest = read_spec(Path(arguments[0]))
         me = os.environ.get("SLURMD_NODENAME", "")
         if me not in spec.nodes:

@@ -51,7 +51,7 @@ LATENCY_TESTS = ("ib_write_lat", "ib_read_lat", "ib_send_lat")
 TESTS = BANDWIDTH_TESTS + LATENCY_TESTS
 DIRECTIONS = ("forward", "reverse")
 # A note about a lost node is named by test, pair, rail, direction, size, queue pairs, rails at once, attempt
-# and the node that wrote it (shakedown.benchmarks.perftest.mesh.store); what is neither a node's nor a rail's name in it takes
+# and the node that wrote it (store.py); what is neither a node's nor a rail's name in it takes
 # up to so many bytes, with a few to spare: `ib_write_lat.,..forward.2147483648.q1024.all.a99.` and
 # `.note.2.txt`.
 REST_OF_NAME_BYTES = 64
