@@ -29,7 +29,7 @@ site_configuration = {
                     "environs": ["site"],
                     "features": _site["features"],
                     "max_jobs": int(os.environ.get("SHAKEDOWN_MAX_JOBS", _site["max_jobs"])),
-                    # A job that waits for a dead node is cancelled by shakedown.slurm.cancel_stuck: ReFrame's own
+                    # A job that waits for a dead node is cancelled by slurm.cancel_stuck: ReFrame's own
                     # way raises while the test waits, and then never ends.
                     "sched_options": {"job_submit_timeout": 60, "slurm_job_cancel_reasons": []},
                 }

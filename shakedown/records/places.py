@@ -7,5 +7,5 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent
 # What PYTHONPATH must hold for another interpreter to find this package.
 SOURCE = PACKAGE.parent
-# LoadGen's harness and the LoRA trainer, in a checkout and on the submit host: they run in other environments.
+# LoadGen's harness and the LoRA trainer, in a checkout and on the submit host; other environments run them.
 WORKLOADS = SOURCE / "workloads"
