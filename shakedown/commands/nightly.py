@@ -61,10 +61,10 @@ def run(
 
 def rotation(config: Config = DEFAULT) -> int:
     """Show the slots, what each costs a node, and in how many nights all have their turn."""
+    from shakedown.benchmarks.planning import read_site
     from shakedown.daytwo.nightly.config import NightlyConfig
     from shakedown.daytwo.nightly.plan import slot_costs
     from shakedown.daytwo.nightly.rotation import check, nights_to_cover
-    from shakedown.intent.inventory import read_site
     from shakedown.records.wording import count
     from shakedown.run.folder import read_record
 

@@ -37,8 +37,7 @@ def plan(
     """
     from datetime import UTC, datetime
 
-    from shakedown.intent.inventory import read_site
-    from shakedown.plan.planner import make_plan
+    from shakedown.benchmarks.planning import make_plan, read_site
     from shakedown.plan.variables import with_variables
     from shakedown.records.errors import BadInput
     from shakedown.references.files import load_catalogue

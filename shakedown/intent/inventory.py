@@ -13,24 +13,25 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.intent.site import LOST, Acceptance, Fabric, NodeOptions, NoFabric, Site
+from shakedown.intent.acceptance import AcceptanceBase
+from shakedown.intent.site import LOST, Fabric, NoFabric, Site
 from shakedown.nos.counters import Classes, ratios, system
 from shakedown.nos.readings import port_name
 from shakedown.records.errors import BadInput
 
 
-def read_site(inventory: Path) -> Site:
-    """Return the site that an inventory describes.
+def read_site(inventory: Path, acceptance: type[AcceptanceBase]) -> Site:
+    """Return the site that an inventory describes; `acceptance` is the model of what it may ask for.
 
     Raises:
         BadInput: the inventory is missing, broken, or its hosts contradict its intent.
     """
     if not inventory.exists():
         raise BadInput("no such inventory", fix="name a folder under inventories/", file=inventory)
-    return site_of(_values(inventory), inventory)
+    return site_of(_values(inventory), inventory, acceptance)
 
 
-def site_of(document: dict[str, Any], file: Path) -> Site:
+def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -> Site:
     """Return the site in a document like that of `ansible-inventory --list`, its values templated.
 
     Raises:
@@ -47,7 +48,7 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
         intent = common["fabric"]
         none = isinstance(intent, dict) and "no_fabric" in intent
         fabric = (NoFabric if none else Fabric).model_validate(intent)
-        acceptance, own = _acceptance({name: hostvars[name] for name in compute}, file)
+        acceptance, own = _acceptance({name: hostvars[name] for name in compute}, file, model)
         site = Site.model_validate(
             {
                 "fabric": fabric,
@@ -85,12 +86,10 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
     return site
 
 
-# What each node is measured for by itself, so that nodes may differ in it.
-_OWN = ("scope", "interconnect", "inference")
-
-
-def _acceptance(hosts: dict[str, dict[str, Any]], file: Path) -> tuple[Acceptance, dict[str, NodeOptions]]:
-    """Return what the site measures, and each node's own part where nodes differ.
+def _acceptance(
+    hosts: dict[str, dict[str, Any]], file: Path, model: type[AcceptanceBase]
+) -> tuple[AcceptanceBase, dict[str, AcceptanceBase]]:
+    """Return what the site measures, and what each node is measured for where nodes differ.
 
     Raises:
         BadInput: nodes differ in what holds for all of them.
@@ -98,8 +97,10 @@ def _acceptance(hosts: dict[str, dict[str, Any]], file: Path) -> tuple[Acceptanc
     """
     first = next(iter(hosts))
     asked = hosts[first].get("acceptance", {})
-    acceptance = Acceptance.model_validate(asked)
-    own: dict[str, NodeOptions] = {}
+    acceptance = model.model_validate(asked)
+    # What each node is measured for by itself, so that nodes may differ in it.
+    each = ("scope", *(section.key for section in model.sections if section.of_each_node))
+    own: dict[str, AcceptanceBase] = {}
     differ = False
     for name, host in hosts.items():
         if host.get("fabric") != hosts[first]["fabric"]:
@@ -107,15 +108,15 @@ def _acceptance(hosts: dict[str, dict[str, Any]], file: Path) -> tuple[Acceptanc
         mine = acceptance
         if (its := host.get("acceptance", {})) != asked:
             differ = True
-            mine = Acceptance.model_validate(its)
-            for section in Acceptance.model_fields:
-                if section not in _OWN and getattr(mine, section) != getattr(acceptance, section):
+            mine = model.model_validate(its)
+            for section in model.model_fields:
+                if section not in each and getattr(mine, section) != getattr(acceptance, section):
                     raise BadInput(
                         f"acceptance.{section} of {name} is not that of {first}",
-                        fix=f"let nodes differ in {', '.join(_OWN)} only",
+                        fix=f"let nodes differ in {', '.join(each)} only",
                         file=file,
                     )
-        own[name] = NodeOptions(scope=mine.scope, interconnect=mine.interconnect, inference=mine.inference)
+        own[name] = mine
     if not differ:
         return acceptance, {}
     common = set.intersection(*(set(options.scope.items()) for options in own.values()))

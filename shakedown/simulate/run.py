@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from shakedown.intent.site import NicSpec
 from shakedown.judge.localise.matrices import PATHS
 from shakedown.physics.roce import payload_ceiling_gbps
-from shakedown.plan.jobs import Jobs, NicSpec
+from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
 from shakedown.records.records import (
     Better,

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from shakedown.benchmarks.planning import read_site
 from shakedown.daytwo.drain.act import Drainer
 from shakedown.daytwo.drain.decide import Action, NodeState, Policy
 from shakedown.daytwo.history.findings import Finding
@@ -29,7 +30,6 @@ from shakedown.daytwo.nightly.config import NightlyConfig
 from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_plan, slot_costs
 from shakedown.daytwo.nightly.report import Night
 from shakedown.daytwo.nightly.rotation import Share, check, choose, nights_to_cover
-from shakedown.intent.inventory import read_site
 from shakedown.intent.site import Site
 from shakedown.records.errors import BadInput
 from shakedown.records.records import Plan, Record, Verdict

@@ -155,8 +155,3 @@ def nights_to_cover(costs: Mapping[str, float], *, budget_s: float) -> int:
             if left[slot] <= spare:
                 spare -= left.pop(slot)
     return nights
-
-
-def pair_rounds(group: int) -> int:
-    """Return how many rounds all pairs of a group take (circle method)."""
-    return group - 1 + group % 2

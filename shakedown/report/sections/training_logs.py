@@ -16,6 +16,7 @@ from shakedown.records.records import Measurement, Stage
 from shakedown.report.source import Series, Traffic, Training
 from shakedown.report.text import counted
 from shakedown.run import folder as runs
+from shakedown.run.job_folder import JobFolder
 
 MOST_LOGS = 8
 LARGEST_LOG = 64 << 20
@@ -82,6 +83,6 @@ def _traffic(run: Path, log: _Log) -> Iterable[Traffic]:
         yield Traffic("each GPU, all links", header.expected_gpu_rx_bytes, fmean(links) if links else None)
     if header.expected_node_rx_bytes:
         for node in sorted(set(header.hosts)):
-            received = received_bytes((run / log.path).parent, node)
+            received = received_bytes(JobFolder((run / log.path).parent), node)
             measured = None if received is None else received / count
             yield Traffic(f"{node}, fabric NICs", header.expected_node_rx_bytes, measured)

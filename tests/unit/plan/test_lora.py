@@ -16,12 +16,12 @@ from shakedown.benchmarks.lora.job import merge, reason, trainer_command
 from shakedown.benchmarks.lora.metrics import received_bytes
 from shakedown.benchmarks.lora.options import TrainingSpec
 from shakedown.benchmarks.lora.output import parse_trainer
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
-from shakedown.intent.inventory import site_of
-from shakedown.plan.planner import make_plan
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import judge_folder, to_json, write_aside
+from shakedown.run.job_folder import JobFolder
 
 JOB: dict[str, Any] = {
     "model": "tiny",
@@ -463,7 +463,7 @@ def test_a_number_that_no_counter_can_hold_is_no_traffic(tmp_path):
     for when, count in (("before", "0"), ("after", "1" * 400)):
         text = f'{{"devices": [{{"device": "rxe0", "counters": {{"ib.port_rcv_data": {count}}}}}]}}'
         (tmp_path / f"counters.n1.{when}.json").write_text(text)
-    assert received_bytes(tmp_path, "n1") is None
+    assert received_bytes(JobFolder(tmp_path), "n1") is None
 
 
 def test_a_node_that_restarted_tells_no_traffic(tmp_path):
@@ -471,4 +471,4 @@ def test_a_node_that_restarted_tells_no_traffic(tmp_path):
     for when, count, sent in (("before", 100, 1000), ("after", 500, 900)):
         device = {"device": "rxe0", "counters": {"ib.port_rcv_data": count, "netdev.tx_packets": sent}}
         (tmp_path / f"counters.n1.{when}.json").write_text(json.dumps({"devices": [device]}))
-    assert received_bytes(tmp_path, "n1") is None
+    assert received_bytes(JobFolder(tmp_path), "n1") is None

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
-from shakedown.intent.inventory import site_of
-from shakedown.plan.planner import make_plan
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 

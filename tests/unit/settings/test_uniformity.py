@@ -8,10 +8,11 @@ import pytest
 from settings_site import FABRIC
 
 from shakedown.benchmarks.config.uniformity import odd_parts
+from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
-from shakedown.plan.planner import make_plan
 from shakedown.records.records import Inventory
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.folder import Run
@@ -87,7 +88,7 @@ def run(tmp_path):
     site = Site.model_validate(
         {
             "fabric": FABRIC,
-            "acceptance": {"config": {}, "counter_tests": False},
+            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
             "nics": {
                 n: [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{i}"}]
                 for i, n in enumerate(names, start=1)

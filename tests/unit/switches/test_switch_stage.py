@@ -12,9 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from rendering import leaf
 
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
-from shakedown.intent.inventory import site_of
-from shakedown.plan.planner import make_plan
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import judge_folder, to_json
 from tests.unit.plan.test_planner import WHERE, document
