@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from shakedown.collect.run import gather
 from shakedown.plan.jobs import Jobs
+from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Outcome
 from shakedown.records.wording import printable
 from shakedown.run.files import SIGNATURE, SUMS, redacted_files, run_files
 from shakedown.run.folder import (

@@ -18,19 +18,12 @@ from shakedown.benchmarks.switches.metrics import switch_measurements
 from shakedown.judge.localise.witnesses import end_to_end
 from shakedown.nos.readings import load_reading, readings
 from shakedown.plan.jobs import Jobs, counter_tests
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
-from shakedown.records.records import (
-    Better,
-    CounterReading,
-    Inventory,
-    JobRecord,
-    Measurement,
-    OutputRecord,
-    Params,
-    Plan,
-    Problem,
-    Stage,
-)
+from shakedown.records.plan import Plan
+from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
+from shakedown.records.snapshot import Snapshot
 from shakedown.records.untrusted import complete_lines
 from shakedown.run.files import redact_folder
 from shakedown.run.folder import (
@@ -263,7 +256,7 @@ def _inventory(plan: Plan, folder: Path) -> Iterator[Measurement]:
     }
     if not planned or not (folder / INVENTORY).exists():
         return  # planned and absent: the verdict says NOT-RUN
-    found = read_record(folder / INVENTORY, Inventory)
+    found = read_record(folder / INVENTORY, Snapshot)
     for host, part, odd, detail in odd_parts(found):
         if (host, part) not in planned:
             continue  # the inventory is of more than what is under test: the submit host, switches

@@ -189,8 +189,9 @@ def confirm(
 
 
 def _choose_pairs(data: dict[str, Any], mode: Mode | None, pairs: Path | None, seed: int, spec: Path) -> None:
-    from shakedown.benchmarks.perftest.mesh.spec import natural_key, parse_spec
+    from shakedown.benchmarks.perftest.mesh.spec import parse_spec
     from shakedown.judge.localise.quick import first_pairs
+    from shakedown.records.names import natural_key
 
     if (mode is Mode.PAIRS) != (pairs is not None):
         raise BadInput("--pairs and --mode pairs belong together", fix="give both or neither")

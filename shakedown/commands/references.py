@@ -45,7 +45,7 @@ def lint(
       shakedown references lint
       shakedown references lint tolly_xe9680_z9664f --plan reports/runs/RUN/plan.json
     """
-    from shakedown.records.records import Plan
+    from shakedown.records.plan import Plan
     from shakedown.references import files as references_io
     from shakedown.references import lint as reference_lint
     from shakedown.run.folder import read_record
@@ -193,7 +193,7 @@ def _print(profile: Profile) -> None:
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
-    from shakedown.records.records import Better
+    from shakedown.records.base import Better
     from shakedown.references.reframe_export import scope_key
 
     reference = entry.reference()

@@ -11,7 +11,8 @@ import typer
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.records.records import Outcome, Verdict
+    from shakedown.records.base import Outcome
+    from shakedown.records.verdict import Verdict
 
 
 def register(app: typer.Typer) -> None:

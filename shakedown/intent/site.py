@@ -14,7 +14,7 @@ from shakedown.benchmarks.gpu.options import GpuNode, Nccl, TorchCollectives
 from shakedown.benchmarks.interconnect.options import Inference, Interconnect
 from shakedown.benchmarks.lora.options import TrainingSpec
 from shakedown.plan.jobs import NicSpec
-from shakedown.records.records import Name, Record
+from shakedown.records.base import Name, Record
 
 Priority = Annotated[int, Field(ge=0, le=7)]
 Dscp = Annotated[int, Field(ge=0, le=63)]

@@ -13,8 +13,9 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.intent.site import LOST
 from shakedown.nos.counters import COUNTERS, Classes, Due, PortCounters, ratios, system
+from shakedown.records.base import Name, Record, Stage
+from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
-from shakedown.records.records import CounterReading, Name, Record, Stage
 from shakedown.records.untrusted import loads
 from shakedown.run.folder import read_bytes
 from shakedown.run.nic_counters import went_back

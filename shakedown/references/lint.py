@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shakedown.records.records import Better, Plan
+from shakedown.records.base import Better
+from shakedown.records.plan import Plan
 from shakedown.references.catalogue import Entry, Profile
 from shakedown.references.ceilings import in_unit
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shakedown.records import wording
-from shakedown.records.records import Better, CellVerdict, Outcome, Stage
+from shakedown.records.base import Better, Outcome, Stage
+from shakedown.records.verdict import CellVerdict
 from shakedown.report import text
 from shakedown.report.source import Place, Source
 

@@ -7,17 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from shakedown.judge.verdict import Judged
-from shakedown.records.records import (
-    Better,
-    CellVerdict,
-    CounterReading,
-    Inventory,
-    Measurement,
-    Plan,
-    PlanItem,
-    Reference,
-    Verdict,
-)
+from shakedown.records.base import Better
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan, PlanItem, Reference
+from shakedown.records.results import Measurement
+from shakedown.records.snapshot import Snapshot
+from shakedown.records.verdict import CellVerdict, Verdict
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,7 @@ class Source:
     plan: Plan
     measurements: Sequence[Measurement]
     counters: Sequence[CounterReading]
-    inventory: Inventory | None
+    inventory: Snapshot | None
     judged: Judged
     verdict: Verdict
     trainings: Sequence[Training] = field(default_factory=tuple)

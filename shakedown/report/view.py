@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shakedown.judge.cells import SEVERITY
-from shakedown.records.records import CauseVerdict, Coverage, Measurement, Outcome, Stage
+from shakedown.records.base import Outcome, Stage
+from shakedown.records.results import Measurement
+from shakedown.records.verdict import CauseVerdict, Coverage
 from shakedown.report import evidence, tables, text
 from shakedown.report.findings import Finding, Suspect, find, suspects
 from shakedown.report.matrix import HeatMap, heat_maps

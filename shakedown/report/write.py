@@ -9,8 +9,8 @@ from pathlib import Path
 
 from shakedown.judge.localise.of_run import Blame
 from shakedown.judge.verdict import judge_cells, summarise
+from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Outcome
 from shakedown.report import html, junit, markdown, prometheus, raw, view
 from shakedown.report.sections import interconnect
 from shakedown.report.sections import training_logs as losses

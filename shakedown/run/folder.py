@@ -20,17 +20,13 @@ from typing import NoReturn, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from shakedown.records import untrusted as plain
+from shakedown.records.base import Name, Record
+from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
-from shakedown.records.records import (
-    CounterReading,
-    Inventory,
-    Measurement,
-    Name,
-    Plan,
-    Problem,
-    Record,
-    Verdict,
-)
+from shakedown.records.plan import Plan
+from shakedown.records.results import Measurement, Problem
+from shakedown.records.snapshot import Snapshot
+from shakedown.records.verdict import Verdict
 
 PLAN, JOBS, RESULTS, COUNTERS = "plan.json", "jobs.json", "results.jsonl", "counters.jsonl"
 INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
@@ -70,10 +66,10 @@ class Run:
         """Yield the lines of `counters.jsonl`; one whose raw output is missing is a problem of the run."""
         return self._lines(COUNTERS, CounterReading)
 
-    def inventory(self) -> Inventory | None:
+    def inventory(self) -> Snapshot | None:
         """Read `inventory.json`; None if the run has none."""
         path = self.folder / INVENTORY
-        return read_record(path, Inventory) if os.path.lexists(path) else None
+        return read_record(path, Snapshot) if os.path.lexists(path) else None
 
     def _lines(self, name: str, kind: type[L]) -> Iterator[L]:
         path = self.folder / name
@@ -293,7 +289,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
     write_aside(folder / PLAN, content)
 
 
-def write_inventory(folder: Path, inventory: Inventory) -> None:
+def write_inventory(folder: Path, inventory: Snapshot) -> None:
     """Write `inventory.json` into a run folder."""
     write_aside(folder / INVENTORY, to_json(inventory))
 

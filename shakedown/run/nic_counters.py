@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shakedown.records.base import CounterValue, Name
 from shakedown.records.errors import BadInput
-from shakedown.records.records import CounterValue, Name
 from shakedown.run.folder import read_bytes
 
 # Kept by the kernel in 64 bits (rtnl_link_stats64), so they never wrap: one that is less than before was set

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from shakedown.records.base import Name
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Name
 
 _Bdf = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
 _CpuList = Annotated[str, Field(pattern=r"^[0-9,-]{0,4000}$")]

@@ -31,7 +31,7 @@ from shakedown.daytwo.history.store import (
     table_of,
     write_parquet,
 )
-from shakedown.records.records import Better, Outcome
+from shakedown.records.base import Better, Outcome
 from shakedown.run.folder import to_json, write_aside
 
 METRICS = 20

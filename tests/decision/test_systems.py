@@ -21,7 +21,8 @@ from shakedown.intent.inventory import read_site
 from shakedown.physics.roce import payload_ceiling_gbps
 from shakedown.plan.jobs import Jobs
 from shakedown.plan.planner import make_plan
-from shakedown.records.records import Plan, Verdict
+from shakedown.records.plan import Plan
+from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue, load_profile
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"

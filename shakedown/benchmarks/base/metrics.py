@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shakedown.plan.jobs import Jobs, job_and_attempt
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord, Params
+from shakedown.records.results import OutputRecord
 from shakedown.run.folder import JOBS, read_record
 
 

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from shakedown.benchmarks.base.metrics import Value, job_settings
 from shakedown.benchmarks.config.settings import TargetReport, judge
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord, Params
+from shakedown.records.results import OutputRecord
 
 
 def settings(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:

@@ -13,8 +13,8 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from shakedown.benchmarks.gpu.output_nvidia_smi import TopologyRow, parse_query, parse_topology
 from shakedown.benchmarks.gpu.state import Gpu
+from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Name, Record
 
 # `nvidia-smi nvlink --status`: "GPU 0: NVIDIA H200 (UUID: ...)", then "Link 0: 26.562 GB/s" or "<inactive>".
 _GPU = re.compile(r"GPU (\d{1,4}): ")

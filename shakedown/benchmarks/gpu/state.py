@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 
 
 @dataclass(frozen=True, slots=True)

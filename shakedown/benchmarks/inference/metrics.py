@@ -13,8 +13,9 @@ from shakedown.benchmarks.base.metrics import Read, Value, job_settings
 from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
 from shakedown.benchmarks.inference.peak import data_rate_gb_per_s
 from shakedown.benchmarks.inference.throttle import throttled
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord
+from shakedown.records.results import OutputRecord
 from shakedown.run.folder import read_bytes
 
 _SUMMARY = re.compile(r"loadgen\.g[0-9]{1,4}\.[0-9]{2,4}\.txt\Z")

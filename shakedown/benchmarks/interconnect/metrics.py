@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from shakedown.benchmarks.base.metrics import Value, job_settings
 from shakedown.benchmarks.interconnect.options import PlannedPath
 from shakedown.benchmarks.interconnect.pcie_path import gpu_paths, judge_paths
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord, Params
+from shakedown.records.results import OutputRecord
 from shakedown.topology.host_map import parse_topology
 
 

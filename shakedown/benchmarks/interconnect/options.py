@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.records.records import Name, Record
+from shakedown.records.base import Name, Record
 
 # An interpreter that has PyTorch, and folders that it must look into besides its own: both end up in argv.
 Program = Annotated[str, Field(pattern=r"^/[A-Za-z0-9_./+-]+$", max_length=400)]

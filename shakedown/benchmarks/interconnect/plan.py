@@ -7,7 +7,8 @@ from typing import Any
 from shakedown.benchmarks.interconnect.options import Inference, Interconnect
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.references.catalogue import Entry, MissingReference
 
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")

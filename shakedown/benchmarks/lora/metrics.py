@@ -11,8 +11,9 @@ from shakedown.benchmarks.lora import training_run as run
 from shakedown.benchmarks.lora.options import TrainingSpec
 from shakedown.benchmarks.lora.output import TrainerResult, parse_trainer
 from shakedown.physics import training as physics
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord
+from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import read_before_and_after
 
 # Counters of received bytes, best first: a RoCE NIC counts RDMA in its port counters, in words of four

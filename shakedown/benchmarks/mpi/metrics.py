@@ -7,7 +7,8 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.metrics import Value, job_settings
 from shakedown.benchmarks.mpi.output import parse_allreduce, parse_pingpong
-from shakedown.records.records import Better, OutputRecord, Params
+from shakedown.records.base import Better, Params
+from shakedown.records.results import OutputRecord
 
 
 def mpi(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:

@@ -8,7 +8,7 @@ from typing import Any
 from shakedown.intent.site import Sweep
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Stage
+from shakedown.records.base import Stage
 
 
 def plan_mpi(draft: Draft) -> None:

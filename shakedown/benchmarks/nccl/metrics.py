@@ -12,8 +12,9 @@ from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.nccl.log import NcclChoice, parse_nccl_log
 from shakedown.benchmarks.nccl.output import NcclResult, NcclRow, NcclTiming, parse_nccl
 from shakedown.benchmarks.nccl.transport import judge_log
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord
+from shakedown.records.results import OutputRecord
 from shakedown.run.folder import read_bytes
 from shakedown.statistics.robust import median
 

@@ -6,8 +6,8 @@ from shakedown.benchmarks.gpu.options import Launcher, Nccl, NcclSweep, TorchCol
 from shakedown.benchmarks.gpu.plan import gpu_nodes
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Params, Stage
 from shakedown.references.catalogue import Entry
 
 CORRECT = none_allowed("nccl.correct", "nccl-tests checks every element (-c 1): none may be wrong")

@@ -8,8 +8,9 @@ from typing import Any
 
 from shakedown.benchmarks.base.metrics import Read, Value, job_settings
 from shakedown.benchmarks.torch_collectives.output import TorchResult, parse_torch_collectives
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord
+from shakedown.records.results import OutputRecord
 
 
 def torch_collectives(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:

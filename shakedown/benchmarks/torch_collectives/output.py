@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Record
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

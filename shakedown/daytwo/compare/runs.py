@@ -10,8 +10,11 @@ from shakedown.daytwo.compare.decide import Comparison, Settings, compare
 from shakedown.daytwo.compare.snapshot_changes import Change, Named, differences
 from shakedown.judge.verdict import Judged, judge_cells
 from shakedown.plan.jobs import Jobs
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Inventory, Measurement, Plan, Stage
+from shakedown.records.plan import Plan
+from shakedown.records.results import Measurement
+from shakedown.records.snapshot import Snapshot
 from shakedown.run.folder import INVENTORY, JOBS, Run, no_cycle_search, read_record
 
 # What of a job's settings differs between two runs without changing the measurement: who takes part.
@@ -23,7 +26,7 @@ class Side:
     """One run, read and judged."""
 
     plan: Plan
-    inventory: Inventory
+    inventory: Snapshot
     judged: Judged
     settings: dict[tuple[str, str], str]  # (node, place and name of a setting): what was found
     problems: tuple[str, ...]

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shakedown.judge.verdict import Judged
-from shakedown.records.records import CellVerdict, Outcome, Record
+from shakedown.records.base import Outcome, Record
+from shakedown.records.verdict import CellVerdict
 from shakedown.records.wording import count, printable
 
 PREFIX = "shakedown:"

@@ -16,8 +16,8 @@ from shakedown.daytwo.history.fleet_references import Seen, header, proposal
 from shakedown.daytwo.history.query import events, fleet
 from shakedown.daytwo.history.report import fleet_history
 from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, Store
+from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Outcome
 from shakedown.references.catalogue import Catalogue, Entry
 from shakedown.references.files import read_profile
 from shakedown.references.lint import lint

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shakedown.records.records import Better, Record
+from shakedown.records.base import Better, Record
 from shakedown.statistics.alarms import find_alarms
 from shakedown.statistics.changepoints import change_points
 from shakedown.statistics.robust import resolution

@@ -24,7 +24,7 @@ from shakedown.daytwo.history.store import (
 from shakedown.daytwo.history.values import clock_problem, content_digest, host_states, node_values
 from shakedown.judge.verdict import judge_cells
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Inventory
+from shakedown.records.snapshot import Snapshot
 from shakedown.run.folder import Run, no_cycle_search, to_json, write_aside
 
 # Months are merged once no run of theirs is likely to come any more.
@@ -122,7 +122,7 @@ def _forget_month_of(store: Store, run: str) -> None:
 
 
 def _inventory_tables(
-    store: Store, inventory: Inventory | None, run: str, time: datetime
+    store: Store, inventory: Snapshot | None, run: str, time: datetime
 ) -> tuple[pa.Table, pa.Table]:
     found = host_states(inventory)
     known: set[str] = set()

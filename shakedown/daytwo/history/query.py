@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shakedown.daytwo.compare.snapshot_changes import Change, PartKey, part_differences
 from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, Store, sort_rows
-from shakedown.records.records import Better, Outcome
+from shakedown.records.base import Better, Outcome
 
 Floats = NDArray[np.float64]
 

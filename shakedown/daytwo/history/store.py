@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from pydantic import ConfigDict, Field, ValidationError
 
 from shakedown.daytwo.history.values import NodeValue
+from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Name, Record
 from shakedown.run.folder import to_json, write_aside
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())

@@ -31,8 +31,10 @@ from shakedown.daytwo.nightly.report import Night
 from shakedown.daytwo.nightly.rotation import Share, check, choose, nights_to_cover
 from shakedown.intent.inventory import read_site
 from shakedown.intent.site import Site
+from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Plan, Record, Verdict
+from shakedown.records.plan import Plan
+from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import (
     JOBS,

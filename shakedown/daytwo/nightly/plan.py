@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shakedown.benchmarks.perftest.mesh.spec import natural_key
 from shakedown.daytwo.nightly.rotation import Share, pair_rounds
 from shakedown.intent.site import Acceptance, PerftestTest, Site
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests
 from shakedown.plan.planner import make_plan
-from shakedown.records.records import Measurement, Plan, PlanItem, Reference
+from shakedown.records.names import natural_key
+from shakedown.records.plan import Plan, PlanItem, Reference
+from shakedown.records.results import Measurement
 from shakedown.references.catalogue import Catalogue
 
 # Start-up and teardown of one measurement; what the mesh's own time limit allows for, too.

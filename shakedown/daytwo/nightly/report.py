@@ -6,7 +6,7 @@ from typing import Literal
 
 from shakedown.daytwo.drain.decide import Action
 from shakedown.daytwo.history.findings import Finding
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 from shakedown.records.wording import NOT_REQUIRED, count, number, printable
 
 

@@ -28,7 +28,7 @@ from shakedown.daytwo.sweeps.sides import Combination, Draw, Samples, Side, Swee
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.errors import BadInput
-from shakedown.records.records import JobRecord, OutputRecord
+from shakedown.records.results import JobRecord, OutputRecord
 from shakedown.run.folder import INVENTORY, JOBS, RAW, Run, read_bytes, read_record
 from shakedown.run.redact import redact
 

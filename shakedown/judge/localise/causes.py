@@ -18,7 +18,7 @@ from shakedown.judge.localise.rare import dead, intermittent
 from shakedown.judge.localise.shared import beyond
 from shakedown.judge.localise.small import examine_small
 from shakedown.judge.localise.witnesses import Witness, witnesses
-from shakedown.records.records import CounterReading
+from shakedown.records.counters import CounterReading
 
 # Below this many nodes one bad node spoils too large a part of the results for medians.
 SMALL_MESH = 16

@@ -10,12 +10,13 @@ from typing import Literal
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
-from shakedown.benchmarks.perftest.mesh.spec import natural_key, rail_ends
+from shakedown.benchmarks.perftest.mesh.spec import rail_ends
 from shakedown.judge.localise.model import Fabric, Matrix, Route
 from shakedown.judge.localise.pair_results import PairResults, Place, PlannedPairs
 from shakedown.plan.jobs import Jobs
+from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Name, Record
+from shakedown.records.names import natural_key
 from shakedown.run.folder import JOBS, LONGEST_LINE, Run, open_plain, read_record
 
 PATHS = "paths.jsonl"

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
 from shakedown.judge.localise.witnesses import can_witness
-from shakedown.records.records import CauseVerdict, CounterReading, Measurement, Plan
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan
+from shakedown.records.results import Measurement
+from shakedown.records.verdict import CauseVerdict
 from shakedown.run.folder import Run
 
 # With two nodes nobody can be told from its partner.

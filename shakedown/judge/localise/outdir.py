@@ -35,8 +35,10 @@ from shakedown.benchmarks.perftest.mesh.spec import LATENCY_TESTS, Spec
 from shakedown.benchmarks.perftest.metrics import held
 from shakedown.collect.run import journal
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs, is_pair
+from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, Measurement, OutputRecord, PlanItem, Problem, Stage
+from shakedown.records.plan import PlanItem
+from shakedown.records.results import Measurement, OutputRecord, Problem
 from shakedown.run.folder import PLAN, read_bytes
 
 

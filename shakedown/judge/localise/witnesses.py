@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from shakedown.records.records import CounterReading
+from shakedown.records.counters import CounterReading
 
 # What the two ends of a connection count when a packet was lost anywhere between them: says that, not where.
 _END_TO_END = re.compile(r"seq|retry|retries|nak|timeout|retrans|icrc|duplicate|rnr|cnp")

@@ -11,8 +11,9 @@ from typing import Any
 
 from shakedown.benchmarks.inference.peak import bottleneck, extrapolated
 from shakedown.benchmarks.interconnect.pcie_path import gpu_paths
+from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Measurement, Outcome
+from shakedown.records.results import Measurement
 from shakedown.report import text
 from shakedown.report.source import InterconnectRaw, Source
 from shakedown.report.sweeps import Chart, Curve

@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from shakedown.records.records import Better, Outcome
+from shakedown.records.base import Better, Outcome
 from shakedown.report import text
 from shakedown.report.matrix import FAILED, STEPS, HeatMap, shrink
 from shakedown.report.source import Source, Training

@@ -11,8 +11,9 @@ from statistics import fmean
 from shakedown.benchmarks.lora import training_run
 from shakedown.benchmarks.lora.metrics import received_bytes
 from shakedown.benchmarks.lora.output import TrainerResult, parse_trainer
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Measurement, Stage
+from shakedown.records.results import Measurement
 from shakedown.report.source import Series, Traffic, Training
 from shakedown.report.text import counted
 from shakedown.run import folder as runs

@@ -13,15 +13,10 @@ import time
 from pathlib import Path
 
 from shakedown.plan.jobs import Jobs
-from shakedown.records.records import (
-    Component,
-    CounterReading,
-    Inventory,
-    Measurement,
-    Plan,
-    Problem,
-    Reference,
-)
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan, Reference
+from shakedown.records.results import Measurement, Problem
+from shakedown.records.snapshot import Component, Snapshot
 from shakedown.run import folder as runs
 
 KILLED = Problem(kind="killed", message="Slurm says PREEMPTED, exit code 0:15, 0 restarts")
@@ -93,7 +88,7 @@ def main() -> None:
     runs.write_lines(folder / "results.jsonl", results)
     runs.write_lines(folder / "counters.jsonl", counters)
     parts = [Component(host=n, kind="nic", name="fab0", attributes={"firmware": "22.1"}) for n in plan.nodes]
-    runs.write_inventory(folder, Inventory(run=plan.run, taken=plan.created, components=tuple(parts)))
+    runs.write_inventory(folder, Snapshot(run=plan.run, taken=plan.created, components=tuple(parts)))
 
 
 if __name__ == "__main__":

@@ -29,8 +29,10 @@ from shakedown.daytwo.nightly.report import Night, metrics, subject, text
 from shakedown.daytwo.nightly.rotation import Share, choose, nights_to_cover
 from shakedown.intent.inventory import site_of
 from shakedown.plan.jobs import Jobs, counter_tests
+from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, JobRecord, Measurement, Plan, Problem, Stage
+from shakedown.records.plan import Plan
+from shakedown.records.results import JobRecord, Measurement, Problem
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import read_record
 from shakedown.slurm.client import Slurm

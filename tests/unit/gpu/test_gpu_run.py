@@ -11,7 +11,9 @@ import pytest
 
 from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
-from shakedown.records.records import Measurement, Outcome, Plan
+from shakedown.records.base import Outcome
+from shakedown.records.plan import Plan
+from shakedown.records.results import Measurement
 from shakedown.run.folder import read_record
 
 RUN = Path(__file__).parents[2] / "runs" / "h200x4_nccl"

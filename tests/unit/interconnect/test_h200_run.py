@@ -13,7 +13,8 @@ from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
 from shakedown.benchmarks.inference.output import parse_loadgen
 from shakedown.collect.run import collect
 from shakedown.judge.verdict import judge
-from shakedown.records.records import Measurement, Outcome
+from shakedown.records.base import Outcome
+from shakedown.records.results import Measurement
 from shakedown.report.sections.interconnect import build, rates_of
 from shakedown.report.write import read
 from shakedown.run.folder import Run

@@ -16,7 +16,9 @@ from shakedown.judge.localise.matrices import routes_of
 from shakedown.judge.localise.model import Element
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
 from shakedown.judge.localise.suspects import culprits, in_the_way
-from shakedown.records.records import Better, Measurement, PlanItem, Problem
+from shakedown.records.base import Better
+from shakedown.records.plan import PlanItem
+from shakedown.records.results import Measurement, Problem
 
 NODES = tuple(f"n{i}" for i in range(1, 6))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])

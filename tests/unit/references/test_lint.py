@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shakedown.records.records import Plan
+from shakedown.records.plan import Plan
 from shakedown.references import files as references_io
 
 READ, ROW4, ROW8 = "- id: example-read", "id: example-4b", "{size_bytes: 8"

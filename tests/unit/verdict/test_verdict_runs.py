@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Outcome
 from shakedown.run import folder as runs
 from shakedown.run.folder import LONGEST_LINE, Run, judge_folder, no_cycle_search, read_record, write_aside
 
@@ -295,12 +295,12 @@ def test_garbage_collector_is_switched_on_again():
 
 def test_read_record_checks_the_schema(tmp_path):
     """Catches an inventory of another release."""
-    from shakedown.records.records import Inventory
+    from shakedown.records.snapshot import Snapshot
 
     path = tmp_path / "inventory.json"
     path.write_text('{"run": "r", "taken": "now"}')
     with pytest.raises(BadInput, match="schema: missing"):
-        read_record(path, Inventory)
+        read_record(path, Snapshot)
 
 
 def test_counter_without_its_raw_output_is_no_evidence(tmp_path):
