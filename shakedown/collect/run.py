@@ -15,27 +15,20 @@ from shakedown.benchmarks.perftest.mesh.completeness import lost_nodes
 from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
 from shakedown.benchmarks.registry import READERS, Read, Value
 from shakedown.benchmarks.switches.metrics import switch_measurements
-from shakedown.judge.localise.witnesses import end_to_end
+from shakedown.nics.counters import end_to_end
 from shakedown.nos.readings import load_reading, readings
 from shakedown.plan.jobs import Jobs, counter_tests
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
+from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.refusals import refusal
 from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
 from shakedown.records.snapshot import Snapshot
 from shakedown.records.untrusted import complete_lines
 from shakedown.run.files import redact_folder
-from shakedown.run.folder import (
-    COUNTERS,
-    INVENTORY,
-    JOBS,
-    PLAN,
-    RESULTS,
-    read_bytes,
-    read_record,
-    write_lines,
-)
+from shakedown.run.folder import COUNTERS, INVENTORY, JOBS, PLAN, RESULTS, write_lines
 from shakedown.run.nic_counters import read_before_and_after
 
 # Tools whose one file has the results of several cells, and which field of a record picks its own from it.
@@ -177,9 +170,8 @@ def _lines(path: Path) -> Iterator[OutputRecord]:
         try:
             yield OutputRecord.model_validate_json(line)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise BadInput(f"{where}: {first['msg']}", file=path, line=number) from None
+            again = "run the job again: its journal is damaged"
+            raise refusal(error, OutputRecord, file=path, line=number, fix=again) from None
 
 
 def _claim(output: OutputRecord) -> tuple[object, ...]:

@@ -205,7 +205,7 @@ def _choose_pairs(data: dict[str, Any], mode: Mode | None, pairs: Path | None, s
 
 
 def _read_pairs(path: Path) -> list[list[str]]:
-    from shakedown.run.folder import read_bytes
+    from shakedown.records.reading import read_bytes
 
     found: list[list[str]] = []
     for number, raw in enumerate(read_bytes(path).split(b"\n"), start=1):
@@ -223,8 +223,8 @@ def _read_pairs(path: Path) -> list[list[str]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    from shakedown.records.reading import read_bytes
     from shakedown.records.untrusted import loads
-    from shakedown.run.folder import read_bytes
 
     try:
         data = loads(read_bytes(path))

@@ -46,9 +46,9 @@ def lint(
       shakedown references lint tolly_xe9680_z9664f --plan reports/runs/RUN/plan.json
     """
     from shakedown.records.plan import Plan
+    from shakedown.records.reading import read_record
     from shakedown.references import files as references_io
     from shakedown.references import lint as reference_lint
-    from shakedown.run.folder import read_record
 
     findings, good = [], []
     for name in profiles or references_io.profile_names():
@@ -145,10 +145,10 @@ def baseline(
     """
     from shakedown.daytwo.history.baseline import diff
     from shakedown.daytwo.history.baseline import propose as make
-    from shakedown.daytwo.history.store import Store
+    from shakedown.daytwo.history.store import HistoryStore
     from shakedown.references import files as references_io
 
-    name = f"{Store(store).system}_baseline"
+    name = f"{HistoryStore(store).system}_baseline"
     path = into or references_io.PROFILES / f"{name}.yml"
     text, left = make(
         store,

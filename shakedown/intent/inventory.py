@@ -17,6 +17,7 @@ from shakedown.intent.site import LOST, Acceptance, Fabric, NodeOptions, NoFabri
 from shakedown.nos.counters import Classes, ratios, system
 from shakedown.nos.readings import port_name
 from shakedown.records.errors import BadInput
+from shakedown.records.refusals import refusal
 
 
 def read_site(inventory: Path) -> Site:
@@ -76,9 +77,8 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
             }
         )
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{where}: {first['msg']}", fix="mend the inventory", file=file) from None
+        models = Site | Fabric | NoFabric | Acceptance
+        raise refusal(error, models, file=file, fix="mend the inventory") from None
     except (KeyError, TypeError) as error:
         raise BadInput(f"hosts lack {error}", fix="mend the inventory", file=file) from None
     _check(site, file)

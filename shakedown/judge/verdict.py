@@ -33,10 +33,6 @@ class Judged:
     items: tuple[JudgedItem, ...]
     unplanned: tuple[str, ...]
 
-    def by_cell(self) -> dict[str, CellVerdict]:
-        """Return every planned cell's verdict by cell id."""
-        return {v.cell: v for block in self.items for v in block.cells}
-
 
 def judge(
     plan: Plan,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pydantic import ConfigDict, Field
@@ -37,3 +38,8 @@ class CounterReading(Record):
         if self.began_anew or self.before is None or self.after is None or self.after < self.before:
             return None
         return self.after - self.before
+
+
+def went_back(before: Mapping[str, int], after: Mapping[str, int], names: Iterable[str]) -> bool:
+    """Whether any of the counters of these names is less than before."""
+    return any(name in before and name in after and after[name] < before[name] for name in names)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from shakedown.records.errors import BadInput
 from shakedown.references.catalogue import Catalogue, Entry, Profile
-from shakedown.references.lint import Finding, LintRule
+from shakedown.references.lint import LintProblem, LintRule
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -79,17 +79,17 @@ def load_catalogue(names: Iterable[str | Path]) -> Catalogue:
     return Catalogue(load_profile(name) for name in names)
 
 
-def read_profile(path: Path) -> tuple[Profile | None, list[Finding]]:
+def read_profile(path: Path) -> tuple[Profile | None, list[LintProblem]]:
     """Read a profile and everything wrong with it. Entries that cannot be used are left out of the profile.
 
     Raises:
         BadInput: the file cannot be read, or is not YAML of mappings, lists and plain values.
     """
     document, lines = _parse(path)
-    findings: list[Finding] = []
+    findings: list[LintProblem] = []
 
     def wrong(rule: LintRule, at: At, message: str) -> None:
-        findings.append(Finding(str(path), _line(lines, at), rule, message))
+        findings.append(LintProblem(str(path), _line(lines, at), rule, message))
 
     if not isinstance(document, dict):
         raise BadInput(

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_record
 from shakedown.records.results import OutputRecord
-from shakedown.run.folder import JOBS, read_record
+from shakedown.run.folder import JOBS
 
 
 class Read(NamedTuple):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from shakedown.benchmarks.base.metrics import Value, job_settings
 from shakedown.benchmarks.config.settings import TargetReport, judge
 from shakedown.records.base import Better, Params
-from shakedown.records.errors import BadInput
+from shakedown.records.refusals import refusal
 from shakedown.records.results import OutputRecord
 
 
@@ -19,7 +19,7 @@ def settings(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     try:
         report = TargetReport.model_validate_json(text)
     except ValidationError as error:
-        raise BadInput(f"no read-back: {error.errors()[0]['msg']}", file=file) from None
+        raise refusal(error, TargetReport, file=file, about="no read-back", fix="run it again") from None
     expected = job_settings(file)["expect"][output.nodes[0]][report.target]
     for setting, wrong, detail in judge(report, expected):
         params: Params = {"setting": setting}

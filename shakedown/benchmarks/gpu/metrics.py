@@ -17,8 +17,8 @@ from shakedown.benchmarks.gpu.plan import gpu_checks, pairs
 from shakedown.benchmarks.gpu.state import Load, judge_gpu
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_bytes
 from shakedown.records.results import OutputRecord
-from shakedown.run.folder import read_bytes
 
 
 def gpu_state(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:

@@ -15,8 +15,8 @@ from shakedown.benchmarks.inference.peak import data_rate_gb_per_s
 from shakedown.benchmarks.inference.throttle import throttled
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_bytes
 from shakedown.records.results import OutputRecord
-from shakedown.run.folder import read_bytes
 
 _SUMMARY = re.compile(r"loadgen\.g[0-9]{1,4}\.[0-9]{2,4}\.txt\Z")
 _LARGEST_WATCH = 64 << 20

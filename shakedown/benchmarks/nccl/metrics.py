@@ -14,8 +14,8 @@ from shakedown.benchmarks.nccl.output import NcclResult, NcclRow, NcclTiming, pa
 from shakedown.benchmarks.nccl.transport import judge_log
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_bytes
 from shakedown.records.results import OutputRecord
-from shakedown.run.folder import read_bytes
 from shakedown.statistics.robust import median
 
 

@@ -31,8 +31,8 @@ from shakedown.plan.jobs import job_and_attempt
 from shakedown.records.base import Params
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem
+from shakedown.records.reading import read_bytes
 from shakedown.records.results import Measurement, Problem
-from shakedown.run.folder import read_bytes
 
 _SWITCHES = "raw/switches.config"
 _SUFFIX = ".settings.json"

@@ -105,7 +105,7 @@ class Layout:
         return self.root / "months" / f"{month}.{number}.{ending}"
 
 
-class Store:
+class HistoryStore:
     """A history. `problems` says what could not be read; a store with problems answers, but not for all."""
 
     def __init__(self, root: Path) -> None:
@@ -135,7 +135,7 @@ class Store:
                 self.months[month.month] = month
 
     @classmethod
-    def create(cls, root: Path, system: str) -> Store:
+    def create(cls, root: Path, system: str) -> HistoryStore:
         """Open a store, made if it is not there."""
         for folder in ("ledger", "values", "hosts", "states", "months"):
             (root / folder).mkdir(parents=True, exist_ok=True)

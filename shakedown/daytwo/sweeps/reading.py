@@ -28,8 +28,9 @@ from shakedown.daytwo.sweeps.sides import Combination, Draw, Samples, Side, Swee
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_bytes, read_record
 from shakedown.records.results import JobRecord, OutputRecord
-from shakedown.run.folder import INVENTORY, JOBS, RAW, Run, read_bytes, read_record
+from shakedown.run.folder import INVENTORY, JOBS, RAW, Run
 from shakedown.run.redact import redact
 
 # PyTorch's sweeps have no limit of their own: that of nccl-tests unless a site says otherwise.

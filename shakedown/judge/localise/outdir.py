@@ -38,8 +38,9 @@ from shakedown.judge.localise.pair_results import PairResults, PlannedPairs, is_
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import PlanItem
+from shakedown.records.reading import read_bytes
 from shakedown.records.results import Measurement, OutputRecord, Problem
-from shakedown.run.folder import PLAN, read_bytes
+from shakedown.run.folder import PLAN
 
 
 class Outdir:

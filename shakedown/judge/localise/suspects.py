@@ -21,7 +21,7 @@ _MOST_MESSAGES = 3
 _FEW_NODES = 3
 
 
-def culprits(
+def causes_and_suspects(
     pairs: PairResults, run: Run | None, readings: Iterable[CounterReading], settings: Settings | None = None
 ) -> tuple[list[Cause], list[Route]]:
     """Return the causes, then the suspects, those that kept results away first, and what they rest on.

@@ -15,6 +15,7 @@ from pathlib import Path
 from shakedown.plan.jobs import Jobs
 from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, Reference
+from shakedown.records.reading import read_record
 from shakedown.records.results import Measurement, Problem
 from shakedown.records.snapshot import Component, Snapshot
 from shakedown.run import folder as runs
@@ -35,8 +36,8 @@ def main() -> None:
     extra = json.loads(Path(sys.argv[sys.argv.index("-e") + 1].lstrip("@")).read_bytes())
     time.sleep(wrong.get("hang", 0))
     folder = Path(extra["run_root"]) / extra["run_id"]
-    plan = runs.read_record(folder / "plan.json", Plan)
-    jobs = runs.read_record(folder / "jobs.json", Jobs)
+    plan = read_record(folder / "plan.json", Plan)
+    jobs = read_record(folder / "jobs.json", Jobs)
     lost = [
         set(job.nodes) for job in jobs.jobs if any(job.name.startswith(k) for k in wrong.get("killed", ()))
     ]

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from synthetic_run import CREATED, REFERENCES, Faults, judged, make_plan
 
+from shakedown.benchmarks.lora.report_data import Series, Traffic, Training
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement, Problem
 from shakedown.records.snapshot import Component, Snapshot
 from shakedown.report import charts, html, raw, text, view
-from shakedown.report.source import Series, Source, Traffic, Training
+from shakedown.report.source import Source
 from shakedown.report.sweeps import Chart, Curve
 
 HOSTILE = (

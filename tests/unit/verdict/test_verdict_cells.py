@@ -180,7 +180,7 @@ def test_counter_read_twice():
     reading = {"run": "r", "stage": "fabric", "test": "t", "kind": "switch_port", "device": "leaf1"}
     reading |= {"port": "Ethernet0", "counter": "drops", "before": 0}
     readings = [CounterReading(**reading, after=after) for after in (0, 7)]
-    (cell,) = judge_cells(plan, [], readings).by_cell().values()
+    ((cell,),) = (block.cells for block in judge_cells(plan, [], readings).items)
     assert cell.rule == Rule.DUPLICATE
 
 
