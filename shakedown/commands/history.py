@@ -14,7 +14,7 @@ import typer
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.daytwo.history.findings import HistoryChange
+    from shakedown.daytwo.history.alarms_and_steps import HistoryChange
     from shakedown.daytwo.history.report import NodeHistory
 
 StoreOption = Annotated[Path, typer.Option("--store", help="The history's folder.")]

@@ -143,8 +143,8 @@ def baseline(
     Example:
       shakedown references baseline lab > baseline.diff; patch -p0 < baseline.diff
     """
-    from shakedown.daytwo.history.baseline import diff
-    from shakedown.daytwo.history.baseline import propose as make
+    from shakedown.daytwo.history.profile_proposal import diff
+    from shakedown.daytwo.history.profile_proposal import propose as make
     from shakedown.daytwo.history.store import HistoryStore
     from shakedown.references import files as references_io
 

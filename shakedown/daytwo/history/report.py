@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shakedown.daytwo.history.findings import HistoryChange, Label, Times, findings
+from shakedown.daytwo.history.alarms_and_steps import HistoryChange, Label, Times, findings
 from shakedown.daytwo.history.query import Event, Fleet, Series, events, fleet, metrics, node_series
 from shakedown.daytwo.history.store import HistoryStore
 from shakedown.records.errors import BadInput

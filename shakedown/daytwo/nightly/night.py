@@ -22,9 +22,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from shakedown.daytwo.drain.act import Drainer
-from shakedown.daytwo.drain.decide import Action, Policy
-from shakedown.daytwo.history.findings import HistoryChange
+from shakedown.daytwo.drain.drainer import Drainer
+from shakedown.daytwo.drain.proposals import Action, Policy
+from shakedown.daytwo.history.alarms_and_steps import HistoryChange
 from shakedown.daytwo.nightly.config import NightlyConfig
 from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_plan, slot_costs
 from shakedown.daytwo.nightly.report import Night

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from shakedown.daytwo.drain.decide import Action
-from shakedown.daytwo.history.findings import HistoryChange
+from shakedown.daytwo.drain.proposals import Action
+from shakedown.daytwo.history.alarms_and_steps import HistoryChange
 from shakedown.records.base import Record
 from shakedown.records.wording import NOT_REQUIRED, count, number, printable
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shakedown.daytwo.drain.decide import PARTNERS, Action, Evidence, Policy, evidence, give_back, propose
+from shakedown.daytwo.drain.proposals import PARTNERS, Action, Evidence, Policy, evidence, give_back, propose
 from shakedown.judge.judged import judge_run
 from shakedown.records.errors import BadInput
 from shakedown.run.folder import Run, no_cycle_search
