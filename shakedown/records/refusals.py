@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -64,9 +64,15 @@ def explain(error: ValidationError, model: object) -> str:
             key = str(detail["loc"][-1])
             # A union's other branch may know the key: then it is that branch that was meant.
             if key not in known:
-                return _sentence(path, _unknown(key, known))
+                return _sentence(path, unknown_key(key, known))
     first = details[0]
     return _sentence(_walk(model, first["loc"])[0], _words(first))
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """Return how a key that is none is told, with the nearest of the known ones if one is near."""
+    near = difflib.get_close_matches(key, list(known), n=1)
+    return f"unknown key {key[:_KEY]}" + (f", did you mean {near[0]}?" if near else "")
 
 
 def _words(detail: ErrorDetails) -> str:
@@ -74,11 +80,6 @@ def _words(detail: ErrorDetails) -> str:
     # What is missing has no value; what the whole document says is in the file.
     given = "" if detail["type"] == "missing" or not detail["loc"] else repr(detail["input"])[:_VALUE]
     return f"{message} (got {given})" if given else message
-
-
-def _unknown(key: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"unknown key {key[:_KEY]}" + (f", did you mean {near[0]}?" if near else "")
 
 
 def _sentence(path: Sequence[str], what: str) -> str:

@@ -14,6 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from shakedown.records.errors import BadInput
+from shakedown.records.refusals import unknown_key
 from shakedown.references.catalogue import Catalogue, Entry, Profile
 from shakedown.references.lint import LintProblem, LintRule
 
@@ -97,7 +98,7 @@ def read_profile(path: Path) -> tuple[Profile | None, list[LintProblem]]:
         )
     for key in document:
         if key not in _HEADER:
-            wrong(LintRule.UNKNOWN_FIELD, (key,), f"field {key!r} is not known in the header")
+            wrong(LintRule.UNKNOWN_FIELD, (key,), f"header: {unknown_key(str(key), _HEADER)}")
     if document.get("schema") != SCHEMA or isinstance(document.get("schema"), bool):
         wrong(LintRule.INVALID, ("schema",), f"schema must be {SCHEMA}, not {document.get('schema')!r}")
     entries = []
@@ -150,7 +151,7 @@ def _entry(at: At, raw: dict[str, Any], lines: Lines, wrong: Report) -> Entry | 
     name = raw.get("id", "entry without id")
     unknown = [key for key in raw if key not in _ENTRY]
     for key in unknown:
-        wrong(LintRule.UNKNOWN_FIELD, _place(at, key, lines), f"{name}: field {key!r} is not known")
+        wrong(LintRule.UNKNOWN_FIELD, _place(at, key, lines), f"{name}: {unknown_key(str(key), _ENTRY)}")
     try:
         entry = Entry.model_validate(
             {k: v for k, v in raw.items() if k in _ENTRY} | {"line": _line(lines, at)}
@@ -176,7 +177,7 @@ def _message(detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return f"{where} is missing"
     if detail["type"] == "extra_forbidden":
-        return f"field {where!r} is not known"
+        return f"unknown key {where}"
     given = f", not {detail['input']!r:.80}" if detail["type"] != "value_error" and where else ""
     return f"{where}: {text}{given}" if where else text
 
