@@ -28,10 +28,11 @@ test-lab: setup  ## all tests that boot the virtual cluster, also those on three
 test-switches: setup  ## the switch role against scripted devices, over their own protocols (half an hour)
 	@$(PYTHON) -m pytest tests/switches
 
-lint: setup  ## ruff, mypy, yamllint, ansible-lint, shellcheck
+lint: setup  ## ruff, mypy, import-linter, yamllint, ansible-lint, shellcheck
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/mypy
+	@.venv/bin/lint-imports
 	@.venv/bin/yamllint --strict .
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/ansible-lint --offline -q
 	@git ls-files '*.sh' ':!tests/runs' | xargs shellcheck  # recorded runs hold scripts that ReFrame wrote
@@ -64,4 +65,4 @@ test-training: setup  ## the trainer on two processes: faults, resuming, layouts
 	@$(PYTHON) -m pytest tests/training
 
 clean:  ## remove .venv and caches (images stay: python -m lab image --prune)
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -30,8 +30,10 @@ from shakedown.benchmarks.base.contract import JobKind
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.collect.run import job_measurements
 from shakedown.plan.jobs import Jobs, JobSpec
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, JobRecord, Plan, Problem
+from shakedown.records.plan import Plan
+from shakedown.records.results import JobRecord, Problem
 from shakedown.run.folder import JOBS, PLAN
 from shakedown.slurm.cancel_stuck import Pending
 from shakedown.slurm.client import JobState, show_job, unusable_nodes

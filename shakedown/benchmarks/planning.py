@@ -12,7 +12,7 @@ from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Plan
+from shakedown.records.plan import Plan
 from shakedown.references.catalogue import Catalogue
 
 

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Parser, Tool
 from shakedown.intent.acceptance import acceptance_model
-from shakedown.records.records import Stage
+from shakedown.records.base import Stage
 
 # A benchmark is the folder of this name: its benchmark.py holds BENCHMARK.
 _FOLDERS = (

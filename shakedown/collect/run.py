@@ -15,24 +15,19 @@ from pydantic import ValidationError
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.registry import BENCHMARKS, JOB_KINDS, TOOLS
-from shakedown.judge.localise.witnesses import end_to_end
+from shakedown.nics.counters import end_to_end
 from shakedown.nos.readings import load_reading, readings
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
-from shakedown.records.records import (
-    Better,
-    CounterReading,
-    JobRecord,
-    Measurement,
-    OutputRecord,
-    Params,
-    Plan,
-    Problem,
-    Stage,
-)
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.refusals import refusal
+from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
 from shakedown.records.untrusted import complete_lines
 from shakedown.run.files import redact_folder
-from shakedown.run.folder import COUNTERS, JOBS, PLAN, RESULTS, read_bytes, read_record, write_lines
+from shakedown.run.folder import COUNTERS, JOBS, PLAN, RESULTS, write_lines
 from shakedown.run.job_folder import JobFolder
 from shakedown.run.nic_counters import read_before_and_after
 
@@ -203,9 +198,8 @@ def _lines(path: Path) -> Iterator[OutputRecord]:
         try:
             yield OutputRecord.model_validate_json(line)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise BadInput(f"{where}: {first['msg']}", file=path, line=number) from None
+            again = "run the job again: its journal is damaged"
+            raise refusal(error, OutputRecord, file=path, line=number, fix=again) from None
 
 
 def _claim(output: OutputRecord) -> tuple[object, ...]:

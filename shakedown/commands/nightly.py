@@ -38,7 +38,7 @@ def run(
     from shakedown.daytwo.nightly.deliver import deliver
     from shakedown.daytwo.nightly.night import Nightly
     from shakedown.daytwo.nightly.report import text
-    from shakedown.run.folder import read_record
+    from shakedown.records.reading import read_record
 
     wanted = read_record(config, NightlyConfig)
     if access:
@@ -65,8 +65,8 @@ def rotation(config: Config = DEFAULT) -> int:
     from shakedown.daytwo.nightly.config import NightlyConfig
     from shakedown.daytwo.nightly.plan import slot_costs
     from shakedown.daytwo.nightly.rotation import check, nights_to_cover
+    from shakedown.records.reading import read_record
     from shakedown.records.wording import count
-    from shakedown.run.folder import read_record
 
     wanted = read_record(config, NightlyConfig)
     costs = slot_costs(read_site(Path(wanted.inventory)), wanted.group, wanted.node_tests_s)

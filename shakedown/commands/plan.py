@@ -11,7 +11,7 @@ from shakedown.commands.assigned import assigned
 
 if TYPE_CHECKING:
     from shakedown.plan.jobs import Jobs
-    from shakedown.records.records import Plan
+    from shakedown.records.plan import Plan
 
 
 def register(app: typer.Typer) -> None:

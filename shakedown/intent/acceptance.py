@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, create_model
 
-from shakedown.records.records import Name, Record
+from shakedown.records.base import Name, Record
 
 
 def _never(_asked: Any) -> bool:  # noqa: ANN401  (each section has a type of its own)

@@ -18,6 +18,7 @@ from shakedown.intent.site import LOST, Fabric, NoFabric, Site
 from shakedown.nos.counters import Classes, ratios, system
 from shakedown.nos.readings import port_name
 from shakedown.records.errors import BadInput
+from shakedown.records.refusals import refusal
 
 
 def read_site(inventory: Path, acceptance: type[AcceptanceBase]) -> Site:
@@ -77,9 +78,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
             }
         )
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{where}: {first['msg']}", fix="mend the inventory", file=file) from None
+        raise refusal(error, Site | Fabric | NoFabric | model, file=file, fix="mend the inventory") from None
     except (KeyError, TypeError) as error:
         raise BadInput(f"hosts lack {error}", fix="mend the inventory", file=file) from None
     _check(site, file)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SerializeAsAny, model_validator
 
 from shakedown.intent.acceptance import AcceptanceBase
-from shakedown.records.records import Name, Record
+from shakedown.records.base import Name, Record
 
 Priority = Annotated[int, Field(ge=0, le=7)]
 Dscp = Annotated[int, Field(ge=0, le=63)]

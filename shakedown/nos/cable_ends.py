@@ -17,8 +17,8 @@ from shakedown.benchmarks.config.settings import TargetReport
 from shakedown.nos.counters import json_object
 from shakedown.nos.crosscheck import Cable, End
 from shakedown.nos.readings import SwitchReading, load_record
+from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Name, Record
 
 Tree = dict[str, Any]
 Neighbours = Mapping[str, list[tuple[str, str]]]

@@ -16,8 +16,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from shakedown.intent.site import LOST
+from shakedown.records.base import COUNTER_END, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import COUNTER_END, Record
 from shakedown.records.tool_text import Source, quote
 
 _DIGITS = re.compile(r"\d{1,20}|\d{1,3}(,\d{3}){1,6}")

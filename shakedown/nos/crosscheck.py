@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from pydantic import Field
 
-from shakedown.records.records import Name, Record
+from shakedown.records.base import Name, Record
 
 MTU, PFC, DSCP, SPEED, FEC, CABLING = "mtu", "pfc", "dscp", "speed", "fec", "cabling"
 # What the read-backs of a switch's system tell; of a system that is not listed, nothing is understood.

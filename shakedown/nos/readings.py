@@ -13,11 +13,12 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.intent.site import LOST
 from shakedown.nos.counters import COUNTERS, Classes, Due, PortCounters, ratios, system
+from shakedown.records.base import Name, Record, Stage
+from shakedown.records.counters import CounterReading, went_back
 from shakedown.records.errors import BadInput
-from shakedown.records.records import CounterReading, Name, Record, Stage
+from shakedown.records.reading import read_bytes
+from shakedown.records.refusals import refusal
 from shakedown.records.untrusted import loads
-from shakedown.run.folder import read_bytes
-from shakedown.run.nic_counters import went_back
 
 RecordT = TypeVar("RecordT", bound=Record)
 # A port's traffic never decreases: where it did, its drops were set back with it.
@@ -73,9 +74,7 @@ def load_record(path: Path, kind: type[RecordT]) -> RecordT:
     try:
         return kind.model_validate(loads(read_bytes(path)))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{where}: {first['msg']}", fix="read the switch again", file=path) from None
+        raise refusal(error, kind, file=path, fix="read the switch again") from None
     except ValueError as error:
         raise BadInput(f"not JSON: {error}", fix="read the switch again", file=path) from None
 
@@ -157,9 +156,8 @@ def _line(fields: dict[str, object], raw: str | None) -> CounterReading:
     try:
         return CounterReading.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        what = f"{fields['device']} {fields['port']} {fields['counter']}: {first['msg']}"
-        raise BadInput(what[:500], fix="read the switch again", file=raw) from None
+        about = f"{fields['device']} {fields['port']} {fields['counter']}"[:200]
+        raise refusal(error, CounterReading, file=raw, about=about, fix="read the switch again") from None
 
 
 def _lost(first: PortCounters, last: PortCounters, ports: list[str], entered: str, left: str) -> int | None:

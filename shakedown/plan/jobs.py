@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from shakedown.intent.site import NicSpec
-from shakedown.records.records import Name, Params, Record, Stage
+from shakedown.records.base import Name, Params, Record, Stage
 
 
 class JobSpec(Record):

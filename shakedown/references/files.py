@@ -14,8 +14,9 @@ import yaml
 from pydantic import ValidationError
 
 from shakedown.records.errors import BadInput
+from shakedown.records.refusals import unknown_key
 from shakedown.references.catalogue import Catalogue, Entry, Profile
-from shakedown.references.lint import Finding, LintRule
+from shakedown.references.lint import LintProblem, LintRule
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -79,17 +80,17 @@ def load_catalogue(names: Iterable[str | Path]) -> Catalogue:
     return Catalogue(load_profile(name) for name in names)
 
 
-def read_profile(path: Path) -> tuple[Profile | None, list[Finding]]:
+def read_profile(path: Path) -> tuple[Profile | None, list[LintProblem]]:
     """Read a profile and everything wrong with it. Entries that cannot be used are left out of the profile.
 
     Raises:
         BadInput: the file cannot be read, or is not YAML of mappings, lists and plain values.
     """
     document, lines = _parse(path)
-    findings: list[Finding] = []
+    findings: list[LintProblem] = []
 
     def wrong(rule: LintRule, at: At, message: str) -> None:
-        findings.append(Finding(str(path), _line(lines, at), rule, message))
+        findings.append(LintProblem(str(path), _line(lines, at), rule, message))
 
     if not isinstance(document, dict):
         raise BadInput(
@@ -97,7 +98,7 @@ def read_profile(path: Path) -> tuple[Profile | None, list[Finding]]:
         )
     for key in document:
         if key not in _HEADER:
-            wrong(LintRule.UNKNOWN_FIELD, (key,), f"field {key!r} is not known in the header")
+            wrong(LintRule.UNKNOWN_FIELD, (key,), f"header: {unknown_key(str(key), _HEADER)}")
     if document.get("schema") != SCHEMA or isinstance(document.get("schema"), bool):
         wrong(LintRule.INVALID, ("schema",), f"schema must be {SCHEMA}, not {document.get('schema')!r}")
     entries = []
@@ -150,7 +151,7 @@ def _entry(at: At, raw: dict[str, Any], lines: Lines, wrong: Report) -> Entry | 
     name = raw.get("id", "entry without id")
     unknown = [key for key in raw if key not in _ENTRY]
     for key in unknown:
-        wrong(LintRule.UNKNOWN_FIELD, _place(at, key, lines), f"{name}: field {key!r} is not known")
+        wrong(LintRule.UNKNOWN_FIELD, _place(at, key, lines), f"{name}: {unknown_key(str(key), _ENTRY)}")
     try:
         entry = Entry.model_validate(
             {k: v for k, v in raw.items() if k in _ENTRY} | {"line": _line(lines, at)}
@@ -176,7 +177,7 @@ def _message(detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return f"{where} is missing"
     if detail["type"] == "extra_forbidden":
-        return f"field {where!r} is not known"
+        return f"unknown key {where}"
     given = f", not {detail['input']!r:.80}" if detail["type"] != "value_error" and where else ""
     return f"{where}: {text}{given}" if where else text
 

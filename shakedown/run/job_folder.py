@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shakedown.records.errors import BadInput
-from shakedown.run.folder import read_bytes
+from shakedown.records.reading import read_bytes
 from shakedown.run.nic_counters import NodeCounters, read_before_and_after
 
 

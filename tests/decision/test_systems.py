@@ -20,7 +20,8 @@ from shakedown.collect.run import gather
 from shakedown.commands import cli
 from shakedown.physics.roce import payload_ceiling_gbps
 from shakedown.plan.jobs import Jobs
-from shakedown.records.records import Plan, Verdict
+from shakedown.records.plan import Plan
+from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue, load_profile
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"

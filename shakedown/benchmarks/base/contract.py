@@ -18,7 +18,9 @@ from shakedown.benchmarks.base.night import Night
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Measurement, OutputRecord, Plan, Stage
+from shakedown.records.base import Stage
+from shakedown.records.plan import Plan
+from shakedown.records.results import Measurement, OutputRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from shakedown.records.records import Better, OutputRecord, Params
+from shakedown.records.base import Better, Params
+from shakedown.records.results import OutputRecord
 from shakedown.run.job_folder import JobFolder
 
 OrderT_co = TypeVar("OrderT_co", covariant=True)

@@ -13,7 +13,7 @@ from shakedown.benchmarks.config.order import SettingsOrder
 from shakedown.benchmarks.config.plan import plan_config
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Stage
+from shakedown.records.base import Stage
 
 SECTION = Section(key="config", kind=ConfigStage | None, needs_fabric=True)
 

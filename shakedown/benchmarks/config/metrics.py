@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from shakedown.benchmarks.base.metrics import Output, Value
 from shakedown.benchmarks.config.order import SettingsOrder
 from shakedown.benchmarks.config.settings import TargetReport, judge
-from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, Params
+from shakedown.records.base import Better, Params
+from shakedown.records.refusals import refusal
 
 
 def settings(output: Output[SettingsOrder]) -> Iterator[Value]:
@@ -18,7 +18,9 @@ def settings(output: Output[SettingsOrder]) -> Iterator[Value]:
     try:
         report = TargetReport.model_validate_json(output.text)
     except ValidationError as error:
-        raise BadInput(f"no read-back: {error.errors()[0]['msg']}", file=output.file) from None
+        raise refusal(
+            error, TargetReport, file=output.file, about="no read-back", fix="run it again"
+        ) from None
     expected = output.order.expect[output.node][report.target]
     for setting, wrong, detail in judge(report, expected):
         params: Params = {"setting": setting}

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shakedown.benchmarks.config.uniformity import odd_parts
-from shakedown.records.records import Better, Inventory, Measurement, Plan, Stage
-from shakedown.run.folder import INVENTORY, read_record
+from shakedown.records.base import Better, Stage
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_record
+from shakedown.records.results import Measurement
+from shakedown.records.snapshot import Snapshot
+from shakedown.run.folder import INVENTORY
 
 
 def odd_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
@@ -21,7 +25,7 @@ def odd_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
     }
     if not planned or not (folder / INVENTORY).exists():
         return  # planned and absent: the verdict says NOT-RUN
-    found = read_record(folder / INVENTORY, Inventory)
+    found = read_record(folder / INVENTORY, Snapshot)
     for host, part, odd, detail in odd_parts(found):
         if (host, part) not in planned:
             continue  # the inventory is of more than what is under test: the submit host, switches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 
 
 class ConfigStage(Record):

@@ -14,7 +14,7 @@ from shakedown.benchmarks.config.settings import (
 from shakedown.benchmarks.config.uniformity import PARTS
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Params, Stage
+from shakedown.records.base import Params, Stage
 
 INTENT = none_allowed(
     "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"

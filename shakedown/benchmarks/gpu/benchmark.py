@@ -12,8 +12,8 @@ from shakedown.benchmarks.gpu.order import GpuNodeOrder
 from shakedown.benchmarks.gpu.plan import plan_gpu_node
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Stage
 from shakedown.records.errors import ExitStatus
-from shakedown.records.records import Stage
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

@@ -14,8 +14,8 @@ from shakedown.benchmarks.gpu.output_nvidia_smi import Value as Cell
 from shakedown.benchmarks.gpu.output_nvidia_smi import parse_query
 from shakedown.benchmarks.gpu.plan import gpu_checks, pairs
 from shakedown.benchmarks.gpu.state import Load, judge_gpu
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, Params
 from shakedown.run.job_folder import JobFolder
 
 

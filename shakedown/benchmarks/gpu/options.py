@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 
 Bandwidth = Literal[
     "host_to_device_memcpy_ce",

@@ -6,8 +6,8 @@ from shakedown.benchmarks.gpu.options import GpuNode, GpuState
 from shakedown.benchmarks.gpu.order import GpuNodeOrder
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Params, Stage
 
 STATE = none_allowed(
     "gpu.state", "the site's inventory and acceptance.gpu_node.state: what each GPU of a node must show"

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shakedown.benchmarks.gpu.options import GpuState
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class GpuCheck:
     """One check. `wrong` None: it cannot be told, and `detail` says why."""
 
     check: str
@@ -57,7 +57,7 @@ SLOWDOWNS = {
 
 def judge_gpu(
     gpu: Gpu, wanted: GpuState, load: Load | None, links: tuple[str, ...] | None
-) -> Iterator[Finding]:
+) -> Iterator[GpuCheck]:
     """Yield the finding of every check that is wanted of a GPU.
 
     Args:
@@ -67,8 +67,8 @@ def judge_gpu(
         links: `nvidia-smi topo -m` between this GPU and the others.
     """
 
-    def found(check: str, ok: bool | None, text: str) -> Finding:
-        return Finding(check, gpu.index, None if ok is None else int(not ok), text)
+    def found(check: str, ok: bool | None, text: str) -> GpuCheck:
+        return GpuCheck(check, gpu.index, None if ok is None else int(not ok), text)
 
     generation, width = wanted.pcie_generation, wanted.pcie_width
     if generation is not None or width is not None:

@@ -14,8 +14,8 @@ from shakedown.benchmarks.inference.options import Inference
 from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
 from shakedown.benchmarks.inference.peak import data_rate_gb_per_s
 from shakedown.benchmarks.inference.throttle import throttled
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better
 
 _SUMMARY = re.compile(r"loadgen\.g[0-9]{1,4}\.[0-9]{2,4}\.txt\Z")
 _LARGEST_WATCH = 64 << 20

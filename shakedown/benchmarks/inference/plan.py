@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shakedown.benchmarks.inference.options import Inference
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Stage
+from shakedown.records.base import Stage
 from shakedown.references.catalogue import Entry, MissingReference
 
 TEST = "resnet50_server"

@@ -13,7 +13,7 @@ from shakedown.benchmarks.interconnect.order import CopiesOrder, PathOrder
 from shakedown.benchmarks.interconnect.plan import plan_interconnect
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Stage
+from shakedown.records.base import Stage
 
 
 def _read_path(job: JobSpec, out: Path) -> Launch:

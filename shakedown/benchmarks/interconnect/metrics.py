@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from shakedown.benchmarks.base.metrics import Output, Value
 from shakedown.benchmarks.interconnect.order import CopiesOrder, PathOrder
 from shakedown.benchmarks.interconnect.pcie_path import gpu_paths, judge_paths
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, Params
 from shakedown.topology.host_map import parse_topology
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from shakedown.benchmarks.base.options import Program
-from shakedown.records.records import Name, Record
+from shakedown.records.base import Name, Record
 
 # What is asked of the way to every GPU.
 WHAT = ("hops", "speed", "width", "sharing", "numa")

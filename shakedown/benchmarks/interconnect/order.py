@@ -6,7 +6,7 @@ from typing import Literal
 
 from shakedown.benchmarks.base.options import Program
 from shakedown.benchmarks.interconnect.options import PlannedPath
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 
 
 class PathOrder(Record):

@@ -8,7 +8,8 @@ from shakedown.benchmarks.interconnect.options import Interconnect
 from shakedown.benchmarks.interconnect.order import CopiesOrder, PathOrder
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
 # What a wrong pin costs is shown; how much it may cost nobody says.

@@ -12,8 +12,8 @@ from shakedown.benchmarks.lora.options import TrainingSpec
 from shakedown.benchmarks.lora.plan import plan_lora
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Stage
 from shakedown.records.places import SOURCE
-from shakedown.records.records import Stage
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

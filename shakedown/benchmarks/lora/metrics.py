@@ -10,8 +10,8 @@ from shakedown.benchmarks.lora import training_run as run
 from shakedown.benchmarks.lora.options import TrainingSpec
 from shakedown.benchmarks.lora.output import TrainerResult, parse_trainer
 from shakedown.physics import training as physics
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better
 from shakedown.run.job_folder import JobFolder
 
 # Counters of received bytes, best first: a RoCE NIC counts RDMA in its port counters, in words of four

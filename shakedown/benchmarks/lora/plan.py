@@ -8,7 +8,7 @@ from shakedown.benchmarks.lora.options import INSTALL, TrainingSpec
 from shakedown.physics import training as physics
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Params, Stage
+from shakedown.records.base import Params, Stage
 
 TEST = "lora"
 

@@ -12,7 +12,7 @@ from shakedown.benchmarks.mpi.options import Mpi, Sweep
 from shakedown.benchmarks.mpi.plan import plan_mpi
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Stage
+from shakedown.records.base import Stage
 
 
 def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shakedown.benchmarks.base.metrics import Output, Value
 from shakedown.benchmarks.mpi.options import Sweep
 from shakedown.benchmarks.mpi.output import parse_allreduce, parse_pingpong
-from shakedown.records.records import Better, Params
+from shakedown.records.base import Better, Params
 
 
 def mpi(output: Output[Sweep]) -> Iterator[Value]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from shakedown.benchmarks.mpi.options import Mpi, Sweep
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Stage
+from shakedown.records.base import Stage
 
 
 def plan_mpi(draft: Draft, mpi: Mpi) -> None:

@@ -12,8 +12,8 @@ from shakedown.benchmarks.nccl.order import NcclOrder
 from shakedown.benchmarks.nccl.plan import plan_nccl
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Stage
 from shakedown.records.errors import ExitStatus
-from shakedown.records.records import Stage
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

@@ -12,8 +12,8 @@ from shakedown.benchmarks.nccl.log import NcclChoice, parse_nccl_log
 from shakedown.benchmarks.nccl.order import NcclOrder
 from shakedown.benchmarks.nccl.output import NcclResult, NcclRow, NcclTiming, parse_nccl
 from shakedown.benchmarks.nccl.transport import judge_log
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better
 from shakedown.statistics.robust import median
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 
 Operation = Literal["all_reduce", "all_gather", "alltoall", "broadcast", "reduce_scatter", "sendrecv"]
 Launcher = Literal["one-process", "srun", "mpirun"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from shakedown.benchmarks.nccl.options import Launcher, NcclExpect, Operation, Split
-from shakedown.records.records import Params, Record
+from shakedown.records.base import Params, Record
 
 
 class ExpectedWay(NcclExpect):

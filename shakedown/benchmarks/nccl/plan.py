@@ -7,8 +7,8 @@ from shakedown.benchmarks.nccl.options import Launcher, Nccl, NcclSweep, Split
 from shakedown.benchmarks.nccl.order import ExpectedWay, NcclOrder
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Params, Stage
 from shakedown.references.catalogue import Entry
 
 CORRECT = none_allowed("nccl.correct", "nccl-tests checks every element (-c 1): none may be wrong")

@@ -15,8 +15,8 @@ from shakedown.benchmarks.perftest.order import MeshOrder
 from shakedown.benchmarks.perftest.plan import plan_perftest
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Stage
 from shakedown.records.errors import ExitStatus
-from shakedown.records.records import Stage
 
 
 def _launch(_job: JobSpec, out: Path) -> Launch:

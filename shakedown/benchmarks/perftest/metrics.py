@@ -9,8 +9,9 @@ from shakedown.benchmarks.base.metrics import Output, Value
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail
 from shakedown.benchmarks.perftest.order import MeshOrder
 from shakedown.benchmarks.perftest.output import PerftestResult, parse_perftest
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord
+from shakedown.records.results import OutputRecord
 
 _KINDS = {"bw": "bandwidth", "lat": "latency"}
 _TEST = re.compile(r"ib_(?P<operation>write|read|send|atomic)_(?P<kind>bw|lat)\Z")

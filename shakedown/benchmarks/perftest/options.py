@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 
 
 class PerftestTest(Record):

@@ -9,8 +9,8 @@ from shakedown.benchmarks.perftest.mesh.spec import SPEC_SCHEMA
 from shakedown.benchmarks.perftest.options import PerftestTest
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Params, Stage
 
 # Metrics of one perftest test; the names are those of `shakedown.benchmarks.registry`.
 _PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}

@@ -7,7 +7,7 @@ from shakedown.benchmarks.base.night import EveryNight
 from shakedown.benchmarks.config.benchmark import SECTION
 from shakedown.benchmarks.switches.metrics import switch_measurements
 from shakedown.benchmarks.switches.plan import plan_switches
-from shakedown.records.records import Stage
+from shakedown.records.base import Stage
 
 # No job: roles read the switches back, and gather reads what they saved.
 BENCHMARK = Benchmark(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shakedown.benchmarks.config.options import ConfigStage
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED, TELLS, dscp_check
 from shakedown.plan.draft import Draft, none_allowed
-from shakedown.records.records import Params, Stage
+from shakedown.records.base import Params, Stage
 
 SETTINGS, CROSSCHECK = "switch_settings", "crosscheck"
 ROLE = none_allowed(

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.torch_collectives.order import TorchOrder
 from shakedown.benchmarks.torch_collectives.output import TorchResult, parse_torch_collectives
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, Params
 
 
 def torch_collectives(output: Output[TorchOrder]) -> Iterator[Value]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from shakedown.benchmarks.nccl.options import Variable
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 
 TorchOperation = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shakedown.benchmarks.torch_collectives.options import TorchCollectives
-from shakedown.records.records import Params
+from shakedown.records.base import Params
 
 
 class TorchOrder(TorchCollectives):

@@ -8,8 +8,8 @@ from shakedown.benchmarks.torch_collectives.options import TorchCollectives
 from shakedown.benchmarks.torch_collectives.order import TorchOrder
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Params, Stage
 
 
 def plan_torch(draft: Draft, torch: TorchCollectives) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from shakedown.benchmarks.base.night import EveryNight, NodeAlone, NotAtNight, Pairs
-from shakedown.benchmarks.perftest.mesh.spec import natural_key
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.daytwo.nightly.rotation import Share
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests
-from shakedown.records.records import Measurement, Plan, PlanItem, Reference
+from shakedown.records.names import natural_key
+from shakedown.records.plan import Plan, PlanItem, Reference
+from shakedown.records.results import Measurement
 from shakedown.references.catalogue import Catalogue
 
 # Settings are read back in jobs of so many nodes, so that one busy node holds up few.

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from shakedown.benchmarks.perftest.mesh.spec import natural_key
 from shakedown.records.errors import BadInput
+from shakedown.records.names import natural_key
 
 # Last night that covered a node's slot; slots that were never covered are not in it.
 Covered = Mapping[str, Mapping[str, float]]

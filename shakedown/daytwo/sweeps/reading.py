@@ -26,8 +26,9 @@ from shakedown.daytwo.sweeps.sides import Combination, Draw, Samples, Side, Swee
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.errors import BadInput
-from shakedown.records.records import JobRecord, OutputRecord
-from shakedown.run.folder import INVENTORY, JOBS, RAW, Run, read_bytes, read_record
+from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.results import JobRecord, OutputRecord
+from shakedown.run.folder import INVENTORY, JOBS, RAW, Run
 from shakedown.run.job_folder import JobFolder
 from shakedown.run.redact import redact
 

@@ -36,9 +36,12 @@ from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.order import MeshOrder, OrderedNic, OrderedNode
 from shakedown.collect.run import journal
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs, is_pair
+from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, Measurement, OutputRecord, PlanItem, Problem, Stage
-from shakedown.run.folder import PLAN, read_bytes
+from shakedown.records.plan import PlanItem
+from shakedown.records.reading import read_bytes
+from shakedown.records.results import Measurement, OutputRecord, Problem
+from shakedown.run.folder import PLAN
 from shakedown.run.job_folder import JobFolder
 
 

@@ -29,10 +29,12 @@ from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_pl
 from shakedown.daytwo.nightly.report import Night, metrics, subject, text
 from shakedown.daytwo.nightly.rotation import Share, choose, nights_to_cover
 from shakedown.plan.jobs import Jobs, counter_tests
+from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, JobRecord, Measurement, Plan, Problem, Stage
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_record
+from shakedown.records.results import JobRecord, Measurement, Problem
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import read_record
 from shakedown.slurm.client import Slurm
 
 FIRST = datetime(2026, 11, 2, 1, 0, tzinfo=UTC)

@@ -11,8 +11,10 @@ import pytest
 
 from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
-from shakedown.records.records import Measurement, Outcome, Plan
-from shakedown.run.folder import read_record
+from shakedown.records.base import Outcome
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_record
+from shakedown.records.results import Measurement
 
 RUN = Path(__file__).parents[2] / "runs" / "h200x4_nccl"
 NCCL = "collective.nccl0.one-process.1x.gpu1"

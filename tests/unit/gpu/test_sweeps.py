@@ -16,7 +16,7 @@ from shakedown.daytwo.sweeps import text as sweep_text
 from shakedown.daytwo.sweeps.pairs import Ratio, SweepComparison, compare_sweeps
 from shakedown.daytwo.sweeps.reading import read_side
 from shakedown.daytwo.sweeps.sides import Combination, Samples, Side, Sweep
-from shakedown.records.records import Component, Inventory
+from shakedown.records.snapshot import Component, Snapshot
 from shakedown.references.files import load_profile
 from tests.unit.gpu.sweep_runs import write_run
 
@@ -367,11 +367,11 @@ def test_a_secret_in_a_variable_is_not_shown(tmp_path):
 def test_inventories_are_compared_or_said_to_be_absent():
     """Catches: new firmware between A and B that a ratio is put down to the network for."""
 
-    def inventory(host: str, firmware: str) -> Inventory:
+    def inventory(host: str, firmware: str) -> Snapshot:
         nic = Component(host=host, kind="nic", name="mlx5_0", attributes={"firmware": firmware})
-        return Inventory(run="r", taken="then", components=(nic,))
+        return Snapshot(run="r", taken="then", components=(nic,))
 
-    def both(one: Inventory | None, other: Inventory | None) -> SweepComparison:
+    def both(one: Snapshot | None, other: Snapshot | None) -> SweepComparison:
         sweeps = side("", {8: (1.0, 1.0)}).sweeps
         return compare_sweeps([Side(n, n, "s", "t", sweeps, i) for n, i in (("A", one), ("B", other))])
 

@@ -12,9 +12,11 @@ import pytest
 from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
 from shakedown.benchmarks.inference.output import parse_loadgen
 from shakedown.collect.run import collect
+from shakedown.daytwo.interconnect_table import rates_of
 from shakedown.judge.verdict import judge
-from shakedown.records.records import Measurement, Outcome
-from shakedown.report.sections.interconnect import build, rates_of
+from shakedown.records.base import Outcome
+from shakedown.records.results import Measurement
+from shakedown.report.sections.interconnect import build
 from shakedown.report.write import read
 from shakedown.run.folder import Run
 

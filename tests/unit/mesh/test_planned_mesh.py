@@ -5,7 +5,7 @@ from __future__ import annotations
 from local_mesh import LocalMesh
 
 from shakedown.benchmarks.planning import make_plan, site_of
-from shakedown.records.records import cell_id
+from shakedown.records.base import cell_id
 from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document
 

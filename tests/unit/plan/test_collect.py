@@ -15,18 +15,19 @@ import pytest
 from shakedown.benchmarks.base.metrics import Output, Value
 from shakedown.benchmarks.perftest.mesh.schedule import Slot
 from shakedown.benchmarks.perftest.mesh.spec import Operation
-from shakedown.benchmarks.perftest.mesh.store import Store
+from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.order import MeshOrder
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.bundle import seal as bundle
 from shakedown.collect.run import collect, gather, journal
+from shakedown.judge.judged import judge_folder
 from shakedown.onnode.counters import main as count
 from shakedown.onnode.counters import read_boot
 from shakedown.records.errors import BadInput
-from shakedown.records.records import OutputRecord
+from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import judge_folder, to_json, write_verdict
+from shakedown.run.folder import to_json, write_verdict
 from shakedown.run.job_folder import JobFolder
 from shakedown.run.nic_counters import read_counters
 from tests.unit.plan.test_planner import WHERE, document
@@ -417,7 +418,7 @@ def test_a_note_with_a_name_as_long_as_file_systems_take_is_read(tmp_path, lette
     pair = ("a" * letters, "b" * letters)
     rail, operation = "rail0>rail1", Operation("ib_send_lat", 65536, 5, None)
     slot = Slot(0, operation, "forward", "one", (rail,))
-    Store(tmp_path, pair[0]).record_unmeasured(pair, slot, rail, 1, "environment", "no answer")
+    NodeFiles(tmp_path, pair[0]).record_unmeasured(pair, slot, rail, 1, "environment", "no answer")
     (record,) = journal(tmp_path)
     assert (tmp_path / record.file).read_text() == "no answer\n"
     assert 200 < len(record.file) <= 255

@@ -18,9 +18,10 @@ from shakedown.benchmarks.lora.options import TrainingSpec
 from shakedown.benchmarks.lora.output import parse_trainer
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
+from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import judge_folder, to_json, write_aside
+from shakedown.run.folder import to_json, write_aside
 from shakedown.run.job_folder import JobFolder
 
 JOB: dict[str, Any] = {
@@ -266,7 +267,7 @@ def test_a_metric_without_a_reference_is_refused():
         ({"learning_rate": 0}, "learning_rate"),
         ({"data": "dolly.jsonl"}, "absolute path"),
         ({"variables": {"LD_PRELOAD": "/tmp/x.so"}}, "LD_PRELOAD"),
-        ({"stepps": 5}, "stepps"),
+        ({"stepps": 5}, "unknown key stepps, did you mean steps"),
     ],
 )
 def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, told):

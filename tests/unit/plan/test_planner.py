@@ -195,7 +195,7 @@ def spoil(path, value):
         (("fabric_nics", 1, "leaf_port"), "swp1", "cabled to"),
         (("fabric", "roce", "cnp", "dscp"), 26, "CNP must not wait behind RoCE data"),
         (("fabric", "roce", "dscp"), 64, "fabric|dscp"),
-        (("fabric", "roce", "dcsp"), 26, "Extra inputs"),
+        (("fabric", "roce", "dcsp"), 26, "unknown key dcsp, did you mean dscp"),
         (("fabric", "mtu_bytes", "host"), 9400, "above the switches'"),
         (("fabric", "mtu_bytes", "host"), 1500, "does not fit"),
         (("acceptance", "perftest", 0, "duration_s"), 3, "exactly one of duration_s"),

@@ -14,8 +14,9 @@ from rendering import leaf
 
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
+from shakedown.judge.judged import judge_folder
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import judge_folder, to_json
+from shakedown.run.folder import to_json
 from tests.unit.plan.test_planner import WHERE, document
 
 READINGS = Path(__file__).parent / "readings"

@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown.daytwo.compare.decide import Comparison, Settings, compare
+from shakedown.daytwo.compare.paired_metrics import Comparison, Settings, compare
 from shakedown.daytwo.compare.snapshot_changes import Change, Named, differences
-from shakedown.judge.verdict import Judged, judge_cells
+from shakedown.judge.judged import judge_run
+from shakedown.judge.verdict import Judged
 from shakedown.plan.jobs import Jobs
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Inventory, Measurement, Plan, Stage
-from shakedown.run.folder import INVENTORY, JOBS, Run, no_cycle_search, read_record
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_record
+from shakedown.records.results import Measurement
+from shakedown.records.snapshot import Snapshot
+from shakedown.run.folder import INVENTORY, JOBS, Run, no_cycle_search
 
 # What of a job's settings differs between two runs without changing the measurement: who takes part.
 _WHO = frozenset({"nodes", "pairs", "targets", "expect"})
@@ -23,7 +28,7 @@ class Side:
     """One run, read and judged."""
 
     plan: Plan
-    inventory: Inventory
+    inventory: Snapshot
     judged: Judged
     settings: dict[tuple[str, str], str]  # (node, place and name of a setting): what was found
     problems: tuple[str, ...]
@@ -100,13 +105,12 @@ def _side(folder: Path) -> Side:
     if inventory.run != run.plan.run:
         raise BadInput(f"is of run {inventory.run!r}", fix="restore the run's own", file=folder / INVENTORY)
     found: dict[tuple[str, str], str] = {}
-    measurements = list(run.measurements())
-    for m in measurements:
+    judged = judge_run(run, keep=True)
+    for m in judged.measurements:
         if m.stage is Stage.CONFIG and m.test == "settings" and m.value is not None:
             found[m.nodes[0], _place(m)] = f"{m.value:g} wrong{f' ({m.detail})' if m.detail else ''}"
-    judged = judge_cells(run.plan, measurements, run.counters())
     jobs = read_record(folder / JOBS, Jobs) if (folder / JOBS).is_file() else None
-    return Side(run.plan, inventory, judged, found, tuple(run.problems), jobs)
+    return Side(run.plan, inventory, judged.cells, found, tuple(run.problems), jobs)
 
 
 def _place(m: Measurement) -> str:

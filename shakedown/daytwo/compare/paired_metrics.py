@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shakedown.judge.verdict import Judged
-from shakedown.records.records import Better, Outcome, PlanItem, Record
+from shakedown.records.base import Better, Outcome, Record
+from shakedown.records.plan import PlanItem
 from shakedown.records.wording import count
 from shakedown.statistics.paired import Shift, accused, decide_shift
 from shakedown.statistics.robust import SMALLEST_CLASS, benjamini_hochberg, median, median_interval

@@ -47,7 +47,7 @@ class Pauses:
 
 
 @dataclass(frozen=True)
-class Spent:
+class TimeBreakdown:
     """One run, over all workers. The longest of each tells who was late where a few queries were."""
 
     batch: float  # queries a batch, mean
@@ -80,7 +80,7 @@ class Spent:
 
 
 class Stopwatch:
-    """Begins with its making; `spent` tells what happened since."""
+    """Begins with its making; `breakdown` tells what happened since."""
 
     def __init__(self, rings: Sequence[Ring], root: Path = Path("/")) -> None:
         self.rings, self.root = rings, root
@@ -89,7 +89,7 @@ class Stopwatch:
         self.times, self.done = [ring.times for ring in rings], [ring.done for ring in rings]
         self.cpu = cpu_ticks(root)
 
-    def spent(self, wall_s: float, pauses: Pauses) -> Spent:
+    def breakdown(self, wall_s: float, pauses: Pauses) -> TimeBreakdown:
         """Return where `wall_s` seconds went."""
         after = [ring.times for ring in self.rings]
         gone = [
@@ -100,7 +100,7 @@ class Stopwatch:
         device_ns = sum(one.device_ns for one in gone)
         cpu = cpu_ticks(self.root)
         total, stolen = cpu[0] - self.cpu[0], cpu[1] - self.cpu[1]
-        return Spent(
+        return TimeBreakdown(
             batch=answered / batches,
             host_ms=sum(one.host_ns for one in gone) / batches / 1e6,
             device_ms=device_ns / batches / 1e6,

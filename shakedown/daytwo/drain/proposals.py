@@ -13,33 +13,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shakedown.judge.verdict import Judged
-from shakedown.records.records import CellVerdict, Outcome, Record
+from shakedown.records.base import Outcome, Record
+from shakedown.records.verdict import CellVerdict
 from shakedown.records.wording import count, printable
+from shakedown.slurm.nodes import PREFIX, NodeState
 
-PREFIX = "shakedown:"
 # So many different partners must agree before a node is blamed, and before it is believed to be well again.
 PARTNERS = 2
 _REASON_LENGTH = 200  # Slurm keeps more, but sinfo -R is read on a terminal
-
-
-@dataclass(frozen=True)
-class NodeState:
-    """One node as Slurm reports it (`scontrol show node`)."""
-
-    name: str
-    states: frozenset[str]  # IDLE, ALLOCATED, DRAIN, DOWN, ...
-    reason: str = ""
-    by: str = ""  # who set the reason
-
-    @property
-    def drained(self) -> bool:
-        """Whether somebody took it out of service."""
-        return "DRAIN" in self.states
-
-    @property
-    def ours(self) -> bool:
-        """Whether that was us: by our own prefix in the reason, and nothing else."""
-        return self.drained and self.reason.startswith(PREFIX)
 
 
 @dataclass(frozen=True)

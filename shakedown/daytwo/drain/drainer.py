@@ -18,20 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shakedown.daytwo.drain.decide import (
-    PARTNERS,
-    PREFIX,
-    Action,
-    Evidence,
-    Policy,
-    evidence,
-    give_back,
-    propose,
-)
-from shakedown.judge.verdict import judge_cells
+from shakedown.daytwo.drain.proposals import PARTNERS, Action, Evidence, Policy, evidence, give_back, propose
+from shakedown.judge.judged import judge_run
 from shakedown.records.errors import BadInput
 from shakedown.run.folder import Run, no_cycle_search
 from shakedown.slurm.client import Slurm
+from shakedown.slurm.nodes import PREFIX
 
 _RESERVATION = "shakedown_"
 _ANSWERS_WITHIN_S = 60
@@ -203,7 +195,7 @@ class Drainer:
 def _evidence(folder: Path) -> tuple[str, dict[str, Evidence]]:
     with no_cycle_search():
         run = Run(folder)
-        found = evidence(judge_cells(run.plan, run.measurements(), run.counters()))
+        found = evidence(judge_run(run).cells)
     return run.plan.run, found
 
 

@@ -15,9 +15,9 @@ import yaml
 from shakedown.daytwo.history.fleet_references import Seen, header, proposal
 from shakedown.daytwo.history.query import events, fleet
 from shakedown.daytwo.history.report import fleet_history
-from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, Store
+from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, HistoryStore
+from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Outcome
 from shakedown.references.catalogue import Catalogue, Entry
 from shakedown.references.files import read_profile
 from shakedown.references.lint import lint
@@ -47,7 +47,7 @@ def propose(
     Raises:
         BadInput: nothing can be proposed.
     """
-    store = Store(root)
+    store = HistoryStore(root)
     since, why = _last_change(store)
     left = [why] if why else []
     sick = {(f.node, f.metric) for f in fleet_history(root, since=since).findings}
@@ -78,7 +78,7 @@ def diff(old: Path, new: str) -> str:
     return "".join(difflib.unified_diff(before, new.splitlines(keepends=True), name, str(old)))
 
 
-def _last_change(store: Store) -> tuple[datetime | None, str]:
+def _last_change(store: HistoryStore) -> tuple[datetime | None, str]:
     found = [e for e in events(store) if (e.change.kind, e.change.attribute) in _KEYS]
     if not found:
         return None, ""
@@ -87,7 +87,7 @@ def _last_change(store: Store) -> tuple[datetime | None, str]:
     return at, f"only nights since {at:%Y-%m-%d}, when {last.change} was seen"
 
 
-def _by_reference(store: Store, catalogue: Catalogue, left: list[str]) -> dict[Group, list[str]]:
+def _by_reference(store: HistoryStore, catalogue: Catalogue, left: list[str]) -> dict[Group, list[str]]:
     """Return the metrics that one reference and one set of parameters judged."""
     used: dict[str, str] = {}
     for path, runs in store.files("values"):
@@ -111,7 +111,7 @@ def _by_reference(store: Store, catalogue: Catalogue, left: list[str]) -> dict[G
 
 
 def _seen(
-    store: Store,
+    store: HistoryStore,
     entry: Entry,
     params: dict[str, str],
     metrics: list[str],
@@ -136,7 +136,7 @@ def _seen(
     return Seen(entry, params, tuple(values), len(nodes), len(times), min(times), max(times))
 
 
-def _inventory(store: Store) -> str:
+def _inventory(store: HistoryStore) -> str:
     """Say on which firmware, drivers and tools the newest run was made."""
     if not store.entries:
         return "no inventory"

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shakedown.records.records import Better, Record
+from shakedown.records.base import Better, Record
 from shakedown.statistics.alarms import find_alarms
 from shakedown.statistics.changepoints import change_points
 from shakedown.statistics.robust import resolution
@@ -48,7 +48,7 @@ class SeenChange(Protocol):
         """The first run with the new one."""
 
 
-class Finding(Record):
+class HistoryChange(Record):
     """One alarm or step of one series."""
 
     kind: Kind
@@ -69,7 +69,7 @@ def findings(
     values: Floats,
     events: Mapping[str, Sequence[SeenChange]],
     common: Sequence[SeenChange] = (),
-) -> list[Finding]:
+) -> list[HistoryChange]:
     """Return alarms and steps of many series (series x runs), standing alarms first, the worst first.
 
     `events` are the inventory changes by node, `common` those of hosts that are no nodes.
@@ -77,13 +77,13 @@ def findings(
     steps = _resolutions(series, values)
     higher = np.array([s.better is Better.HIGHER for s in series])
 
-    def finding(kind: Kind, row: int, night: int, slack: int, **more: object) -> Finding:
+    def finding(kind: Kind, row: int, night: int, slack: int, **more: object) -> HistoryChange:
         seen = times[np.isfinite(values[row])]
         at = int(np.searchsorted(seen, times[night]))
         low, high = seen[max(0, at - slack)], seen[min(len(seen) - 1, at + _STEP_SLACK)]
         of = series[row]
         near = [str(e) for e in (*events.get(of.node, ()), *common) if e.since < high and e.until > low]
-        return Finding.model_validate(
+        return HistoryChange.model_validate(
             {
                 "kind": kind,
                 "node": of.node,

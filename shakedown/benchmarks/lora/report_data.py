@@ -1,9 +1,9 @@
-"""Training logs of the trainer that a run holds: what the report draws of them."""
+"""What the report draws of training beyond its measurements, from the trainer's logs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -11,15 +11,43 @@ from statistics import fmean
 from shakedown.benchmarks.lora import training_run
 from shakedown.benchmarks.lora.metrics import received_bytes
 from shakedown.benchmarks.lora.output import TrainerResult, parse_trainer
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Measurement, Stage
-from shakedown.report.source import Series, Traffic, Training
-from shakedown.report.text import counted
-from shakedown.run import folder as runs
+from shakedown.records.reading import open_plain
+from shakedown.records.results import Measurement
 from shakedown.run.job_folder import JobFolder
 
 MOST_LOGS = 8
 LARGEST_LOG = 64 << 20
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve that a tool wrote itself, such as the training loss by step."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a GPU or node should receive per training step, and what its counters say (None: no counter)."""
+
+    where: str
+    expected_bytes: float
+    measured_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training log: loss and rate by step, each rank's lag by (rank, step), traffic."""
+
+    loss: Series
+    samples_per_s: tuple[float, ...]
+    ranks: tuple[str, ...]
+    lag: Mapping[tuple[int, int], float]
+    traffic: tuple[Traffic, ...]
 
 
 @dataclass(frozen=True)
@@ -28,7 +56,7 @@ class _Log:
     result: TrainerResult
 
 
-def read(run: Path, measurements: Iterable[Measurement]) -> tuple[Training, ...]:
+def read_trainings(run: Path, measurements: Iterable[Measurement]) -> tuple[Training, ...]:
     """Return every trainer log among the raw outputs of the application stage.
 
     A log that was cut off is drawn as far as it goes; one that is no trainer log, or a damaged one, is
@@ -40,7 +68,7 @@ def read(run: Path, measurements: Iterable[Measurement]) -> tuple[Training, ...]
         if len(found) == MOST_LOGS:
             break
         try:
-            with runs.open_plain(run / path) as file:
+            with open_plain(run / path) as file:
                 content = file.read(LARGEST_LOG)
             result = parse_trainer(content.decode(), file=path, allow_truncated=True)
         except (BadInput, UnicodeDecodeError):
@@ -53,7 +81,8 @@ def read(run: Path, measurements: Iterable[Measurement]) -> tuple[Training, ...]
 def _training(run: Path, log: _Log) -> Training:
     result, header = log.result, log.result.header
     label = f"{header.model}, {header.method}, {header.precision}, {header.parallelism}"
-    label += f", {counted(header.world_size, 'rank')}" if header.device else ""
+    ranks = f"{header.world_size:,} rank{'' if header.world_size == 1 else 's'}"
+    label += f", {ranks}" if header.device else ""
     told = [step for step in result.steps if step.loss is not None]
     # Where only some ranks report a loss, theirs is the job's; where all do, their mean.
     reporting = {step.rank for step in told}

@@ -1,23 +1,26 @@
-"""Whom a run's mesh blames, found while its files are read for the verdict."""
+"""What explains the results of a run's mesh, found while its files are read for the verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
-from shakedown.judge.localise.witnesses import can_witness
-from shakedown.records.records import CauseVerdict, CounterReading, Measurement, Plan
+from shakedown.nics.counters import counts_errors
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan
+from shakedown.records.results import Measurement
+from shakedown.records.verdict import CauseVerdict
 from shakedown.run.folder import Run
 
 # With two nodes nobody can be told from its partner.
 _FEWEST_NODES = 3
-# Beyond this a verdict would spend longer on blame than on judging; `shakedown localise` has the time.
+# Beyond this a verdict would spend longer on causes than on judging; `shakedown localise` has the time.
 _MOST_CELLS = 500_000
 # The same for a mesh of few pairs of many nodes, whose matrices are large and empty: 1,024 nodes x 8 rails.
 _MOST_PLACES = 1024 * 1024 * 8
 
 
-class Blame:
+class CausesOfRun:
     """Watches measurements and counters go by, and localises afterwards; idle where there is no mesh."""
 
     def __init__(self, plan: Plan) -> None:
@@ -39,7 +42,7 @@ class Blame:
     def counters(self, found: Iterable[CounterReading]) -> Iterator[CounterReading]:
         """Pass counter readings on."""
         for reading in found:
-            if self._wanted and can_witness(reading.counter):
+            if self._wanted and counts_errors(reading.counter):
                 self._readings.append(reading)
             yield reading
 
@@ -51,7 +54,7 @@ class Blame:
         """
         if not self._pairs:
             return ()
-        from shakedown.judge.localise.suspects import culprits
+        from shakedown.judge.localise.suspects import causes_and_suspects
 
         readings = sorted(self._readings, key=lambda r: (r.kind, r.device, r.port, r.counter, r.test))
         return tuple(
@@ -64,5 +67,5 @@ class Blame:
                 rivals=tuple(str(rival) for rival in cause.rivals),
                 proposal=cause.proposal,
             )
-            for cause in culprits(self._pairs, run, readings)[0]
+            for cause in causes_and_suspects(self._pairs, run, readings)[0]
         )
