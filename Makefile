@@ -42,15 +42,12 @@ lab-up: setup  ## boot the virtual cluster
 lab-down:  ## end it
 	@$(PYTHON) -m lab down
 
+LOCK := .venv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate
 lock:  ## rewrite requirements/ from pyproject.toml
-	@.venv/bin/uv pip compile --quiet pyproject.toml --extra controller --extra analysis --extra dev --universal \
-		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/controller.txt
-	@.venv/bin/uv pip compile --quiet pyproject.toml --extra head --universal \
-		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/head.txt
-	@.venv/bin/uv pip compile --quiet pyproject.toml --extra inference --python-platform linux \
-		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/inference.txt
-	@.venv/bin/uv pip compile --quiet pyproject.toml --extra training --python-platform linux \
-		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/training.txt
+	@$(LOCK) --universal pyproject.toml --extra controller --extra dev -o requirements/controller.txt
+	@$(LOCK) --universal --group pyproject.toml:head -o requirements/head.txt
+	@$(LOCK) --python-platform linux --group pyproject.toml:inference -o requirements/inference.txt
+	@$(LOCK) --python-platform linux --group pyproject.toml:training -o requirements/training.txt
 
 # TRAINING_ENV is where, on a file system that the nodes share; TRAINING_PYTHON the interpreter they all have.
 TRAINING_ENV ?= $(HOME)/.cache/shakedown/training-venv

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from loadgen_harness.watch import FIELDS
 from shakedown.benchmarks.gpu.output_nvidia_smi import parse_query
 
+# The columns of the watch's file, in this order; `loadgen_harness.watch` asks nvidia-smi for them.
+FIELDS = ("index", "clocks.sm", "temperature.gpu", "power.draw", "clocks_event_reasons.active")
 # Bits of nvmlClocksEventReasons (nvml.h). A software power cap (0x4) is normal under full load and no fault.
 REASONS = {
     0x08: "hardware slowdown",
