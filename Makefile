@@ -16,11 +16,15 @@ setup:  ## install what is missing: system packages and .venv
 acceptance: setup  ## from a bare machine to a verdict in the embedded lab (KEEP=1 leaves the lab up)
 	@$(PYTHON) -m lab acceptance $(if $(KEEP),--keep)
 
-test: setup lint  ## everything that CI runs: linters, fast tests, browser, then the lab with planted faults (40 min emulated)
-	@$(PYTHON) -m pytest tests/unit tests/decision tests/runs tests/browser $(LAB_TESTS)
+# As many workers as the machine has cores; each test has a folder and processes of its own.
+PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
+
+test: setup lint  ## everything that CI runs: linters, fast tests, browser, wheel, then the lab with planted faults (40 min emulated)
+	@$(PYTHON) -m pytest $(PARALLEL) tests/unit tests/decision tests/runs tests/browser tests/packaging
+	@$(PYTHON) -m pytest $(LAB_TESTS)
 
 test-unit: setup  ## the fast tests
-	@$(PYTHON) -m pytest -m "not slow" tests/unit tests/decision tests/runs
+	@$(PYTHON) -m pytest $(PARALLEL) -m "not slow" tests/unit tests/decision tests/runs
 
 test-lab: setup  ## all tests that boot the virtual cluster, also those on three nodes and of the switches
 	@$(PYTHON) -m pytest tests/lab
