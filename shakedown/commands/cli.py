@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -92,13 +93,17 @@ def _outliving(stream: TextIO | None) -> TextIO:
 
 
 def _complain(words: str) -> ExitStatus:
-    print(f"shakedown: {words}", file=sys.stderr)
+    with suppress(OSError):  # the exit status says it too
+        if os.environ.get(DEBUG) == "1" and not isinstance(sys.exception(), BadInput | TyperException):
+            traceback.print_exc()
+        print(f"shakedown: {words}", file=sys.stderr)
     return ExitStatus.BAD_INPUT
 
 
 def _run(words: list[str]) -> int:
     """Run a command and return its exit status; whatever it raises is one line and status 2."""
     try:
+        _register()
         status = app(words, standalone_mode=False)
         sys.stdout.flush()  # here, where a full disk is still an error that can be said
     except BadInput as refused:
@@ -111,8 +116,6 @@ def _run(words: list[str]) -> int:
     except OSError as error:
         return _complain(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
     except Exception as error:  # Python's own exit status would be 1, which means FAIL
-        if os.environ.get(DEBUG) == "1":
-            traceback.print_exc()
         said = printable(f"{type(error).__name__}: {error}")
         return _complain(f"internal error: {said} -- report it; the traceback is with {DEBUG}=1")
     return status if isinstance(status, int) else ExitStatus.PASS
@@ -125,5 +128,9 @@ def main() -> None:
         sys.stdout = _outliving(sys.stdout)
     if sys.stderr is sys.__stderr__:
         sys.stderr = _outliving(sys.stderr)
-    _register()
-    sys.exit(_run(sys.argv[1:] or ["--help"]))
+    status = _run(sys.argv[1:] or ["--help"])
+    with suppress(
+        OSError
+    ):  # what a refused command had printed; failing at its end, Python would exit with 120
+        sys.stdout.flush()
+    sys.exit(status)

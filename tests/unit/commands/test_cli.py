@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.commands import cli
 from shakedown.records.errors import BadInput
 from shakedown.run import folder as run_folder
 
@@ -90,6 +91,24 @@ def test_a_full_disk_is_said_once(words):
     with Path("/dev/full").open("w") as full:
         done = started(words, stdout=full.fileno())
     assert (done.returncode, done.stderr) == (2, b"shakedown: No space left on device\n")
+
+
+def test_a_full_disk_behind_errors_changes_no_exit_status():
+    """Catches: a complaint that raises, so that Python's exit status 1 says FAIL of a missing folder."""
+    with Path("/dev/full").open("w") as full:
+        done = started(["verdict", "/nonexistent"], stdout=full.fileno(), stderr=full.fileno())
+    assert done.returncode == 2
+
+
+def test_a_command_that_cannot_be_imported_is_never_a_fail(shakedown, monkeypatch):
+    """Catches: commands gathered outside of what turns errors into exit status 2."""
+
+    def broken():
+        raise ImportError("half an upgrade")
+
+    monkeypatch.setattr(cli, "_register", broken)
+    status, _, err = shakedown("--help")
+    assert status == 2 and err.startswith("shakedown: internal error: ImportError: half an upgrade")
 
 
 @pytest.mark.parametrize(
