@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -19,6 +20,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 CAPTURES = ROOT / "tests/unit/parsers/captures"
 UV = Path(sys.executable).with_name("uv")
+# Imports of programs that other environments run, and of a type checker.
+ELSEWHERE = {"torch", "mpi4py", "ansible", "_typeshed", "pydantic_core"}
+OTHER_NAMES = {"pillow": "PIL", "pyyaml": "yaml"}
 PASS, FAIL, BAD_INPUT, INCOMPLETE = range(4)
 
 
@@ -54,7 +58,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def versions(tmp_path_factory) -> Path:
-    """The locked versions as constraints: a release of somebody else's this morning fails no test of ours."""
+    """The locked versions as constraints: what another project releases today fails no test of ours."""
     lines = re.findall(r"^\S+==[^\\\n]+", (ROOT / "requirements/controller.txt").read_text(), re.MULTILINE)
     file = tmp_path_factory.mktemp("versions") / "constraints.txt"
     file.write_text("\n".join(lines) + "\n")
@@ -109,6 +113,23 @@ def test_the_wheel_holds_data_and_no_workload(wheel):
     }
     assert {n for n in names if n.startswith("shakedown/")} == source | data | {"shakedown/py.typed"}
     assert wheel.stat().st_size < 1e6
+
+
+def test_every_import_is_declared(wheel):
+    """Catches: a package that is there only because another needs it, or that only a rare command wants."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        requires = re.findall(
+            r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", archive.read(metadata).decode(), re.MULTILINE
+        )
+        nodes = [
+            node for name in names if name.endswith(".py") for node in ast.walk(ast.parse(archive.read(name)))
+        ]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    roots = {name.split(".")[0] for name in imported} - sys.stdlib_module_names - {"shakedown"}
+    assert roots - ELSEWHERE == {OTHER_NAMES.get(name, name.replace("-", "_")) for name in requires}
 
 
 def test_pip_installs_the_same(by_pip, recorded_run, tmp_path):
