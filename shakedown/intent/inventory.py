@@ -236,7 +236,9 @@ def _python() -> str:
         return sys.executable
     command = shutil.which("ansible-inventory")
     if command is None:
-        raise BadInput("ansible-core is not installed", fix="run make setup, or pip install ansible")
+        raise BadInput(
+            "ansible-core is not installed", fix="pip install 'shakedown[controller]', or run make setup"
+        )
     with Path(command).open("rb") as script:
         first = script.readline(4096).decode(errors="replace").strip()
     python = first.removeprefix("#!").strip()

@@ -413,12 +413,9 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     assert command.endswith(f"|/src/workloads/lora_trainer/launch.py|{out}/spec.json|{out}")
 
 
-RUNS = Path(__file__).resolve().parents[2] / "runs"
-
-
-def test_a_throttled_gpu_of_a_real_job_is_named():
+def test_a_throttled_gpu_of_a_real_job_is_named(recorded_run):
     """Catches: a lag that is lost in real timings. Another program computed on GPU 2 (4 x H200, 7B, ddp)."""
-    text = (RUNS / "h200x4_lora_slow_rank/raw/lora.llama2-7b.ddp.4.a1/lora.jsonl").read_text()
+    text = (recorded_run("h200x4_lora_slow_rank") / "raw/lora.llama2-7b.ddp.4.a1/lora.jsonl").read_text()
     result = parse_trainer(text, allow_truncated=True)
     lag = training_run.slowest(training_run.steady(result.steps, 2))
     assert lag is not None and lag.rank == 2 and 2.2 < lag.ratio < 2.4
@@ -428,10 +425,11 @@ def test_a_throttled_gpu_of_a_real_job_is_named():
 
 
 @pytest.mark.parametrize("job", ["lora.llama2-7b.ddp.4", "lora.llama2-70b.fsdp.4"])
-def test_expected_traffic_is_what_real_links_carried(job):
+def test_expected_traffic_is_what_real_links_carried(job, recorded_run):
     """Catches: a gather or an exchange of gradients left out of what is expected (NVLink counters)."""
-    result = parse_trainer((RUNS / f"h200x4_lora/raw/{job}.a1/lora.jsonl").read_text())
-    spec = TrainingSpec.from_json(json.loads((RUNS / f"h200x4_lora/raw/{job}.a1/spec.json").read_bytes()))
+    raw = recorded_run("h200x4_lora") / f"raw/{job}.a1"
+    result = parse_trainer((raw / "lora.jsonl").read_text())
+    spec = TrainingSpec.from_json(json.loads((raw / "spec.json").read_bytes()))
     from shakedown.physics.training import SHAPES
 
     expected = spec.traffic(SHAPES[spec.model], 1).gpu_bytes
@@ -440,11 +438,11 @@ def test_expected_traffic_is_what_real_links_carried(job):
             assert step.nvlink_rx_bytes == pytest.approx(expected, rel=0.001)
 
 
-def test_a_real_job_that_was_cancelled_went_on_where_it_was():
+def test_a_real_job_that_was_cancelled_went_on_where_it_was(recorded_run):
     """Catches: a curve that starts again, an optimiser without its moments, data from the beginning."""
 
     def losses(run: str, attempt: int) -> dict[int, float]:
-        file = RUNS / run / f"raw/lora.llama2-7b.ddp.2.a{attempt}/lora.jsonl"
+        file = recorded_run(run) / f"raw/lora.llama2-7b.ddp.2.a{attempt}/lora.jsonl"
         result = parse_trainer(file.read_text(), allow_truncated=True)
         return {step: loss for step, loss in training_run.losses(result.steps) if loss is not None}
 
