@@ -13,9 +13,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.intent.site import LOST, Acceptance, Fabric, NodeOptions, NoFabric, Site
-from shakedown.nos.counters import Classes, ratios, system
+from shakedown.intent.site import Acceptance, Fabric, NodeOptions, NoFabric, Site
+from shakedown.nos.counters import LOST, Classes, ratios
 from shakedown.nos.readings import port_name
+from shakedown.nos.registry import known
 from shakedown.records.errors import BadInput
 
 
@@ -130,9 +131,8 @@ def _reports(nos: str, fabric: Fabric | NoFabric) -> dict[str, tuple[str, ...]]:
     classes = Classes(
         priority=roce.priority, traffic_class=roce.traffic_class, queue=roce.queue, cnp_queue=roce.cnp.queue
     )
-    try:
-        reader = system(nos)
-    except BadInput:
+    reader = known(nos)
+    if reader.parse is None:
         return {}
     return {
         "reports": (*reader.reported(classes), *ratios(reader.reported(classes), classes)),

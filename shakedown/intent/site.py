@@ -224,10 +224,6 @@ class NodeOptions(Record):
     inference: Inference | None = None
 
 
-# The one counter that is of a rail: what entered a switch in the RoCE class and never left it.
-LOST = "roce_lost_packets"
-
-
 class SwitchHost(Record):
     """One switch of the inventory with the cabling of its host ports."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shakedown.records.counters_math import went_back
 from shakedown.records.errors import BadInput
 from shakedown.records.records import CounterValue, Name
 from shakedown.run.folder import read_bytes
@@ -47,11 +48,6 @@ class NodeCounters:
         if self.boot_id and later.boot_id and self.boot_id != later.boot_id:
             return True
         return went_back(self.devices.get(device, {}), later.devices.get(device, {}), _NEVER_BACK)
-
-
-def went_back(before: Mapping[str, int], after: Mapping[str, int], names: Iterable[str]) -> bool:
-    """Whether any of the counters of these names is less than before."""
-    return any(name in before and name in after and after[name] < before[name] for name in names)
 
 
 def read_before_and_after(folder: Path, node: str) -> tuple[NodeCounters, NodeCounters]:

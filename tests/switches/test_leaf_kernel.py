@@ -133,11 +133,12 @@ def test_roce_is_classified_counted_and_queued(leaf):
         )
         + "; sleep 0.3; leaf counters swp1 swp2"
     )
-    from shakedown.nos.counters import Classes, system
+    from shakedown.nos.counters import Classes
+    from shakedown.nos.registry import counters_of
 
     outputs = {label: one["stdout"] for label, one in counters["outputs"].items()}
     classes = Classes(priority=3, traffic_class=3, queue=3, cnp_queue=6)
-    ports = system("linux").parse(outputs, classes, None)
+    ports = counters_of("linux")(outputs, classes, None)
     assert ports["swp1"]["roce_rx_packets"] == ports["swp2"]["roce_tx_packets"] == 7
     assert ports["swp2"]["roce_tx_bytes"] == 7 * (1000 + 8 + 20 + 14)
     assert ports["swp1"]["cnp_rx_packets"] == 5
