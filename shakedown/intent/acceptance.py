@@ -31,6 +31,7 @@ class Section:
         needs_fabric: it measures the network, so a site of single hosts cannot ask for it.
         joins_nodes: whether what is asked makes several nodes work together.
         alone: how a site of single hosts asks for it instead.
+        reads_switches: it reads switches back, so what a switch cannot hold matters.
         takes_variables: it has `variables` of the communication libraries, which one run may change.
     """
 
@@ -41,6 +42,7 @@ class Section:
     needs_fabric: bool = False
     joins_nodes: Callable[[Any], bool] = _never
     alone: str = ""
+    reads_switches: bool = False
     takes_variables: bool = False
 
 

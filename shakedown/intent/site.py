@@ -9,11 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
+from shakedown.intent import rules
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.records.base import Name, Record
 
-Priority = Annotated[int, Field(ge=0, le=7)]
-Dscp = Annotated[int, Field(ge=0, le=63)]
+Priority = Annotated[int, Field(ge=rules.EIGHT[0], le=rules.EIGHT[1])]
+Dscp = Annotated[int, Field(ge=rules.DSCP[0], le=rules.DSCP[1])]
 
 
 class Cnp(Record):
@@ -52,7 +53,7 @@ class Pfc(Record):
 class Headroom(Record):
     """What the lossless headroom is computed from."""
 
-    cable_m: int = Field(gt=0)
+    cable_m: int = Field(ge=rules.CABLE_M[0], le=rules.CABLE_M[1])
 
 
 class RoceClass(Record):
@@ -68,14 +69,6 @@ class RoceClass(Record):
     pfc: Pfc
     headroom: Headroom | None = None
 
-    @model_validator(mode="after")
-    def _classes_differ(self) -> RoceClass:
-        if self.cnp.dscp == self.dscp:
-            raise ValueError(f"cnp.dscp and dscp are both {self.dscp}; a CNP must not wait behind RoCE data")
-        if self.ecn.min_bytes > self.ecn.max_bytes:
-            raise ValueError("ecn.min_bytes is above ecn.max_bytes")
-        return self
-
     @property
     def tclass(self) -> int:
         """The traffic class byte: DSCP in the upper six bits, ECT(0) = 2 below (RFC 2474, RFC 3168)."""
@@ -85,17 +78,9 @@ class RoceClass(Record):
 class Mtu(Record):
     """MTU of switch ports, host interfaces and RDMA paths, in bytes."""
 
-    link: int = Field(ge=1500, le=9416)
-    host: int = Field(ge=1280, le=9416)
+    link: int = Field(ge=rules.LINK_MTU[0], le=rules.LINK_MTU[1])
+    host: int = Field(ge=rules.HOST_MTU[0], le=rules.HOST_MTU[1])
     rdma: Literal[256, 512, 1024, 2048, 4096]
-
-    @model_validator(mode="after")
-    def _fits(self) -> Mtu:
-        if self.host > self.link:
-            raise ValueError(f"host MTU {self.host} is above the switches' {self.link}")
-        if self.rdma >= self.host:
-            raise ValueError(f"RDMA MTU {self.rdma} does not fit into a host MTU of {self.host}")
-        return self
 
 
 class Rail(Record):
@@ -134,9 +119,11 @@ class Fabric(Record):
     rails: tuple[Rail, ...] = Field(min_length=1)
     switches: Switches = Switches()
 
-
-# The one counter that is of a rail: what entered a switch in the RoCE class and never left it.
-LOST = "roce_lost_packets"
+    @model_validator(mode="after")
+    def _keeps_the_rules(self) -> Fabric:
+        if problems := rules.intent_problems(self.model_dump()):
+            raise rules.Contradiction(problems)
+        return self
 
 
 class NicSpec(Record):

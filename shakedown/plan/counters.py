@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.intent.site import LOST
+from shakedown.nos.counters import LOST
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec, counter_tests
 from shakedown.records.base import Better, Stage

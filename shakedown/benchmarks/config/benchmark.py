@@ -15,7 +15,7 @@ from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 
-SECTION = Section(key="config", kind=ConfigStage | None, needs_fabric=True)
+SECTION = Section(key="config", kind=ConfigStage | None, needs_fabric=True, reads_switches=True)
 
 
 def _launch(_job: JobSpec, out: Path) -> Launch:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from shakedown.benchmarks.config.host_end import host_end
 from shakedown.benchmarks.config.settings import TargetReport
 from shakedown.benchmarks.switches.plan import CROSSCHECK, SETTINGS
 from shakedown.nos.cable_ends import (
     SwitchSettings,
     cables,
-    host_end,
     links_of,
     load_settings,
     neighbours_of,
