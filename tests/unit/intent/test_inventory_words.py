@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from shakedown.commands.cli import main
 from shakedown.intent.inventory import read_site
 from shakedown.intent.refusal import span
 from shakedown.intent.variables import check_names
@@ -71,6 +73,17 @@ def test_a_fault_of_one_host_names_its_line(spoilt):
     line = int(re.match(r"hosts.yml:(\d+): xe9680-3: ", said)[1])
     text = (INVENTORIES / "tolly_xe9680_z9664f/hosts.yml").read_text().splitlines()
     assert line > next(number for number, one in enumerate(text, 1) if "xe9680-3:" in one)
+
+
+def test_the_table_of_a_plan_says_whose_its_cells_are(capsys, monkeypatch):
+    """Catches a row printed once for each of eight nodes, with nothing that tells them apart."""
+    monkeypatch.setattr(sys, "argv", ["shakedown", "plan", str(INVENTORIES / "primergy_cdi")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code in (None, 0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("node  ")]
+    assert sum("pcie_path" in line and "gpu=0 what=speed" in line for line in lines) == 1
+    assert re.search(r"gpu=4 what=speed on cdi-h100nvl-path3,\s", "\n".join(lines))
 
 
 def test_a_site_keeps_variables_of_its_own(tmp_path):
