@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("compare")(compare)
+    app.command(
+        "compare",
+        epilog=examples("shakedown compare reports/runs/before reports/runs/after --changed nic.firmware"),
+    )(compare)
 
 
 def compare(

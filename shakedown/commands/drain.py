@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -23,9 +24,13 @@ DEFAULT_LOG = Path("reports/drain.jsonl")
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Take failed nodes out of service, and give them back.")
-    group.command("propose")(propose)
-    group.command("begin-retest")(begin_retest)
-    group.command("end-retest")(end_retest)
+    group.command("propose", epilog=examples("shakedown drain propose reports/runs/night"))(propose)
+    group.command(
+        "begin-retest", epilog=examples("shakedown drain begin-retest n1 --partner n2 --partner n3")
+    )(begin_retest)
+    group.command("end-retest", epilog=examples("shakedown drain end-retest n1 reports/runs/retest"))(
+        end_retest
+    )
     app.add_typer(group, name="drain")
 
 

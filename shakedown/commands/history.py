@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -27,10 +28,14 @@ DEFAULT_STORE = Path("reports/history")
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Every node and metric over the nights.")
-    group.command("ingest")(ingest)
-    group.command("show")(show)
-    group.command("fleet")(fleet)
-    group.command("compact")(compact)
+    group.command(
+        "ingest", epilog=examples("shakedown history ingest reports/runs/before reports/runs/after")
+    )(ingest)
+    group.command(
+        "show", epilog=examples("shakedown history show --node n1 --metric ib_write_bw --html n1.html")
+    )(show)
+    group.command("fleet", epilog=examples("shakedown history fleet --html fleet.html"))(fleet)
+    group.command("compact", epilog=examples("shakedown history compact --keep-days 800"))(compact)
     app.add_typer(group, name="history")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.assigned import assigned
+from shakedown.commands.examples import examples
 
 if TYPE_CHECKING:
     from shakedown.daytwo.interconnect_table import Row
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("interconnect")(interconnect)
+    app.command(
+        "interconnect",
+        epilog=examples("shakedown interconnect none=reports/runs/direct path1=reports/runs/path1"),
+    )(interconnect)
 
 
 def interconnect(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("localise")(localise)
+    app.command(
+        "localise",
+        epilog=examples("shakedown localise reports/runs/lab", "shakedown localise outdir --spec spec.json"),
+    )(localise)
 
 
 def localise(

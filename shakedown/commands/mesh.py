@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -41,7 +42,13 @@ def register(parent: typer.Typer) -> None:
     parent.add_typer(app, name="mesh")
 
 
-@app.command("plan")
+@app.command(
+    "plan",
+    epilog=examples(
+        "shakedown mesh plan spec.json --rounds",
+        "shakedown mesh plan spec.json --mode quick --output quick.json",
+    ),
+)
 def plan(
     spec: Annotated[Path, typer.Argument(help="Specification of a mesh (raw/JOB/spec.json of a run).")],
     mode: Annotated[Mode | None, typer.Option(help="Other pairs than the specification's.")] = None,
@@ -96,7 +103,7 @@ def plan(
         sys.stdout.write(f"round {index}: {'  '.join(f'{a}-{b}' for a, b in pairs_of_round)}\n")
 
 
-@app.command("coverage")
+@app.command("coverage", epilog=examples("shakedown mesh coverage spec.json outdir"))
 def coverage(
     spec: Annotated[Path, typer.Argument(help="Specification of the mesh.")],
     folder: Annotated[Path, typer.Argument(help="What the drivers left (raw/JOB of a run).")],
@@ -132,7 +139,7 @@ def coverage(
     return ExitStatus.PASS if covered.complete else ExitStatus.INCOMPLETE
 
 
-@app.command("confirm")
+@app.command("confirm", epilog=examples("shakedown mesh confirm spec.json outdir --output confirm.json"))
 def confirm(
     spec: Annotated[Path, typer.Argument(help="Specification of the quick mesh.")],
     folder: Annotated[Path, typer.Argument(help="Its results: the drivers' OUTDIR, or a run folder.")],

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Measure a part of the cluster every night.")
-    group.command("run")(run)
-    group.command("rotation")(rotation)
+    group.command(
+        "run",
+        epilog=examples(
+            "shakedown nightly run",
+            "shakedown nightly run --only n17 --only n1 --only n2 --access=--reservation=shakedown_n17",
+        ),
+    )(run)
+    group.command("rotation", epilog=examples("shakedown nightly rotation --config nightly.json"))(rotation)
     app.add_typer(group, name="nightly")
 
 
@@ -59,7 +67,10 @@ def run(
     )
 
 
-def rotation(config: Config = DEFAULT) -> int:
+def rotation(
+    config: Config = DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> int:
     """Show the slots, what each costs a node, and in how many nights all have their turn."""
     from shakedown.daytwo.nightly.config import NightlyConfig
     from shakedown.daytwo.nightly.plan import slot_costs
@@ -71,8 +82,13 @@ def rotation(config: Config = DEFAULT) -> int:
     wanted = read_record(config, NightlyConfig)
     costs = slot_costs(read_site(Path(wanted.inventory)), wanted.group, wanted.node_tests_s)
     check(costs, budget_s=wanted.budget_s, group=wanted.group)
+    nights = nights_to_cover(costs, budget_s=wanted.budget_s)
+    if as_json:
+        slots = [{"slot": str(slot), "cost_s": cost} for slot, cost in costs.items()]
+        sizes = {"budget_s": wanted.budget_s, "group": wanted.group, "nights": nights}
+        print(json.dumps({"schema": 1, **sizes, "slots": slots}))
+        return ExitStatus.PASS
     for slot, cost in costs.items():
         print(f"{cost:5.0f} s  {slot}")
-    nights = nights_to_cover(costs, budget_s=wanted.budget_s)
     print(f"all in {count(nights, 'idle night')} of {wanted.budget_s:.0f} s, in groups of {wanted.group}")
     return ExitStatus.PASS

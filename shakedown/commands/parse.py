@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput
 
 if TYPE_CHECKING:
@@ -59,7 +60,12 @@ OPTIONS = {
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("parse")(parse)
+    app.command(
+        "parse",
+        epilog=examples(
+            "shakedown parse nccl all_reduce.txt", "shakedown parse perftest ib_write_bw.txt --json"
+        ),
+    )(parse)
 
 
 def parse(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -20,7 +22,10 @@ RAILS = (1, 8)
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("simulate")(simulate)
+    app.command(
+        "simulate",
+        epilog=examples("shakedown simulate reports/runs/rehearsal --nodes 16 --rails 2 --fault nic-tx:5%"),
+    )(simulate)
 
 
 def simulate(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.assigned import assigned
+from shakedown.commands.examples import examples
 
 if TYPE_CHECKING:
     from shakedown.daytwo.sweeps.sides import Side
@@ -18,7 +19,12 @@ _LONGEST_NAME = 40
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("sweeps")(sweeps)
+    app.command(
+        "sweeps",
+        epilog=examples(
+            "shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html --svg ab.svg"
+        ),
+    )(sweeps)
 
 
 def sweeps(

@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("seal")(seal)
-    app.command("verify")(verify)
+    app.command("seal", epilog=examples("shakedown seal reports/runs/lab --key ~/.ssh/id_ed25519"))(seal)
+    app.command("verify", epilog=examples("shakedown verify reports/runs/lab --signers allowed_signers"))(
+        verify
+    )
 
 
 def seal(

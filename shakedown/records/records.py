@@ -378,7 +378,7 @@ class CellVerdict(Record):
 
     cell: str
     outcome: Outcome
-    # A word from a closed list (see core.verdict) and a sentence that a person can act on.
+    # A word from a closed list (see judge/cells.py) and a sentence that a person can act on.
     rule: str
     reason: str
     value: float | None = None
@@ -405,7 +405,7 @@ class GroupVerdict(Record):
 
 
 class CauseVerdict(Record):
-    """A piece of hardware that explains bad results of a mesh, or a suspect (see core.localise)."""
+    """A piece of hardware that explains bad results of a mesh, or a suspect (see judge/localise)."""
 
     element: str
     blamed: bool  # else a suspect
