@@ -18,7 +18,10 @@ from shakedown.records.errors import BadInput, ExitStatus
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Measured = Annotated[
-    float | None, typer.Option(help="A result in the ceiling's unit: print its share; above it: exit 1.")
+    float | None,
+    typer.Option(
+        help="A result in the ceiling's unit: print its share of the ceiling; exit status 1 if it is above."
+    ),
 ]
 Speed = Annotated[float, typer.Option("--speed-gbps", help="Link speed as sold, Gb/s (10^9 bit/s).")]
 Mtu = Annotated[int, typer.Option("--mtu", help="RDMA MTU in bytes: 1024, 2048 or 4096.")]
@@ -153,8 +156,10 @@ def pcie(
 
 
 def busbw(
-    collective: Annotated[Collective, typer.Argument(help="As in nccl-tests.")] = Collective.ALL_REDUCE,
-    nodes: Annotated[int, typer.Option(help="Nodes; 1: NVLink only.")] = 8,
+    collective: Annotated[
+        Collective, typer.Argument(help="Collective, as nccl-tests names it.")
+    ] = Collective.ALL_REDUCE,
+    nodes: Annotated[int, typer.Option(help="Nodes; with 1, NVLink only.")] = 8,
     gpus_per_node: Annotated[int, typer.Option(help="GPUs per node.")] = 8,
     nics_per_node: Annotated[int, typer.Option(help="NICs per node.")] = 8,
     speed_gbps: Speed = 400,

@@ -28,13 +28,13 @@ def interconnect(
     runs: Annotated[list[str], typer.Argument(help="PATH=RUN: a path's name and a run made over it.")],
     baseline: Annotated[str, typer.Option(help="The path that is 1.00.")] = "none",
     noise: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Differences below this fraction are none.")
+        float, typer.Option(min=0, max=0.5, help="Differences below this fraction read `no difference`.")
     ] = 0.03,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> int:
     """Compare inference over several ways between CPU and GPU, as the PRIMERGY CDI paper does.
 
-    Cells marked * were extrapolated from the path's own rates and measured by nobody.
+    Cells marked * were extrapolated from the path's own rates, not measured.
     """
     from shakedown.daytwo.interconnect_table import table
     from shakedown.records.wording import printable

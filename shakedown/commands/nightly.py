@@ -34,11 +34,12 @@ DEFAULT = Path("/etc/shakedown/nightly.json")
 def run(
     config: Config = DEFAULT,
     only: Annotated[
-        list[str] | None, typer.Option(help="Measure these nodes with each other, all tests; for a retest.")
+        list[str] | None,
+        typer.Option(help="Measure only these nodes, with each other, by all tests: for a retest."),
     ] = None,
-    access: Annotated[list[str] | None, typer.Option(help="A further sbatch option.")] = None,
+    access: Annotated[list[str] | None, typer.Option(help="A further option of sbatch.")] = None,
 ) -> int:
-    """Measure idle nodes within their budget, judge, remember, and report.
+    """Run one night: measure idle nodes within their budget, judge, add to the history, and report.
 
     Exit status: 0 PASS, 1 FAIL or a standing alarm, 2 bad input, 3 INCONCLUSIVE, NOT-RUN or a problem.
     """
@@ -52,7 +53,7 @@ def run(
     if access:
         wanted = wanted.model_copy(update={"access": (*wanted.access, *access)})
     if only is not None and len(set(only)) < 2:
-        raise BadInput("one node has nobody to be measured with", fix="name two with --only")
+        raise BadInput("one node alone cannot be measured", fix="name two with --only")
     night = Nightly(wanted).run(datetime.now(UTC), tuple(dict.fromkeys(only or ())))
     print(text(night), end="")
     failed = deliver(night, wanted.deliver)
@@ -71,7 +72,7 @@ def rotation(
     config: Config = DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> int:
-    """Show the slots, what each costs a node, and in how many nights all have their turn."""
+    """Show the slots, the seconds that each takes of a node, and in how many nights all have their turn."""
     from shakedown.daytwo.nightly.config import NightlyConfig
     from shakedown.daytwo.nightly.plan import slot_costs
     from shakedown.daytwo.nightly.rotation import check, nights_to_cover

@@ -85,9 +85,11 @@ def lint(
 
 def propose(
     run: Annotated[Path, typer.Argument(help="Run folder with results.jsonl.")],
-    prefix: Annotated[str, typer.Option(help="What the names begin with.")],
+    prefix: Annotated[str, typer.Option(help="Beginning of the references' names.")],
     scope: Annotated[list[str] | None, typer.Option(help="A fact of the site: gpu=H200-SXM.")] = None,
-    ceiling_gb_per_s: Annotated[float | None, typer.Option(help="Rate of the link behind busbw.")] = None,
+    ceiling_gb_per_s: Annotated[
+        float | None, typer.Option(help="Rate of the link behind busbw, GB/s.")
+    ] = None,
 ) -> int:
     """Print references that a run's repeats suggest, as YAML, for a person to correct and sign."""
     import yaml
@@ -137,10 +139,10 @@ def baseline(
     profiles: Annotated[list[str], typer.Argument(help="Profiles in force: names or files.")],
     store: Annotated[Path, typer.Option(help="The history's folder.")] = Path("reports/history"),
     into: Annotated[
-        Path | None, typer.Option(help="File that the diff is for; default: SYSTEM_baseline.yml.")
+        Path | None, typer.Option(help="File that the diff creates or changes; default: SYSTEM_baseline.yml.")
     ] = None,
-    min_nights: Annotated[int, typer.Option(min=6, help="Fewer nights propose nothing.")] = 14,
-    min_nodes: Annotated[int, typer.Option(min=1, help="Nor do fewer nodes.")] = 2,
+    min_nights: Annotated[int, typer.Option(min=6, help="With fewer nights nothing is proposed.")] = 14,
+    min_nodes: Annotated[int, typer.Option(min=1, help="With fewer nodes nothing is proposed.")] = 2,
 ) -> int:
     """Print references that the fleet's own history supports, as a diff to review. Nothing is written.
 

@@ -50,7 +50,7 @@ def verify(
     The first file that differs is named.
 
     Exit status 0: as sealed by a trusted signer, whatever the verdict. 1: something differs. 3: nothing
-    differs, but nobody vouches for the signer because --signers was not given.
+    differs, but the signer is unconfirmed because --signers was not given.
     """
     import json
 

@@ -9,7 +9,7 @@ from shakedown.judge.localise.witnesses import can_witness
 from shakedown.records.records import CauseVerdict, CounterReading, Measurement, Plan
 from shakedown.run.folder import Run
 
-# With two nodes nobody can be told from its partner.
+# With two nodes neither can be told from its partner.
 _FEWEST_NODES = 3
 # Beyond this a verdict would spend longer on blame than on judging; `shakedown localise` has the time.
 _MOST_CELLS = 500_000
