@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.physics.collectives import Collective
 from shakedown.physics.pcie import Transfer
 from shakedown.physics.roce import RDMA_MTUS_BYTES, RoceOperation
@@ -17,7 +18,10 @@ from shakedown.records.errors import BadInput, ExitStatus
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Measured = Annotated[
-    float | None, typer.Option(help="A result in the ceiling's unit: print its share; above it: exit 1.")
+    float | None,
+    typer.Option(
+        help="A result in the ceiling's unit: print its share of the ceiling; exit status 1 if it is above."
+    ),
 ]
 Speed = Annotated[float, typer.Option("--speed-gbps", help="Link speed as sold, Gb/s (10^9 bit/s).")]
 Mtu = Annotated[int, typer.Option("--mtu", help="RDMA MTU in bytes: 1024, 2048 or 4096.")]
@@ -34,12 +38,47 @@ def register(app: typer.Typer) -> None:
         help="Physical ceilings and training arithmetic. A result above its ceiling is a measurement error.",
         epilog=_EPILOG,
     )
-    group.command("roce")(roce)
-    group.command("pcie")(pcie)
-    group.command("busbw")(busbw)
-    group.command("volume")(volume)
-    group.command("step")(step)
-    group.command("mfu")(mfu)
+    group.command(
+        "roce",
+        epilog=examples(
+            "shakedown ceiling roce --speed-gbps 400 --mtu 4096",
+            "shakedown ceiling roce --operation read --message-bytes 65536 --measured 390.89",
+            "shakedown ceiling roce --table",
+        ),
+    )(roce)
+    group.command(
+        "pcie",
+        epilog=examples(
+            "shakedown ceiling pcie --generation 5 --width 16 --mps 256 --measured 55.5",
+            "shakedown ceiling pcie --generation 5 --width 8",
+        ),
+    )(pcie)
+    group.command(
+        "busbw",
+        epilog=examples(
+            "shakedown ceiling busbw all_reduce --nodes 8 --nics-per-node 8 --speed-gbps 400",
+            "shakedown ceiling busbw all_reduce --nodes 1 --gpus-per-node 8 --nvlink-gb-per-s 450",
+        ),
+    )(busbw)
+    group.command(
+        "volume",
+        epilog=examples(
+            "shakedown ceiling volume --payload-gb 137.95 --ranks 64",
+            "shakedown ceiling volume --payload-gb 320 --ranks 2 --gb-per-s 25",
+        ),
+    )(volume)
+    group.command(
+        "step",
+        epilog=examples(
+            "shakedown ceiling step --parameters 2e9 --tokens 32768 --gpus 8 --peak-tflops 312 --recompute"
+        ),
+    )(step)
+    group.command(
+        "mfu",
+        epilog=examples(
+            "shakedown ceiling mfu --model llama2-7b --sequence 2048 --gpus 1 --gpu h200 --tokens-per-s 12250"
+        ),
+    )(mfu)
     app.add_typer(group, name="ceiling")
 
 
@@ -58,12 +97,6 @@ def roce(
 
     Every packet pays 82 B beside its payload (IPv4; 102 B IPv6; +4 B VLAN), a WRITE
     16 B (RETH) per message, a READ 4 B (AETH) on its first and last response.
-
-    \b
-    Examples:
-      shakedown ceiling roce --speed-gbps 400 --mtu 4096
-      shakedown ceiling roce --operation read --message-bytes 65536 --measured 390.89
-      shakedown ceiling roce --table
     """
     from shakedown.physics.roce import packet_overhead_bytes, payload_ceiling_gbps
 
@@ -107,13 +140,7 @@ def pcie(
     measured: Measured = None,
     as_json: Json = False,
 ) -> int:
-    """Payload ceiling of one PCIe link and direction, GB/s.
-
-    \b
-    Examples:
-      shakedown ceiling pcie --generation 5 --width 16 --mps 256 --measured 55.5
-      shakedown ceiling pcie --generation 5 --width 8      (a downtrained link: 233.8 Gb/s under a 400G NIC)
-    """
+    """Payload ceiling of one PCIe link and direction, GB/s."""
     from shakedown.physics.pcie import payload_ceiling_gb_per_s, raw_gb_per_s
 
     ceiling = payload_ceiling_gb_per_s(generation, width, max_payload_bytes=mps, transfer=transfer)
@@ -129,8 +156,10 @@ def pcie(
 
 
 def busbw(
-    collective: Annotated[Collective, typer.Argument(help="As in nccl-tests.")] = Collective.ALL_REDUCE,
-    nodes: Annotated[int, typer.Option(help="Nodes; 1: NVLink only.")] = 8,
+    collective: Annotated[
+        Collective, typer.Argument(help="Collective, as nccl-tests names it.")
+    ] = Collective.ALL_REDUCE,
+    nodes: Annotated[int, typer.Option(help="Nodes; with 1, NVLink only.")] = 8,
     gpus_per_node: Annotated[int, typer.Option(help="GPUs per node.")] = 8,
     nics_per_node: Annotated[int, typer.Option(help="NICs per node.")] = 8,
     speed_gbps: Speed = 400,
@@ -142,11 +171,6 @@ def busbw(
     """Bus bandwidth ceilings of a collective, per algorithm, GB/s.
 
     Read the algorithm in the NCCL log first: more than the ring ceiling is legal only without Ring.
-
-    \b
-    Examples:
-      shakedown ceiling busbw all_reduce --nodes 8 --nics-per-node 8 --speed-gbps 400
-      shakedown ceiling busbw all_reduce --nodes 1 --gpus-per-node 8 --nvlink-gb-per-s 450
     """
     from shakedown.physics import collectives
     from shakedown.physics.roce import payload_ceiling_gbps
@@ -184,13 +208,7 @@ def volume(
     gb_per_s: Annotated[float, typer.Option(help="Rate per rank and direction, GB/s.")] = 49.02,
     as_json: Json = False,
 ) -> int:
-    """What each rank sends per step, and how long that takes.
-
-    \b
-    Examples:
-      shakedown ceiling volume --payload-gb 137.95 --ranks 64      (Llama-2-70B, bf16: 272 GB gathered twice)
-      shakedown ceiling volume --payload-gb 320 --ranks 2 --gb-per-s 25
-    """
+    """What each rank sends per step, and how long that takes."""
     from shakedown.physics import training
 
     payload = payload_gb * 1e9
@@ -222,10 +240,6 @@ def step(
 
     Compute: 2 x 3 (recomputing: 4) x P x tokens / (GPUs x MFU x peak). Communication: one all-reduce of the
     gradients. Both overlap at best.
-
-    \b
-    Examples:
-      shakedown ceiling step --parameters 2e9 --tokens 32768 --gpus 8 --peak-tflops 312 --recompute
     """
     from shakedown.physics import training
 
@@ -266,12 +280,7 @@ def mfu(
     full: Annotated[bool, typer.Option("--full", help="Full training instead of LoRA.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Model FLOP utilisation: 4N + 6Lsd FLOP per token with LoRA, 6N + 6Lsd in full training.
-
-    \b
-    Examples:
-      shakedown ceiling mfu --model llama2-7b --sequence 2048 --gpus 1 --gpu h200 --tokens-per-s 12250
-    """
+    """Model FLOP utilisation: 4N + 6Lsd FLOP per token with LoRA, 6N + 6Lsd in full training."""
     from shakedown.physics import training
 
     shape = training.LLAMA2.get(model)

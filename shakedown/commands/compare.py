@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("compare")(compare)
+    app.command(
+        "compare",
+        epilog=examples("shakedown compare reports/runs/before reports/runs/after --changed nic.firmware"),
+    )(compare)
 
 
 def compare(
@@ -32,7 +36,7 @@ def compare(
     ] = None,
     canary: Annotated[list[str] | None, typer.Option(help="A changed node; the others must not be.")] = None,
     margin: Annotated[
-        float, typer.Option(min=0.0001, max=0.5, help="Equivalent: within this fraction.")
+        float, typer.Option(min=0.0001, max=0.5, help="Differences within this fraction count as equivalent.")
     ] = 0.01,
     q: Annotated[float, typer.Option(min=0.0001, max=0.2, help="False discovery rate.")] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,

@@ -9,23 +9,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
     from shakedown.daytwo.drain.drainer import Drainer
 
-Act = Annotated[bool, typer.Option("--act", help="Do it. Without this Slurm is told nothing.")]
+Act = Annotated[bool, typer.Option("--act", help="Do it. Without this, Slurm is not changed.")]
 Log = Annotated[Path, typer.Option(help="Where every action is logged.")]
-Over = Annotated[str, typer.Option(help="Command in front of Slurm's, such as 'ssh head'.")]
+Over = Annotated[str, typer.Option(help="Prefix of Slurm's commands, such as 'ssh head'.")]
 DEFAULT_LOG = Path("reports/drain.jsonl")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Take failed nodes out of service, and give them back.")
-    group.command("propose")(propose)
-    group.command("begin-retest")(begin_retest)
-    group.command("end-retest")(end_retest)
+    group.command("propose", epilog=examples("shakedown drain propose reports/runs/night"))(propose)
+    group.command(
+        "begin-retest", epilog=examples("shakedown drain begin-retest n1 --partner n2 --partner n3")
+    )(begin_retest)
+    group.command("end-retest", epilog=examples("shakedown drain end-retest n1 reports/runs/retest"))(
+        end_retest
+    )
     app.add_typer(group, name="drain")
 
 
@@ -34,16 +39,18 @@ def propose(
     act: Act = False,
     log: Log = DEFAULT_LOG,
     over: Over = "",
-    max_nodes: Annotated[int, typer.Option(min=0, help="So many may be drained by us at a time.")] = 2,
+    max_nodes: Annotated[int, typer.Option(min=0, help="How many nodes Shakedown may drain at a time.")] = 2,
     max_fraction: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of all nodes that may be out of service.")
+        float,
+        typer.Option(min=0, max=1, help="Share of all nodes that may be out of service for whatever reason."),
     ] = 0.1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> int:
-    """Say which nodes a run speaks against, with the evidence, and which of ours may be given back.
+    """Say which nodes a run speaks against, with the evidence, and which drained ones may be given back.
 
-    A node is named that failed with two partners who are well with others, or in a test of its own. Nodes
-    that someone else drained are never touched. Exit status 0: nothing to do; 1: something proposed or done.
+    A node is named if it failed with two partners that are good with others, or failed a test of its own.
+    Nodes that somebody else drained are never touched. Exit status 0: nothing to do; 1: something was
+    proposed or done.
     """
     from shakedown.daytwo.drain.proposals import Policy
 
@@ -56,8 +63,8 @@ def propose(
 
 
 def begin_retest(
-    node: Annotated[str, typer.Argument(help="A node that we drained.")],
-    partner: Annotated[list[str], typer.Option(help="A node known to be good; two at least.")],
+    node: Annotated[str, typer.Argument(help="A node that Shakedown drained.")],
+    partner: Annotated[list[str], typer.Option(help="A node known to be good; give at least two.")],
     act: Act = False,
     log: Log = DEFAULT_LOG,
     over: Over = "",
@@ -72,13 +79,13 @@ def begin_retest(
 def end_retest(
     node: Annotated[str, typer.Argument(help="The node that was retested.")],
     run: Annotated[
-        Path | None, typer.Argument(help="The retest's run folder; none: it could not be run.")
+        Path | None, typer.Argument(help="The retest's run folder; without one, the retest could not be run.")
     ] = None,
     act: Act = False,
     log: Log = DEFAULT_LOG,
     over: Over = "",
 ) -> int:
-    """Give a node back if its retest passed with two partners, else drain it again; end the reservation."""
+    """Give a node back if its retest passed with two partners, or drain it again; end the reservation."""
     action = _drainer(over, log, act).end_retest(node, run)
     _show([action], act)
     return ExitStatus.PASS if action.action == "undrain" else ExitStatus.FAIL

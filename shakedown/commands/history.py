@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -20,28 +21,34 @@ if TYPE_CHECKING:
 StoreOption = Annotated[Path, typer.Option("--store", help="The history's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Html = Annotated[Path | None, typer.Option(help="Write a page too: one file that needs nothing else.")]
-Since = Annotated[str | None, typer.Option(help="First day wanted, as 2026-11-20.")]
+Since = Annotated[str | None, typer.Option(help="First day to show, as 2026-11-20.")]
 DEFAULT_STORE = Path("reports/history")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Every node and metric over the nights.")
-    group.command("ingest")(ingest)
-    group.command("show")(show)
-    group.command("fleet")(fleet)
-    group.command("compact")(compact)
+    group.command(
+        "ingest", epilog=examples("shakedown history ingest reports/runs/before reports/runs/after")
+    )(ingest)
+    group.command(
+        "show", epilog=examples("shakedown history show --node n1 --metric ib_write_bw --html n1.html")
+    )(show)
+    group.command("fleet", epilog=examples("shakedown history fleet --html fleet.html"))(fleet)
+    group.command("compact", epilog=examples("shakedown history compact --keep-days 800"))(compact)
     app.add_typer(group, name="history")
 
 
 def ingest(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     store: StoreOption = DEFAULT_STORE,
-    at: Annotated[str | None, typer.Option(help="When the run was made, if its clock was wrong.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="When the run was really made, if its clock was wrong.")
+    ] = None,
 ) -> int:
-    """Take runs in. One that is there already is left; one that is refused stays where it is.
+    """Add runs to the history. A run that is there already is skipped; a refused one stays where it is.
 
-    Exit status 2 if a run was refused, with a line for each; the others are taken in all the same.
+    Exit status 2 if a run was refused, with a line for each; the others are added all the same.
     """
     from shakedown.daytwo.history.ingest import ingest as take_in
 
@@ -66,7 +73,7 @@ def show(
     html: Html = None,
     as_json: Json = False,
 ) -> int:
-    """Show one node: each metric's nights as a line, alarms, steps, and what was changed when.
+    """Show one node: each metric night by night, alarms, steps, and what was changed when.
 
     Exit status 0: no standing alarm; 1: there is one; 3: part of the history cannot be read.
     """
@@ -126,10 +133,10 @@ def fleet(
 def compact(
     store: StoreOption = DEFAULT_STORE,
     keep_days: Annotated[
-        int | None, typer.Option(min=31, help="Drop months that are older than this; none if not given.")
+        int | None, typer.Option(min=31, help="Drop months that are older than this; without it, drop none.")
     ] = None,
 ) -> int:
-    """Merge settled months into one file each, and drop what is older than wanted. Run folders stay."""
+    """Merge settled months into one file each, and drop older ones if told to. Run folders stay."""
     from shakedown.daytwo.history.ingest import compact as merge
 
     done = merge(store, now=datetime.now(UTC), keep_days=keep_days)

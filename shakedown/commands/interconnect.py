@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.assigned import assigned
+from shakedown.commands.examples import examples
 
 if TYPE_CHECKING:
     from shakedown.daytwo.interconnect_table import Row
@@ -17,20 +18,23 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("interconnect")(interconnect)
+    app.command(
+        "interconnect",
+        epilog=examples("shakedown interconnect none=reports/runs/direct path1=reports/runs/path1"),
+    )(interconnect)
 
 
 def interconnect(
     runs: Annotated[list[str], typer.Argument(help="PATH=RUN: a path's name and a run made over it.")],
     baseline: Annotated[str, typer.Option(help="The path that is 1.00.")] = "none",
     noise: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Differences below this fraction are none.")
+        float, typer.Option(min=0, max=0.5, help="Differences below this fraction read `no difference`.")
     ] = 0.03,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> int:
     """Compare inference over several ways between CPU and GPU, as the PRIMERGY CDI paper does.
 
-    Cells marked * were extrapolated from the path's own rates and measured by nobody.
+    Cells marked * were extrapolated from the path's own rates, not measured.
     """
     from shakedown.daytwo.interconnect_table import rates_of, table
     from shakedown.records.wording import printable

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("localise")(localise)
+    app.command(
+        "localise",
+        epilog=examples("shakedown localise reports/runs/lab", "shakedown localise outdir --spec spec.json"),
+    )(localise)
 
 
 def localise(
@@ -33,15 +37,15 @@ def localise(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     min_effect: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="Relative loss below which nobody is blamed.")
+        float, typer.Option(min=0.0, max=0.99, help="Relative loss below which no part is named.")
     ] = 0.005,
 ) -> int:
-    """Name what is at fault, from all pairs, rails and directions of a run. Nothing is drained: it proposes.
+    """Name what is at fault, from all pairs, rails and directions of a run. Nothing is drained.
 
     A quick mesh and what confirmed it: `localise OUTDIR1 OUTDIR2 --spec Q --spec C`.
 
-    Exit status 0: nothing is at fault; 1: something is; 3: suspects only, slow results that nobody explains,
-    attempts that disagree, or results are missing.
+    Exit status 0: nothing is at fault; 1: something is; 3: suspects only, slow results that no part explains,
+    attempts that disagree, or missing results.
     """
     from shakedown.judge.localise.fit import Settings
     from shakedown.judge.localise.matrices import read_pairs
@@ -68,7 +72,7 @@ def localise(
     else:
         show(causes, routes, pairs, slow)
         if run is None:
-            sys.stdout.write("nothing was held against a reference: a run's verdict does that\n")
+            sys.stdout.write("nothing was compared with a reference: a run's verdict does that\n")
     if any(cause.blamed for cause in causes):
         return ExitStatus.FAIL
     # The problems of a run are known when all of its files have been read.
@@ -123,7 +127,7 @@ def document(
 
 
 def slow_lines(slow: list[Slow], most: int = 5) -> list[str]:
-    """Return how the slow results that nobody explains are told."""
+    """Return lines on the slow results that no part explains."""
     from shakedown.records.wording import count
 
     lines = [f"{s.source} to {s.sink}, {s.rail}: {s.effect:+.1%} ({s.label})" for s in slow[:most]]

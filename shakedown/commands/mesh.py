@@ -1,4 +1,4 @@
-"""`shakedown mesh`: what a mesh will measure and how long, what it has covered, and whom to measure again."""
+"""`shakedown mesh`: what a mesh will measure and how long, its coverage, and which nodes to measure again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -41,13 +42,19 @@ def register(parent: typer.Typer) -> None:
     parent.add_typer(app, name="mesh")
 
 
-@app.command("plan")
+@app.command(
+    "plan",
+    epilog=examples(
+        "shakedown mesh plan spec.json --rounds",
+        "shakedown mesh plan spec.json --mode quick --output quick.json",
+    ),
+)
 def plan(
     spec: Annotated[Path, typer.Argument(help="Specification of a mesh (raw/JOB/spec.json of a run).")],
     mode: Annotated[Mode | None, typer.Option(help="Other pairs than the specification's.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="With --mode pairs: a file, two names a line.")] = None,
     rail: Annotated[list[str] | None, typer.Option(help="Only these rails; rail0>rail1 crosses.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random matchings of --mode quick.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random matchings of --mode quick.")] = 1,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the specification here.")
     ] = None,
@@ -96,7 +103,7 @@ def plan(
         sys.stdout.write(f"round {index}: {'  '.join(f'{a}-{b}' for a, b in pairs_of_round)}\n")
 
 
-@app.command("coverage")
+@app.command("coverage", epilog=examples("shakedown mesh coverage spec.json outdir"))
 def coverage(
     spec: Annotated[Path, typer.Argument(help="Specification of the mesh.")],
     folder: Annotated[Path, typer.Argument(help="What the drivers left (raw/JOB of a run).")],
@@ -132,17 +139,17 @@ def coverage(
     return ExitStatus.PASS if covered.complete else ExitStatus.INCOMPLETE
 
 
-@app.command("confirm")
+@app.command("confirm", epilog=examples("shakedown mesh confirm spec.json outdir --output confirm.json"))
 def confirm(
     spec: Annotated[Path, typer.Argument(help="Specification of the quick mesh.")],
     folder: Annotated[Path, typer.Argument(help="Its results: the drivers' OUTDIR, or a run folder.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the specification here.")],
-    seed: Annotated[int, typer.Option(min=0)] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of partners.")] = 1,
 ) -> int:
     """After a quick mesh: make the specification that measures every suspect with good partners.
 
     Exit status 0: there is no suspect and nothing to measure; 3: the specification was written, or something
-    larger than a node looks bad, or results are slow or missing, so that nobody knows whose they are.
+    larger than a node looks bad, or results are slow or missing and no node explains them.
     """
     from shakedown.benchmarks.perftest.mesh.driver import read_spec
     from shakedown.benchmarks.perftest.mesh.schedule import pack_rounds, pairs_of
@@ -161,7 +168,7 @@ def confirm(
     causes = suspects(routes)
     suspected = suspected_nodes(causes)
     if suspected:
-        # Good is who was measured and is not suspect; of the others nobody knows.
+        # A good partner was measured and is not suspect; the others are unknown.
         known = [node for node in parsed.nodes if node in gathered.nodes]
         wanted = confirming_pairs(suspected, known, pairs_of(parsed), seed)
         if not wanted:
@@ -184,7 +191,7 @@ def confirm(
         _say([f"{what}{planned - done} of {planned} results are missing; {again}", *lost, *_missing(covered)])
     if causes or slow or not covered.complete:
         return ExitStatus.INCOMPLETE
-    _say(["no suspect: nothing to confirm; nothing was held against a reference"])
+    _say(["no suspect: nothing to confirm; nothing was compared with a reference"])
     return ExitStatus.PASS
 
 

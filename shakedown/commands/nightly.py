@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Measure a part of the cluster every night.")
-    group.command("run")(run)
-    group.command("rotation")(rotation)
+    group.command(
+        "run",
+        epilog=examples(
+            "shakedown nightly run",
+            "shakedown nightly run --only n17 --only n1 --only n2 --access=--reservation=shakedown_n17",
+        ),
+    )(run)
+    group.command("rotation", epilog=examples("shakedown nightly rotation --config nightly.json"))(rotation)
     app.add_typer(group, name="nightly")
 
 
@@ -26,11 +34,12 @@ DEFAULT = Path("/etc/shakedown/nightly.json")
 def run(
     config: Config = DEFAULT,
     only: Annotated[
-        list[str] | None, typer.Option(help="Measure these nodes with each other, all tests; for a retest.")
+        list[str] | None,
+        typer.Option(help="Measure only these nodes, with each other, by all tests: for a retest."),
     ] = None,
-    access: Annotated[list[str] | None, typer.Option(help="A further sbatch option.")] = None,
+    access: Annotated[list[str] | None, typer.Option(help="A further option of sbatch.")] = None,
 ) -> int:
-    """Measure idle nodes within their budget, judge, remember, and report.
+    """Run one night: measure idle nodes within their budget, judge, add to the history, and report.
 
     Exit status: 0 PASS, 1 FAIL or a standing alarm, 2 bad input, 3 INCONCLUSIVE, NOT-RUN or a problem.
     """
@@ -44,7 +53,7 @@ def run(
     if access:
         wanted = wanted.model_copy(update={"access": (*wanted.access, *access)})
     if only is not None and len(set(only)) < 2:
-        raise BadInput("one node has nobody to be measured with", fix="name two with --only")
+        raise BadInput("one node alone cannot be measured", fix="name two with --only")
     night = Nightly(wanted).run(datetime.now(UTC), tuple(dict.fromkeys(only or ())))
     print(text(night), end="")
     failed = deliver(night, wanted.deliver)
@@ -59,8 +68,11 @@ def run(
     )
 
 
-def rotation(config: Config = DEFAULT) -> int:
-    """Show the slots, what each costs a node, and in how many nights all have their turn."""
+def rotation(
+    config: Config = DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> int:
+    """Show the slots, the seconds that each takes of a node, and in how many nights all have their turn."""
     from shakedown.benchmarks.planning import read_site
     from shakedown.daytwo.nightly.config import NightlyConfig
     from shakedown.daytwo.nightly.plan import slot_costs
@@ -71,8 +83,13 @@ def rotation(config: Config = DEFAULT) -> int:
     wanted = read_record(config, NightlyConfig)
     costs = slot_costs(read_site(Path(wanted.inventory)), wanted.group, wanted.node_tests_s)
     check(costs, budget_s=wanted.budget_s, group=wanted.group)
+    nights = nights_to_cover(costs, budget_s=wanted.budget_s)
+    if as_json:
+        slots = [{"slot": str(slot), "cost_s": cost} for slot, cost in costs.items()]
+        sizes = {"budget_s": wanted.budget_s, "group": wanted.group, "nights": nights}
+        print(json.dumps({"schema": 1, **sizes, "slots": slots}))
+        return ExitStatus.PASS
     for slot, cost in costs.items():
         print(f"{cost:5.0f} s  {slot}")
-    nights = nights_to_cover(costs, budget_s=wanted.budget_s)
     print(f"all in {count(nights, 'idle night')} of {wanted.budget_s:.0f} s, in groups of {wanted.group}")
     return ExitStatus.PASS

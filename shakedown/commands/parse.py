@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput
 
 if TYPE_CHECKING:
@@ -49,7 +50,13 @@ def parsers() -> dict[str, Parser]:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("parse", cls=ListsTools)(parse)
+    app.command(
+        "parse",
+        cls=ListsTools,
+        epilog=examples(
+            "shakedown parse nccl all_reduce.txt", "shakedown parse perftest ib_write_bw.txt --json"
+        ),
+    )(parse)
 
 
 def parse(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.assigned import assigned
+from shakedown.commands.examples import examples
 
 if TYPE_CHECKING:
     from shakedown.plan.jobs import Jobs
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("plan")(plan)
-    app.command("collect")(collect)
+    app.command("plan", epilog=examples("shakedown plan inventories/lab --output reports/runs/first"))(plan)
+    app.command("collect", epilog=examples("shakedown collect reports/runs/lab"))(collect)
 
 
 def plan(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.assigned import assigned
+from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -22,10 +23,28 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def register(app: typer.Typer) -> None:
     """Add the command."""
     group = typer.Typer(no_args_is_help=True, help="References: what a metric must reach, and who says so.")
-    group.command("lint")(lint)
-    group.command("show")(show)
-    group.command("propose")(propose)
-    group.command("baseline")(baseline)
+    group.command(
+        "lint",
+        epilog=examples(
+            "shakedown references lint",
+            "shakedown references lint tolly_xe9680_z9664f --plan reports/runs/lab/plan.json",
+        ),
+    )(lint)
+    group.command(
+        "show",
+        epilog=examples(
+            "shakedown references show tolly_xe9680_z9664f",
+            "shakedown references show primergy_cdi --json",
+            "shakedown references show tolly_xe9680_z9664f --reframe > references.yaml",
+        ),
+    )(show)
+    group.command(
+        "propose",
+        epilog=examples("shakedown references propose reports/runs/roce --prefix mine --scope gpu=H200-SXM"),
+    )(propose)
+    group.command("baseline", epilog=examples("shakedown references baseline mine.yml > baseline.diff"))(
+        baseline
+    )
     app.add_typer(group, name="references")
 
 
@@ -39,11 +58,6 @@ def lint(
     A gate or value above its ceiling; a gate that half the rate, or one link at half rate, would pass; the
     same name or scope twice; a missing or unknown field; a unit that does not fit; with --plan, an entry that
     gates nothing.
-
-    \b
-    Examples:
-      shakedown references lint
-      shakedown references lint tolly_xe9680_z9664f --plan reports/runs/RUN/plan.json
     """
     from shakedown.records.plan import Plan
     from shakedown.records.reading import read_record
@@ -71,9 +85,11 @@ def lint(
 
 def propose(
     run: Annotated[Path, typer.Argument(help="Run folder with results.jsonl.")],
-    prefix: Annotated[str, typer.Option(help="What the names begin with.")],
+    prefix: Annotated[str, typer.Option(help="Beginning of the references' names.")],
     scope: Annotated[list[str] | None, typer.Option(help="A fact of the site: gpu=H200-SXM.")] = None,
-    ceiling_gb_per_s: Annotated[float | None, typer.Option(help="Rate of the link behind busbw.")] = None,
+    ceiling_gb_per_s: Annotated[
+        float | None, typer.Option(help="Rate of the link behind busbw, GB/s.")
+    ] = None,
 ) -> int:
     """Print references that a run's repeats suggest, as YAML, for a person to correct and sign."""
     import yaml
@@ -99,14 +115,7 @@ def show(
         bool, typer.Option("--reframe", help="Print ReFrame's external reference file (YAML) instead.")
     ] = False,
 ) -> int:
-    """Print profiles: every reference with its gate, ceiling, kind and source.
-
-    \b
-    Examples:
-      shakedown references show tolly_xe9680_z9664f
-      shakedown references show primergy_cdi --json
-      shakedown references show tolly_xe9680_z9664f --reframe > references.yaml
-    """
+    """Print profiles: every reference with its gate, ceiling, kind and source."""
     from shakedown.references import files as references_io
 
     loaded = [references_io.load_profile(name) for name in profiles or references_io.profile_names()]
@@ -130,18 +139,14 @@ def baseline(
     profiles: Annotated[list[str], typer.Argument(help="Profiles in force: names or files.")],
     store: Annotated[Path, typer.Option(help="The history's folder.")] = Path("reports/history"),
     into: Annotated[
-        Path | None, typer.Option(help="File that the diff is for; default: SYSTEM_baseline.yml.")
+        Path | None, typer.Option(help="File that the diff creates or changes; default: SYSTEM_baseline.yml.")
     ] = None,
-    min_nights: Annotated[int, typer.Option(min=6, help="Fewer nights propose nothing.")] = 14,
-    min_nodes: Annotated[int, typer.Option(min=1, help="Nor do fewer nodes.")] = 2,
+    min_nights: Annotated[int, typer.Option(min=6, help="With fewer nights nothing is proposed.")] = 14,
+    min_nodes: Annotated[int, typer.Option(min=1, help="With fewer nodes nothing is proposed.")] = 2,
 ) -> int:
     """Print references that the fleet's own history supports, as a diff to review. Nothing is written.
 
     Exit status 0: there is a proposal; 2: the history supports none; 3: part of it was left out.
-
-    \b
-    Example:
-      shakedown references baseline lab > baseline.diff; patch -p0 < baseline.diff
     """
     from shakedown.daytwo.history.profile_proposal import diff
     from shakedown.daytwo.history.profile_proposal import propose as make

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("report")(report)
+    app.command("report", epilog=examples("shakedown report reports/runs/lab"))(report)
 
 
 def report(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -20,13 +22,16 @@ RAILS = (1, 8)
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("simulate")(simulate)
+    app.command(
+        "simulate",
+        epilog=examples("shakedown simulate reports/runs/rehearsal --nodes 16 --rails 2 --fault nic-tx:5%"),
+    )(simulate)
 
 
 def simulate(
     folder: Annotated[Path, typer.Argument(help="New run folder.")],
-    nodes: Annotated[int, typer.Option(help=f"{NODES[0]} to {NODES[1]}.")] = 64,
-    rails: Annotated[int, typer.Option(help=f"{RAILS[0]} to {RAILS[1]}.")] = 8,
+    nodes: Annotated[int, typer.Option(help=f"Number of nodes, {NODES[0]} to {NODES[1]}.")] = 64,
+    rails: Annotated[int, typer.Option(help=f"Number of rails, {RAILS[0]} to {RAILS[1]}.")] = 8,
     fault: Annotated[
         list[str] | None,
         typer.Option(help="KIND or KIND:LOSS, for example nic-tx:2% or spine:0.1; may be repeated."),
@@ -35,10 +40,12 @@ def simulate(
     pod: Annotated[int, typer.Option(min=1, help="Nodes on a leaf.")] = 16,
     spines: Annotated[int, typer.Option(min=1, max=1000, help="Spines of each rail.")] = 4,
     cv: Annotated[float, typer.Option(min=0.0, max=0.5, help="Noise of one measurement.")] = 0.003,
-    dips: Annotated[float, typer.Option(min=0.0, max=1.0, help="Part of results low by chance.")] = 0.0,
+    dips: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Fraction of the results that are low by chance.")
+    ] = 0.0,
     quick: Annotated[bool, typer.Option("--quick", help="Three random matchings, not all pairs.")] = False,
 ) -> None:
-    """Write plan, results, counters and inventory as a real run would, to rehearse everything after it.
+    """Write plan, results, counters and inventory as a real run would, to rehearse all that follows.
 
     Kinds: nic-tx, nic-rx, half-pcie, mtu-1024, lossy-cable, uplink, spine, slow-node, tcp-fallback, flapping.
     """

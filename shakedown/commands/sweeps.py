@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.assigned import assigned
+from shakedown.commands.examples import examples
 
 if TYPE_CHECKING:
     from shakedown.daytwo.sweeps.sides import Side
@@ -18,7 +19,12 @@ _LONGEST_NAME = 40
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("sweeps")(sweeps)
+    app.command(
+        "sweeps",
+        epilog=examples(
+            "shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html --svg ab.svg"
+        ),
+    )(sweeps)
 
 
 def sweeps(
@@ -27,7 +33,7 @@ def sweeps(
     ],
     baseline: Annotated[str, typer.Option(help="The side that is 1.00; default: the first.")] = "",
     noise: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Differences below this fraction are none.")
+        float, typer.Option(min=0, max=0.5, help="Differences below this fraction read `no difference`.")
     ] = 0.03,
     html: Annotated[
         Path | None, typer.Option(help="Write a page too: one file that needs nothing else.")
@@ -41,18 +47,17 @@ def sweeps(
     has, and whatever else differs between them (variables, transports, GPUs, versions, ranks), is said first.
     nccl-tests and PyTorch are kept apart. Numbers are read again from the tools' own outputs.
 
-    Example, two networks with the site's own file untouched:
+    Two networks, with the site's own file untouched:
 
     \b
       alias play="ansible-playbook -i inventories/SITE playbooks/acceptance.yml"
       play -e acceptance_stages=collective -e run_id=roce
       play -e acceptance_stages=collective -e run_id=tcp
            -e '{"acceptance_variables": {"NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}}'
-      shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html --svg ab.svg
 
-    Reads as: roce/tcp 0.326 in time is 67.4 % less; 5.56 in busbw is 5.56 times as much.
+    How to read it: roce/tcp 0.326 in time is 67.4 % less; 5.56 in busbw is 5.56 times as much.
 
-    This is no verdict. Exit status 0: all has a pair; 3: something is missing on a side; 2: bad input.
+    This is no verdict. Exit status 0: everything has a pair; 3: something is missing on a side; 2: bad input.
     """
     from shakedown.daytwo.sweeps import text as sweep_text
     from shakedown.daytwo.sweeps.pairs import compare_sweeps

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.places import PACKAGE
 
@@ -21,7 +22,13 @@ _PROBE = PACKAGE / "onnode" / "topology_probe.py"
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("topology")(topology)
+    app.command(
+        "topology",
+        epilog=examples(
+            "shakedown topology localhost --svg localhost.svg",
+            "shakedown topology inventories/lab --switches",
+        ),
+    )(topology)
 
 
 def topology(

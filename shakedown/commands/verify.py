@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
+from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("seal")(seal)
-    app.command("verify")(verify)
+    app.command("seal", epilog=examples("shakedown seal reports/runs/lab --key ~/.ssh/id_ed25519"))(seal)
+    app.command("verify", epilog=examples("shakedown verify reports/runs/lab --signers allowed_signers"))(
+        verify
+    )
 
 
 def seal(
@@ -47,7 +50,7 @@ def verify(
     The first file that differs is named.
 
     Exit status 0: as sealed by a trusted signer, whatever the verdict. 1: something differs. 3: nothing
-    differs, but nobody vouches for the signer because --signers was not given.
+    differs, but the signer is unconfirmed because --signers was not given.
     """
     import json
 

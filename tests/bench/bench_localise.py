@@ -7,7 +7,7 @@ result in a thousand dips for no reason), always from the same seeds. Three simp
 * worst pair: the worst result accuses when it is 6 standard deviations low; its sender is named
 * median: a NIC whose median, as sender or receiver, is 1 % below the fleet's is named
 
-Exit status 1 when a number that docs/mesh.md states is missed.
+Exit status 1 when a number that docs/evidence/localisation.md states is missed.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ def main() -> None:
 
 
 def check(mine: dict[str, Score], missed: list[str]) -> list[str]:
-    """Print and return what misses the numbers that docs/mesh.md states."""
+    """Print and return what misses the numbers that docs/evidence/localisation.md states."""
     for row, score in mine.items():
         if row == "healthy":
             if score.alarms > score.cases / 1000:

@@ -4,7 +4,7 @@
 uplink is bad and no `paths.jsonl` says who crosses it, so nobody can name it; a NIC or a node named for it is
 a good one drained. Then one to four NICs of one leaf flap.
 
-Exit status 1 when a number that docs/mesh.md states is missed.
+Exit status 1 when a number that docs/evidence/localisation.md states is missed.
 """
 
 from __future__ import annotations

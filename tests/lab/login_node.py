@@ -22,7 +22,7 @@ from lab.paths import CHECKOUT, cache_root
 
 PROJECT = "/opt/shakedown"
 SITE = f"{PROJECT}/inventories/SITE"
-# As docs/nightly.md has it for a host without a package index; uv is there since playbooks/site.yml.
+# As docs/how-to/nightly.md has it for a host without a package index; uv is there since playbooks/site.yml.
 INSTALL = """
 export PATH=/shared/shakedown/bin:$PATH
 uv venv --no-project .venv

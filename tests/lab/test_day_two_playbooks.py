@@ -1,5 +1,5 @@
 """Day two as its pages have it, on three virtual nodes: the timer on the login node, a node that failed, a
-firmware day. Every command stands in docs/nightly.md, docs/node-failed.md or docs/firmware-day.md."""
+firmware day. Every command stands in nightly.md, node-failed.md or firmware-day.md of docs/how-to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The images of a batch from pinned memory to the device in one call, by the copy engines alone.
 
 Gathering them on the CPU first costs every batch threads, and time in which nothing is answered: on an H200's
-host 1.5 ms for 384 images, where this call takes about 0.5 ms (docs/inference.md).
+host 1.5 ms for 384 images, where this call takes about 0.5 ms (docs/evidence/inference.md).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from shakedown.records.results import Measurement
 from shakedown.records.verdict import CauseVerdict
 from shakedown.run.folder import Run
 
-# With two nodes nobody can be told from its partner.
+# With two nodes neither can be told from its partner.
 _FEWEST_NODES = 3
 # Beyond this a verdict would spend longer on causes than on judging; `shakedown localise` has the time.
 _MOST_CELLS = 500_000

@@ -270,7 +270,7 @@ def test_nothing_to_confirm_is_said_only_if_everything_was_measured(shakedown, f
     words = ("mesh", "confirm", made.spec_file, made.out, "-o", confirming)
     assert shakedown(*words)[:2] == (
         0,
-        "no suspect: nothing to confirm; nothing was held against a reference\n",
+        "no suspect: nothing to confirm; nothing was compared with a reference\n",
     )
     a, b = made.spec.pairs[0]
     (made.out / f"ib_write_bw.{a},{b}.rail0.forward.txt").unlink()
@@ -302,7 +302,7 @@ def test_confirm_takes_a_run_folder_as_before_and_misses_what_it_lacks(shakedown
     words = ("mesh", "confirm", tmp_path / "spec.json", run, "-o", tmp_path / "c.json")
     assert shakedown(*words)[:2] == (
         0,
-        "no suspect: nothing to confirm; nothing was held against a reference\n",
+        "no suspect: nothing to confirm; nothing was compared with a reference\n",
     )
     lines = (run / "results.jsonl").read_text().splitlines(keepends=True)
     (run / "results.jsonl").write_text("".join(lines[:-5]))

@@ -1,0 +1,79 @@
+"""The documentation's links and the paths that it names."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+# A word in backticks that begins with a folder of the repository, down to a file or folder.
+PLACE = re.compile(
+    r"(?<![\w./-])((?:docs|inventories|lab|playbooks|reframe_tests|requirements|roles|shakedown|tests|workloads)"
+    r"/[\w./-]*[\w])(?![\w*{]|/?[A-Z<])"
+)
+# Names that stand for one of the reader's own: inventories/SITE, reports/runs/RUN.
+PLACEHOLDER = re.compile(r"/(?:[A-Z]{2,}|NAME)\b")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Return files of the repository, new ones included."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
+
+
+PAGES = [page for page in tracked("*.md") if "tests/runs" not in page.as_posix()]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+def there(name: str) -> bool:
+    """Whether a file or folder of that name is there; recorded runs may be archives."""
+    return (ROOT / name).exists() or (name.startswith("tests/runs/") and any(ROOT.glob(f"{name}*")))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_relative_link_leads_somewhere(page):
+    """Catches: a page that was moved or renamed while others still link to its old place."""
+    broken = []
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        place = (page.parent / target) if target else page
+        if not place.exists() or (anchor and anchor not in anchors(place)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_path_in_backticks_exists(page):
+    """Catches: prose that names a module or test which has moved or gone."""
+    text = page.read_text()
+    words = "\n".join(re.findall(r"`([^`\n]+)`", FENCE.sub("", text)) + FENCE.findall(text))
+    gone = [name for name in PLACE.findall(words) if not PLACEHOLDER.search(name) and not there(name)]
+    assert gone == []
+
+
+def test_every_page_named_in_code_exists():
+    """Catches: a comment or docstring that sends the reader to a page which is no longer there."""
+    gone = []
+    for file in tracked("*.py", "*.yml", "*.toml", "*.cfg", "*.sh", "*.j2", "Makefile"):
+        for name in re.findall(r"(?<![\w./-])docs/[\w/-]+\.(?:md|png|svg)", file.read_text(errors="replace")):
+            if not (ROOT / name).exists() and "interop" not in name:
+                gone.append(f"{file.relative_to(ROOT)}: {name}")
+    assert gone == []
