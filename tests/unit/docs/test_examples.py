@@ -24,7 +24,8 @@ from test_drain import pairs_run  # noqa: E402
 
 from shakedown.collect.run import collect  # noqa: E402
 from shakedown.daytwo.history.ingest import ingest  # noqa: E402
-from shakedown.run.folder import judge_folder, write_verdict  # noqa: E402
+from shakedown.judge.judged import judge_folder  # noqa: E402
+from shakedown.run.folder import write_verdict  # noqa: E402
 
 COMMANDS = dict(commands())
 # These need a cluster.
