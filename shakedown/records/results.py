@@ -59,22 +59,7 @@ class OutputRecord(Record):
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
-    tool: Literal[
-        "perftest",
-        "nccl",
-        "nccl-log",
-        "nvbandwidth",
-        "loadgen",
-        "trainer",
-        "mpi",
-        "counters",
-        "settings",
-        "pcie-path",
-        "copies",
-        "inference",
-        "gpu-state",
-        "torch-collectives",
-    ]
+    tool: Name  # the registry of benchmarks knows what its outputs mean
     test: Name
     file: Annotated[str, Field(pattern=f"^{FILE_NAME}$", max_length=LONGEST_FILE_NAME)]
     nodes: tuple[Name, ...] = Field(min_length=1)
