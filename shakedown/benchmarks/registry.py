@@ -14,6 +14,7 @@ _FOLDERS = (
     "switches",
     "interconnect",
     "gpu",
+    "stream",
     "perftest",
     "mpi",
     "nccl",

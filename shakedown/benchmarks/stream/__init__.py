@@ -1,0 +1,1 @@
+"""Node stage: memory bandwidth of every NUMA node, measured as STREAM does."""

@@ -1,0 +1,62 @@
+"""Memory bandwidth of every NUMA node, measured as STREAM does: one job with a task on each node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
+from shakedown.benchmarks.base.night import NodeAlone, all_nodes
+from shakedown.benchmarks.stream.options import Stream
+from shakedown.benchmarks.stream.output import stream
+from shakedown.intent.acceptance import Section
+from shakedown.plan.draft import Draft
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Params, Stage
+from shakedown.records.errors import ExitStatus
+
+
+def plan_stream(draft: Draft, asked: Stream) -> None:
+    """Every kernel that is judged, on every NUMA node of every node. Raises MissingReference."""
+    nodes = [(node,) for node in draft.nodes]
+    for kernel in asked.kernels:
+        for numa in range(asked.numa_nodes):
+            entry = draft.reference("stream", "bandwidth", {"operation": kernel, "nodes": 1})
+            params: Params = {"kernel": kernel, "numa": numa}
+            draft.add(entry, "stream", stage=Stage.NODE, nodes=nodes, params=params)
+    draft.jobs.append(
+        JobSpec(
+            name="node.stream",
+            kind="stream",
+            stage=Stage.NODE,
+            tests=("stream",),
+            nodes=draft.nodes,
+            time_limit_s=180 + asked.numa_nodes * asked.timeout_s,
+            settings=asked.model_dump(),
+        )
+    )
+
+
+def _launch(_job: JobSpec, out: Path) -> Launch:
+    return Launch(words=module("shakedown.benchmarks.stream.job", out))
+
+
+BENCHMARK = Benchmark(
+    name="stream",
+    stage=Stage.NODE,
+    section=Section(key="stream", kind=Stream | None),
+    plan=plan_stream,
+    night=NodeAlone(all_nodes),
+    jobs={
+        "stream": JobKind(
+            catches="a memory module or channel that is missing, slow or disabled, a wrong interleaving or "
+            "NPS setting, a NUMA node whose memory is somewhere else",
+            order=Stream.model_validate,
+            launch=_launch,
+            # A NUMA node without a value has its reason; the others are good.
+            also_good=ExitStatus.INCOMPLETE.value,
+            wait_s=0,  # nodes end at different times
+        )
+    },
+    tools={"stream": Tool(metrics=stream)},
+    parsers=(Parser(tool="stream", module="shakedown.benchmarks.stream.output", function="parse_stream"),),
+)

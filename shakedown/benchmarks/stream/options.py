@@ -1,0 +1,35 @@
+"""What acceptance asks of STREAM, and what one of its jobs is ordered to do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shakedown.records.base import Record
+
+Kernel = Literal["copy", "scale", "add", "triad"]
+
+
+class Stream(Record):
+    """Memory bandwidth of every NUMA node of every node."""
+
+    # How many NUMA nodes each node has; one with more or fewer gives no value.
+    numa_nodes: int = Field(ge=1, le=64)
+    # What is judged. All four are always measured.
+    kernels: tuple[Kernel, ...] = Field(default=("triad",), min_length=1)
+    # Size of each of the three arrays, in MiB. STREAM's rule: at least four times the last-level cache.
+    array_mib: int = Field(default=1024, ge=1)
+    # How often each kernel runs; the best counts, as STREAM has it.
+    times: int = Field(default=20, ge=2, le=1000)
+    # The site's own STREAM (McCalpin's) by path, built with the array size above. None: ours, built there.
+    program: Annotated[str, Field(pattern=r"^/[A-Za-z0-9_./+-]+$", max_length=400)] | None = None
+    # The C compiler that builds ours.
+    compiler: Annotated[str, Field(pattern=r"^[A-Za-z0-9_./+-]+$", max_length=400)] = "cc"
+    # Seconds that one NUMA node may take.
+    timeout_s: int = Field(default=300, gt=0)
+
+    @property
+    def elements(self) -> int:
+        """Elements of each array: doubles of eight bytes."""
+        return self.array_mib << 17
