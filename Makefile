@@ -16,11 +16,15 @@ setup:  ## install what is missing: system packages and .venv
 acceptance: setup  ## from a bare machine to a verdict in the embedded lab (KEEP=1 leaves the lab up)
 	@$(PYTHON) -m lab acceptance $(if $(KEEP),--keep)
 
-test: setup lint  ## everything that CI runs: linters, fast tests, browser, then the lab with planted faults (40 min emulated)
-	@$(PYTHON) -m pytest tests/unit tests/decision tests/runs tests/browser $(LAB_TESTS)
+# As many workers as the machine has cores; each test has a folder and processes of its own.
+PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
+
+test: setup lint  ## everything that CI runs: linters, fast tests, browser, wheel, then the lab with planted faults (40 min emulated)
+	@$(PYTHON) -m pytest $(PARALLEL) tests/unit tests/decision tests/runs tests/browser tests/packaging
+	@$(PYTHON) -m pytest $(LAB_TESTS)
 
 test-unit: setup  ## the fast tests
-	@$(PYTHON) -m pytest -m "not slow" tests/unit tests/decision tests/runs
+	@$(PYTHON) -m pytest $(PARALLEL) -m "not slow" tests/unit tests/decision tests/runs
 
 test-lab: setup  ## all tests that boot the virtual cluster, also those on three nodes and of the switches
 	@$(PYTHON) -m pytest tests/lab
@@ -28,13 +32,14 @@ test-lab: setup  ## all tests that boot the virtual cluster, also those on three
 test-switches: setup  ## the switch role against scripted devices, over their own protocols (half an hour)
 	@$(PYTHON) -m pytest tests/switches
 
-lint: setup  ## ruff, mypy, yamllint, ansible-lint, shellcheck
+lint: setup  ## ruff, mypy, import-linter, yamllint, ansible-lint, shellcheck
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/mypy
+	@.venv/bin/lint-imports
 	@.venv/bin/yamllint --strict .
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/ansible-lint --offline -q
-	@git ls-files '*.sh' ':!tests/runs' | xargs shellcheck  # recorded runs hold scripts that ReFrame wrote
+	@git ls-files '*.sh' .ci/run | xargs shellcheck
 
 docs: setup  ## write docs/reference and the roles' pages from the models, the commands and the roles
 	@$(PYTHON) docs/generate.py
@@ -45,15 +50,12 @@ lab-up: setup  ## boot the virtual cluster
 lab-down:  ## end it
 	@$(PYTHON) -m lab down
 
+LOCK := .venv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate
 lock:  ## rewrite requirements/ from pyproject.toml
-	@.venv/bin/uv pip compile --quiet pyproject.toml --extra controller --extra analysis --extra dev --universal \
-		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/controller.txt
-	@.venv/bin/uv pip compile --quiet pyproject.toml --extra head --universal \
-		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/head.txt
-	@.venv/bin/uv pip compile --quiet pyproject.toml --extra inference --python-platform linux \
-		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/inference.txt
-	@.venv/bin/uv pip compile --quiet pyproject.toml --extra training --python-platform linux \
-		--python-version 3.11 --generate-hashes --no-header --no-annotate -o requirements/training.txt
+	@$(LOCK) --universal pyproject.toml --extra controller --extra dev -o requirements/controller.txt
+	@$(LOCK) --universal --group pyproject.toml:head -o requirements/head.txt
+	@$(LOCK) --python-platform linux --group pyproject.toml:inference -o requirements/inference.txt
+	@$(LOCK) --python-platform linux --group pyproject.toml:training -o requirements/training.txt
 
 # TRAINING_ENV is where, on a file system that the nodes share; TRAINING_PYTHON the interpreter they all have.
 TRAINING_ENV ?= $(HOME)/.cache/shakedown/training-venv
@@ -67,4 +69,4 @@ test-training: setup  ## the trainer on two processes: faults, resuming, layouts
 	@$(PYTHON) -m pytest tests/training
 
 clean:  ## remove .venv and caches (images stay: python -m lab image --prune)
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

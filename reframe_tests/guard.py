@@ -26,11 +26,14 @@ import reframe.utility.sanity as sn
 from reframe.core.builtins import run_after, run_before, sanity_function, variable
 from reframe.core.exceptions import PerformanceError, SanityError, SkipTestError
 
+from shakedown.benchmarks.base.contract import JobKind
+from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.collect.run import job_measurements
 from shakedown.plan.jobs import Jobs, JobSpec
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.places import SOURCE, WORKLOADS
-from shakedown.records.records import Better, JobRecord, Plan, Problem
+from shakedown.records.plan import Plan
+from shakedown.records.results import JobRecord, Problem
 from shakedown.run.folder import JOBS, PLAN
 from shakedown.slurm.cancel_stuck import Pending
 from shakedown.slurm.client import JobState, show_job, unusable_nodes
@@ -60,16 +63,14 @@ def plan_of(folder: Path) -> Plan:
     return Plan.model_validate_json((folder / PLAN).read_bytes())
 
 
-def planned_jobs(*kinds: str) -> list[str]:
-    """Return the names of the run's jobs of some kinds, in the plan's order."""
+def planned_jobs() -> list[str]:
+    """Return the names of the run's jobs, in the plan's order."""
     folder = run_folder()
-    if folder is None:
-        return [UNPLANNED]
-    return [job.name for job in jobs_of(folder).values() if job.kind in kinds]
+    return [UNPLANNED] if folder is None else list(jobs_of(folder))
 
 
 class Guard(rfm.RegressionTestPlugin):
-    """Base of all checks. A check declares `planned = parameter(planned_jobs(KIND))` and builds its command.
+    """What the check declares before and after a job. The benchmark's `JobKind` says how the job is run.
 
     Catches: a job that was cancelled, timed out, failed, was preempted, requeued or lost a node; a metric
     that is missing or not finite; a job that ran on other nodes than planned.
@@ -77,16 +78,6 @@ class Guard(rfm.RegressionTestPlugin):
 
     # Seconds that Slurm gets to say how a job ended.
     state_timeout_s = variable(int, value=30)
-    # What `srun --mpi=` gets.
-    mpi = variable(str, value="none")
-    # Seconds that the other tasks get once the first has ended, so that one hung task cannot hold the queue;
-    # 0 is until the job's time limit.
-    wait_s = variable(int, value=8)
-    # Whether the program goes on without a node that died.
-    outlives_nodes = variable(bool, value=False)
-    # An exit status with which the program did what it was for, all the same. A plain number: ReFrame copies
-    # what a check has, and cannot copy a member of an enum.
-    also_good = variable(int, value=0)
 
     @run_after("init")
     def take_job_spec(self) -> None:
@@ -96,8 +87,8 @@ class Guard(rfm.RegressionTestPlugin):
         if run_folder() is None or self.planned == UNPLANNED:
             return
         spec = self.spec
-        self.descr = f"{spec.stage.value}: {', '.join(spec.tests)} on {len(spec.nodes)} nodes"
-        self.tags = {spec.stage.value}
+        self.descr = f"{', '.join(spec.tests)} on {len(spec.nodes)} nodes. Catches: {self.kind.catches}"
+        self.tags = {spec.stage.value, spec.kind}
         self.num_tasks = len(spec.nodes)
         self.num_tasks_per_node = 1
         self.time_limit = f"{spec.time_limit_s}s"
@@ -110,9 +101,14 @@ class Guard(rfm.RegressionTestPlugin):
             raise BadInput("no run", fix="set SHAKEDOWN_RUN to a folder made by `shakedown plan --output`")
         return jobs_of(folder)[self.planned]
 
+    @property
+    def kind(self) -> JobKind:
+        """How the job is run, as its benchmark says."""
+        return JOB_KINDS[self.spec.kind]
+
     @run_before("run")
     def prepare(self) -> None:
-        folder = run_folder()
+        folder, kind = run_folder(), self.kind
         assert folder is not None
         self.attempt = 1 + max(0, rt.runtime().current_run)
         self.out = folder / "raw" / f"{self.spec.name}.a{self.attempt}"
@@ -132,19 +128,19 @@ class Guard(rfm.RegressionTestPlugin):
             f"--nodes={len(self.spec.nodes)}",
             # A second start would mix its output with the first one's.
             "--no-requeue",
-            *(["--no-kill"] if self.outlives_nodes else []),
+            *(["--no-kill"] if kind.outlives_nodes else []),
         ]
         # No step may read our input, wait for ever for one lost task, or see half the node's cores.
         self.job.launcher.options += [
-            f"--mpi={self.mpi}",
-            f"--wait={self.wait_s}",
+            f"--mpi={kind.mpi}",
+            f"--wait={kind.wait_s}",
             "--cpu-bind=none",
             "--input=none",
-            *(OUTLIVE if self.outlives_nodes else ()),
+            *(OUTLIVE if kind.outlives_nodes else ()),
         ]
         out, step = shlex.quote(str(self.out)), "srun --ntasks-per-node=1 --input=none --mpi=none"
         last_step = step
-        if self.outlives_nodes:
+        if kind.outlives_nodes:
             # Slurm takes a dead node out of the job; a step of the first size would wait for it in vain. It
             # also forgets to give back what the first step held (22.05: "unable to update job's core use
             # information due to job resizing"), so this one must not ask for it.
@@ -160,30 +156,16 @@ class Guard(rfm.RegressionTestPlugin):
             *self.prerun_cmds,
             f"{step} {python} -m shakedown.onnode.counters before {out}",
         ]
+        complete = kind.completeness(self.out) if kind.completeness else ()
         # The script's status is its last command's; it must be the benchmark's.
         self.postrun_cmds = [
             "status=$?",
-            *([f"[ $status -ne {self.also_good} ] || status=0"] if self.also_good else []),
-            *(
-                ["[ $status -eq 0 ] || ! " + ended + " || status=0"]
-                if (ended := self.ended_command())
-                else []
-            ),
+            *([f"[ $status -ne {kind.also_good} ] || status=0"] if kind.also_good else []),
+            *([f"[ $status -eq 0 ] || ! {' '.join(complete)} || status=0"] if complete else []),
             *self.postrun_cmds,
             f"{last_step} {python} -m shakedown.onnode.counters after {out}",
             "exit $status",
         ]
-
-    def with_site_python(self, module: str) -> None:
-        """Run one of our modules with the site's own interpreter, which finds this package where it lies."""
-        settings = self.spec.settings
-        self.env_vars["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(WORKLOADS), *settings["pythonpath"]])
-        self.executable = settings["python"]
-        self.executable_opts = ["-m", module, str(self.out)]
-
-    def ended_command(self) -> str:
-        """Return what decides after a bad status: 0 if the program ended as it should all the same."""
-        return ""
 
     @run_after("run")
     def ask_slurm(self) -> None:
@@ -267,7 +249,7 @@ class Guard(rfm.RegressionTestPlugin):
         if self.is_dry_run():
             return
         plan, spec = self.plan(), self.spec
-        measured = {m.cell: m.value for m in job_measurements(plan, self.out)}
+        measured = {m.cell: m.value for m in job_measurements(plan, {spec.name: spec}, self.out)}
         references = {}
         for item in plan.items:
             if item.stage != spec.stage or item.test not in spec.tests or "counter." in item.metric:

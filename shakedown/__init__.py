@@ -1,3 +1,1 @@
 """Shakedown: acceptance tests for RoCE GPU clusters."""
-
-__version__ = "0.1.0"

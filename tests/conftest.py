@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from shakedown.commands import cli
 
 # Programs of the other environments, which tests start with this interpreter.
 WORKLOADS = Path(__file__).parents[1] / "workloads"
+RUNS = Path(__file__).parent / "runs"
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WORKLOADS), os.environ.get("PYTHONPATH")]))
 
 
@@ -28,3 +30,16 @@ def shakedown(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
         return int(ended.value.code or 0), out, err
 
     return run
+
+
+@pytest.fixture
+def recorded_run(tmp_path_factory) -> Callable[[str], Path]:
+    """An unpacker of runs: a name of `tests/runs` gives a run folder of that name, the test's own."""
+
+    def unpack(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("recorded") / name
+        with tarfile.open(RUNS / name / "run.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+        return folder
+
+    return unpack

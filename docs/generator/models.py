@@ -8,10 +8,12 @@ import yaml
 from generator.fields import Model, first_paragraph, inner_models, rows
 from generator.text import code, made, sentence, table
 
+from shakedown.benchmarks.registry import Acceptance
 from shakedown.daytwo.nightly.config import NightlyConfig
-from shakedown.intent.site import Acceptance, Fabric, NoFabric
+from shakedown.intent.site import Fabric, NoFabric
 from shakedown.plan.jobs import JobSpec
-from shakedown.records import records
+from shakedown.records import plan, results, snapshot, verdict
+from shakedown.records.counters import CounterReading
 from shakedown.references.catalogue import SCOPE_KEYS, Entry, Profile
 from shakedown.references.ceilings import Ceiling
 
@@ -22,14 +24,14 @@ SITE: tuple[tuple[str, str, Model], ...] = (
     ("`group_vars/all/acceptance.yml`: what is measured", "acceptance.", Acceptance),
 )
 RUN: tuple[tuple[str, Model], ...] = (
-    ("`plan.json`: what must be measured, and against what", records.Plan),
+    ("`plan.json`: what must be measured, and against what", plan.Plan),
     ("`jobs.json`, a job", JobSpec),
-    ("`raw/JOB/job.json`", records.JobRecord),
-    ("`raw/JOB/outputs*.jsonl`, a line", records.OutputRecord),
-    ("`results.jsonl`, a line", records.Measurement),
-    ("`counters.jsonl`, a line", records.CounterReading),
-    ("`inventory.json`", records.Inventory),
-    ("`verdict.json`", records.Verdict),
+    ("`raw/JOB/job.json`", results.JobRecord),
+    ("`raw/JOB/outputs*.jsonl`, a line", results.OutputRecord),
+    ("`results.jsonl`, a line", results.Measurement),
+    ("`counters.jsonl`, a line", CounterReading),
+    ("`inventory.json`", snapshot.Snapshot),
+    ("`verdict.json`", verdict.Verdict),
 )
 FORMULAS = inner_models(Ceiling)
 # Meanings of keys whose model has neither a description nor a comment that says it.

@@ -1,29 +1,41 @@
-"""Which number of which tool is which metric: one reader a tool, found by the journal's `tool`."""
+"""All benchmarks: one line each. Everything that must know them asks here."""
 
-from shakedown.benchmarks.base.metrics import Read, Reader, Value
-from shakedown.benchmarks.config.metrics import settings
-from shakedown.benchmarks.gpu.metrics import gpu_state, nvbandwidth
-from shakedown.benchmarks.inference.metrics import inference
-from shakedown.benchmarks.interconnect.metrics import copies, pcie_path
-from shakedown.benchmarks.lora.metrics import lora
-from shakedown.benchmarks.mpi.metrics import mpi
-from shakedown.benchmarks.nccl.metrics import nccl, nccl_log
-from shakedown.benchmarks.perftest.metrics import perftest
-from shakedown.benchmarks.torch_collectives.metrics import torch_collectives
+from __future__ import annotations
 
-READERS: dict[str, Reader] = {
-    "perftest": perftest,
-    "mpi": mpi,
-    "settings": settings,
-    "pcie-path": pcie_path,
-    "copies": copies,
-    "inference": inference,
-    "trainer": lora,
-    "nccl": nccl,
-    "nccl-log": nccl_log,
-    "gpu-state": gpu_state,
-    "nvbandwidth": nvbandwidth,
-    "torch-collectives": torch_collectives,
-}
+from importlib import import_module
 
-__all__ = ["READERS", "Read", "Reader", "Value"]
+from shakedown.benchmarks.base.contract import Benchmark, JobKind, Parser, Tool
+from shakedown.intent.acceptance import acceptance_model
+from shakedown.records.base import Stage
+
+# A benchmark is the folder of this name: its benchmark.py holds BENCHMARK.
+_FOLDERS = (
+    "config",
+    "switches",
+    "interconnect",
+    "gpu",
+    "perftest",
+    "mpi",
+    "nccl",
+    "torch_collectives",
+    "inference",
+    "lora",
+)
+
+
+def _all() -> tuple[Benchmark, ...]:
+    """Return the benchmarks in the order of the ladder."""
+    ladder = list(Stage)
+    found: list[Benchmark] = [
+        import_module(f"shakedown.benchmarks.{name}.benchmark").BENCHMARK for name in _FOLDERS
+    ]
+    return tuple(sorted(found, key=lambda benchmark: ladder.index(benchmark.stage)))
+
+
+BENCHMARKS = _all()
+# How a job is started, by `JobSpec.kind`; what its outputs mean, by the journal's `tool`.
+JOB_KINDS: dict[str, JobKind] = {kind: job for b in BENCHMARKS for kind, job in b.jobs.items()}
+TOOLS: dict[str, Tool] = {name: tool for b in BENCHMARKS for name, tool in b.tools.items()}
+PARSERS: tuple[Parser, ...] = tuple(parser for b in BENCHMARKS for parser in b.parsers)
+# The model of a site's acceptance.yml.
+Acceptance = acceptance_model(b.section for b in BENCHMARKS)

@@ -13,24 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from shakedown.collect.run import gather
+from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs
+from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Outcome
+from shakedown.records.reading import open_plain, read_bytes, read_record
 from shakedown.records.wording import printable
 from shakedown.run.files import SIGNATURE, SUMS, redacted_files, run_files
-from shakedown.run.folder import (
-    COUNTERS,
-    JOBS,
-    RESULTS,
-    VERDICT,
-    judge_folder,
-    lines_of,
-    open_plain,
-    read_bytes,
-    read_record,
-    to_json,
-    write_aside,
-)
+from shakedown.run.folder import COUNTERS, JOBS, RESULTS, VERDICT, lines_of, to_json, write_aside
 
 NAMESPACE = "shakedown"
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")

@@ -7,46 +7,29 @@ cells) and the tools' own files. Everything here can be done again later, on a l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.benchmarks.perftest.mesh.completeness import lost_nodes
-from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
-from shakedown.benchmarks.registry import READERS, Read, Value
-from shakedown.benchmarks.switches.metrics import switch_measurements
-from shakedown.judge.localise.witnesses import end_to_end
+from shakedown.benchmarks.base.metrics import Output, Read, Value
+from shakedown.benchmarks.registry import BENCHMARKS, JOB_KINDS, TOOLS
+from shakedown.nics.counters import end_to_end
 from shakedown.nos.readings import load_reading, readings
-from shakedown.plan.jobs import Jobs, counter_tests
+from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
-from shakedown.records.records import (
-    Better,
-    CounterReading,
-    Inventory,
-    JobRecord,
-    Measurement,
-    OutputRecord,
-    Params,
-    Plan,
-    Problem,
-    Stage,
-)
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.refusals import refusal
+from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
 from shakedown.records.untrusted import complete_lines
 from shakedown.run.files import redact_folder
-from shakedown.run.folder import (
-    COUNTERS,
-    INVENTORY,
-    JOBS,
-    PLAN,
-    RESULTS,
-    read_bytes,
-    read_record,
-    write_lines,
-)
+from shakedown.run.folder import COUNTERS, JOBS, PLAN, RESULTS, write_lines
+from shakedown.run.job_folder import JobFolder
 from shakedown.run.nic_counters import read_before_and_after
-
-# Tools whose one file has the results of several cells, and which field of a record picks its own from it.
-_TOLD_BY_THE_FILE = {"copies": "direction", "torch-collectives": "test"}
 
 
 def collect(folder: Path) -> tuple[int, int]:
@@ -73,6 +56,7 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     measurements: list[Measurement] = []
     counters: list[CounterReading] = []
     tests = counter_tests(jobs.jobs)
+    specs = {spec.name: spec for spec in jobs.jobs}
     for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
         job = read_record(job_folder / "job.json", JobRecord)
         if job.run != plan.run:
@@ -81,37 +65,39 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
                 fix="remove the folder: results of another run prove nothing here",
                 file=job_folder / "job.json",
             )
-        found = job_measurements(plan, job_folder)
+        found = job_measurements(plan, specs, job_folder)
         measurements.extend(found)
         measurements.extend(_spoiled(plan, jobs, job, {m.cell for m in found}))
         counters.extend(node_counters(plan, jobs, job_folder, tests))
     counters.extend(_switch_counters(plan, folder))
     idle = _blames_the_idle(plan, counters, _busy_ends(measurements))
     counters = [reading for place, reading in enumerate(counters) if place not in idle]
-    measurements.extend(_inventory(plan, folder))
-    measurements.extend(switch_measurements(plan, folder))
+    for benchmark in BENCHMARKS:
+        if benchmark.gather is not None:
+            measurements.extend(benchmark.gather(plan, folder))
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     return measurements, counters
 
 
-def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
-    """Return every measurement that a job's folder holds.
+def job_measurements(plan: Plan, specs: Mapping[str, JobSpec], job_folder: Path) -> list[Measurement]:
+    """Return every measurement that a job's folder holds; `specs` are the run's jobs by name.
 
     Raises:
         BadInput: `job.json` or a journal line cannot be read.
     """
     job = read_record(job_folder / "job.json", JobRecord)
     found: list[Measurement] = []
+    ordered = _Ordered(specs, job_folder)
     for output in _that_count(journal(job_folder)):
-        file = job_folder / output.file
         problem = output.problem or job.problem
         values: Iterable[Value] = ()
         if problem is None or output.problem is None:
             try:
-                values = list(READERS[output.tool](read_bytes(file).decode("utf-8"), output, file))
-            except KeyError:
-                problem = Problem(kind="other", message=f"no reader for outputs of {output.tool}")
-            except (BadInput, UnicodeDecodeError, OSError) as refused:
+                if output.tool not in TOOLS:
+                    problem = Problem(kind="other", message=f"no reader for outputs of {output.tool}")
+                else:
+                    values = list(TOOLS[output.tool].metrics(ordered.output(output)))
+            except (BadInput, OSError) as refused:
                 problem = problem or Problem(kind="parse", message=_without(job_folder, refused))
         if not values:
             values = _planned_without_value(plan, output)
@@ -144,15 +130,43 @@ def job_measurements(plan: Plan, job_folder: Path) -> list[Measurement]:
     return found
 
 
+class _Ordered:
+    """What a job was ordered to do, and its outputs with it."""
+
+    def __init__(self, specs: Mapping[str, JobSpec], folder: Path) -> None:
+        self._folder = JobFolder(folder)
+        self._spec = specs.get(job_and_attempt(folder.name)[0])
+
+    @cached_property
+    def _order(self) -> Any:  # noqa: ANN401  (each kind of job has settings of its own)
+        if self._spec is None:
+            raise BadInput("no such job was planned", fix="see jobs.json", file=self._folder.path)
+        kind = JOB_KINDS.get(self._spec.kind)
+        try:
+            return kind.order(self._spec.settings) if kind else None
+        except ValueError as error:
+            raise BadInput(
+                f"the settings of job {self._spec.name} are not those of {self._spec.kind}: {error}"[:500],
+                fix="restore the run's own jobs.json",
+            ) from None
+
+    def output(self, record: OutputRecord) -> Output[Any]:
+        """Return one output. Raises BadInput."""
+        return Output(self._folder.text(record.file), record, self._order, self._folder)
+
+
 def _that_count(outputs: Iterable[OutputRecord]) -> Iterator[OutputRecord]:
-    """Yield the records of a job without a mesh's notes that something better has superseded."""
-    pairs: list[OutputRecord] = []
+    """Yield the records of a job without those that a better one of the same tool has superseded."""
+    choosing: dict[str, list[OutputRecord]] = {}
     for output in outputs:
-        if output.tool == "perftest":
-            pairs.append(output)
+        if output.tool in TOOLS and TOOLS[output.tool].that_count is not None:
+            choosing.setdefault(output.tool, []).append(output)
         else:
             yield output
-    yield from drop_superseded(pairs)
+    for tool, records in choosing.items():
+        that_count = TOOLS[tool].that_count
+        assert that_count is not None
+        yield from that_count(records)
 
 
 def _without(folder: Path, refused: Exception) -> str:
@@ -184,14 +198,13 @@ def _lines(path: Path) -> Iterator[OutputRecord]:
         try:
             yield OutputRecord.model_validate_json(line)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise BadInput(f"{where}: {first['msg']}", file=path, line=number) from None
+            again = "run the job again: its journal is damaged"
+            raise refusal(error, OutputRecord, file=path, line=number, fix=again) from None
 
 
 def _claim(output: OutputRecord) -> tuple[object, ...]:
     """Return what a record takes its file for, without what the tool's file tells apart itself."""
-    told = _TOLD_BY_THE_FILE.get(output.tool)
+    told = TOOLS[output.tool].told_by_file if output.tool in TOOLS else ""
     place = {"test": output.test, "direction": output.direction, "rail": output.rail, "nodes": output.nodes}
     kept = tuple(value for name, value in place.items() if name != told)
     return (output.tool, *kept, tuple(sorted(output.params.items())), output.attempt)
@@ -250,38 +263,6 @@ def _spoiled(plan: Plan, jobs: Jobs, job: JobRecord, found: set[str]) -> Iterato
                 )
 
 
-def _inventory(plan: Plan, folder: Path) -> Iterator[Measurement]:
-    """Yield how many parts of each node differ from their class, from `inventory.json`."""
-    from shakedown.benchmarks.config.uniformity import odd_parts
-
-    planned = {
-        (node, item.params.get("part"))
-        for item in plan.items
-        if item.test == "inventory"
-        for nodes in item.nodes
-        for node in nodes
-    }
-    if not planned or not (folder / INVENTORY).exists():
-        return  # planned and absent: the verdict says NOT-RUN
-    found = read_record(folder / INVENTORY, Inventory)
-    for host, part, odd, detail in odd_parts(found):
-        if (host, part) not in planned:
-            continue  # the inventory is of more than what is under test: the submit host, switches
-        yield Measurement(
-            run=plan.run,
-            stage=Stage.CONFIG,
-            test="inventory",
-            metric="odd",
-            value=float(odd),
-            unit="1",
-            better=Better.LOWER,
-            nodes=(host,),
-            params={"part": part},
-            state="COMPLETED",
-            detail=detail[:1000] or None,
-        )
-
-
 # ---- counters ----
 
 
@@ -304,7 +285,9 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, 
         if before.began_anew(after, nic.rdma_device)
     }
     # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
-    bereaved = bool(anew) or (spec.kind == "mesh" and bool(lost_nodes(job_folder, spec.nodes)))
+    kind = JOB_KINDS.get(spec.kind)
+    lost = kind is not None and kind.lost_nodes is not None and kind.lost_nodes(job_folder, spec.nodes)
+    bereaved = bool(anew) or lost
     for node, (before, after) in readings.items():
         for nic in jobs.nics.get(node, ()):
             first, last = before.devices.get(nic.rdma_device), after.devices.get(nic.rdma_device)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from typer.exceptions import TyperException
 
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.wording import printable
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+DEBUG = "SHAKEDOWN_DEBUG"  # environment variable: 1 shows the traceback of an internal error
 
 app = typer.Typer(
     name="shakedown",
@@ -18,8 +30,25 @@ app = typer.Typer(
 )
 
 
+def _version(wanted: bool) -> None:
+    if not wanted:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version("shakedown")
+    except PackageNotFoundError:  # the submit host has the files only
+        found = "(version unknown: not installed as a package)"
+    print(f"shakedown {found}")
+    raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     # A callback keeps this a group of commands, however few of them are registered.
     return
 
@@ -34,22 +63,74 @@ def _register() -> None:
         module.register(app)
 
 
+class _OutlivesReader(io.FileIO):
+    """An output whose reader may leave (`| head`): the rest goes nowhere, the exit status stays as it was."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            # The interpreter tries once more at its end; failing again, it would exit with its own status.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            if isinstance(error, BrokenPipeError):
+                return len(memoryview(data).cast("B"))
+            raise
+
+
+def _outliving(stream: TextIO | None) -> TextIO:
+    """Return a stream that writes to the same file and survives its reader's end."""
+    if stream is None:  # closed by the caller, as `>&-` does
+        return Path(os.devnull).open("w", encoding="utf-8")
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_OutlivesReader(stream.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=bool(stream.line_buffering) or stream is sys.__stderr__,
+    )
+
+
+def _complain(words: str) -> ExitStatus:
+    with suppress(OSError):  # the exit status says it too
+        if os.environ.get(DEBUG) == "1" and not isinstance(sys.exception(), BadInput | TyperException):
+            traceback.print_exc()
+        print(f"shakedown: {words}", file=sys.stderr)
+    return ExitStatus.BAD_INPUT
+
+
+def _run(words: list[str]) -> int:
+    """Run a command and return its exit status; whatever it raises is one line and status 2."""
+    try:
+        _register()
+        status = app(words, standalone_mode=False)
+        sys.stdout.flush()  # here, where a full disk is still an error that can be said
+    except BadInput as refused:
+        return _complain(str(refused))
+    except TyperException as usage:
+        message = usage.format_message()  # empty when the help itself was printed
+        return _complain(f"{message} -- see shakedown --help") if message else ExitStatus.BAD_INPUT
+    except (typer.Abort, KeyboardInterrupt):
+        return _complain("interrupted")
+    except OSError as error:
+        return _complain(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+    except Exception as error:  # Python's own exit status would be 1, which means FAIL
+        said = printable(f"{type(error).__name__}: {error}")
+        return _complain(f"internal error: {said} -- report it; the traceback is with {DEBUG}=1")
+    return status if isinstance(status, int) else ExitStatus.PASS
+
+
 def main() -> None:
     """Entry point."""
-    _register()
-    try:
-        status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
-    except BadInput as refused:
-        print(f"shakedown: {refused}", file=sys.stderr)
-        sys.exit(ExitStatus.BAD_INPUT)
-    except TyperException as usage:
-        if message := usage.format_message():  # empty when the help itself was printed
-            print(f"shakedown: {message} -- see shakedown --help", file=sys.stderr)
-        sys.exit(ExitStatus.BAD_INPUT)
-    except (typer.Abort, KeyboardInterrupt):
-        print("shakedown: interrupted", file=sys.stderr)
-        sys.exit(ExitStatus.BAD_INPUT)
-    except OSError as error:
-        print(f"shakedown: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
-        sys.exit(ExitStatus.BAD_INPUT)
-    sys.exit(status if isinstance(status, int) else 0)
+    # Only the process's own streams: who replaced them, as a test does, keeps them.
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _outliving(sys.stdout)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _outliving(sys.stderr)
+    status = _run(sys.argv[1:] or ["--help"])
+    with suppress(
+        OSError
+    ):  # what a refused command had printed; failing at its end, Python would exit with 120
+        sys.stdout.flush()
+    sys.exit(status)

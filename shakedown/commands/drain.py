@@ -13,7 +13,7 @@ from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.daytwo.drain.act import Drainer
+    from shakedown.daytwo.drain.drainer import Drainer
 
 Act = Annotated[bool, typer.Option("--act", help="Do it. Without this, Slurm is not changed.")]
 Log = Annotated[Path, typer.Option(help="Where every action is logged.")]
@@ -52,7 +52,7 @@ def propose(
     Nodes that somebody else drained are never touched. Exit status 0: nothing to do; 1: something was
     proposed or done.
     """
-    from shakedown.daytwo.drain.decide import Policy
+    from shakedown.daytwo.drain.proposals import Policy
 
     actions = _drainer(over, log, act, Policy(max_nodes, max_fraction)).after_run(run)
     if as_json:
@@ -92,8 +92,8 @@ def end_retest(
 
 
 def _drainer(over: str, log: Path, act: bool, policy: object = None, user: str = "root") -> Drainer:
-    from shakedown.daytwo.drain.act import Drainer
-    from shakedown.daytwo.drain.decide import Policy
+    from shakedown.daytwo.drain.drainer import Drainer
+    from shakedown.daytwo.drain.proposals import Policy
     from shakedown.slurm.client import Slurm
 
     limits = policy if isinstance(policy, Policy) else Policy()

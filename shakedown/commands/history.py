@@ -15,7 +15,7 @@ from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.daytwo.history.findings import Finding
+    from shakedown.daytwo.history.alarms_and_steps import HistoryChange
     from shakedown.daytwo.history.report import NodeHistory
 
 StoreOption = Annotated[Path, typer.Option("--store", help="The history's folder.")]
@@ -145,7 +145,7 @@ def compact(
     return ExitStatus.PASS
 
 
-def sentence(finding: Finding, *, with_metric: bool = False) -> str:
+def sentence(finding: HistoryChange, *, with_metric: bool = False) -> str:
     """Return a finding in words."""
     kind = "ALARM" if finding.standing else "alarm, over" if finding.kind == "alarm" else "step"
     what = f" {finding.metric}" if with_metric else ""
@@ -174,7 +174,7 @@ def _show_node(found: NodeHistory) -> None:
         print(printable(f"changed between {event.since} and {event.until}: {event.change}"))
 
 
-def _status(findings: list[Finding], problems: list[str]) -> ExitStatus:
+def _status(findings: list[HistoryChange], problems: list[str]) -> ExitStatus:
     if any(f.standing for f in findings):
         return ExitStatus.FAIL
     return ExitStatus.INCOMPLETE if problems else ExitStatus.PASS

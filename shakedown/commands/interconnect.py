@@ -36,9 +36,8 @@ def interconnect(
 
     Cells marked * were extrapolated from the path's own rates, not measured.
     """
-    from shakedown.daytwo.interconnect_table import table
+    from shakedown.daytwo.interconnect_table import rates_of, table
     from shakedown.records.wording import printable
-    from shakedown.report.sections.interconnect import rates_of
 
     folders = assigned(runs, "PATH=RUN", "none=reports/runs/RUN-ID")
     rates = {path: rates_of(Path(folder)) for path, folder in folders.items()}

@@ -50,7 +50,7 @@ def localise(
     from shakedown.judge.localise.fit import Settings
     from shakedown.judge.localise.matrices import read_pairs
     from shakedown.judge.localise.outdir import is_outdir, read_outdirs
-    from shakedown.judge.localise.suspects import culprits
+    from shakedown.judge.localise.suspects import causes_and_suspects
     from shakedown.judge.localise.unexplained import unexplained
     from shakedown.run.folder import Run, no_cycle_search
 
@@ -59,11 +59,11 @@ def localise(
     with no_cycle_search():
         if spec or any(map(is_outdir, folders)):
             pairs, name = read_outdirs(folders, spec or []), folders[0].name
-            causes, routes = culprits(pairs, None, (), settings)
+            causes, routes = causes_and_suspects(pairs, None, (), settings)
         elif len(folders) == 1:
             run = Run(folders[0])
             pairs, name = read_pairs(run), run.plan.run
-            causes, routes = culprits(pairs, run, run.counters(), settings)
+            causes, routes = causes_and_suspects(pairs, run, run.counters(), settings)
         else:
             raise BadInput("several runs at once", fix="name one run folder, or OUTDIRs with --spec")
         slow = unexplained(routes, causes)

@@ -196,8 +196,9 @@ def confirm(
 
 
 def _choose_pairs(data: dict[str, Any], mode: Mode | None, pairs: Path | None, seed: int, spec: Path) -> None:
-    from shakedown.benchmarks.perftest.mesh.spec import natural_key, parse_spec
+    from shakedown.benchmarks.perftest.mesh.spec import parse_spec
     from shakedown.judge.localise.quick import first_pairs
+    from shakedown.records.names import natural_key
 
     if (mode is Mode.PAIRS) != (pairs is not None):
         raise BadInput("--pairs and --mode pairs belong together", fix="give both or neither")
@@ -211,7 +212,7 @@ def _choose_pairs(data: dict[str, Any], mode: Mode | None, pairs: Path | None, s
 
 
 def _read_pairs(path: Path) -> list[list[str]]:
-    from shakedown.run.folder import read_bytes
+    from shakedown.records.reading import read_bytes
 
     found: list[list[str]] = []
     for number, raw in enumerate(read_bytes(path).split(b"\n"), start=1):
@@ -229,8 +230,8 @@ def _read_pairs(path: Path) -> list[list[str]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    from shakedown.records.reading import read_bytes
     from shakedown.records.untrusted import loads
-    from shakedown.run.folder import read_bytes
 
     try:
         data = loads(read_bytes(path))

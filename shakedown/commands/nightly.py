@@ -47,7 +47,7 @@ def run(
     from shakedown.daytwo.nightly.deliver import deliver
     from shakedown.daytwo.nightly.night import Nightly
     from shakedown.daytwo.nightly.report import text
-    from shakedown.run.folder import read_record
+    from shakedown.records.reading import read_record
 
     wanted = read_record(config, NightlyConfig)
     if access:
@@ -73,12 +73,12 @@ def rotation(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> int:
     """Show the slots, the seconds that each takes of a node, and in how many nights all have their turn."""
+    from shakedown.benchmarks.planning import read_site
     from shakedown.daytwo.nightly.config import NightlyConfig
     from shakedown.daytwo.nightly.plan import slot_costs
     from shakedown.daytwo.nightly.rotation import check, nights_to_cover
-    from shakedown.intent.inventory import read_site
+    from shakedown.records.reading import read_record
     from shakedown.records.wording import count
-    from shakedown.run.folder import read_record
 
     wanted = read_record(config, NightlyConfig)
     costs = slot_costs(read_site(Path(wanted.inventory)), wanted.group, wanted.node_tests_s)

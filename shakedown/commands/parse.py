@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from shakedown.commands.examples import examples
 from shakedown.records.errors import BadInput
@@ -20,48 +20,39 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
+    from shakedown.benchmarks.base.contract import Parser
+
 # A debug log of one rank of a long run is a few MiB; beyond this a file is not a tool's output.
 MAX_BYTES = 64 * 2**20
 
 
-class Tool(StrEnum):
-    """The tools whose output can be read."""
+class ListsTools(TyperCommand):
+    """Ends its help with the tools, listed only then: it would slow down the start of all commands."""
 
-    PERFTEST = "perftest"
-    NCCL = "nccl"
-    NCCL_LOG = "nccl-log"
-    NVBANDWIDTH = "nvbandwidth"
-    LOADGEN = "loadgen"
-    TRAINER = "trainer"
-    ETHTOOL = "ethtool"
-    RDMA = "rdma"
-    NVIDIA_SMI = "nvidia-smi"
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  (typer's own types are private)
+        """Write the tools, then the example."""
+        with formatter.section("Tools"):
+            formatter.write_text(f"{', '.join(parsers())}\n")
+        super().format_epilog(ctx, formatter)
 
 
-# Where each tool's parser lives: (module, function).
-PARSERS = {
-    Tool.PERFTEST: ("shakedown.benchmarks.perftest.output", "parse_perftest"),
-    Tool.NCCL: ("shakedown.benchmarks.nccl.output", "parse_nccl"),
-    Tool.NCCL_LOG: ("shakedown.benchmarks.nccl.log", "parse_nccl_log"),
-    Tool.NVBANDWIDTH: ("shakedown.benchmarks.gpu.output_nvbandwidth", "parse_nvbandwidth"),
-    Tool.LOADGEN: ("shakedown.benchmarks.inference.output", "parse_loadgen"),
-    Tool.TRAINER: ("shakedown.benchmarks.lora.output", "parse_trainer"),
-    Tool.ETHTOOL: ("shakedown.nics.ethtool", "parse_ethtool"),
-    Tool.RDMA: ("shakedown.nics.rdma", "parse_rdma"),
-    Tool.NVIDIA_SMI: ("shakedown.benchmarks.gpu.output_nvidia_smi", "parse_nvidia_smi"),
-}
-# Options of the command, and the parameter that each becomes, by tool.
-OPTIONS = {
-    "--report-gbits": {Tool.PERFTEST: "report_gbits"},
-    "--partial": {Tool.TRAINER: "allow_truncated", Tool.NCCL_LOG: "allow_unfinished"},
-    "--fields": {Tool.NVIDIA_SMI: "fields"},
-}
+def parsers() -> dict[str, Parser]:
+    """Return the parsers of benchmarks and of NIC drivers, by the tool's name."""
+    from shakedown.benchmarks.base.contract import Parser
+    from shakedown.benchmarks.registry import PARSERS
+    from shakedown.nics.registry import SOURCES
+
+    nics = [
+        Parser(tool=name, module=module, function=function) for name, (module, function) in SOURCES.items()
+    ]
+    return {parser.tool: parser for parser in (*PARSERS, *nics)}
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "parse",
+        cls=ListsTools,
         epilog=examples(
             "shakedown parse nccl all_reduce.txt", "shakedown parse perftest ib_write_bw.txt --json"
         ),
@@ -69,7 +60,7 @@ def register(app: typer.Typer) -> None:
 
 
 def parse(
-    tool: Annotated[Tool, typer.Argument(help="The tool that wrote the file.")],
+    tool: Annotated[str, typer.Argument(help="The tool that wrote the file: see below.")],
     file: Annotated[Path, typer.Argument(help="Its captured output.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     task: Annotated[
@@ -92,17 +83,20 @@ def parse(
         "--partial": partial or None,
         "--fields": fields.split(",") if fields else None,
     }
-    options = {}
+    known = parsers()
+    if tool not in known:
+        raise BadInput(f"no parser for {tool[:80]!r}", fix=f"it is one of {', '.join(known)}")
+    wanted, options = known[tool], {}
     for option, value in given.items():
         if value is not None:
-            if tool not in OPTIONS[option]:
-                raise BadInput(f"{option} is not for {tool}", fix=f"it is for {', '.join(OPTIONS[option])}")
-            options[OPTIONS[option][tool]] = value
+            if option not in wanted.options:
+                takers = ", ".join(name for name, parser in known.items() if option in parser.options)
+                raise BadInput(f"{option} is not for {tool}", fix=f"it is for {takers}")
+            options[wanted.options[option]] = value
     text = read(file)
     if task is not None:
         text = one_task(text, task, file)
-    module, function = PARSERS[tool]
-    parser: Callable[..., BaseModel] = getattr(import_module(module), function)
+    parser: Callable[..., BaseModel] = getattr(import_module(wanted.module), wanted.function)
     data = parser(text, file=file, **options).model_dump(mode="json")
     if as_json:
         sys.stdout.write(json.dumps(data, indent=2) + "\n")

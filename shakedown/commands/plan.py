@@ -12,7 +12,7 @@ from shakedown.commands.examples import examples
 
 if TYPE_CHECKING:
     from shakedown.plan.jobs import Jobs
-    from shakedown.records.records import Plan
+    from shakedown.records.plan import Plan
 
 
 def register(app: typer.Typer) -> None:
@@ -38,8 +38,7 @@ def plan(
     """
     from datetime import UTC, datetime
 
-    from shakedown.intent.inventory import read_site
-    from shakedown.plan.planner import make_plan
+    from shakedown.benchmarks.planning import make_plan, read_site
     from shakedown.plan.variables import with_variables
     from shakedown.records.errors import BadInput
     from shakedown.references.files import load_catalogue
@@ -73,15 +72,20 @@ def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/R
 
 def _show(made: Plan, jobs: Jobs) -> None:
     import sys
+    from itertools import chain
 
     from rich.console import Console
     from rich.table import Table
+
+    from shakedown.intent.refusal import span
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     table = Table(box=None, pad_edge=False)
     for heading in ("stage", "test", "metric", "parameters", "cells", "gate", "reference"):
         table.add_column(heading, justify="right" if heading == "cells" else "left")
     counters = 0
+    # Rows that read alike are one, with their cells together: what differs is only whose they are.
+    rows: dict[tuple[str, ...], tuple[int, dict[str, None]]] = {}
     for item in made.items:
         if item.metric.startswith("counter."):
             counters += len(item)
@@ -90,15 +94,13 @@ def _show(made: Plan, jobs: Jobs) -> None:
         sign = "≥" if item.better == "higher" else "≤"
         gate = f"{sign} {reference.gate:g} {item.unit}" if item.required else "shown only"
         parameters = " ".join(f"{k}={v}" for k, v in item.params.items())
-        table.add_row(
-            item.stage,
-            item.test,
-            item.metric,
-            parameters,
-            str(len(item)),
-            gate,
-            f"{reference.id} ({reference.kind})",
-        )
+        row = (item.stage, item.test, item.metric, parameters, gate, f"{reference.id} ({reference.kind})")
+        cells, nodes = rows.get(row, (0, {}))
+        nodes.update(dict.fromkeys(chain.from_iterable(item.nodes)))
+        rows[row] = (cells + len(item), nodes)
+    for (stage, test, metric, parameters, gate, source), (cells, nodes) in rows.items():
+        whose = "" if nodes.keys() == set(made.nodes) else f"on {span(nodes)}"
+        table.add_row(stage, test, metric, f"{parameters} {whose}".strip(), str(cells), gate, source)
     console.print(table)
     total = sum(len(item) for item in made.items)
     limit = sum(job.time_limit_s for job in jobs.jobs)

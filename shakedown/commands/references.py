@@ -59,10 +59,10 @@ def lint(
     same name or scope twice; a missing or unknown field; a unit that does not fit; with --plan, an entry that
     gates nothing.
     """
-    from shakedown.records.records import Plan
+    from shakedown.records.plan import Plan
+    from shakedown.records.reading import read_record
     from shakedown.references import files as references_io
     from shakedown.references import lint as reference_lint
-    from shakedown.run.folder import read_record
 
     findings, good = [], []
     for name in profiles or references_io.profile_names():
@@ -148,12 +148,12 @@ def baseline(
 
     Exit status 0: there is a proposal; 2: the history supports none; 3: part of it was left out.
     """
-    from shakedown.daytwo.history.baseline import diff
-    from shakedown.daytwo.history.baseline import propose as make
-    from shakedown.daytwo.history.store import Store
+    from shakedown.daytwo.history.profile_proposal import diff
+    from shakedown.daytwo.history.profile_proposal import propose as make
+    from shakedown.daytwo.history.store import HistoryStore
     from shakedown.references import files as references_io
 
-    name = f"{Store(store).system}_baseline"
+    name = f"{HistoryStore(store).system}_baseline"
     path = into or references_io.PROFILES / f"{name}.yml"
     text, left = make(
         store,
@@ -198,7 +198,7 @@ def _print(profile: Profile) -> None:
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
-    from shakedown.records.records import Better
+    from shakedown.records.base import Better
     from shakedown.references.reframe_export import scope_key
 
     reference = entry.reference()

@@ -84,7 +84,7 @@ def topology(
 
 def _switches(inventory: Path) -> None:
     """Print Slurm's topology.conf for the rail groups of an inventory. Raises BadInput."""
-    from shakedown.intent.inventory import read_site
+    from shakedown.benchmarks.planning import read_site
     from shakedown.topology.placement import slurm_topology
 
     site = read_site(inventory)

@@ -12,7 +12,8 @@ from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.records.records import Outcome, Verdict
+    from shakedown.records.base import Outcome
+    from shakedown.records.verdict import Verdict
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +28,8 @@ def verdict(
     worst: Annotated[int, typer.Option(min=0, help="How many cells to list, worst first.")] = 10,
 ) -> int:
     """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE or NOT-RUN."""
-    from shakedown.run.folder import judge_folder, to_json, write_verdict
+    from shakedown.judge.judged import judge_folder
+    from shakedown.run.folder import to_json, write_verdict
 
     result = judge_folder(run)
     if write:

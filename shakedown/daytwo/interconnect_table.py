@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from shakedown.benchmarks.inference.peak import NOISE_FLOOR, difference, extrapolated
+from shakedown.benchmarks.inference.report_data import INFERENCE_TEST
 from shakedown.records.errors import BadInput
+from shakedown.run.folder import Run
 
 
 @dataclass(frozen=True)
@@ -69,3 +72,26 @@ def _rate(by_gpus: Mapping[int, float], gpus: int) -> tuple[float, bool]:
     guess = extrapolated(by_gpus, gpus)
     assert guess is not None
     return guess, True
+
+
+def rates_of(folder: Path) -> dict[int, float]:
+    """Return the data rate in GB/s by number of GPUs of a run on one node.
+
+    Raises:
+        BadInput: the run has no measured data rate, or several nodes have one.
+    """
+    found = [
+        m
+        for m in Run(folder).measurements()
+        if m.test == INFERENCE_TEST
+        and m.metric == "data_rate"
+        and "gpus" in m.params
+        and m.value is not None
+        and m.problem is None
+        and m.state == "COMPLETED"
+    ]
+    if not found:
+        raise BadInput("no data rate of inference was measured", fix="see shakedown verdict", file=folder)
+    if len({m.nodes for m in found}) > 1:
+        raise BadInput("several nodes have inference", fix="compare runs of one node each", file=folder)
+    return {int(m.params["gpus"]): float(m.value or 0) for m in found}

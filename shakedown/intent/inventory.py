@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 import json
 import shutil
 import subprocess
@@ -13,24 +12,31 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.intent.site import LOST, Acceptance, Fabric, NodeOptions, NoFabric, Site
-from shakedown.nos.counters import Classes, ratios, system
+from shakedown.intent import rules
+from shakedown.intent.acceptance import AcceptanceBase
+from shakedown.intent.refusal import problems_of, refuse
+from shakedown.intent.rules import Problem
+from shakedown.intent.site import Fabric, NoFabric, Site
+from shakedown.intent.variables import check_names
+from shakedown.nos.counters import LOST, Classes, ratios
 from shakedown.nos.readings import port_name
+from shakedown.nos.registry import SYSTEMS, known
 from shakedown.records.errors import BadInput
 
 
-def read_site(inventory: Path) -> Site:
-    """Return the site that an inventory describes.
+def read_site(inventory: Path, acceptance: type[AcceptanceBase]) -> Site:
+    """Return the site that an inventory describes; `acceptance` is the model of what it may ask for.
 
     Raises:
         BadInput: the inventory is missing, broken, or its hosts contradict its intent.
     """
     if not inventory.exists():
         raise BadInput("no such inventory", fix="name a folder under inventories/", file=inventory)
-    return site_of(_values(inventory), inventory)
+    check_names(inventory)
+    return site_of(_values(inventory), inventory, acceptance)
 
 
-def site_of(document: dict[str, Any], file: Path) -> Site:
+def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -> Site:
     """Return the site in a document like that of `ansible-inventory --list`, its values templated.
 
     Raises:
@@ -43,11 +49,24 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
     common = hostvars.get(compute[0], {})
     if "fabric" not in common:
         raise BadInput("no `fabric` in group_vars/all", fix="copy inventories/lab's fabric.yml", file=file)
+    intent = common["fabric"]
+    none = isinstance(intent, dict) and "no_fabric" in intent
+    kind: type[Fabric] | type[NoFabric] = NoFabric if none else Fabric
     try:
-        intent = common["fabric"]
-        none = isinstance(intent, dict) and "no_fabric" in intent
-        fabric = (NoFabric if none else Fabric).model_validate(intent)
-        acceptance, own = _acceptance({name: hostvars[name] for name in compute}, file)
+        fabric = kind.model_validate(intent)
+    except ValidationError as error:
+        raise refuse([(None, p) for p in problems_of(error, kind, ("fabric",))], file) from None
+    acceptance, own = _acceptance({name: hostvars[name] for name in compute}, file, model)
+    switches = _group(document, "switches")
+    if wrong := _wrong_hosts(
+        fabric,
+        compute,
+        switches,
+        hostvars,
+        reads_switches=any(section.reads_switches for section, _ in acceptance.asked()),
+    ):
+        raise refuse(wrong, file)
+    try:
         site = Site.model_validate(
             {
                 "fabric": fabric,
@@ -71,35 +90,98 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
                         ],
                         **_reports(str(hostvars[name].get("roce_switch_nos", "unknown")), fabric),
                     }
-                    for name in _group(document, "switches")
+                    for name in switches
                 ],
             }
         )
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{where}: {first['msg']}", fix="mend the inventory", file=file) from None
-    except (KeyError, TypeError) as error:
+        raise refuse([_of_host(problem) for problem in problems_of(error, Site, ())], file) from None
+    except (KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"hosts lack {error}", fix="mend the inventory", file=file) from None
-    _check(site, file)
     return site
 
 
-# What each node is measured for by itself, so that nodes may differ in it.
-_OWN = ("scope", "interconnect", "inference")
+def _of_host(problem: Problem) -> tuple[str | None, Problem]:
+    """Return whose a problem of the site is, with its key as the inventory has it."""
+    variable = {"nics": "fabric_nics"}.get(str(problem.key[0])) if len(problem.key) > 1 else None
+    if variable is None:
+        return None, problem
+    host, rest = str(problem.key[1]), problem.key[2:]
+    name = ".".join(map(str, (variable, *rest)))
+    what = problem.what.replace(".".join(map(str, problem.key)), name)
+    return host, Problem((variable, *rest), what, problem.fix)
 
 
-def _acceptance(hosts: dict[str, dict[str, Any]], file: Path) -> tuple[Acceptance, dict[str, NodeOptions]]:
-    """Return what the site measures, and each node's own part where nodes differ.
+def _wrong_hosts(
+    fabric: Fabric | NoFabric,
+    compute: list[str],
+    switches: list[str],
+    hostvars: dict[str, dict[str, Any]],
+    *,
+    reads_switches: bool,
+) -> list[tuple[str | None, Problem]]:
+    """Return what the rules say of the hosts' NICs and of the switches.
+
+    A switch's own limits count where acceptance reads it back (`reads_switches`), by the role that has them.
+    """
+    if isinstance(fabric, NoFabric):
+        return []
+    intent = fabric.model_dump()
+    found: list[tuple[str | None, Problem]] = []
+    nics: dict[str, list[dict[str, Any]]] = {}
+    for name in compute:
+        given = hostvars[name].get("fabric_nics", [])
+        if isinstance(given, list) and all(isinstance(nic, dict) for nic in given):
+            nics[name] = given
+        else:
+            what = "fabric_nics is no list of mappings"
+            found.append(
+                (name, Problem(("fabric_nics",), what, "give rail, netdev, rdma_device, ipv4 of each"))
+            )
+    management = {name: str(hostvars[name].get("ansible_host", name)) for name in compute}
+    found += rules.nic_problems(nics, intent, management)
+    for name in switches:
+        ports = hostvars[name].get("leaf_ports", [])
+        if not isinstance(ports, list) or not all(isinstance(port, dict) for port in ports):
+            found.append(
+                (name, Problem(("leaf_ports",), "leaf_ports is no list of mappings", "name the ports"))
+            )
+            continue
+        if ports:  # a spine has none
+            problems = list(rules.cabling_problems(ports, intent, (), hostvars))
+            found += [(name, problem) for problem in problems]
+        system = SYSTEMS.get(str(hostvars[name].get("roce_switch_nos")))
+        if system and reads_switches:
+            limits = rules.switch_problems(intent, system.name, system.lossless_limit)
+            found += [(name, problem) for problem in limits]
+    return found
+
+
+def _acceptance(
+    hosts: dict[str, dict[str, Any]], file: Path, model: type[AcceptanceBase]
+) -> tuple[AcceptanceBase, dict[str, AcceptanceBase]]:
+    """Return what the site measures, and what each node is measured for where nodes differ.
 
     Raises:
-        BadInput: nodes differ in what holds for all of them.
-        ValidationError: an option that is none.
+        BadInput: an option that is none, or nodes differ in what holds for all of them.
     """
     first = next(iter(hosts))
     asked = hosts[first].get("acceptance", {})
-    acceptance = Acceptance.model_validate(asked)
-    own: dict[str, NodeOptions] = {}
+    wrong: list[tuple[str | None, Problem]] = []
+    for name, host in hosts.items():
+        its = host.get("acceptance", {})
+        if its != asked or name == first:
+            try:
+                model.model_validate(its)
+            except ValidationError as error:
+                wrong += [(name, problem) for problem in problems_of(error, model, ("acceptance",))]
+    if wrong:
+        same = all(host.get("acceptance", {}) == asked for host in hosts.values())
+        raise refuse([(None if same else name, problem) for name, problem in wrong], file)
+    acceptance = model.model_validate(asked)
+    # What each node is measured for by itself, so that nodes may differ in it.
+    each = ("scope", *(section.key for section in model.sections if section.of_each_node))
+    own: dict[str, AcceptanceBase] = {}
     differ = False
     for name, host in hosts.items():
         if host.get("fabric") != hosts[first]["fabric"]:
@@ -107,15 +189,15 @@ def _acceptance(hosts: dict[str, dict[str, Any]], file: Path) -> tuple[Acceptanc
         mine = acceptance
         if (its := host.get("acceptance", {})) != asked:
             differ = True
-            mine = Acceptance.model_validate(its)
-            for section in Acceptance.model_fields:
-                if section not in _OWN and getattr(mine, section) != getattr(acceptance, section):
+            mine = model.model_validate(its)
+            for section in model.model_fields:
+                if section not in each and getattr(mine, section) != getattr(acceptance, section):
                     raise BadInput(
                         f"acceptance.{section} of {name} is not that of {first}",
-                        fix=f"let nodes differ in {', '.join(_OWN)} only",
+                        fix=f"let nodes differ in {', '.join(each)} only",
                         file=file,
                     )
-        own[name] = NodeOptions(scope=mine.scope, interconnect=mine.interconnect, inference=mine.inference)
+        own[name] = mine
     if not differ:
         return acceptance, {}
     common = set.intersection(*(set(options.scope.items()) for options in own.values()))
@@ -130,58 +212,13 @@ def _reports(nos: str, fabric: Fabric | NoFabric) -> dict[str, tuple[str, ...]]:
     classes = Classes(
         priority=roce.priority, traffic_class=roce.traffic_class, queue=roce.queue, cnp_queue=roce.cnp.queue
     )
-    try:
-        reader = system(nos)
-    except BadInput:
+    reader = known(nos)
+    if reader.parse is None:
         return {}
     return {
         "reports": (*reader.reported(classes), *ratios(reader.reported(classes), classes)),
         "reports_of_rails": (LOST,) if reader.forwarded else (),
     }
-
-
-def _check(site: Site, file: Path) -> None:
-    rails = {rail.name: ipaddress.ip_network(rail.subnet) for rail in site.fabric.rails}
-    if len(rails) != len(site.fabric.rails):
-        raise BadInput("fabric.rails: a rail is named twice", fix="give each rail its own name", file=file)
-    ends: dict[tuple[str, str], str] = {}
-    addresses: dict[str, str] = {}
-    for node, nics in site.nics.items():
-        for nic in nics:
-            what = f"{node}: fabric_nics {nic.netdev}"
-            if nic.rail not in rails:
-                raise BadInput(
-                    f"{what}: unknown rail {nic.rail!r}", fix=f"use one of {', '.join(rails)}", file=file
-                )
-            if ipaddress.ip_address(nic.ipv4) not in rails[nic.rail]:
-                raise BadInput(
-                    f"{what}: {nic.ipv4} is not in {nic.rail}'s subnet {rails[nic.rail]}",
-                    fix="mend the address or the rail",
-                    file=file,
-                )
-            if nic.ipv4 in addresses:
-                raise BadInput(
-                    f"{what}: {nic.ipv4} is {addresses[nic.ipv4]}'s as well",
-                    fix="give each NIC its own address",
-                    file=file,
-                )
-            addresses[nic.ipv4] = f"{node}/{nic.netdev}"
-        seen = [nic.rail for nic in nics]
-        for rail in rails:
-            if seen.count(rail) != 1:
-                raise BadInput(
-                    f"{node} has {seen.count(rail)} NICs on {rail}", fix="give it one on each rail", file=file
-                )
-        for nic in nics:
-            if nic.leaf and nic.leaf_port:
-                end = (nic.leaf, nic.leaf_port)
-                if end in ends:
-                    raise BadInput(
-                        f"{nic.leaf} {nic.leaf_port} is cabled to {ends[end]} and to {node}/{nic.netdev}",
-                        fix="one cable ends in one port",
-                        file=file,
-                    )
-                ends[end] = f"{node}/{nic.netdev}"
 
 
 def _group(document: dict[str, Any], name: str) -> list[str]:
@@ -236,7 +273,9 @@ def _python() -> str:
         return sys.executable
     command = shutil.which("ansible-inventory")
     if command is None:
-        raise BadInput("ansible-core is not installed", fix="run make setup, or pip install ansible")
+        raise BadInput(
+            "ansible-core is not installed", fix="pip install 'shakedown[controller]', or run make setup"
+        )
     with Path(command).open("rb") as script:
         first = script.readline(4096).decode(errors="replace").strip()
     python = first.removeprefix("#!").strip()

@@ -1,23 +1,20 @@
-"""The site as its inventory describes it: fabric intent, nodes, switches and what acceptance must measure.
+"""The site as its inventory describes it: fabric intent, nodes, NICs and switches.
 
 Unknown keys of the intent are refused: a misspelt key would silently leave a default in force.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
-from shakedown.benchmarks.gpu.options import GpuNode, Nccl, TorchCollectives
-from shakedown.benchmarks.interconnect.options import Inference, Interconnect
-from shakedown.benchmarks.lora.options import TrainingSpec
-from shakedown.plan.jobs import NicSpec
-from shakedown.records.records import Name, Record
+from shakedown.intent import rules
+from shakedown.intent.acceptance import AcceptanceBase
+from shakedown.records.base import Name, Record
 
-Priority = Annotated[int, Field(ge=0, le=7)]
-Dscp = Annotated[int, Field(ge=0, le=63)]
+Priority = Annotated[int, Field(ge=rules.EIGHT[0], le=rules.EIGHT[1])]
+Dscp = Annotated[int, Field(ge=rules.DSCP[0], le=rules.DSCP[1])]
 
 
 class Cnp(Record):
@@ -56,7 +53,7 @@ class Pfc(Record):
 class Headroom(Record):
     """What the lossless headroom is computed from."""
 
-    cable_m: int = Field(gt=0)
+    cable_m: int = Field(ge=rules.CABLE_M[0], le=rules.CABLE_M[1])
 
 
 class RoceClass(Record):
@@ -72,14 +69,6 @@ class RoceClass(Record):
     pfc: Pfc
     headroom: Headroom | None = None
 
-    @model_validator(mode="after")
-    def _classes_differ(self) -> RoceClass:
-        if self.cnp.dscp == self.dscp:
-            raise ValueError(f"cnp.dscp and dscp are both {self.dscp}; a CNP must not wait behind RoCE data")
-        if self.ecn.min_bytes > self.ecn.max_bytes:
-            raise ValueError("ecn.min_bytes is above ecn.max_bytes")
-        return self
-
     @property
     def tclass(self) -> int:
         """The traffic class byte: DSCP in the upper six bits, ECT(0) = 2 below (RFC 2474, RFC 3168)."""
@@ -89,17 +78,9 @@ class RoceClass(Record):
 class Mtu(Record):
     """MTU of switch ports, host interfaces and RDMA paths, in bytes."""
 
-    link: int = Field(ge=1500, le=9416)
-    host: int = Field(ge=1280, le=9416)
+    link: int = Field(ge=rules.LINK_MTU[0], le=rules.LINK_MTU[1])
+    host: int = Field(ge=rules.HOST_MTU[0], le=rules.HOST_MTU[1])
     rdma: Literal[256, 512, 1024, 2048, 4096]
-
-    @model_validator(mode="after")
-    def _fits(self) -> Mtu:
-        if self.host > self.link:
-            raise ValueError(f"host MTU {self.host} is above the switches' {self.link}")
-        if self.rdma >= self.host:
-            raise ValueError(f"RDMA MTU {self.rdma} does not fit into a host MTU of {self.host}")
-        return self
 
 
 class Rail(Record):
@@ -138,94 +119,22 @@ class Fabric(Record):
     rails: tuple[Rail, ...] = Field(min_length=1)
     switches: Switches = Switches()
 
-
-class PerftestTest(Record):
-    """One perftest test of the fabric stage."""
-
-    test: Literal["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat"]
-    size_bytes: int = Field(gt=0)
-    duration_s: int | None = Field(default=None, gt=0)
-    iterations: int | None = Field(default=None, gt=0)
-    rails_at_once: tuple[Literal["one", "all"], ...] = ("one",)
-    # Also from each rail to the next, which crosses the spines; hosts need a route from rail to rail.
-    cross_rail: bool = False
-
     @model_validator(mode="after")
-    def _one_length(self) -> PerftestTest:
-        if self.cross_rail and self.rails_at_once != ("one",):
-            raise ValueError("cross_rail is measured rail by rail: leave rails_at_once at [one]")
-        if (self.duration_s is None) == (self.iterations is None):
-            raise ValueError("give exactly one of duration_s and iterations")
-        if self.test.endswith("_lat") and self.iterations is None:
-            raise ValueError("latency percentiles need iterations; perftest has none in duration mode")
+    def _keeps_the_rules(self) -> Fabric:
+        if problems := rules.intent_problems(self.model_dump()):
+            raise rules.Contradiction(problems)
         return self
 
 
-class Sweep(Record):
-    """Message sizes of an MPI benchmark; each needs a reference."""
+class NicSpec(Record):
+    """One fabric NIC as the inventory describes it."""
 
-    min_bytes: int = Field(gt=0, multiple_of=4)
-    max_bytes: int = Field(gt=0, multiple_of=4)
-    factor: int = Field(default=2, ge=2)
-    iterations: int = Field(default=10, gt=0)
-
-
-class Mpi(Record):
-    """The MPI benchmarks of the collective stage."""
-
-    pingpong: Sweep | None = None
-    allreduce: Sweep | None = None
-
-
-class ConfigStage(Record):
-    """What the NICs of this site can show in the config stage; real ones show everything."""
-
-    dcb: bool = True
-    link_speed: bool = True
-    # Targets of roles/host_settings that concern the whole node.
-    targets: tuple[Literal["environment", "gpudirect", "pinning"], ...] = ("environment",)
-
-
-class Acceptance(Record):
-    """What acceptance measures at this site (`group_vars/all/acceptance.yml`)."""
-
-    config: ConfigStage | None = None  # None: settings are not read back
-    perftest: tuple[PerftestTest, ...] = ()
-    mpi: Mpi = Mpi()
-    interconnect: Interconnect | None = None
-    inference: Inference | None = None
-    lora: tuple[TrainingSpec, ...] = ()
-    gpu_node: GpuNode | None = None
-    nccl: Nccl | None = None
-    torch: TorchCollectives | None = None
-    # References beyond the fabric's own profile.
-    profiles: tuple[Name, ...] = ()
-    # Facts for matching references, such as gpu: H100-SXM.
-    scope: dict[Name, int | str] = Field(default_factory=dict)
-    measurement_timeout_s: int = Field(default=60, gt=0)
-    # Retransmission timer of perftest's queue pairs (ibv_modify_qp, 4.096 us x 2^n); for slow hosts.
-    qp_timeout: int | None = Field(default=None, ge=1, le=31)
-    counter_tests: bool = True
-    caveats: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _each_cell_has_one_job(self) -> Acceptance:
-        for (test, size), count in Counter((t.test, t.size_bytes) for t in self.perftest).items():
-            if count > 1:
-                raise ValueError(f"perftest names {test} with {size} bytes {count} times; once is enough")
-        return self
-
-
-class NodeOptions(Record):
-    """The part of acceptance that may differ from node to node, because each is measured by itself."""
-
-    scope: dict[Name, int | str] = Field(default_factory=dict)
-    interconnect: Interconnect | None = None
-    inference: Inference | None = None
-
-
-# The one counter that is of a rail: what entered a switch in the RoCE class and never left it.
-LOST = "roce_lost_packets"
+    rail: Name
+    rdma_device: Name
+    netdev: Name
+    ipv4: str
+    leaf: Name | None = None
+    leaf_port: Name | None = None
 
 
 class SwitchHost(Record):
@@ -244,8 +153,9 @@ class Site(Record):
 
     fabric: Fabric | NoFabric
     # Facts that are not true of all nodes are left out of its scope; see `own`.
-    acceptance: Acceptance
-    own: dict[Name, NodeOptions] = Field(default_factory=dict)  # of every node, where nodes differ
+    acceptance: SerializeAsAny[AcceptanceBase]
+    # Of every node, where nodes differ.
+    own: dict[Name, SerializeAsAny[AcceptanceBase]] = Field(default_factory=dict)
     nics: dict[Name, tuple[NicSpec, ...]]  # by compute node
     addresses: dict[Name, str]  # management address, by compute node
     switches: tuple[SwitchHost, ...] = ()
@@ -256,24 +166,21 @@ class Site(Record):
         if isinstance(self.fabric, NoFabric):
             if any(self.nics.values()) or self.switches:
                 raise ValueError("no_fabric is for compute nodes without fabric_nics and switches")
-            asked = self.acceptance
-            if asked.config or asked.perftest:
-                raise ValueError("no_fabric: leave config and perftest out of acceptance")
-            nccl = [set(sweep.nodes) for sweep in asked.nccl.sweeps] if asked.nccl else []
-            torch = asked.torch is not None and asked.torch.nodes != 1
-            together = asked.mpi != Mpi() or asked.lora or torch or any(nodes != {1} for nodes in nccl)
+            asked = list(self.acceptance.asked())
+            if any(section.needs_fabric for section, _ in asked):
+                network = [section.key for section in self.acceptance.sections if section.needs_fabric]
+                raise ValueError(f"no_fabric: leave {' and '.join(network)} out of acceptance")
+            together = [section for section, what in asked if section.joins_nodes(what)]
             if len(self.nics) > 1 and together:
+                ways = ", ".join(section.alone or f"leave {section.key} out" for section in together)
                 raise ValueError(
-                    "no_fabric: several nodes at once have a network, which must be described; "
-                    "leave mpi and lora out and give nccl.sweeps nodes: [1], torch nodes: 1"
+                    f"no_fabric: several nodes at once have a network, which must be described; {ways}"
                 )
         return self
 
-    def of(self, node: str) -> NodeOptions:
+    def of(self, node: str) -> AcceptanceBase:
         """Return what one node is asked for by itself."""
-        asked = self.acceptance
-        same = NodeOptions(scope=asked.scope, interconnect=asked.interconnect, inference=asked.inference)
-        return self.own.get(node, same)
+        return self.own.get(node, self.acceptance)
 
     def network(self) -> Fabric:
         """Return the fabric. Raises ValueError on a site that has none."""

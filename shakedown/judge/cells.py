@@ -8,15 +8,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shakedown.judge.hints import fault_hint
-from shakedown.records.records import (
-    Better,
-    CellVerdict,
-    CounterReading,
-    Measurement,
-    Outcome,
-    PlanItem,
-    Reference,
-)
+from shakedown.records.base import Better, Outcome
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import PlanItem, Reference
+from shakedown.records.results import Measurement
+from shakedown.records.verdict import CellVerdict
 from shakedown.records.wording import apart, number, printable, where
 from shakedown.statistics.robust import median_interval
 

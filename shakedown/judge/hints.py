@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from shakedown.physics.pcie import payload_ceiling_gb_per_s
 from shakedown.physics.roce import payload_ceiling_gbps
-from shakedown.records.records import Measurement, Reference
+from shakedown.records.plan import Reference
+from shakedown.records.results import Measurement
 
 _LINK_SPEEDS_GBPS = (10, 25, 40, 50, 100, 200, 400, 800)
 _SMALL_MTUS_BYTES = (1024, 2048)

@@ -7,20 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter, judge_measurement
-from shakedown.records.records import (
-    CauseVerdict,
-    CellVerdict,
-    CounterReading,
-    Coverage,
-    GroupVerdict,
-    Measurement,
-    Outcome,
-    Plan,
-    PlanItem,
-    Stage,
-    Verdict,
-    cell_id,
-)
+from shakedown.records.base import Outcome, Stage, cell_id
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan, PlanItem
+from shakedown.records.results import Measurement
+from shakedown.records.verdict import CauseVerdict, CellVerdict, Coverage, GroupVerdict, Verdict
 from shakedown.records.wording import NOT_REQUIRED, count, number, printable, where
 from shakedown.statistics.robust import median, worse_outliers
 
@@ -41,10 +32,6 @@ class Judged:
 
     items: tuple[JudgedItem, ...]
     unplanned: tuple[str, ...]
-
-    def by_cell(self) -> dict[str, CellVerdict]:
-        """Return every planned cell's verdict by cell id."""
-        return {v.cell: v for block in self.items for v in block.cells}
 
 
 def judge(

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 from shakedown.records.tool_text import Count, Source, quote
 
 # The name may hold blanks, brackets and colons ("[0]: rx_ucast_packets"); the value follows the last colon.

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 from shakedown.records.tool_text import Count, Source, quote
 
 _IDENTITY = {"ifname", "port", "ifindex"}

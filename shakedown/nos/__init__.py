@@ -1,4 +1,4 @@
-"""Switch operating systems: what each reports, its cable ends, what it can and cannot tell.
+"""Switch operating systems: one file each, holding everything known of it; `registry` lists them.
 
 May import records.
 """

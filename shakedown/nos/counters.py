@@ -1,4 +1,4 @@
-"""Counters of a switch: one parser per operating system, one list of names for all of them.
+"""Counters of switches: one list of names for all operating systems, and what their parsers share.
 
 A parser takes the raw outputs of the counter commands, keyed by the label under which the role
 `switch_counters` saved them, and returns `{port: {counter: value}}`. A counter that the switch does not
@@ -8,16 +8,15 @@ report is left out, never read as 0. Values run on from some point in the past; 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from shakedown.intent.site import LOST
+from shakedown.records.base import COUNTER_END, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import COUNTER_END, Record
 from shakedown.records.tool_text import Source, quote
 
 _DIGITS = re.compile(r"\d{1,20}|\d{1,3}(,\d{3}){1,6}")
@@ -36,16 +35,6 @@ class Classes(Record):
     cnp_queue: Eight
 
 
-class System(NamedTuple):
-    """How the counters of one operating system are read."""
-
-    parse: Callable[[Outputs, Classes, str | Path | None], PortCounters]
-    # What a configured port always reports. One that lacks any of these was not read, which is not zero.
-    reported: Callable[[Classes], tuple[str, ...]]
-    # Counters of what enters and what leaves whose sums over a rail's ports must agree, if there are such.
-    forwarded: tuple[str, str] | None = None
-
-
 class Due(StrEnum):
     """What a healthy test makes of a counter's difference."""
 
@@ -55,6 +44,8 @@ class Due(StrEnum):
     GAUGE = "gauge"  # a high-water mark: not a sum, so its difference means nothing
 
 
+# The one counter that is of a rail: what entered a switch in the RoCE class and never left it.
+LOST = "roce_lost_packets"
 # The canonical names. "roce" is the intent's RoCE class, "cnp" the class of its congestion notifications.
 COUNTERS: dict[str, Due] = {
     "rx_packets": Due.TRAFFIC,
@@ -76,7 +67,6 @@ COUNTERS: dict[str, Due] = {
     "roce_headroom_watermark_bytes": Due.GAUGE,
     # RoCE (UDP port 4791) that arrived with a DSCP of no class: the host's marking is wrong.
     "roce_misclassified_rx_packets": Due.ZERO,
-    # Of a rail, not of a port: what entered the switch in the RoCE class and never left it.
     LOST: Due.ZERO,
     "cnp_rx_packets": Due.BOUNDED,
     "cnp_tx_packets": Due.BOUNDED,
@@ -113,29 +103,6 @@ def ratios(counters: Collection[str], classes: Classes) -> dict[str, tuple[str, 
         if top and bottom:
             found[name] = (top, bottom)
     return found
-
-
-def system(nos: str, file: str | Path | None = None) -> System:
-    """Return how to read `nos`. Raises BadInput for a system that nobody taught us to read."""
-    from shakedown.nos import cumulus, eos, linux, nxos, os10, sonic
-
-    systems = {
-        "linux": System(linux.parse, linux.reported, linux.FORWARDED),
-        "sonic": System(sonic.parse, sonic.reported),
-        # The same daemons fill the same database.
-        "enterprise_sonic": System(sonic.parse, sonic.reported),
-        "cumulus": System(cumulus.parse, cumulus.reported),
-        "eos": System(eos.parse, eos.reported),
-        "nxos": System(nxos.parse, nxos.reported),
-        "os10": System(os10.parse, os10.reported),
-    }
-    if nos not in systems:
-        raise BadInput(
-            f"no counters are read from switch system {nos!r}",
-            fix=f"it is one of {', '.join(systems)}",
-            file=file,
-        )
-    return systems[nos]
 
 
 def output(outputs: Outputs, label: str, file: str | Path | None = None) -> str:

@@ -10,19 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from pydantic import Field
 
-from shakedown.records.records import Name, Record
+from shakedown.records.base import Name, Record
 
 MTU, PFC, DSCP, SPEED, FEC, CABLING = "mtu", "pfc", "dscp", "speed", "fec", "cabling"
-# What the read-backs of a switch's system tell; of a system that is not listed, nothing is understood.
-TELLS: dict[str, frozenset[str]] = {
-    "linux": frozenset({MTU, DSCP, CABLING}),  # a bridge has no PFC, and a virtual port neither rate nor FEC
-    "sonic": frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
-    "enterprise_sonic": frozenset({MTU, PFC, DSCP, CABLING}),
-    "cumulus": frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
-    "eos": frozenset({MTU, PFC, DSCP, CABLING, SPEED}),
-    "nxos": frozenset({MTU, PFC, DSCP, CABLING, SPEED}),
-    "os9": frozenset(),  # its configuration is read back as text and held against the wanted one, no more
-}
 
 
 class Cable(Record):

@@ -1,4 +1,4 @@
-"""Counters of Cumulus Linux, from `nv show interface PORT qos roce counters -o json` and `ip -s -s -j link`.
+"""Cumulus Linux: counters from `nv show interface PORT qos roce counters -o json` and `ip -s -s -j link`.
 
 The RoCE counters' names are those of NVIDIA's Cumulus Linux 5.15 guide, RoCE, "Verify the configuration".
 NVUE prints byte counts with a unit (56.52 MB), too coarse for a difference, so they are left out.
@@ -6,11 +6,16 @@ NVUE prints byte counts with a unit (56.52 MB), too coarse for a difference, so 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shakedown.nos import lldp
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object
-from shakedown.nos.linux import links
+from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
+from shakedown.nos.linux import links as link_counters
+from shakedown.nos.system import SwitchSystem, Tree
 
 _ROCE = {
     "roce_rx_packets": ("rx-stats", "rx-roce-stats", "roce-packets"),
@@ -45,7 +50,7 @@ def reported(classes: Classes) -> tuple[str, ...]:
 
 def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
     """Return the counters of every port. Raises BadInput for anything that is not these commands' JSON."""
-    ports = links(outputs, file)
+    ports = link_counters(outputs, file)
     for label in outputs:
         port = label.removeprefix(_LABEL)
         if port == label or port not in ports:
@@ -63,3 +68,45 @@ def _at(tree: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401  (a value of J
     for key in path:
         tree = tree.get(key) if isinstance(tree, dict) else None
     return tree
+
+
+def end(found: Tree, port: str) -> Tree:
+    """Return what a port's read-back says of the cable's end."""
+    roce = found["qos"]["roce"]
+    on = (roce["enable"], roce["mode"]) == ("on", "lossless")
+    # What `qos roce` maps (Cumulus Linux 5.15 guide): DSCP 24-31 to class 3, 48-55 to class 6.
+    fixed = {**dict.fromkeys(range(24, 32), 3), **dict.fromkeys(range(48, 56), 6)}
+    mtu = found["interface"][port]["link"]["mtu"]
+    return {
+        "mtu_bytes": mtu and int(mtu),
+        "pfc_priorities": frozenset({3}) if on else frozenset(),
+        "dscp_map": fixed if on else {},
+    }
+
+
+# As ethtool names them, and as switches do.
+_FEC = {"off": "none", "baser": "fc"}
+
+
+def links(outputs: Outputs, ports: Sequence[str]) -> dict[str, Tree]:
+    """Return rate and FEC of ports as ethtool tells them; None where it tells none."""
+    found = {}
+    for port in ports:
+        speed = re.search(r"(?m)^\s*Speed: (\d+)Mb/s$", outputs.get(f"ethtool {port}", ""))
+        fec = re.search(r"(?m)^Active FEC encoding:\s*(\w+)\s*$", outputs.get(f"fec {port}", ""))
+        found[port] = {
+            "speed_gbps": int(speed[1]) / 1000 if speed else None,
+            "fec": _FEC.get(fec[1].lower(), fec[1].lower()) if fec else None,
+        }
+    return found
+
+
+SYSTEM = SwitchSystem(
+    name="cumulus",
+    parse=parse,
+    reported=reported,
+    tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
+    end=end,
+    links=links,
+    neighbours=lldp.neighbours,
+)

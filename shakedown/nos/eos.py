@@ -1,4 +1,4 @@
-"""Counters of Arista EOS, from JSON where EOS has it and from the PFC table.
+"""Arista EOS: counters from JSON where EOS has it and from the PFC table, settings from its command lines.
 
 Commands by label: see roles/switch_counters/tasks/eos.yml. EOS lists a port in the watchdog's output only
 after its first event, so a port that is absent there counts 0; everywhere else absence is absence.
@@ -7,10 +7,14 @@ after its first event, so a port that is absent there counts 0; everywhere else 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
+from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
+from shakedown.nos.system import SwitchSystem, Tree
+from shakedown.records.tool_text import Source
 
 _LINK = {
     "rx_bytes": ("inOctets",),
@@ -87,3 +91,62 @@ def _section(outputs: Outputs, label: str, key: str, file: str | Path | None) ->
 
 def _long(port: str) -> str:
     return re.sub(r"^Et(?=\d)", "Ethernet", port)
+
+
+def end(found: list[str], port: str) -> Tree:
+    """Return what a port's read-back says of the cable's end."""
+    lines = "\n".join(found)
+    here = rf"(?m)^interface {re.escape(port)} / "
+    mtu = re.search(here + r"mtu (\d+)$", lines)
+    profile = re.search(here + "service-profile ROCE$", lines)
+    lossless = re.findall(r"(?m)^qos profile ROCE / priority-flow-control priority (\d) no-drop$", lines)
+    groups = re.findall(r"(?m)^qos map dscp (\d+) to traffic-class (\d)$", lines)
+    return {
+        "mtu_bytes": int(mtu[1]) if mtu else None,
+        "pfc_priorities": frozenset(map(int, lossless if profile else [])),
+        "dscp_map": {int(dscp): int(group) for dscp, group in groups},
+    }
+
+
+def links(outputs: Outputs, _ports: Sequence[str]) -> dict[str, Tree]:
+    """Return the rate of connected ports, from `show interfaces status | json`. Raises BadInput: not JSON."""
+    found: dict[str, Tree] = {}
+    if "status" in outputs:
+        statuses = json_object(outputs, "status").get("interfaceStatuses", {})
+        for port, status in statuses.items():
+            if status.get("linkStatus") == "connected" and status.get("bandwidth"):
+                found[port] = {"speed_gbps": status["bandwidth"] / 1e9}  # bit/s
+    return found
+
+
+def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
+    """Return LLDP neighbours from `show lldp neighbors detail | json` (as Arista's ANTA reads it).
+
+    Raises:
+        BadInput: not that command's JSON.
+    """
+    source = Source(text, file)
+    document = source.json()
+    ports = document.get("lldpNeighbors") if isinstance(document, dict) else None
+    if not isinstance(ports, dict):
+        source.refuse("not EOS's LLDP: no object `lldpNeighbors`")
+    found: dict[str, list[tuple[str, str]]] = {}
+    for local, entry in ports.items():
+        for one in entry.get("lldpNeighborInfo", []) if isinstance(entry, dict) else []:
+            info = one.get("neighborInterfaceInfo", {}) if isinstance(one, dict) else {}
+            remote = info.get("interfaceDescription") or info.get("interfaceId_v2") or info.get("interfaceId")
+            name = one.get("systemName") or one.get("chassisId") if isinstance(one, dict) else None
+            if isinstance(name, str) and isinstance(remote, str):
+                found.setdefault(str(local), []).append((name, remote.strip('"')))
+    return found
+
+
+SYSTEM = SwitchSystem(
+    name="eos",
+    parse=parse,
+    reported=reported,
+    tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED}),
+    end=end,
+    links=links,
+    neighbours=neighbours,
+)

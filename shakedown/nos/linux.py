@@ -1,4 +1,4 @@
-"""Counters of a leaf that is a Linux bridge, from `ip -s -s -j link`, `tc -s -j qdisc` and `tc -s -j filter`.
+"""A leaf that is a Linux bridge: counters from `ip -s -s -j link`, `tc -s -j qdisc` and `tc -s -j filter`.
 
 The handles (1:, 10:, 20:, 30:) and preferences (10 to 31) are those of the role's program, roce_leaf.py.
 The kernel has no PFC, no watchdog and no headroom, so those counters are absent.
@@ -9,7 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shakedown.nos import lldp
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, output
+from shakedown.nos.crosscheck import CABLING, DSCP, MTU
+from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.tool_text import Source, quote
 
 _REPORTED = (
@@ -136,3 +139,28 @@ def _add_filter(
     port[f"{name}_packets"] = port.get(f"{name}_packets", 0) + stat("packets")
     if name == "roce_rx":
         port["roce_rx_bytes"] = port.get("roce_rx_bytes", 0) + stat("bytes")
+
+
+def end(found: Tree, port: str) -> Tree:
+    """Return what a port's read-back says of the cable's end."""
+    classes = [one for one in found[port]["classes"] or [] if "dscp" in one]
+    return {
+        "mtu_bytes": found[port]["mtu"],
+        # Each DSCP has a filter for IPv4 and one for IPv6: the one asked first says it here. That both are as
+        # they should be is compared with the port's settings.
+        "dscp_map": {
+            one["dscp"]: one["traffic_class"]
+            for one in sorted(classes, key=lambda one: one["pref"], reverse=True)
+        },
+    }  # no PFC: a Linux bridge has none to tell
+
+
+SYSTEM = SwitchSystem(
+    name="linux",
+    parse=parse,
+    reported=reported,
+    forwarded=FORWARDED,
+    tells=frozenset({MTU, DSCP, CABLING}),  # a bridge has no PFC, and a virtual port neither rate nor FEC
+    end=end,
+    neighbours=lldp.neighbours,
+)

@@ -1,4 +1,4 @@
-"""Counters of Cisco NX-OS, from `show interface | json` and the tables of PFC, queuing and the watchdog.
+"""Cisco NX-OS: counters from `show interface | json` and the tables of PFC, queuing and the watchdog.
 
 Commands by label: see roles/switch_counters/tasks/nxos.yml.
 """
@@ -6,9 +6,13 @@ Commands by label: see roles/switch_counters/tasks/nxos.yml.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
+from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
+from shakedown.nos.system import SwitchSystem, Tree
+from shakedown.records.tool_text import Source
 
 _LINK = {
     "rx_bytes": "eth_inbytes",
@@ -77,3 +81,78 @@ def _blocks(text: str, file: str | Path | None) -> list[tuple[str, int, str, int
         elif match := _PORT_LINE.fullmatch(line):
             port, group = match["port"], -1
     return found
+
+
+def end(found: list[str], port: str) -> Tree:
+    """Return what a port's read-back says of the cable's end."""
+    lines = "\n".join(found)
+    here = rf"(?m)^interface {re.escape(port)} / "
+    mtu = re.search(here + r"mtu (\d+)$", lines)
+    on = re.search(here + "priority-flow-control mode on$", lines)
+    classified = re.search(here + "service-policy type qos input ROCE-IN$", lines)
+    groups = dict(re.findall(r"(?m)^policy-map type qos ROCE-IN / class (\S+) / set qos-group (\d)$", lines))
+    matches = re.findall(r"(?m)^class-map type qos match-any (\S+) / match dscp (\d+)$", lines)
+    lossless = re.findall(r"(?m)^policy-map type network-qos .* / pause pfc-cos (\d)$", lines)
+    return {
+        # NX-OS counts the Ethernet header in, and 802.1Q's: 14 and 4 bytes of 9216 are not IP's.
+        "mtu_bytes": int(mtu[1]) - 18 if mtu and int(mtu[1]) > 1500 else mtu and int(mtu[1]),
+        "pfc_priorities": frozenset(map(int, lossless if on else [])),
+        "dscp_map": {int(d): int(groups[c]) for c, d in matches if classified and c in groups},
+    }
+
+
+def links(outputs: Outputs, _ports: Sequence[str]) -> dict[str, Tree]:
+    """Return the rate of ports, from `show interface | json`. Raises BadInput: not JSON."""
+    found: dict[str, Tree] = {}
+    rows = json_object(outputs, "links").get("TABLE_interface", {}).get("ROW_interface", [])
+    for row in rows if isinstance(rows, list) else [rows]:
+        speed = re.fullmatch(r"(\d+) ([GM])b/s", str(row.get("eth_speed")))
+        if speed:
+            gbps = int(speed[1]) / (1000 if speed[2] == "M" else 1)
+            found[str(row.get("interface"))] = {"speed_gbps": gbps}
+    return found
+
+
+# The last line of the report.
+_TOTAL = re.compile(r"(?m)^\s*Total entries displayed: *(\d{1,9})\s*\Z")
+_SILENT = {"null", "not advertised", ""}
+
+
+def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
+    """Return LLDP neighbours from `show lldp neighbors detail`, one block a neighbour.
+
+    Raises:
+        BadInput: a block without a local port, or fewer blocks than the last line counts. An output that was
+            cut short has no such line; its last name may be half a name.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    blocks = re.split(r"(?m)^[ \t]*(?=Chassis id:)", text)[1:]
+    total = _TOTAL.search(text)
+    if total is None or int(total[1]) != len(blocks):
+        counted = f"of {total[1]}" if total else "and no line `Total entries displayed`"
+        Source(text, file).refuse(f"NX-OS's LLDP is cut short: {len(blocks)} neighbours {counted}")
+    for block in blocks:
+        said = {
+            key: "" if value.strip() in _SILENT else value.strip()
+            for key, value in re.findall(r"(?m)^\s*([A-Z][A-Za-z ]*?):[ \t]*(.*)$", block)
+        }
+        local = said.get("Local Port id", "")
+        if not local:
+            Source(text, file).refuse("not NX-OS's LLDP: a neighbour without local port")
+        name = said.get("System Name") or said.get("Chassis id", "")
+        remote = said.get("Port Description") or said.get("Port id", "")
+        if name and remote:
+            port = re.sub(r"^Eth(?=\d)", "Ethernet", local)
+            found.setdefault(port, []).append((name, remote))
+    return found
+
+
+SYSTEM = SwitchSystem(
+    name="nxos",
+    parse=parse,
+    reported=reported,
+    tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED}),
+    end=end,
+    links=links,
+    neighbours=neighbours,
+)

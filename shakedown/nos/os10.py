@@ -1,4 +1,4 @@
-"""Counters of Dell OS10: what `show queuing statistics interface ethernet 1/1/4` prints of each egress queue.
+"""Dell OS10: counters from `show queuing statistics interface ethernet 1/1/4`, one row an egress queue.
 
 The table is as it was recorded on a switch (netdev mailing list, 25 March 2022, "dctcp" combinations). What
 this system prints of PFC, ECN marks and ingress drops was seen nowhere, so it is not read.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from shakedown.nos import lldp
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count
+from shakedown.nos.system import SwitchSystem
 from shakedown.records.tool_text import Source
 
 QUEUES = "queues "  # label prefix; the port follows
@@ -48,3 +50,6 @@ def _queues(port: str, text: str, classes: Classes, file: str | Path | None) -> 
                 if name:
                     found[name] = count(value, f"{port} queue {line[0]}", file)
     return found
+
+
+SYSTEM = SwitchSystem(name="os10", parse=parse, reported=reported, neighbours=lldp.neighbours)

@@ -6,22 +6,24 @@ keyed to the host NIC at the other end by the cabling that the reading carries.
 
 from __future__ import annotations
 
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from shakedown.intent.site import LOST
-from shakedown.nos.counters import COUNTERS, Classes, Due, PortCounters, ratios, system
+from shakedown.nos.counters import COUNTERS, LOST, Classes, Due, PortCounters, ratios
+from shakedown.nos.registry import counters_of, known
+from shakedown.records.base import Name, Record, Stage
+from shakedown.records.counters import CounterReading, went_back
 from shakedown.records.errors import BadInput
-from shakedown.records.records import CounterReading, Name, Record, Stage
-from shakedown.records.untrusted import loads
-from shakedown.run.folder import read_bytes
-from shakedown.run.nic_counters import went_back
+from shakedown.records.refusals import refusal
+from shakedown.records.untrusted import loads, open_plain
 
 RecordT = TypeVar("RecordT", bound=Record)
 # A port's traffic never decreases: where it did, its drops were set back with it.
 _TRAFFIC = tuple(name for name, due in COUNTERS.items() if due is Due.TRAFFIC)
+_LARGEST = 256 << 20  # bytes; as for every document of a run
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
 
 
@@ -71,13 +73,23 @@ def load_reading(path: Path) -> SwitchReading:
 def load_record(path: Path, kind: type[RecordT]) -> RecordT:
     """Read a file that the switch roles wrote. Raises BadInput if it is none."""
     try:
-        return kind.model_validate(loads(read_bytes(path)))
+        return kind.model_validate(loads(_content(path)))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{where}: {first['msg']}", fix="read the switch again", file=path) from None
+        raise refusal(error, kind, file=path, fix="read the switch again") from None
     except ValueError as error:
         raise BadInput(f"not JSON: {error}", fix="read the switch again", file=path) from None
+
+
+def _content(path: Path) -> bytes:
+    """Return what a plain file holds. Raises BadInput."""
+    file = open_plain(path, "a run holds plain files")
+    if file is None:
+        raise BadInput("does not exist", fix="name a complete run folder", file=path)
+    with BufferedReader(file) as buffered:
+        content = buffered.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise BadInput(f"is larger than {_LARGEST} bytes", fix="it is no record of a run", file=path)
+    return content
 
 
 def readings(
@@ -103,9 +115,9 @@ def readings(
     for what in ("switch", "nos", "classes", "cabling"):
         if getattr(before, what) != getattr(after, what):
             raise BadInput(f"{before.switch}: {what} changed between the readings", file=raw)
-    reader = system(after.nos, raw)
+    parse, reader = counters_of(after.nos, raw), known(after.nos)
     found = [
-        reader.parse({label: o.stdout for label, o in one.outputs.items()}, one.classes, raw)
+        parse({label: o.stdout for label, o in one.outputs.items()}, one.classes, raw)
         for one in (before, after)
     ]
     common = {"run": run, "stage": stage, "test": test, "device": after.switch, "job": job, "raw": raw}
@@ -157,9 +169,8 @@ def _line(fields: dict[str, object], raw: str | None) -> CounterReading:
     try:
         return CounterReading.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        what = f"{fields['device']} {fields['port']} {fields['counter']}: {first['msg']}"
-        raise BadInput(what[:500], fix="read the switch again", file=raw) from None
+        about = f"{fields['device']} {fields['port']} {fields['counter']}"[:200]
+        raise refusal(error, CounterReading, file=raw, about=about, fix="read the switch again") from None
 
 
 def _lost(first: PortCounters, last: PortCounters, ports: list[str], entered: str, left: str) -> int | None:

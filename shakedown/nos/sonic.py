@@ -1,4 +1,4 @@
-"""Counters of SONiC, from `sonic-db-dump -n COUNTERS_DB -y -k 'COUNTERS*'`.
+"""SONiC: settings from CONFIG_DB, counters from `sonic-db-dump -n COUNTERS_DB -y -k 'COUNTERS*'`.
 
 COUNTERS_DB names objects by number; COUNTERS_{PORT,QUEUE,PG}_NAME_MAP give the numbers of `Ethernet0`,
 `Ethernet0:3` (queue) and `Ethernet0:3` (priority group). Counter names are SAI's (saiport.h, saiqueue.h,
@@ -10,8 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from shakedown.nos import lldp
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object
+from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
+from shakedown.nos.system import SwitchSystem, Tree
+from shakedown.records.errors import BadInput
 
+_PORT_MAP = "COUNTERS_PORT_NAME_MAP"
 _PORT = {
     "rx_bytes": ("IF_IN_OCTETS",),
     "tx_bytes": ("IF_OUT_OCTETS",),
@@ -51,9 +56,15 @@ def reported(classes: Classes) -> tuple[str, ...]:
 def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
     """Return the counters of every port. Raises BadInput for anything that is not this database."""
     database = json_object(outputs, "counters", file)
+    if not _hash(database, _PORT_MAP):
+        raise BadInput(
+            f"no {_PORT_MAP}, which says whose counters these are",
+            fix="dump it with them, and while orchagent runs: sonic-db-dump -n COUNTERS_DB -y -k 'COUNTERS*'",
+            file=file,
+        )
     return {
         port: _port(database, port, oid, classes, file)
-        for port, oid in _hash(database, "COUNTERS_PORT_NAME_MAP").items()
+        for port, oid in _hash(database, _PORT_MAP).items()
         if port.startswith("Eth")
     }
 
@@ -89,3 +100,28 @@ def _hash(database: dict[str, Any], key: str) -> dict[str, Any]:
     entry = database.get(key)
     value = entry.get("value") if isinstance(entry, dict) else None
     return value if isinstance(value, dict) else {}
+
+
+def end(found: Tree, port: str) -> Tree:
+    """Return what a port's read-back says of the cable's end."""
+    qos = found["PORT_QOS_MAP"].get(port, {})
+    used = found["DSCP_TO_TC_MAP"].get(qos.get("dscp_to_tc_map"), {})
+    row = found["PORT"].get(port, {})
+    mtu, speed = row.get("mtu"), row.get("speed")
+    return {
+        "mtu_bytes": mtu and int(mtu),
+        "speed_gbps": speed and int(speed) / 1000,  # CONFIG_DB has Mbit/s
+        "fec": row.get("fec"),
+        "pfc_priorities": frozenset(int(p) for p in qos.get("pfc_enable", "").split(",") if p),
+        "dscp_map": {int(dscp): int(group) for dscp, group in used.items()},
+    }
+
+
+SYSTEM = SwitchSystem(
+    name="sonic",
+    parse=parse,
+    reported=reported,
+    tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
+    end=end,
+    neighbours=lldp.neighbours,
+)

@@ -43,11 +43,6 @@ class TransformerShape:
         layer = 2 * self.hidden * (self.hidden + self.kv_width + 1) + 3 * self.hidden * self.feed_forward
         return 2 * self.vocabulary * self.hidden + self.layers * layer + self.hidden
 
-    def lora_parameters(self, rank: int) -> int:
-        """Weights of adapters on the fused q-k-v and the output projection (MLPerf llama2_70b_lora)."""
-        fused = self.hidden + (self.hidden + 2 * self.kv_width)
-        return self.layers * rank * (fused + 2 * self.hidden)
-
     def lora_parameters_qkvo(self, rank: int) -> int:
         """Weights of adapters on q, k, v and o one by one, as PEFT makes them for a Llama."""
         q_or_o, k_or_v = 2 * self.hidden, self.hidden + self.kv_width
@@ -111,14 +106,6 @@ def all_reduce_bytes(payload_bytes: float, ranks: int) -> float:
 def all_gather_bytes(payload_bytes: float, ranks: int) -> float:
     """Return what each rank receives to gather a payload, or sends to reduce-scatter it: (n-1)/n."""
     return payload_bytes * _others(ranks)
-
-
-def fsdp_all_gather_bytes(parameters: int, *, ranks: int, bytes_per_parameter: int = 2) -> float:
-    """Return what each rank receives per micro-batch of fully sharded training: the weights, twice.
-
-    Llama-2-70B in bf16 over 64 GPUs: 272 GB.
-    """
-    return 2 * all_gather_bytes(parameters * bytes_per_parameter, ranks)
 
 
 @dataclass(frozen=True)

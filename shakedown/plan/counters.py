@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from shakedown.intent.site import LOST
+from shakedown.nos.counters import LOST
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec, counter_tests
-from shakedown.records.records import Better, PlanItem, Stage
+from shakedown.records.base import Better, Stage
+from shakedown.records.plan import PlanItem
 from shakedown.references.catalogue import Entry
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shakedown.benchmarks.perftest.mesh.spec import natural_key
 from shakedown.intent.site import Fabric, Site
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.names import natural_key
+from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.references.catalogue import Catalogue, Entry
 
 

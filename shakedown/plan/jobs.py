@@ -13,18 +13,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from shakedown.records.records import Name, Params, Record, Stage
-
-
-class NicSpec(Record):
-    """One fabric NIC as the inventory describes it."""
-
-    rail: Name
-    rdma_device: Name
-    netdev: Name
-    ipv4: str
-    leaf: Name | None = None
-    leaf_port: Name | None = None
+from shakedown.intent.site import NicSpec
+from shakedown.records.base import Name, Params, Record, Stage
 
 
 class JobSpec(Record):
@@ -35,19 +25,7 @@ class JobSpec(Record):
     """
 
     name: Name
-    kind: Literal[
-        "settings",
-        "mesh",
-        "mpi_pingpong",
-        "mpi_allreduce",
-        "gpu_node",
-        "nccl",
-        "torch_collectives",
-        "pcie_path",
-        "copies",
-        "inference",
-        "lora",
-    ]
+    kind: Name  # the registry of benchmarks knows how it is started
     stage: Stage
     tests: tuple[Name, ...] = Field(min_length=1)
     nodes: tuple[Name, ...] = Field(min_length=1)

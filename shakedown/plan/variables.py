@@ -28,14 +28,13 @@ def with_variables(site: Site, variables: Mapping[str, str]) -> Site:
     for name, value in variables.items():
         if not value.isprintable() or len(value) > LONGEST_VALUE:
             raise BadInput(f"the value of {name[:80]!r} is no printable text", fix="give NAME=VALUE")
-    sections = {"nccl": site.acceptance.nccl, "torch": site.acceptance.torch}
     changed: dict[str, object] = {}
-    for where, section in sections.items():
-        if section is None:
+    for where, section in site.acceptance.asked():
+        if not where.takes_variables:
             continue
         options = {**section.model_dump(), "variables": {**section.variables, **variables}}
         try:
-            changed[where] = type(section).model_validate(options)
+            changed[where.key] = type(section).model_validate(options)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = str(first["loc"][1]) if len(first["loc"]) > 1 else "?"
@@ -44,8 +43,9 @@ def with_variables(site: Site, variables: Mapping[str, str]) -> Site:
                 fix="give NCCL_*, UCX_*, OMPI_MCA_*, PMIX_MCA_* or CUDA_DEVICE_*",
             ) from None
     if not changed:
+        takers = [f"acceptance.{s.key}" for s in site.acceptance.sections if s.takes_variables]
         raise BadInput(
-            "the site has neither acceptance.nccl nor acceptance.torch, which alone take variables",
+            f"the site has neither {' nor '.join(takers)}, which alone take variables",
             fix="leave them out, or plan a site with collectives",
         )
     said = ", ".join(f"{name}={value}" for name, value in sorted(variables.items()))

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from shakedown.records.errors import BadInput
+from shakedown.records.refusals import explain
 
 Count = Annotated[int, Field(ge=0, lt=1 << 64)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -107,7 +108,7 @@ class Source:
         try:
             return model(**fields)
         except ValidationError as error:
-            raise self._invalid(error, line) from None
+            raise self.error(explain(error, model), line=line) from None
 
     def validate(self, model: type[ModelT], data: object, *, line: Line | int | None = None) -> ModelT:
         """Validate parsed JSON against a model, strictly: "1" is not 1."""
@@ -115,7 +116,7 @@ class Source:
             # Through JSON again: strict mode knows arrays as tuples only there.
             return model.model_validate_json(json.dumps(data), strict=True)
         except ValidationError as error:
-            raise self._invalid(error, line) from None
+            raise self.error(explain(error, model), line=line) from None
 
     def json(self, text: str | None = None, *, line: Line | None = None, exact: bool = False) -> object:
         """Parse the capture (or `text`, found on `line`) as strict JSON.
@@ -155,11 +156,6 @@ class Source:
             twice = next(key for key in keys if keys.count(key) > 1)
             self.refuse(f"JSON key {quote(twice)} appears twice in one object", line=line)
         return result
-
-    def _invalid(self, error: ValidationError, line: Line | int | None) -> BadInput:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "result"
-        return self.error(f"{where}: {first['msg']}, got {quote(first['input'])}", line=line)
 
     def _clean(self, number: int, text: str) -> Line:
         text = _COLOUR.sub("", text.rstrip("\r"))

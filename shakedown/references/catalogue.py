@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from shakedown.records.base import Better, Name, Record, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, Name, Record, Reference, ReferenceKind, Stage
+from shakedown.records.plan import Reference, ReferenceKind
 from shakedown.references.ceilings import BANDWIDTH_UNITS_GBPS, Ceiling, in_unit
 
 # What an entry may be narrowed to, and the type of each; int keys also take `{min: ..., max: ...}`.

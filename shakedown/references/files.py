@@ -10,26 +10,22 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from pydantic import ValidationError
 
 from shakedown.records.errors import BadInput
+from shakedown.records.refusals import unknown_key
+from shakedown.records.yaml_lines import At, Lines, parse_strict
 from shakedown.references.catalogue import Catalogue, Entry, Profile
-from shakedown.references.lint import Finding, LintRule
+from shakedown.references.lint import LintProblem, LintRule
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 PROFILES = Path(__file__).parent / "profiles"
 SCHEMA = 1
-MAX_BYTES = 4 * 2**20
-MAX_DEPTH = 12
 _HEADER = frozenset(Profile.model_fields) - {"entries"} | {"schema", "references"}
 _ENTRY = frozenset(Entry.model_fields) - {"line"}
 
-# The path of a value, such as ("references", 3, "rows", 0, "value"), and the line of each.
-At = tuple[Hashable, ...]
-Lines = dict[At, int]
 Report = Callable[[LintRule, At, str], None]
 
 
@@ -79,17 +75,17 @@ def load_catalogue(names: Iterable[str | Path]) -> Catalogue:
     return Catalogue(load_profile(name) for name in names)
 
 
-def read_profile(path: Path) -> tuple[Profile | None, list[Finding]]:
+def read_profile(path: Path) -> tuple[Profile | None, list[LintProblem]]:
     """Read a profile and everything wrong with it. Entries that cannot be used are left out of the profile.
 
     Raises:
         BadInput: the file cannot be read, or is not YAML of mappings, lists and plain values.
     """
-    document, lines = _parse(path)
-    findings: list[Finding] = []
+    document, lines = parse_strict(path)
+    findings: list[LintProblem] = []
 
     def wrong(rule: LintRule, at: At, message: str) -> None:
-        findings.append(Finding(str(path), _line(lines, at), rule, message))
+        findings.append(LintProblem(str(path), _line(lines, at), rule, message))
 
     if not isinstance(document, dict):
         raise BadInput(
@@ -97,7 +93,7 @@ def read_profile(path: Path) -> tuple[Profile | None, list[Finding]]:
         )
     for key in document:
         if key not in _HEADER:
-            wrong(LintRule.UNKNOWN_FIELD, (key,), f"field {key!r} is not known in the header")
+            wrong(LintRule.UNKNOWN_FIELD, (key,), f"header: {unknown_key(str(key), _HEADER)}")
     if document.get("schema") != SCHEMA or isinstance(document.get("schema"), bool):
         wrong(LintRule.INVALID, ("schema",), f"schema must be {SCHEMA}, not {document.get('schema')!r}")
     entries = []
@@ -150,7 +146,7 @@ def _entry(at: At, raw: dict[str, Any], lines: Lines, wrong: Report) -> Entry | 
     name = raw.get("id", "entry without id")
     unknown = [key for key in raw if key not in _ENTRY]
     for key in unknown:
-        wrong(LintRule.UNKNOWN_FIELD, _place(at, key, lines), f"{name}: field {key!r} is not known")
+        wrong(LintRule.UNKNOWN_FIELD, _place(at, key, lines), f"{name}: {unknown_key(str(key), _ENTRY)}")
     try:
         entry = Entry.model_validate(
             {k: v for k, v in raw.items() if k in _ENTRY} | {"line": _line(lines, at)}
@@ -176,7 +172,7 @@ def _message(detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return f"{where} is missing"
     if detail["type"] == "extra_forbidden":
-        return f"field {where!r} is not known"
+        return f"unknown key {where}"
     given = f", not {detail['input']!r:.80}" if detail["type"] != "value_error" and where else ""
     return f"{where}: {text}{given}" if where else text
 
@@ -198,66 +194,3 @@ def _line(lines: Lines, at: At) -> int:
     while at and at not in lines:
         at = at[:-1]
     return lines.get(at, 1)
-
-
-def _parse(path: Path) -> tuple[Any, Lines]:
-    """Return a file's plain data and the line of each value, from PyYAML's safe node tree."""
-    data = path.read_bytes()
-    if len(data) > MAX_BYTES:
-        raise BadInput(f"{len(data)} bytes are no profile", fix=f"keep it below {MAX_BYTES}", file=path)
-    loader = None
-    try:
-        loader = yaml.SafeLoader(data.decode())
-        node = loader.get_single_node()
-        tree = _Tree(loader, path)
-        return (None if node is None else tree.plain(node, ())), tree.lines
-    except UnicodeDecodeError as error:
-        raise BadInput("not UTF-8 text", fix="save it as UTF-8", file=path) from error
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or error
-        raise BadInput(
-            f"not YAML: {problem}",
-            fix="check it with yamllint",
-            file=path,
-            line=mark.line + 1 if mark else None,
-        ) from error
-    finally:
-        if loader is not None:
-            loader.dispose()
-
-
-class _Tree:
-    """Turns nodes into dicts, lists and scalars; refuses what could hide or multiply something."""
-
-    def __init__(self, loader: yaml.SafeLoader, path: Path) -> None:
-        self.loader, self.path = loader, path
-        self.lines: Lines = {}
-        self.seen: set[int] = set()
-
-    def plain(self, node: yaml.Node, at: At) -> Any:  # noqa: ANN401
-        line = node.start_mark.line + 1
-        if id(node) in self.seen:
-            raise BadInput(
-                "anchors and aliases are not allowed", fix="write it out", file=self.path, line=line
-            )
-        if at in self.lines:
-            raise BadInput(f"{at[-1]!r} is given twice", fix="say it once", file=self.path, line=line)
-        if len(at) > MAX_DEPTH:
-            raise BadInput("nested too deep", fix="see a shipped profile", file=self.path, line=line)
-        self.seen.add(id(node))
-        self.lines[at] = line
-        if isinstance(node, yaml.ScalarNode):
-            return self.loader.construct_object(node)
-        if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
-            raise BadInput(f"tag {node.tag} is not allowed", fix="remove it", file=self.path, line=line)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.plain(child, (*at, i)) for i, child in enumerate(node.value)]
-        assert isinstance(node, yaml.MappingNode)
-        result = {}
-        for key_node, value_node in node.value:
-            key = self.loader.construct_object(key_node)
-            if not isinstance(key, str):
-                raise BadInput(f"key {key!r} is not text", fix="quote it", file=self.path, line=line)
-            result[key] = self.plain(value_node, (*at, key))
-        return result

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shakedown.records.records import Better, Plan
+from shakedown.records.base import Better
+from shakedown.records.plan import Plan
 from shakedown.references.catalogue import Entry, Profile
 from shakedown.references.ceilings import in_unit
 
@@ -26,7 +27,7 @@ class LintRule(StrEnum):
 
 
 @dataclass(frozen=True, order=True)
-class Finding:
+class LintProblem:
     """One thing wrong, and where."""
 
     file: str
@@ -39,18 +40,18 @@ class Finding:
         return "".join(c if c.isprintable() else " " for c in text)
 
 
-def lint(profiles: Sequence[tuple[str, Profile]], plan: Plan | None = None) -> list[Finding]:
+def lint(profiles: Sequence[tuple[str, Profile]], plan: Plan | None = None) -> list[LintProblem]:
     """Return everything wrong with profiles that could be read, given with their file names."""
     findings = []
     located = [(file, entry) for file, profile in profiles for entry in profile.entries]
     for file, entry in located:
         for rule, message in (*_beyond_ceiling(entry), *_too_loose(entry), *_unexplained(entry)):
-            findings.append(Finding(file, entry.line or 1, rule, f"{entry.id}: {message}"))
+            findings.append(LintProblem(file, entry.line or 1, rule, f"{entry.id}: {message}"))
     findings += _among_each_other(located)
     if plan is not None:
         used = {item.reference for item in plan.items}
         findings += [
-            Finding(
+            LintProblem(
                 file, entry.line or 1, LintRule.NEVER_MATCHED, f"{entry.id}: plan {plan.run} never uses it"
             )
             for file, entry in located
@@ -106,7 +107,7 @@ def _unexplained(entry: Entry) -> Iterator[tuple[LintRule, str]]:
         yield LintRule.UNEXPLAINED, "gates: false needs a note that says why it must not decide"
 
 
-def _among_each_other(located: Sequence[tuple[str, Entry]]) -> Iterator[Finding]:
+def _among_each_other(located: Sequence[tuple[str, Entry]]) -> Iterator[LintProblem]:
     names: dict[str, str] = {}
     scopes: dict[tuple[object, ...], str] = {}
     units: dict[tuple[str, str], Entry] = {}
@@ -114,17 +115,17 @@ def _among_each_other(located: Sequence[tuple[str, Entry]]) -> Iterator[Finding]
         place = f"{file}:{entry.line}"
         line = entry.line or 1
         if entry.id in names:
-            yield Finding(file, line, LintRule.DUPLICATE, f"{entry.id}: name taken at {names[entry.id]}")
+            yield LintProblem(file, line, LintRule.DUPLICATE, f"{entry.id}: name taken at {names[entry.id]}")
         names.setdefault(entry.id, place)
         # Profiles are alternatives to each other, so only within a file is an equal scope a contradiction.
         scope = (file, entry.test, entry.metric, *sorted((k, str(v)) for k, v in entry.scope.items()))
         if scope in scopes:
             message = f"{entry.id}: same test, metric and scope as {scopes[scope]}"
-            yield Finding(file, line, LintRule.DUPLICATE, message)
+            yield LintProblem(file, line, LintRule.DUPLICATE, message)
         scopes.setdefault(scope, entry.id)
         first = units.setdefault((entry.test, entry.metric), entry)
         if (first.unit, first.better) != (entry.unit, entry.better):
-            yield Finding(
+            yield LintProblem(
                 file,
                 line,
                 LintRule.UNIT_MISMATCH,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from shakedown.records.records import Better, Measurement, Param
+from shakedown.records.base import Better, Param
+from shakedown.records.results import Measurement
 from shakedown.references.catalogue import SCOPE_KEYS
 from shakedown.statistics.robust import median
 

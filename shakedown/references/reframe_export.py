@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from shakedown.records.records import Better, Reference
+from shakedown.records.base import Better
+from shakedown.records.plan import Reference
 from shakedown.references.catalogue import Entry, ScopeValue, Span
 
 # The one index level: a test attribute that holds `scope_key` of the test's own scope.

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from shakedown.judge.cells import SEVERITY
 from shakedown.judge.verdict import counter_cell
-from shakedown.records.records import Better, CellVerdict, Component, CounterReading, Outcome, ReferenceKind
+from shakedown.records.base import Better, Outcome
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import ReferenceKind
+from shakedown.records.snapshot import Component
+from shakedown.records.verdict import CellVerdict
 from shakedown.report import text
 from shakedown.report.source import Source
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shakedown.records import wording
-from shakedown.records.records import Better, CellVerdict, Outcome, Stage
+from shakedown.records.base import Better, Outcome, Stage
+from shakedown.records.verdict import CellVerdict
 from shakedown.report import text
 from shakedown.report.source import Place, Source
 
@@ -29,7 +30,7 @@ class Gauge:
 
 
 @dataclass(frozen=True)
-class Finding:
+class StoppedCells:
     """Cells of one test and metric that one rule stopped; `where` and `reason` are of the worst."""
 
     outcome: Outcome
@@ -115,7 +116,7 @@ def _gauge(cell: CellVerdict, reference: float, better: Better, unit: str) -> Ga
     )
 
 
-def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[Finding, ...], int]:
+def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[StoppedCells, ...], int]:
     """Return the findings in the verdict's order (worst first), and how many were left out."""
     grouped: dict[tuple[str, ...], list[CellVerdict]] = {}
     planned: dict[tuple[str, ...], int] = {}
@@ -135,7 +136,7 @@ def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[Finding, ...]
         reference = source.reference(item)
         rest = alike[1 : 1 + MOST_PLACES]
         found.append(
-            Finding(
+            StoppedCells(
                 outcome=worst.outcome,
                 required=item.required,
                 stage=item.stage,

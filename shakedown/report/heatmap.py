@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from shakedown.records.records import Outcome
+from shakedown.records.base import Outcome
 from shakedown.report.matrix import FAILED, IMPOSSIBLE, INCONCLUSIVE, LEVELS, NOT_RUN, STEPS, HeatMap
 
 # From best to at the gate, then from just below it to nothing. Blue against orange-red stays distinct

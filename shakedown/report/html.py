@@ -12,7 +12,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from shakedown.records.records import Outcome
+from shakedown.records.base import Outcome
 from shakedown.report import heatmap, text
 from shakedown.report.raw import Excerpt
 from shakedown.report.sweeps import Chart

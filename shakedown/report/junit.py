@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from shakedown.records.records import Outcome
+from shakedown.records.base import Outcome
 from shakedown.report import text
 from shakedown.report.tables import CellRow, GroupRow
 from shakedown.report.view import ReportView

@@ -6,7 +6,7 @@ import re
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from shakedown.records.records import Outcome
+from shakedown.records.base import Outcome
 from shakedown.report import text
 from shakedown.report.html import TEMPLATES
 from shakedown.report.view import ReportView

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shakedown.judge.cells import Rule
-from shakedown.records.records import CellVerdict, Outcome, Reference, Stage
+from shakedown.records.base import Outcome, Stage
+from shakedown.records.plan import Reference
+from shakedown.records.verdict import CellVerdict
 from shakedown.report import text
 from shakedown.report.source import Source, margin
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from shakedown.records.records import Outcome
+from shakedown.records.base import Outcome
 from shakedown.report import text
 from shakedown.report.view import ReportView
 

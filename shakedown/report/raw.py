@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown.run import folder as runs
+from shakedown.records.reading import open_plain
 
 HEAD_BYTES = 2_000
 TAIL_BYTES = 6_000  # tools print their results and their last words at the end
@@ -31,7 +31,7 @@ def excerpt(run: Path, path: str) -> Excerpt:
     """
     if not os.path.lexists(run / path):
         return Excerpt(path, "", "This file is not in the run folder.", readable=False)
-    with runs.open_plain(run / path) as stream:
+    with open_plain(run / path) as stream:
         size = os.fstat(stream.fileno()).st_size
         head = stream.read(HEAD_BYTES + TAIL_BYTES)
         if size <= len(head):

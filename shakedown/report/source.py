@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from shakedown.benchmarks.inference.report_data import SearchDetail
+from shakedown.benchmarks.interconnect.report_data import GpuWay
+from shakedown.benchmarks.lora.report_data import Series, Training
 from shakedown.judge.verdict import Judged
-from shakedown.records.records import (
-    Better,
-    CellVerdict,
-    CounterReading,
-    Inventory,
-    Measurement,
-    Plan,
-    PlanItem,
-    Reference,
-    Verdict,
-)
-
-
-@dataclass(frozen=True)
-class Series:
-    """A curve that a tool wrote itself, such as the training loss by step."""
-
-    label: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class InterconnectRaw:
-    """What the raw files of PCIe paths and inference say beyond the measurements."""
-
-    paths: tuple[tuple[str, int, str], ...] = ()  # node, GPU, its way in one line
-    network_qps: tuple[tuple[str, int, float], ...] = ()  # node, GPUs, images/s without copies
-    spent: tuple[tuple[str, int, str], ...] = ()  # node, GPUs, where a full run's time went
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What a GPU or node should receive per training step, and what its counters say (None: no counter)."""
-
-    where: str
-    expected_bytes: float
-    measured_bytes: float | None
-
-
-@dataclass(frozen=True)
-class Training:
-    """One training log: loss and rate by step, each rank's lag by (rank, step), traffic."""
-
-    loss: Series
-    samples_per_s: tuple[float, ...]
-    ranks: tuple[str, ...]
-    lag: Mapping[tuple[int, int], float]
-    traffic: tuple[Traffic, ...]
+from shakedown.records.base import Better
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan, PlanItem, Reference
+from shakedown.records.results import Measurement
+from shakedown.records.snapshot import Snapshot
+from shakedown.records.verdict import CellVerdict, Verdict
 
 
 @dataclass(frozen=True)
@@ -73,18 +33,19 @@ class Place:
 class Source:
     """One judged run.
 
-    `judged` holds the verdict on every planned cell, `verdict` the run's. `trainings` are
-    read from raw trainer output.
+    `judged` holds the verdict on every planned cell, `verdict` the run's. `trainings`, `gpu_ways` and
+    `searches` are what the benchmarks read from their raw files for the report.
     """
 
     plan: Plan
     measurements: Sequence[Measurement]
     counters: Sequence[CounterReading]
-    inventory: Inventory | None
+    inventory: Snapshot | None
     judged: Judged
     verdict: Verdict
     trainings: Sequence[Training] = field(default_factory=tuple)
-    interconnect: InterconnectRaw = InterconnectRaw()
+    gpu_ways: Sequence[GpuWay] = field(default_factory=tuple)
+    searches: Sequence[SearchDetail] = field(default_factory=tuple)
 
     @property
     def losses(self) -> tuple[Series, ...]:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shakedown.records.records import Better, Outcome, Stage
+from shakedown.records.base import Better, Outcome, Stage
 from shakedown.report import text
 from shakedown.report.findings import site
 from shakedown.report.source import Place, Source, margin

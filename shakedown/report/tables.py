@@ -6,7 +6,10 @@ import statistics
 from dataclasses import dataclass
 
 from shakedown.judge.cells import SEVERITY
-from shakedown.records.records import Better, CellVerdict, Measurement, Outcome, ReferenceKind, Stage
+from shakedown.records.base import Better, Outcome, Stage
+from shakedown.records.plan import ReferenceKind
+from shakedown.records.results import Measurement
+from shakedown.records.verdict import CellVerdict
 from shakedown.report import text
 from shakedown.report.findings import because, where
 from shakedown.report.source import Source, margin

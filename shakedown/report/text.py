@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 
-from shakedown.records.records import Params
+from shakedown.records.base import Params
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 # Format characters (Cf) reorder or hide text: a name must not read otherwise than it is.

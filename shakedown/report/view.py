@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shakedown.judge.cells import SEVERITY
-from shakedown.records.records import CauseVerdict, Coverage, Measurement, Outcome, Stage
+from shakedown.records.base import Outcome, Stage
+from shakedown.records.results import Measurement
+from shakedown.records.verdict import CauseVerdict, Coverage
 from shakedown.report import evidence, tables, text
-from shakedown.report.findings import Finding, Suspect, find, suspects
+from shakedown.report.findings import StoppedCells, Suspect, find, suspects
 from shakedown.report.matrix import HeatMap, heat_maps
 from shakedown.report.sections import interconnect, training
 from shakedown.report.sections.interconnect import InterconnectView
@@ -70,7 +72,7 @@ class ReportView:
     caveats: tuple[str, ...]
     problems: tuple[str, ...]
     unplanned: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[StoppedCells, ...]
     findings_left_out: int
     suspects: tuple[Suspect, ...]
     causes: tuple[CauseVerdict, ...]

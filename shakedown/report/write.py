@@ -7,13 +7,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown.judge.localise.of_run import Blame
-from shakedown.judge.verdict import judge_cells, summarise
+from shakedown.benchmarks.inference.report_data import read_searches
+from shakedown.benchmarks.interconnect.report_data import read_ways
+from shakedown.benchmarks.lora.report_data import read_trainings
+from shakedown.judge.judged import judge_run
+from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Outcome
+from shakedown.records.reading import open_plain, read_bytes
 from shakedown.report import html, junit, markdown, prometheus, raw, view
-from shakedown.report.sections import interconnect
-from shakedown.report.sections import training_logs as losses
 from shakedown.report.source import Source
 from shakedown.run import folder as runs
 from shakedown.run.files import SUMS
@@ -37,21 +38,17 @@ def checksum(folder: Path) -> view.Checksum:
     files = tuple(name for name in EVIDENCE if os.path.lexists(folder / name))
     lines = []
     for name in files:
-        with runs.open_plain(folder / name) as file:
+        with open_plain(folder / name) as file:
             lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n")
     return view.Checksum(hashlib.sha256("".join(lines).encode()).hexdigest(), files)
 
 
 def read(folder: Path) -> Source:
     """Read and judge a run. Raises BadInput, also if the stored verdict is not what the files say."""
-    run = runs.Run(folder)
-    blame = Blame(run.plan)
-    measurements = list(blame.measurements(run.measurements()))
-    counters = list(blame.counters(run.counters()))
-    judged = judge_cells(run.plan, measurements, counters)
-    verdict = summarise(run.plan, judged, run.problems, blame.causes(run))
+    judged = judge_run(runs.Run(folder), keep=True)
+    run, verdict = judged.run, judged.verdict
     stored = folder / runs.VERDICT
-    if os.path.lexists(stored) and runs.read_bytes(stored) != runs.to_json(verdict):
+    if os.path.lexists(stored) and read_bytes(stored) != runs.to_json(verdict):
         raise BadInput(
             "is not the verdict that the files of this run give",
             fix=f"run shakedown verdict --write {folder}",
@@ -59,13 +56,14 @@ def read(folder: Path) -> Source:
         )
     return Source(
         plan=run.plan,
-        measurements=measurements,
-        counters=counters,
+        measurements=judged.measurements,
+        counters=judged.counters,
         inventory=run.inventory(),
-        judged=judged,
+        judged=judged.cells,
         verdict=verdict,
-        trainings=losses.read(folder, measurements),
-        interconnect=interconnect.read(folder, measurements),
+        trainings=read_trainings(folder, judged.measurements),
+        gpu_ways=read_ways(folder, judged.measurements),
+        searches=read_searches(folder, judged.measurements),
     )
 
 
@@ -109,7 +107,7 @@ def _refuse_change(folder: Path, contents: dict[str, str]) -> None:
     """Refuse to break a seal: in a sealed run the report may be written again only to the byte."""
     for name, content in contents.items():
         path = folder / name
-        if not os.path.lexists(path) or runs.read_bytes(path) != content.encode():
+        if not os.path.lexists(path) or read_bytes(path) != content.encode():
             raise BadInput(
                 "is part of a sealed run and would change",
                 fix="write the page elsewhere with --output FILE",

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shakedown.records.errors import BadInput
-from shakedown.run.folder import COUNTERS, INVENTORY, RAW, RESULTS, read_bytes, write_aside
+from shakedown.records.reading import read_bytes
+from shakedown.run.folder import COUNTERS, INVENTORY, RAW, RESULTS, write_aside
 from shakedown.run.redact import redact
 
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"

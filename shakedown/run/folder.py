@@ -8,41 +8,33 @@ file and line. A folder left by a killed process is read as far as it goes and n
 from __future__ import annotations
 
 import gc
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from shakedown.records import untrusted as plain
+from shakedown.records.base import Name, Record
+from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
-from shakedown.records.records import (
-    CounterReading,
-    Inventory,
-    Measurement,
-    Name,
-    Plan,
-    Problem,
-    Record,
-    Verdict,
-)
+from shakedown.records.plan import Plan
+from shakedown.records.reading import LARGEST_DOCUMENT, open_plain, read_record, refuse_schema, strict_json
+from shakedown.records.refusals import refusal
+from shakedown.records.results import Measurement, Problem
+from shakedown.records.snapshot import Snapshot
+from shakedown.records.verdict import Verdict
 
 PLAN, JOBS, RESULTS, COUNTERS = "plan.json", "jobs.json", "results.jsonl", "counters.jsonl"
 INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
 # A collective over 4,096 named nodes is a line of about 60 kB.
 LONGEST_LINE = 1 << 20
-# A plan names every pair: 151 MB for the 8,386,560 pairs of 4,096 simulated nodes, 2.5 GB to read it.
-LARGEST_DOCUMENT = 256 << 20
 # What a path below raw/ may not be made of.
 _SUBPATH = frozenset({"", ".", ".."})
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
-R = TypeVar("R", bound=Record)
 L = TypeVar("L", Measurement, CounterReading)
 
 
@@ -70,10 +62,10 @@ class Run:
         """Yield the lines of `counters.jsonl`; one whose raw output is missing is a problem of the run."""
         return self._lines(COUNTERS, CounterReading)
 
-    def inventory(self) -> Inventory | None:
+    def inventory(self) -> Snapshot | None:
         """Read `inventory.json`; None if the run has none."""
         path = self.folder / INVENTORY
-        return read_record(path, Inventory) if os.path.lexists(path) else None
+        return read_record(path, Snapshot) if os.path.lexists(path) else None
 
     def _lines(self, name: str, kind: type[L]) -> Iterator[L]:
         path = self.folder / name
@@ -94,7 +86,7 @@ class Run:
                     if not line.endswith(b"\n"):
                         self.problems.append(f"{name} breaks off inside line {number}: its writer was killed")
                         return
-                    _refuse(error, path, number)
+                    raise refusal(error, kind, file=path, line=number) from None
                 _check_keys(line, record, path, number)
                 if record.run != self.plan.run:
                     raise BadInput(
@@ -136,45 +128,6 @@ class Run:
         return "" if stat.S_ISREG(mode) else f"its raw output {raw} is not a plain file"
 
 
-def open_plain(path: Path) -> BufferedReader:
-    """Open a plain file for reading; links, pipes and devices are refused."""
-    file = plain.open_plain(path, "a run holds plain files")
-    if file is None:
-        raise BadInput("does not exist", fix="name a complete run folder", file=path)
-    return BufferedReader(file, 1 << 18)
-
-
-def read_bytes(path: Path) -> bytes:
-    """Read a plain file of at most 256 MiB. Raises BadInput."""
-    with open_plain(path) as file:
-        content = file.read(LARGEST_DOCUMENT + 1)
-    if len(content) > LARGEST_DOCUMENT:
-        raise BadInput(f"is larger than {LARGEST_DOCUMENT} bytes", fix="it is no record of a run", file=path)
-    return content
-
-
-def read_record(path: Path, kind: type[R]) -> R:
-    """Read a file that holds one record. Raises BadInput."""
-    content = read_bytes(path)
-    _strict_json(content, path, None)
-    try:
-        record = kind.model_validate_json(content)
-    except ValidationError as error:
-        _refuse(error, path, None)
-    if "schema_" not in record.model_fields_set:
-        _refuse_schema(path, None)
-    return record
-
-
-def _refuse(error: ValidationError, path: Path, line: int | None) -> NoReturn:
-    first = error.errors(include_url=False, include_context=False)[0]
-    place = ".".join(str(p)[:64] for p in first["loc"])
-    value = repr(first["input"])[:80] if first["loc"] else ""
-    message = first["msg"].removeprefix("Value error, ")
-    what = (f"{place}: " if place else "") + message + (f" (got {value})" if value else "")
-    raise BadInput(what[:500], fix="correct or remove it", file=path, line=line) from None
-
-
 def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, number: int) -> None:
     """Refuse duplicate keys and NaN tokens, which the validator lets pass.
 
@@ -183,36 +136,13 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
     """
     fields = record.__pydantic_fields_set__
     if "schema_" not in fields:
-        _refuse_schema(path, number)
+        refuse_schema(path, number)
     keys = len(fields)
     if isinstance(record, Measurement):
         keys += len(record.params) + (2 if record.problem else 0)
     tidy = line.count(b'":') == keys and b'" ' not in line and b"\t" not in line and b"\r" not in line
     if not tidy or b"NaN" in line or b"Infinity" in line:
-        _strict_json(line, path, number)
-
-
-def _refuse_schema(path: Path, line: int | None) -> NoReturn:
-    raise BadInput("schema: missing", fix='add "schema": 1', file=path, line=line)
-
-
-def _strict_json(content: bytes, path: Path, line: int | None) -> None:
-    def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(items)
-        if len(found) < len(items):
-            names = [k for k, _ in items]
-            raise ValueError(f"duplicate key {next(k for k in names if names.count(k) > 1)!r}")
-        return found
-
-    def constant(token: str) -> NoReturn:
-        raise ValueError(f"{token} is no JSON number")
-
-    try:
-        json.loads(content, object_pairs_hook=pairs, parse_constant=constant)
-    except RecursionError:
-        raise BadInput("is nested too deeply", fix="it is no record", file=path, line=line) from None
-    except ValueError as error:
-        raise BadInput(str(error)[:300], fix="write strict JSON", file=path, line=line) from None
+        strict_json(line, path, number)
 
 
 @contextmanager
@@ -293,7 +223,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
     write_aside(folder / PLAN, content)
 
 
-def write_inventory(folder: Path, inventory: Inventory) -> None:
+def write_inventory(folder: Path, inventory: Snapshot) -> None:
     """Write `inventory.json` into a run folder."""
     write_aside(folder / INVENTORY, to_json(inventory))
 
@@ -306,19 +236,3 @@ def write_lines(path: Path, records: Iterable[Measurement | CounterReading]) -> 
 def lines_of(records: Iterable[Measurement | CounterReading]) -> bytes:
     """Return records as the lines of a file."""
     return b"".join(r.model_dump_json(by_alias=True).encode() + b"\n" for r in records)
-
-
-def judge_folder(folder: Path) -> Verdict:
-    """Read a run folder and judge it. Raises BadInput."""
-    # The cells are gone when the search for cycles resumes: it would walk through all of them.
-    with no_cycle_search():
-        return _judge(Run(folder))
-
-
-def _judge(run: Run) -> Verdict:
-    from shakedown.judge.localise.of_run import Blame
-    from shakedown.judge.verdict import judge_cells, summarise
-
-    blame = Blame(run.plan)
-    judged = judge_cells(run.plan, blame.measurements(run.measurements()), blame.counters(run.counters()))
-    return summarise(run.plan, judged, run.problems, blame.causes(run))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shakedown.records.errors import BadInput
-from shakedown.records.records import CounterValue, Name
-from shakedown.run.folder import read_bytes
+from shakedown.records.base import CounterValue, Name
+from shakedown.records.counters import went_back
+from shakedown.records.reading import read_bytes
+from shakedown.records.refusals import refusal
 
 # Kept by the kernel in 64 bits (rtnl_link_stats64), so they never wrap: one that is less than before was set
 # back, by a restart of the node or of its driver, and all others of the device with it.
@@ -49,11 +50,6 @@ class NodeCounters:
         return went_back(self.devices.get(device, {}), later.devices.get(device, {}), _NEVER_BACK)
 
 
-def went_back(before: Mapping[str, int], after: Mapping[str, int], names: Iterable[str]) -> bool:
-    """Whether any of the counters of these names is less than before."""
-    return any(name in before and name in after and after[name] < before[name] for name in names)
-
-
 def read_before_and_after(folder: Path, node: str) -> tuple[NodeCounters, NodeCounters]:
     """Return what a node counted before and after a job. Raises BadInput as `read_counters` does."""
     return (
@@ -73,11 +69,6 @@ def read_counters(path: Path) -> NodeCounters:
     try:
         found = _File.model_validate_json(read_bytes(path))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part)[:64] for part in first["loc"])
-        raise BadInput(
-            f"not a counter file: {where or 'the document'}: {first['msg'][:200]}",
-            fix="run the job again: its counters are damaged",
-            file=path,
-        ) from None
+        again = "run the job again: its counters are damaged"
+        raise refusal(error, _File, file=path, about="not a counter file", fix=again) from None
     return NodeCounters({entry.device: entry.counters for entry in found.devices}, found.boot_id)

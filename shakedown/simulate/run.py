@@ -8,21 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from shakedown.intent.site import NicSpec
 from shakedown.judge.localise.matrices import PATHS
 from shakedown.physics.roce import payload_ceiling_gbps
-from shakedown.plan.jobs import Jobs, NicSpec
+from shakedown.plan.jobs import Jobs
+from shakedown.records.base import Better, Stage
+from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
-from shakedown.records.records import (
-    Better,
-    Component,
-    CounterReading,
-    Inventory,
-    Plan,
-    PlanItem,
-    Reference,
-    ReferenceKind,
-    Stage,
-)
+from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
+from shakedown.records.snapshot import Component, Snapshot
 from shakedown.run.folder import (
     COUNTERS,
     JOBS,
@@ -212,7 +206,7 @@ def _counters(sim: Simulated, run: str) -> Iterator[CounterReading]:
                     )
 
 
-def _inventory(sim: Simulated, run: str, created: str) -> Inventory:
+def _inventory(sim: Simulated, run: str, created: str) -> Snapshot:
     components = [
         Component(
             host=node,
@@ -227,7 +221,7 @@ def _inventory(sim: Simulated, run: str, created: str) -> Inventory:
         Component(host=leaf, kind="switch", name="nos", attributes={"version": "simulated"})
         for leaf in sim.fabric.leaves
     ]
-    return Inventory(run=run, taken=created, components=tuple(components))
+    return Snapshot(run=run, taken=created, components=tuple(components))
 
 
 def _nics(sim: Simulated) -> dict[str, tuple[NicSpec, ...]]:

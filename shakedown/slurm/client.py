@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from shakedown.daytwo.drain.decide import NodeState
 from shakedown.records.errors import BadInput
+from shakedown.slurm.nodes import NodeState
 
 # States in which a job will still change (squeue(1), JOB STATE CODES).
 UNFINISHED = frozenset(

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from shakedown.records.errors import BadInput
-from shakedown.records.records import Name
+from shakedown.records.base import Name
+from shakedown.records.refusals import refusal
 
 _Bdf = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
 _CpuList = Annotated[str, Field(pattern=r"^[0-9,-]{0,4000}$")]
@@ -142,10 +142,8 @@ def parse_topology(text: str | bytes, *, file: str | None = None) -> Topology:
     try:
         return TypeAdapter(Topology).validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(
-            f"no host topology: {where}: {first['msg']}", fix="print it with the probe", file=file
+        raise refusal(
+            error, Topology, file=file, about="no host topology", fix="print it with the probe"
         ) from None
 
 

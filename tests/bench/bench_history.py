@@ -25,13 +25,13 @@ from shakedown.daytwo.history.store import (
     STATES,
     VALUES,
     Entry,
+    HistoryStore,
     Month,
-    Store,
     sort_rows,
     table_of,
     write_parquet,
 )
-from shakedown.records.records import Better, Outcome
+from shakedown.records.base import Better, Outcome
 from shakedown.run.folder import to_json, write_aside
 
 METRICS = 20
@@ -75,7 +75,7 @@ def night_table(nodes: list[str], night: int, rng: np.random.Generator) -> pa.Ta
 
 def build(root: Path, nodes: list[str], nights: int) -> None:
     """Write the store; the runs of a month are merged as `shakedown history compact` does."""
-    store = Store.create(root, "bench")
+    store = HistoryStore.create(root, "bench")
     rng = np.random.default_rng(1)
     months: dict[str, list[int]] = {}
     for night in range(nights):

@@ -17,7 +17,8 @@ import cases_systems  # noqa: F401  (registers the healthy systems)
 import pytest
 from case_folder import CASES as CASES_MADE
 
-from shakedown.records.records import Plan, Verdict
+from shakedown.records.plan import Plan
+from shakedown.records.verdict import Verdict
 
 HERE = Path(__file__).parent
 CASES = sorted(p.parent.name for p in HERE.glob("*/expected.json"))

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.planning import make_plan, read_site
 from shakedown.collect.run import gather
 from shakedown.commands import cli
-from shakedown.intent.inventory import read_site
 from shakedown.physics.roce import payload_ceiling_gbps
 from shakedown.plan.jobs import Jobs
-from shakedown.plan.planner import make_plan
-from shakedown.records.records import Plan, Verdict
+from shakedown.records.plan import Plan
+from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue, load_profile
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"

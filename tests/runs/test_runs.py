@@ -1,27 +1,30 @@
 """Runs that were really made: their raw files must give the same verdict for ever, and a report.
 
-One folder a run: `plan.json`, `jobs.json`, `inventory.json`, `raw/` as they were on the day, and
-`expected.json`, written by hand: what it is, where it was made, the verdict and what it must say: `failed`,
-the cells that failed, required or not, and `says`, words that some cell's reason must hold.
+One folder a run: `run.tar.xz` with `plan.json`, `jobs.json`, `inventory.json`, `raw/` as they were on the day
+(`pack.py` makes it), and `expected.json`, written by hand: what it is, where it was made, the verdict and
+what it must say: `failed`, the cells that failed, required or not, and `says`, words that some cell's reason
+must hold.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import shutil
+import os
+import tarfile
 from pathlib import Path
 
 import pytest
+from pack import pack
 
 RUNS = sorted(path.parent for path in Path(__file__).parent.glob("*/expected.json"))
 
 
 @pytest.mark.parametrize("made", RUNS, ids=lambda path: path.name)
-def test_raw_files_give_the_verdict_of_the_day(made, tmp_path, shakedown):
+def test_raw_files_give_the_verdict_of_the_day(made, recorded_run, shakedown):
     """Catches: a reader, rule or report that no longer understands what real tools wrote."""
     expected = json.loads((made / "expected.json").read_text())
-    run = Path(shutil.copytree(made, tmp_path / made.name))
-    (run / "expected.json").unlink()
+    run = recorded_run(made.name)
     status, _, error = shakedown("collect", run)
     assert status == 0, error
     status, printed, error = shakedown("verdict", run, "--json", "--write")
@@ -36,3 +39,29 @@ def test_raw_files_give_the_verdict_of_the_day(made, tmp_path, shakedown):
     status, _, error = shakedown("report", run)
     assert status == expected["exit"], error
     assert (run / "report.html").stat().st_size > 10_000
+
+
+def test_an_archive_is_the_same_whoever_packs_it(recorded_run, tmp_path):
+    """Catches: an archive with a machine's times, owners or order of files, or with what was made later."""
+    run = recorded_run("lab_healthy")
+    digests = []
+    for number in range(2):
+        archive = tmp_path / f"{number}" / "run.tar.xz"
+        pack(run, archive)
+        digests.append(hashlib.sha256(archive.read_bytes()).hexdigest())
+        for path in run.rglob("*"):  # another day, and judged since
+            os.utime(path, (number, number))
+        (run / "verdict.json").write_text("{}")
+    assert digests[0] == digests[1]
+    with tarfile.open(tmp_path / "0" / "run.tar.xz") as tar, tarfile.open(RUNS[-1] / "run.tar.xz") as kept:
+        for members in (tar.getmembers(), kept.getmembers()):
+            names = [member.name for member in members]
+            assert names == sorted(names) and {name.split("/")[0] for name in names} <= {
+                "inventory.json",
+                "jobs.json",
+                "plan.json",
+                "raw",
+            }
+            assert {(m.mtime, m.uid, m.gid, m.uname, m.gname, m.mode) for m in members} == {
+                (0, 0, 0, "", "", 0o644)
+            }

@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = ROOT / "roles/roce_switch/files/roce_leaf.py"
+sys.path.insert(0, str(ROOT / "roles/roce_switch/filter_plugins"))
+from roce_switch import leaf_program  # noqa: E402
+
+PROGRAM = leaf_program((ROOT / "roles/roce_switch/files/roce_leaf.py").read_text())
 PROBE = " && ".join(
     (
         "ip link add probe0 type dummy",
@@ -31,8 +34,10 @@ PROBE = " && ".join(
 INTENT = {
     "roce": {
         "dscp": 26,
+        "priority": 3,
         "traffic_class": 3,
-        "cnp": {"dscp": 48, "traffic_class": 6, "scheduler": "strict"},
+        "queue": 3,
+        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6, "scheduler": "strict"},
         "ecn": {"min_bytes": 30000, "max_bytes": 90000, "mark_percent": 10},
         "pfc": {"enabled": True},
     },
@@ -40,7 +45,7 @@ INTENT = {
     "link_speed_gbps": 10,
     "ports": ["swp1", "swp2"],
     "protected": ["mgmt0"],
-    "program_sha256": hashlib.sha256(PROGRAM.read_bytes()).hexdigest(),
+    "program_sha256": hashlib.sha256(PROGRAM.encode()).hexdigest(),
 }
 # Two hosts in namespaces of their own, a bridge between them, and a port that carries management.
 SETUP = """
@@ -96,7 +101,7 @@ def leaf(shell):
     def run(script: str, intent: dict = INTENT) -> list[dict]:
         parts = (
             "box=$(mktemp -d); export box; ",
-            f"printf %s {shlex.quote(PROGRAM.read_text())} >$box/roce-leaf; ",
+            f"printf %s {shlex.quote(PROGRAM)} >$box/roce-leaf; ",
             f"printf %s {shlex.quote(json.dumps(intent))} >$box/i.json; ",
             f"unshare -n bash -c {shlex.quote(SETUP + script)}; ",
             "kill $(cat $box/host*) 2>/dev/null; rm -rf $box",
@@ -133,11 +138,12 @@ def test_roce_is_classified_counted_and_queued(leaf):
         )
         + "; sleep 0.3; leaf counters swp1 swp2"
     )
-    from shakedown.nos.counters import Classes, system
+    from shakedown.nos.counters import Classes
+    from shakedown.nos.registry import counters_of
 
     outputs = {label: one["stdout"] for label, one in counters["outputs"].items()}
     classes = Classes(priority=3, traffic_class=3, queue=3, cnp_queue=6)
-    ports = system("linux").parse(outputs, classes, None)
+    ports = counters_of("linux")(outputs, classes, None)
     assert ports["swp1"]["roce_rx_packets"] == ports["swp2"]["roce_tx_packets"] == 7
     assert ports["swp2"]["roce_tx_bytes"] == 7 * (1000 + 8 + 20 + 14)
     assert ports["swp1"]["cnp_rx_packets"] == 5

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
-from shakedown.intent.inventory import site_of
-from shakedown.plan.planner import make_plan
-from shakedown.records.records import JobRecord, Stage, Verdict
+from shakedown.records.base import Stage
+from shakedown.records.results import JobRecord
+from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
 

@@ -20,7 +20,7 @@ import mlperf_loadgen as lg
 
 from loadgen_harness.heap import KeptMemory, page_faults
 from loadgen_harness.ring import FAILED, Ring
-from loadgen_harness.spent import Pauses, Spent, Stopwatch
+from loadgen_harness.time_breakdown import Pauses, Stopwatch, TimeBreakdown
 from shakedown.run.folder import no_cycle_search
 
 SUMMARY, DETAIL = "mlperf_log_summary.txt", "mlperf_log_detail.txt"
@@ -131,7 +131,7 @@ class Harness:
 
     # ---- runs ----
 
-    def run(self, wanted: ServerRun, folder: Path) -> tuple[float, Spent]:
+    def run(self, wanted: ServerRun, folder: Path) -> tuple[float, TimeBreakdown]:
         """Make one Server run; LoadGen's summary ends up in the folder.
 
         Returns its wall time in seconds, and where the time went.
@@ -174,7 +174,7 @@ class Harness:
         if self.lost:
             raise WorkerLostError(self.lost)
         wall_s = time.monotonic() - begin
-        return wall_s, watch.spent(wall_s, self.pauses)
+        return wall_s, watch.breakdown(wall_s, self.pauses)
 
     def offline_qps(self, seconds: float) -> float:
         """Return how many samples/s the workers answer when the queue is never empty: an upper bound."""

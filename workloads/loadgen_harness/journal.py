@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadgen_harness.search import Run, Step
-from loadgen_harness.spent import Spent
+from loadgen_harness.search import SearchRun, Step
+from loadgen_harness.time_breakdown import TimeBreakdown
 from shakedown.onnode.journal import now
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ class Journal:
                 self.offline_qps = float(entry["qps"])
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SearchRun]:
         """The runs so far; one that began and never ended counts as cut off, with its planned length."""
         found = []
         for entry in self.entries():
             full = entry["kind"] == "confirm"
             planned = float(self.settings["confirm_s" if full else "probe_s"])
             found.append(
-                Run(
+                SearchRun(
                     kind=entry["kind"],
                     target_qps=float(entry["target_qps"]),
                     valid=bool(entry.get("valid")),
@@ -86,7 +86,7 @@ class Journal:
         )
         return name
 
-    def end(self, step: Step, result: LoadGenResult, wall_s: float, spent: Spent) -> None:
+    def end(self, step: Step, result: LoadGenResult, wall_s: float, breakdown: TimeBreakdown) -> None:
         """Note how the run that began last ended."""
         latency = {f"p{p:g}_ms": (result.percentile_ns(p) or 0) / 1e6 for p in (50.0, 90.0, 99.0)}
         self._write(
@@ -97,7 +97,7 @@ class Journal:
                 "wall_s": round(wall_s, 3),
                 "completed_qps": result.completed_samples_per_s,
                 **latency,
-                "spent": spent.document(),
+                "spent": breakdown.document(),
             }
         )
         assert self.entries()[-1]["kind"] == step.kind

@@ -85,17 +85,17 @@ def one_run(
     )
     scratch = folder / "loadgen"
     scratch.mkdir(exist_ok=True)
-    wall_s, spent = harness.run(wanted, scratch)
+    wall_s, breakdown = harness.run(wanted, scratch)
     text = (scratch / SUMMARY).read_text(encoding="utf-8", errors="replace")
     (folder / name).write_text(text, encoding="utf-8")
     result = parse_loadgen(text, file=name)
     if not result.valid and not (result.min_duration and result.min_queries):
         raise BadInput("LoadGen calls the run INVALID, and not for its latency", file=name)
-    journal.end(step, result, wall_s, spent)
+    journal.end(step, result, wall_s, breakdown)
     p99 = (result.percentile_ns(99.0) or 0) / 1e6
     print(
         f"{journal.gpus} GPUs: {step.kind} {step.target_qps:,.0f} queries/s: "
-        f"{'met' if result.valid else 'missed'}, p99 {p99:.2f} ms, {wall_s:.1f} s; {spent}",
+        f"{'met' if result.valid else 'missed'}, p99 {p99:.2f} ms, {wall_s:.1f} s; {breakdown}",
         flush=True,
     )
     return result

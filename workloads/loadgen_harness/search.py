@@ -27,7 +27,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Run:
+class SearchRun:
     """One LoadGen run of the search. `finished` is False for a run of which only the start is known."""
 
     kind: Kind
@@ -67,7 +67,7 @@ class Bracket:
         )
 
 
-def bracket(runs: Sequence[Run], kind: Kind) -> Bracket:
+def bracket(runs: Sequence[SearchRun], kind: Kind) -> Bracket:
     """Return the bracket of one kind's runs.
 
     Where noise contradicts itself, the failure at the lower rate is believed. Of two probes at one rate the
@@ -82,11 +82,11 @@ def bracket(runs: Sequence[Run], kind: Kind) -> Bracket:
     return Bracket(max(lower, default=None), high)
 
 
-def _times(runs: Sequence[Run], rate: float | None) -> int:
+def _times(runs: Sequence[SearchRun], rate: float | None) -> int:
     return sum(1 for run in runs if run.kind == "probe" and run.finished and run.target_qps == rate)
 
 
-def _second_opinion(runs: Sequence[Run], probed: Bracket, resolution: float) -> Step | None:
+def _second_opinion(runs: Sequence[SearchRun], probed: Bracket, resolution: float) -> Step | None:
     """The rate that bounds the search from above, asked once more before it is believed.
 
     A host that was disturbed for some seconds fails probes far below its peak: what one short probe said
@@ -100,7 +100,7 @@ def _second_opinion(runs: Sequence[Run], probed: Bracket, resolution: float) -> 
     return Step("probe", probed.high) if probed.closed(resolution) or overturned else None
 
 
-def next_step(runs: Sequence[Run], limits: Limits) -> Step | End:
+def next_step(runs: Sequence[SearchRun], limits: Limits) -> Step | End:
     """Return the next run, or how the search ended."""
     if len(runs) >= limits.most_runs:
         return End(None, f"no peak within {limits.most_runs} runs")
@@ -133,7 +133,7 @@ def _next_probe(probed: Bracket, failed: int, limits: Limits) -> Step | End | No
     return Step("probe", _rounded((probed.low + probed.high) / 2))
 
 
-def _next_confirmation(runs: Sequence[Run], confirmed: Bracket, limits: Limits) -> Step | End:
+def _next_confirmation(runs: Sequence[SearchRun], confirmed: Bracket, limits: Limits) -> Step | End:
     """A rate counts once as many full runs as asked for met the bound and none failed it."""
     if confirmed.low is None:
         assert confirmed.high is not None
@@ -151,7 +151,7 @@ def _next_confirmation(runs: Sequence[Run], confirmed: Bracket, limits: Limits) 
     return Step("confirm", confirmed.low)
 
 
-def wasted_s(runs: Sequence[Run]) -> float:
+def wasted_s(runs: Sequence[SearchRun]) -> float:
     """Return the seconds spent on runs that could not change the answer.
 
     Those are runs at a rate already decided when they began (not above a rate met, or not below one failed,

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-# The columns of the file, in this order; `shakedown.benchmarks.inference.throttle` reads them.
-FIELDS = ("index", "clocks.sm", "temperature.gpu", "power.draw", "clocks_event_reasons.active")
+from shakedown.benchmarks.inference.watch_fields import FIELDS
+
 _EVERY_MS = 500
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shakedown.benchmarks.config.options import ConfigStage
+from shakedown.benchmarks.config.order import SettingsOrder
 from shakedown.benchmarks.config.settings import (
     ENVIRONMENT,
     OTHERS,
@@ -10,10 +12,9 @@ from shakedown.benchmarks.config.settings import (
     expected_of_nic,
 )
 from shakedown.benchmarks.config.uniformity import PARTS
-from shakedown.intent.site import ConfigStage
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Params, Stage
+from shakedown.records.base import Params, Stage
 
 INTENT = none_allowed(
     "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
@@ -22,6 +23,12 @@ ALIKE = none_allowed(
     "inventory.alike",
     "parts of one class are sold and installed as alike (shakedown.benchmarks.config.uniformity)",
 )
+
+
+def plan_config(draft: Draft, stage: ConfigStage) -> None:
+    """Settings, and parts that must be alike."""
+    plan_settings(draft, stage)
+    plan_inventory(draft)
 
 
 def plan_settings(draft: Draft, stage: ConfigStage) -> None:
@@ -68,7 +75,7 @@ def plan_settings(draft: Draft, stage: ConfigStage) -> None:
             tests=("settings",),
             nodes=draft.nodes,
             time_limit_s=300,
-            settings={"targets": targets, "expect": expect},
+            settings=SettingsOrder(targets=targets, expect=expect).model_dump(),
         )
     )
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from shakedown.intent.site import Fabric
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 
 ENVIRONMENT = "environment"
 # Everything that a node compares and the intent does not name.

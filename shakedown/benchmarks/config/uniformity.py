@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from shakedown.records.records import Component, Inventory
+from shakedown.records.snapshot import Component, Snapshot
 
 # For each kind: what makes a class (the first attribute that is there), and what must be alike in it.
 _CLASSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -24,7 +24,7 @@ _CLASSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 PARTS = tuple(_CLASSES)
 
 
-def odd_parts(inventory: Inventory) -> Iterator[tuple[str, str, int, str]]:
+def odd_parts(inventory: Snapshot) -> Iterator[tuple[str, str, int, str]]:
     """Yield (host, kind, how many attributes are odd, which) for every host and kind that it has.
 
     Hosts that are no nodes (switches) are left out: their kinds differ by design.

@@ -5,40 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
-from pathlib import Path
 
-from shakedown.benchmarks.base.metrics import Read, Value, job_settings
-from shakedown.benchmarks.gpu.options import GpuState
+from shakedown.benchmarks.base.metrics import Output, Read, Value
+from shakedown.benchmarks.gpu.order import GpuNodeOrder
 from shakedown.benchmarks.gpu.output_look import GpuLook, parse_gpu_look, reasons
 from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
 from shakedown.benchmarks.gpu.output_nvidia_smi import Value as Cell
 from shakedown.benchmarks.gpu.output_nvidia_smi import parse_query
 from shakedown.benchmarks.gpu.plan import gpu_checks, pairs
 from shakedown.benchmarks.gpu.state import Load, judge_gpu
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord, Params
-from shakedown.run.folder import read_bytes
+from shakedown.run.job_folder import JobFolder
 
 
-def gpu_state(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+def gpu_state(output: Output[GpuNodeOrder]) -> Iterator[Value]:
     """Yield 0 or 1 for each check of each GPU; no value where the driver does not tell."""
-    settings = job_settings(file)
-    node = output.nodes[0]
-    wanted, planned = settings["state"], settings["gpus"][node]
-    seen = parse_gpu_look(text, file=file)
+    node = output.node
+    wanted, planned = output.order.state, output.order.gpus[node]
+    seen = parse_gpu_look(output.text, file=output.file)
     if seen.node != node:
-        raise BadInput(f"this is {seen.node}, {node} was planned", file=file)
+        raise BadInput(f"this is {seen.node}, {node} was planned", file=output.file)
     lower = Better.LOWER
     found = len(seen.gpus)
     yield Read(
         "wrong", float(found != planned), "1", lower, {"check": "count"}, f"{found} GPUs, {planned} planned"
     )
-    if wanted["xid"]:
+    if wanted.xid:
         xids = seen.xids
         text = "the kernel log cannot be read" if xids is None else f"{len(xids)} Xid: {'; '.join(xids[:3])}"
         wrong = None if xids is None else float(len(xids))
         yield Read("wrong", wrong, "1", lower, {"check": "xid"}, text)
-    loads = _loads(file, node)
+    loads = _loads(output.folder, node)
     for gpu in seen.gpus:
         if gpu.index >= planned:
             continue
@@ -49,7 +47,7 @@ def gpu_state(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     there = {gpu.index for gpu in seen.gpus}
     for index in range(planned):
         if index not in there:
-            for check in gpu_checks(GpuState.model_validate(wanted)):
+            for check in gpu_checks(wanted):
                 params = {"check": check, "gpu": index}
                 yield Read("wrong", None, "1", lower, params, f"GPU {index} is not there")
 
@@ -68,14 +66,14 @@ def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:
     return None
 
 
-def _samples(file: Path, node: str) -> tuple[dict[str, Cell], ...]:
+def _samples(folder: JobFolder, node: str) -> tuple[dict[str, Cell], ...]:
     """Return the samples of a node's GPUs; none without such a file. A line cut off at the end is dropped."""
-    path = file.with_name(f"gpus.{node}.samples.csv")
-    if not path.exists():
+    name = f"gpus.{node}.samples.csv"
+    if not folder.holds(name):
         return ()
-    text = read_bytes(path).decode("utf-8")
+    text = folder.text(name)
     whole = text[: text.rfind("\n") + 1]
-    return _parsed(whole, path.name) if whole.count("\n") > 1 else ()
+    return _parsed(whole, name) if whole.count("\n") > 1 else ()
 
 
 @lru_cache(maxsize=8)  # the outputs of a job share its samples
@@ -83,10 +81,10 @@ def _parsed(text: str, name: str) -> tuple[dict[str, Cell], ...]:
     return parse_query(text, file=name).gpus
 
 
-def _loads(file: Path, node: str) -> dict[int, Load]:
+def _loads(folder: JobFolder, node: str) -> dict[int, Load]:
     """Return what each GPU showed while it was worked."""
     loads: dict[int, Load] = {}
-    for row in _samples(file, node):
+    for row in _samples(folder, node):
         index = row.get("index")
         if not isinstance(index, int):
             continue
@@ -105,16 +103,16 @@ def _larger(had: int | None, now: Cell) -> int | None:
     return max(had or 0, now) if isinstance(now, int) else had
 
 
-def nvbandwidth(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+def nvbandwidth(output: Output[GpuNodeOrder]) -> Iterator[Value]:
     """Yield the bandwidth of every GPU, or of every ordered pair of GPUs."""
-    result = parse_nvbandwidth(text, file=file)
-    planned = job_settings(file)["gpus"][output.nodes[0]]
-    test = next((test for test in result.tests if test.name == output.test), None)
+    result = parse_nvbandwidth(output.text, file=output.file)
+    planned, name = output.order.gpus[output.node], output.record.test
+    test = next((test for test in result.tests if test.name == name), None)
     if test is None or test.bandwidth_gb_per_s is None:
         status = "absent" if test is None else test.status
-        raise BadInput(f"{output.test} is {status}: the tool gave no bandwidth", file=file)
+        raise BadInput(f"{name} is {status}: the tool gave no bandwidth", file=output.file)
     matrix = test.bandwidth_gb_per_s
-    for params in pairs(output.test, planned):
+    for params in pairs(name, planned):
         row, column = (
             (0, int(params["gpu"])) if "peer" not in params else (int(params["gpu"]), int(params["peer"]))
         )
@@ -125,15 +123,16 @@ def nvbandwidth(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
         yield "bandwidth", value, "GB/s", Better.HIGHER, params
 
 
-def power(file: Path, output: OutputRecord) -> Iterator[Value]:
+def power(output: Output[object]) -> Iterator[Value]:
     """Yield mean power, energy and the highest temperature of all GPUs over one output's time."""
-    begin = datetime.fromisoformat(output.started).timestamp()
+    record = output.record
+    begin = datetime.fromisoformat(record.started).timestamp()
     total_w, hottest, enough = 0.0, 0.0, True
-    for node in output.nodes:
+    for node in record.nodes:
         watts: dict[int, list[float]] = {}
-        for row in _samples(file, node):
+        for row in _samples(output.folder, node):
             at, index, draw, heat = (row.get(k) for k in ("time_s", "index", "power.draw", "temperature.gpu"))
-            if not isinstance(at, int | float) or not begin <= at <= begin + output.duration_s:
+            if not isinstance(at, int | float) or not begin <= at <= begin + record.duration_s:
                 continue
             if isinstance(index, int) and isinstance(draw, int | float):
                 watts.setdefault(index, []).append(float(draw))
@@ -151,7 +150,7 @@ def power(file: Path, output: OutputRecord) -> Iterator[Value]:
     )
     yield (
         "energy",
-        total_w * output.duration_s if enough else None,
+        total_w * record.duration_s if enough else None,
         "J",
         lower,
         {},

@@ -13,8 +13,9 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from shakedown.benchmarks.gpu.output_nvidia_smi import TopologyRow, parse_query, parse_topology
 from shakedown.benchmarks.gpu.state import Gpu
+from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Name, Record
+from shakedown.records.refusals import refusal
 
 # `nvidia-smi nvlink --status`: "GPU 0: NVIDIA H200 (UUID: ...)", then "Link 0: 26.562 GB/s" or "<inactive>".
 _GPU = re.compile(r"GPU (\d{1,4}): ")
@@ -59,9 +60,7 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
     try:
         look = _Look.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"not a look at GPUs: {where}: {first['msg']}", file=file) from None
+        raise refusal(error, _Look, file=file, about="not a look at GPUs", fix="run it again") from None
     listed = look.commands.get("gpus")
     if listed is None or listed.exit_code != 0:
         words = " ".join((listed.out + listed.error).split())[:200] if listed else "it was not asked"

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Source, half_digit, quote
 
 Status = Literal["Passed", "Waived", "Not Found", "Error", "Running"]

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 from shakedown.records.tool_text import Line, Source, quote
 
 _LINK = re.compile(r"(?:X|SYS|NODE|PHB|PXB|PIX|NV[0-9]{1,3})\Z")

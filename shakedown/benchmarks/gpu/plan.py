@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from shakedown.benchmarks.gpu.options import GpuNode, GpuState
+from shakedown.benchmarks.gpu.order import GpuNodeOrder
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Params, Stage
 
 STATE = none_allowed(
     "gpu.state", "the site's inventory and acceptance.gpu_node.state: what each GPU of a node must show"
@@ -55,14 +56,7 @@ def plan_gpu_node(draft: Draft, stage: GpuNode) -> None:
             highest = max(int(params["gpu"]), int(params.get("peer", 0)))
             having = [node for node in nodes if gpus[node] > highest]
             draft.add(entry, test, stage=Stage.NODE, nodes=[(node,) for node in having], params=params)
-    settings = {
-        "gpus": gpus,
-        "state": stage.state.model_dump(),
-        "nvbandwidth": list(stage.nvbandwidth),
-        "program": stage.program,
-        "warmup": stage.warmup,
-        "timeout_s": stage.timeout_s,
-    }
+    order = GpuNodeOrder(gpus=gpus, **stage.model_dump())
     draft.jobs.append(
         JobSpec(
             name="node.gpu_node",
@@ -71,7 +65,7 @@ def plan_gpu_node(draft: Draft, stage: GpuNode) -> None:
             nodes=nodes,
             tests=("gpu_state", *stage.nvbandwidth),
             time_limit_s=60 + stage.timeout_s * (stage.warmup + len(stage.nvbandwidth)),
-            settings=settings,
+            settings=order.model_dump(),
         )
     )
 

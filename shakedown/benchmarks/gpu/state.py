@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from shakedown.records.records import Record
+from shakedown.benchmarks.gpu.options import GpuState
+from shakedown.records.base import Record
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class GpuCheck:
     """One check. `wrong` None: it cannot be told, and `detail` says why."""
 
     check: str
@@ -56,8 +56,8 @@ SLOWDOWNS = {
 
 
 def judge_gpu(
-    gpu: Gpu, wanted: Mapping[str, Any], load: Load | None, links: tuple[str, ...] | None
-) -> Iterator[Finding]:
+    gpu: Gpu, wanted: GpuState, load: Load | None, links: tuple[str, ...] | None
+) -> Iterator[GpuCheck]:
     """Yield the finding of every check that is wanted of a GPU.
 
     Args:
@@ -67,39 +67,40 @@ def judge_gpu(
         links: `nvidia-smi topo -m` between this GPU and the others.
     """
 
-    def found(check: str, ok: bool | None, text: str) -> Finding:
-        return Finding(check, gpu.index, None if ok is None else int(not ok), text)
+    def found(check: str, ok: bool | None, text: str) -> GpuCheck:
+        return GpuCheck(check, gpu.index, None if ok is None else int(not ok), text)
 
-    generation, width = wanted["pcie_generation"], wanted["pcie_width"]
+    generation, width = wanted.pcie_generation, wanted.pcie_width
     if generation is not None or width is not None:
         seen = (load.pcie_generation, load.pcie_width) if load else (None, None)
         due = [(has, want) for has, want in zip(seen, (generation, width), strict=True) if want is not None]
         text = f"PCIe Gen{seen[0]} x{seen[1]} under load, Gen{generation} x{width} wanted"
         text = text if load else f"the link was not seen under load, Gen{generation} x{width} wanted"
-        known = load is not None and all(has is not None for has, _ in due)
-        yield found("pcie", all(has >= want for has, want in due) if known else None, text)
-    if wanted["nvlinks"] is not None:
-        rates, rate = gpu.nvlinks_gb_per_s, wanted["nvlink_gb_per_s"]
+        told = [(has, want) for has, want in due if has is not None]
+        known = load is not None and len(told) == len(due)
+        yield found("pcie", all(has >= want for has, want in told) if known else None, text)
+    if (links_wanted := wanted.nvlinks) is not None:
+        rates, rate = gpu.nvlinks_gb_per_s, wanted.nvlink_gb_per_s
         slow = [r for r in rates or () if rate is not None and r < 0.99 * rate]
         text = (
             "nvidia-smi does not tell the NVLinks"
             if rates is None
             else (
-                f"{len(rates)} NVLinks are active, {wanted['nvlinks']} wanted"
+                f"{len(rates)} NVLinks are active, {wanted.nvlinks} wanted"
                 + (f"; {len(slow)} slower than {rate} GB/s" if slow else "")
             )
         )
-        yield found("nvlink", None if rates is None else len(rates) >= wanted["nvlinks"] and not slow, text)
-    if wanted["topology"] is not None:
-        other = sorted({link for link in links or () if link != wanted["topology"]})
-        text = f"linked by {', '.join(other)}" if other else f"linked by {wanted['topology']}"
-        text = f"{text}, {wanted['topology']} wanted" if links is not None else "no topology was printed"
+        yield found("nvlink", None if rates is None else len(rates) >= links_wanted and not slow, text)
+    if wanted.topology is not None:
+        other = sorted({link for link in links or () if link != wanted.topology})
+        text = f"linked by {', '.join(other)}" if other else f"linked by {wanted.topology}"
+        text = f"{text}, {wanted.topology} wanted" if links is not None else "no topology was printed"
         yield found("topology", None if links is None else not other, text)
-    if wanted["numa"] is not None:
-        want = wanted["numa"][gpu.index] if gpu.index < len(wanted["numa"]) else None
+    if (by_gpu := wanted.numa) is not None:
+        want = by_gpu[gpu.index] if gpu.index < len(by_gpu) else None
         unknown = gpu.numa is None or gpu.numa < 0 or want is None
         yield found("numa", None if unknown else gpu.numa == want, f"NUMA node {gpu.numa}, {want} wanted")
-    if wanted["ecc"]:
+    if wanted.ecc:
         errors = gpu.uncorrectable
         ok = None if gpu.ecc is None or errors is None else gpu.ecc and errors == 0
         state = {True: "on", False: "off", None: "unknown"}[gpu.ecc]

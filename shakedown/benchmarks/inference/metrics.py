@@ -9,66 +9,66 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.base.metrics import Read, Value, job_settings
+from shakedown.benchmarks.base.metrics import Output, Read, Value
+from shakedown.benchmarks.inference.options import Inference
 from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
 from shakedown.benchmarks.inference.peak import data_rate_gb_per_s
 from shakedown.benchmarks.inference.throttle import throttled
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord
-from shakedown.run.folder import read_bytes
 
 _SUMMARY = re.compile(r"loadgen\.g[0-9]{1,4}\.[0-9]{2,4}\.txt\Z")
 _LARGEST_WATCH = 64 << 20
 
 
-def inference(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+def inference(output: Output[Inference]) -> Iterator[Value]:
     """Yield rate, data rate and 99 % latency at the peak, and accuracy where it was measured.
 
     A rate counts if as many full runs as planned are VALID at it under the planned bound, and no full run
     failed at it or below: all of that is read from LoadGen's summaries, not from the search's own account.
     """
-    settings = job_settings(file)
-    document = _document(text, file)
-    gpus = output.params.get("gpus")
+    order, file = output.order, output.file
+    document = _document(output.text, file)
+    gpus = output.record.params.get("gpus")
     if document.get("peak_qps") is None:
         raise BadInput(
-            f"no peak: {str(document.get('reason'))[:300]}{_own_pauses(document, settings)}",
+            f"no peak: {str(document.get('reason'))[:300]}{_own_pauses(document, order)}",
             fix="see the journal of probes",
             file=file,
         )
-    good, bad = _confirmations(document, file, settings)
+    good, bad = _confirmations(document, output)
     target = float(document["peak_qps"])
     if any(result.target_qps <= target * (1 + 1e-6) for result in bad):
         raise BadInput(f"a full run failed at {target:g} queries/s or below", file=file)
     mine = [result for result in good if abs(result.target_qps - target) <= target * 1e-6]
-    if len(mine) < settings["confirmations"]:
+    if len(mine) < order.confirmations:
         raise BadInput(
-            f"{len(mine)} of {settings['confirmations']} confirming runs are VALID at {target:g}", file=file
+            f"{len(mine)} of {order.confirmations} confirming runs are VALID at {target:g}", file=file
         )
-    if settings["device"] == "cuda":
-        watch = file.with_name(f"gpu.g{gpus}.csv")
-        if found := throttled(
-            read_bytes(watch).decode("utf-8", "replace")[:_LARGEST_WATCH], gpus=int(str(gpus))
-        ):
-            raise BadInput(found, fix="mend the cooling or power, then repeat", file=watch)
+    if order.device == "cuda":
+        watch = f"gpu.g{gpus}.csv"
+        if found := throttled(output.folder.text(watch)[:_LARGEST_WATCH], gpus=int(str(gpus))):
+            raise BadInput(
+                found, fix="mend the cooling or power, then repeat", file=output.folder.path / watch
+            )
     rates = tuple(result.completed_samples_per_s or 0.0 for result in mine)
-    gb_per_s = tuple(data_rate_gb_per_s(rate, settings["model"]) for rate in rates)
+    gb_per_s = tuple(data_rate_gb_per_s(rate, order.model) for rate in rates)
     p50, p90, p99 = (max(r.percentile_ns(p) or 0 for r in mine) / 1e6 for p in (50.0, 90.0, 99.0))
-    weights = "random weights: a rate, no accuracy" if not settings.get("weights") else "weights from file"
-    engine = "TensorRT, INT8; " if settings.get("engine") == "tensorrt" else ""
+    weights = "random weights: a rate, no accuracy" if not order.weights else "weights from file"
+    engine = "TensorRT, INT8; " if order.engine == "tensorrt" else ""
     told = (
         f"p50 {p50:.2f}, p90 {p90:.2f}, p99 {p99:.2f} ms, worst of {len(mine)} full runs; {engine}{weights}"
-        f"{_own_pauses(document, settings)}"
+        f"{_own_pauses(document, order)}"
     )
     yield Read("rate", statistics.median(rates), "queries/s", Better.HIGHER, {}, told, rates)
     yield Read("data_rate", statistics.median(gb_per_s), "GB/s", Better.HIGHER, {}, told, gb_per_s)
     yield "latency_p99", p99, "ms", Better.LOWER, {}, told
-    if settings.get("labels"):
+    if order.labels:
         found_accuracy = [w["accuracy"] for w in document.get("workers", []) if "accuracy" in w]
         yield "accuracy", min(found_accuracy, default=None), "%", Better.HIGHER, {}
 
 
-def _own_pauses(document: dict[str, Any], settings: dict[str, Any]) -> str:
+def _own_pauses(document: dict[str, Any], order: Inference) -> str:
     """Say if full runs missed the bound while LoadGen's own process stood still: the GPU was not late."""
     pauses: list[float] = []
     for run in document["runs"]:
@@ -76,7 +76,7 @@ def _own_pauses(document: dict[str, Any], settings: dict[str, Any]) -> str:
         if run.get("kind") == "confirm" and run.get("valid") is False and isinstance(spent, dict):
             found = [spent.get("longest_ask_ms"), spent.get("longest_look_ms")]
             pauses.append(max((float(x) for x in found if isinstance(x, int | float)), default=0.0))
-    late = [pause for pause in pauses if pause > settings["latency_ms"]]
+    late = [pause for pause in pauses if pause > order.latency_ms]
     if not late:
         return ""
     return (
@@ -86,7 +86,7 @@ def _own_pauses(document: dict[str, Any], settings: dict[str, Any]) -> str:
 
 
 def _confirmations(
-    document: dict[str, Any], file: Path, settings: dict[str, Any]
+    document: dict[str, Any], output: Output[Inference]
 ) -> tuple[list[LoadGenResult], list[LoadGenResult]]:
     """Return the full runs that LoadGen calls VALID under the planned bound, and the ones it does not."""
     good: list[LoadGenResult] = []
@@ -95,25 +95,22 @@ def _confirmations(
         if run.get("kind") != "confirm" or "valid" not in run:
             continue
         if not _SUMMARY.match(str(run.get("file"))):
-            raise BadInput("a run names no summary", file=file)
-        summary = file.with_name(run["file"])
-        result = parse_loadgen(read_bytes(summary).decode("utf-8"), file=summary)
-        _as_planned(result, settings, summary)
+            raise BadInput("a run names no summary", file=output.file)
+        summary = output.folder.path / run["file"]
+        result = parse_loadgen(output.folder.text(run["file"]), file=summary)
+        _as_planned(result, output.order, summary)
         (good if result.valid else bad).append(result)
     return good, bad
 
 
-def _as_planned(result: LoadGenResult, settings: dict[str, Any], file: Path) -> None:
+def _as_planned(result: LoadGenResult, order: Inference, file: Path) -> None:
     """Refuse a summary that was made under easier terms than planned."""
-    bound_ns = round(settings["latency_ms"] * 1e6)
+    bound_ns = round(order.latency_ms * 1e6)
     if result.scenario != "Server" or result.mode != "PerformanceOnly":
         raise BadInput(f"{result.scenario} {result.mode} is no Server performance run", file=file)
     if result.target_latency_ns != bound_ns:
         raise BadInput(f"the latency bound was {result.target_latency_ns} ns, planned {bound_ns}", file=file)
-    if (
-        result.min_duration_ms < settings["confirm_s"] * 1e3
-        or result.min_query_count < settings["confirm_queries"]
-    ):
+    if result.min_duration_ms < order.confirm_s * 1e3 or result.min_query_count < order.confirm_queries:
         raise BadInput("a confirming run was shorter than planned", file=file)
     if result.valid and (result.percentile_ns(99.0) or 0) > bound_ns:
         raise BadInput("LoadGen calls a run VALID whose 99 % latency is above the bound", file=file)

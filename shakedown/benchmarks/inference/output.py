@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Line, Source, quote
 
 Scenario = Literal["Server", "Offline", "SingleStream", "MultiStream"]

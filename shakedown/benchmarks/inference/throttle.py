@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loadgen_harness.watch import FIELDS
 from shakedown.benchmarks.gpu.output_nvidia_smi import parse_query
+from shakedown.benchmarks.inference.watch_fields import FIELDS
 
 # Bits of nvmlClocksEventReasons (nvml.h). A software power cap (0x4) is normal under full load and no fault.
 REASONS = {

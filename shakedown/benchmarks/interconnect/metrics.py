@@ -10,38 +10,37 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.benchmarks.base.metrics import Value, job_settings
-from shakedown.benchmarks.interconnect.options import PlannedPath
+from shakedown.benchmarks.base.metrics import Output, Value
+from shakedown.benchmarks.interconnect.order import CopiesOrder, PathOrder
 from shakedown.benchmarks.interconnect.pcie_path import gpu_paths, judge_paths
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord, Params
 from shakedown.topology.host_map import parse_topology
 
 
-def pcie_path(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+def pcie_path(output: Output[PathOrder]) -> Iterator[Value]:
     """Yield 0 or 1 for every GPU and question: whether what was found differs from the plan."""
-    document = _document(text, file)
-    settings = job_settings(file)
-    topology = parse_topology(json.dumps(document.get("topology")), file=str(file))
-    plan = PlannedPath.model_validate(settings["path"])
+    document = _document(output.text, output.file)
+    order = output.order
+    topology = parse_topology(json.dumps(document.get("topology")), file=str(output.file))
     judged = judge_paths(
-        gpu_paths(topology), plan, gpus=int(settings["gpus"]), loaded=document.get("loaded") is True
+        gpu_paths(topology), order.path, gpus=order.gpus, loaded=document.get("loaded") is True
     )
     for gpu, what, wrong, detail in judged:
         params: Params = {"gpu": gpu, "what": what}
         yield "wrong", float(wrong), "1", Better.LOWER, params, detail
 
 
-def copies(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+def copies(output: Output[CopiesOrder]) -> Iterator[Value]:
     """Yield one direction's rates: of each GPU alone, of several at once, and what a wrong pin leaves."""
-    rows = _rows(text, file)
+    rows = _rows(output.text, output.file)
     alone = {
         (row["pin"], row["gpus"][0], direction): median
         for row in rows
         if len(row["gpus"]) == 1
         for direction, median in _medians(row).items()
     }
-    direction = output.direction or ""
+    direction = output.record.direction or ""
     for row in rows:
         value = _medians(row).get(direction)
         if row["pin"] == "near" and value is not None:

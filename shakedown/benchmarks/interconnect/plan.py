@@ -1,14 +1,15 @@
-"""Plan the way between CPU and GPU (node stage) and inference over it (application stage)."""
+"""Plan the way between CPU and GPU."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
-from shakedown.benchmarks.interconnect.options import Inference, Interconnect
+from shakedown.benchmarks.interconnect.options import Interconnect
+from shakedown.benchmarks.interconnect.order import CopiesOrder, PathOrder
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Better, Params, PlanItem, Reference, ReferenceKind, Stage
-from shakedown.references.catalogue import Entry, MissingReference
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
 # What a wrong pin costs is shown; how much it may cost nobody says.
@@ -24,34 +25,37 @@ FAR_PIN = Reference(
 )
 # Directions of the copies: alone, and each while the other is under way.
 COPIES = ("h2d", "d2h", "h2d_duplex", "d2h_duplex")
-_START_S = 240  # PyTorch, CUDA and recording graphs on a slow host, for time limits only
-_ENGINE_S = 240.0  # TensorRT builds its engine: 61 s on an H200 host with 16 CPUs
+# Starting PyTorch and CUDA on a slow host, for time limits only.
+START_S = 240
 
 
-def plan_interconnect(draft: Draft) -> None:
-    """Paths of all GPUs of every node, then copies. Raises MissingReference."""
-    for node in draft.nodes:
-        section, gpus = draft.site.of(node).interconnect, draft.site.gpus.get(node, 0)
-        if section is None or not gpus:
+def plan_interconnect(draft: Draft, asked: Mapping[str, Interconnect]) -> None:
+    """Paths of all GPUs of every node that asks for it, then copies. Raises MissingReference."""
+    for node, section in asked.items():
+        gpus = draft.site.gpus.get(node, 0)
+        if not gpus:
             continue
-        python = {"python": section.python, "pythonpath": list(section.pythonpath)}
         for gpu in range(gpus):
             for what in section.path.judged():
                 params: Params = {"gpu": gpu, "what": what}
                 draft.forbid(PATH, "pcie_path", stage=Stage.NODE, nodes=[(node,)], params=params)
-        _job(
-            draft,
-            "pcie_path",
-            Stage.NODE,
-            node,
-            300,
-            {**python, "gpus": gpus, "path": section.path.model_dump()},
+        order = PathOrder(python=section.python, pythonpath=section.pythonpath, gpus=gpus, path=section.path)
+        draft.jobs.append(
+            JobSpec(
+                name=f"node.pcie_path.{node}",
+                kind="pcie_path",
+                stage=Stage.NODE,
+                tests=("pcie_path",),
+                nodes=(node,),
+                time_limit_s=300,
+                settings=order.model_dump(),
+            )
         )
         if section.copies:
-            _plan_copies(draft, section, node, gpus, python)
+            _plan_copies(draft, section, node, gpus)
 
 
-def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int, python: dict[str, Any]) -> None:
+def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int) -> None:
     copies = section.copies
     assert copies is not None
     at_once = tuple(n for n in copies.at_once if n <= gpus)
@@ -96,77 +100,23 @@ def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int, pyth
                 )
                 for gpu in range(gpus)
             )
-    settings = {
-        **python,
+    assert section.python is not None  # the options see to it
+    order = CopiesOrder(
+        python=section.python,
+        pythonpath=section.pythonpath,
         **copies.model_dump(exclude={"far_pin", "at_once"}),
-        "gpus": gpus,
-        "at_once": [1, *(n for n in at_once if n > 1)],
-        "pins": ["near", "far"] if copies.far_pin else ["near"],
-    }
-    _job(draft, "copies", Stage.NODE, node, _START_S + 30 * gpus, settings, test="copy")
-
-
-def plan_inference(draft: Draft) -> None:
-    """One search for each number of GPUs on every node that has as many. Raises MissingReference."""
-    for node in draft.nodes:
-        section = draft.site.of(node).inference
-        if section is None:
-            continue
-        have = draft.site.gpus.get(node, 0) if section.device == "cuda" else max(section.gpus)
-        counts = [n for n in section.gpus if n <= have]
-        for gpus in counts:
-            for entry in _inference_entries(draft, section, node, gpus):
-                draft.add(
-                    entry, "resnet50_server", stage=Stage.APPLICATION, nodes=((node,),), params={"gpus": gpus}
-                )
-        if counts:
-            settings = {**section.model_dump(), "gpus": counts}
-            full_s = section.confirm_s * (section.confirmations + 4) + 16 * section.probe_s
-            start_s = _START_S + (_ENGINE_S if section.engine == "tensorrt" else 0)
-            _job(
-                draft,
-                "inference",
-                Stage.APPLICATION,
-                node,
-                int(start_s + len(counts) * 1.2 * full_s),
-                settings,
-                test="resnet50_server",
-            )
-
-
-def _inference_entries(draft: Draft, section: Inference, node: str, gpus: int) -> list[Entry]:
-    """Return the references of one search: of the rate in one or both of its units, and what else is due."""
-    scope: dict[str, int | str] = {"path": section.path, "gpus": gpus, "model": section.model}
-    scope["dtype"] = section.dtype
-    rates, missing = [], []
-    for metric in section.metrics:
-        try:
-            rates.append(draft.reference("resnet50_server", metric, scope, node))
-        except MissingReference as refused:
-            missing.append(refused)
-    if not rates:
-        raise missing[-1]
-    more = ("latency_p99", "accuracy") if section.labels else ("latency_p99",)
-    return [*rates, *(draft.reference("resnet50_server", metric, scope, node) for metric in more)]
-
-
-def _job(
-    draft: Draft,
-    kind: Any,  # noqa: ANN401
-    stage: Stage,
-    node: str,
-    limit_s: int,
-    settings: dict[str, Any],
-    test: str = "",
-) -> None:
+        gpus=gpus,
+        at_once=(1, *(n for n in at_once if n > 1)),
+        pins=("near", "far") if copies.far_pin else ("near",),
+    )
     draft.jobs.append(
         JobSpec(
-            name=f"{stage.value}.{kind}.{node}",
-            kind=kind,
-            stage=stage,
-            tests=(test or kind,),
+            name=f"node.copies.{node}",
+            kind="copies",
+            stage=Stage.NODE,
+            tests=("copy",),
             nodes=(node,),
-            time_limit_s=limit_s,
-            settings=settings,
+            time_limit_s=START_S + 30 * gpus,
+            settings=order.model_dump(),
         )
     )

@@ -3,47 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 
-from shakedown.benchmarks.base.metrics import Read, Value, job_settings
+from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.lora import training_run as run
 from shakedown.benchmarks.lora.options import TrainingSpec
 from shakedown.benchmarks.lora.output import TrainerResult, parse_trainer
 from shakedown.physics import training as physics
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord
-from shakedown.run.nic_counters import read_before_and_after
+from shakedown.run.job_folder import JobFolder
 
 # Counters of received bytes, best first: a RoCE NIC counts RDMA in its port counters, in words of four
 # bytes, and not always in the netdev's; Soft-RoCE and TCP are in the netdev's.
 _RECEIVED = (("ib.port_rcv_data", 4), ("netdev.rx_bytes", 1))
 
 
-def lora(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+def lora(output: Output[TrainingSpec]) -> Iterator[Value]:
     """Yield every metric that the job was ordered to measure."""
-    spec = TrainingSpec.from_json(job_settings(file))
-    result = parse_trainer(text, file=file)
-    _as_ordered(result, spec, output, file)
+    spec = output.order
+    result = parse_trainer(output.text, file=output.file)
+    _as_ordered(result, output)
     values = dict(_rates(result, spec))
     values |= dict(_losses(result, spec))
     values |= dict(_ranks(result, spec))
-    if "traffic_share" in spec.metrics and len(output.nodes) > 1:
-        values["traffic_share"] = _traffic(result, spec, output, file)
+    if "traffic_share" in spec.metrics and len(output.record.nodes) > 1:
+        values["traffic_share"] = _traffic(result, output)
     for metric in spec.metrics:
         if metric in values:
             yield values[metric]
 
 
-def _as_ordered(result: TrainerResult, spec: TrainingSpec, output: OutputRecord, file: Path) -> None:
+def _as_ordered(result: TrainerResult, output: Output[TrainingSpec]) -> None:
     """Refuse a log of another job than the one that was ordered: an easier one would be faster."""
-    header = result.header
+    header, spec, nodes, file = result.header, output.order, output.record.nodes, output.file
     ordered = {
         "model": spec.label,
         "method": "lora",
         "precision": spec.dtype,
         "parallelism": spec.layout,
-        "world_size": len(output.nodes) * spec.gpus_per_node,
+        "world_size": len(nodes) * spec.gpus_per_node,
         "sequence_length": spec.sequence_tokens,
         "global_batch_samples": spec.global_batch,
         "micro_batch_samples": spec.micro_batch,
@@ -60,7 +59,7 @@ def _as_ordered(result: TrainerResult, spec: TrainingSpec, output: OutputRecord,
     done = max((step.step for step in result.steps), default=0)
     if done != spec.steps and not run.nonfinite(result.steps):
         raise BadInput(f"{done} of {spec.steps} steps were trained", file=file)
-    if set(header.hosts) != set(output.nodes):
+    if set(header.hosts) != set(nodes):
         raise BadInput(f"trained on {', '.join(sorted(set(header.hosts))) or 'no node'}", file=file)
 
 
@@ -126,12 +125,13 @@ def _ranks(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Rea
         )
 
 
-def _traffic(result: TrainerResult, spec: TrainingSpec, output: OutputRecord, file: Path) -> Read:
+def _traffic(result: TrainerResult, output: Output[TrainingSpec]) -> Read:
     """Return what the nodes' NICs received over what the collectives should have moved, of the worst node."""
-    expected = expected_bytes(result, spec, len(output.nodes))
+    nodes = output.record.nodes
+    expected = expected_bytes(result, output.order, len(nodes))
     shares: dict[str, float] = {}
-    for node in output.nodes:
-        found = received_bytes(file.parent, node)
+    for node in nodes:
+        found = received_bytes(output.folder, node)
         if found is None:
             return Read(
                 "traffic_share", None, "x", Better.HIGHER, {}, f"{node} has no counters of received bytes"
@@ -154,10 +154,10 @@ def expected_bytes(result: TrainerResult, spec: TrainingSpec, nodes: int) -> flo
     return per_step * len({step.step for step in result.steps})
 
 
-def received_bytes(folder: Path, node: str) -> float | None:
+def received_bytes(folder: JobFolder, node: str) -> float | None:
     """Return what the fabric NICs of a node received over a job, None where no counter tells."""
     try:
-        before, after = read_before_and_after(folder, node)
+        before, after = folder.counters(node)
     except BadInput:
         return None
     total, told = 0.0, False

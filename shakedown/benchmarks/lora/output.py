@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shakedown.records.records import Name, Record
+from shakedown.records.base import Name, Record
 from shakedown.records.tool_text import Amount, Count, Line, Source, quote
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]

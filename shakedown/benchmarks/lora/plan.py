@@ -8,12 +8,12 @@ from shakedown.benchmarks.lora.options import INSTALL, TrainingSpec
 from shakedown.physics import training as physics
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Params, Stage
+from shakedown.records.base import Params, Stage
 
 TEST = "lora"
 
 
-def plan_lora(draft: Draft) -> None:
+def plan_lora(draft: Draft, specs: tuple[TrainingSpec, ...]) -> None:
     """Plan every training job.
 
     Lag between ranks exists from two ranks on, and traffic between nodes from two nodes on; one GPU's job
@@ -25,7 +25,7 @@ def plan_lora(draft: Draft) -> None:
         BadInput: a batch that the ranks cannot share.
     """
     nodes = draft.nodes
-    for spec in draft.site.acceptance.lora:
+    for spec in specs:
         ranks = len(nodes) * spec.gpus_per_node
         spec.micro_batches(len(nodes))
         scope: dict[str, int | str] = {

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from shakedown.benchmarks.base.metrics import Value, job_settings
+from shakedown.benchmarks.base.metrics import Output, Value
+from shakedown.benchmarks.mpi.options import Sweep
 from shakedown.benchmarks.mpi.output import parse_allreduce, parse_pingpong
-from shakedown.records.records import Better, OutputRecord, Params
+from shakedown.records.base import Better, Params
 
 
-def mpi(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+def mpi(output: Output[Sweep]) -> Iterator[Value]:
     """Yield time, busbw and wrong elements of an all-reduce, or the bandwidth of a ping-pong."""
-    if output.test == "mpi_allreduce":
-        result = parse_allreduce(text, file=file)
+    if output.record.test == "mpi_allreduce":
+        result = parse_allreduce(output.text, file=output.file)
         for row in result.rows:
             params: Params = {"size_bytes": row.size_bytes}
             yield "time", row.time_us, "us", Better.LOWER, params
@@ -21,8 +21,6 @@ def mpi(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
                 yield "busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params
             yield "wrong", float(row.wrong), "1", Better.LOWER, params
     else:
-        settings = job_settings(file)
-        sizes = tuple(1 << i for i in range(33) if settings["min_bytes"] <= 1 << i <= settings["max_bytes"])
-        for pingpong in parse_pingpong(text, sizes=sizes, file=file):
+        for pingpong in parse_pingpong(output.text, sizes=output.order.powers_of_two(), file=output.file):
             params = {"size_bytes": pingpong.size_bytes}
             yield "bandwidth", pingpong.bandwidth_gb_per_s, "GB/s", Better.HIGHER, params

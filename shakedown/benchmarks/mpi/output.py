@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Line, Source
 
 _PINGPONG_HEADING = ["#", "Size", "[B]", "Bandwidth", "[MB/s]"]

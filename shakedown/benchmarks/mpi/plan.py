@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
-from shakedown.intent.site import Sweep
+from shakedown.benchmarks.mpi.options import Mpi, Sweep
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.records import Stage
+from shakedown.records.base import Stage
 
 
-def plan_mpi(draft: Draft) -> None:
+def plan_mpi(draft: Draft, mpi: Mpi) -> None:
     """Ping-pong between neighbours and a checked all-reduce over all nodes."""
     nodes = draft.nodes
-    allreduce, pingpong = draft.site.acceptance.mpi.allreduce, draft.site.acceptance.mpi.pingpong
+    allreduce, pingpong = mpi.allreduce, mpi.pingpong
     if pingpong:
-        sizes = [1 << i for i in range(33) if pingpong.min_bytes <= 1 << i <= pingpong.max_bytes]
+        sizes = pingpong.powers_of_two()
         # Neighbours in the order of names: every node is tested, each against two others.
         pairs = list(pairwise(nodes))
         for size in sizes:
@@ -25,12 +24,10 @@ def plan_mpi(draft: Draft) -> None:
         for pair in pairs:
             _mpi_job(draft, "mpi_pingpong", pair, pingpong, suffix=f".{'-'.join(pair)}")
     if allreduce:
-        sizes = [allreduce.min_bytes]
-        while sizes[-1] * allreduce.factor <= allreduce.max_bytes:
-            sizes.append(sizes[-1] * allreduce.factor)
-        for size in sizes:
+        steps = allreduce.steps()
+        for size in steps:
             # A small message's bandwidth says nothing that its time does not.
-            for metric in ("time", "wrong", "busbw") if size == sizes[-1] else ("time", "wrong"):
+            for metric in ("time", "wrong", "busbw") if size == steps[-1] else ("time", "wrong"):
                 scope = {"size_bytes": size, "nodes": len(nodes)}
                 entry = draft.reference("mpi_allreduce", metric, scope)
                 draft.add(
@@ -39,7 +36,7 @@ def plan_mpi(draft: Draft) -> None:
         _mpi_job(draft, "mpi_allreduce", nodes, allreduce)
 
 
-def _mpi_job(draft: Draft, kind: Any, nodes: tuple[str, ...], sweep: Sweep, suffix: str = "") -> None:  # noqa: ANN401
+def _mpi_job(draft: Draft, kind: str, nodes: tuple[str, ...], sweep: Sweep, suffix: str = "") -> None:
     draft.jobs.append(
         JobSpec(
             name=f"collective.{kind}{suffix}",

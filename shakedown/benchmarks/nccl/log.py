@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 from shakedown.records.tool_text import Count, Source
 
 Transport = Literal["P2P", "SHM", "NET"]

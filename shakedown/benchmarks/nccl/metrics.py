@@ -5,29 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from shakedown.benchmarks.base.metrics import Read, Value, job_settings
+from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.nccl.log import NcclChoice, parse_nccl_log
+from shakedown.benchmarks.nccl.order import NcclOrder
 from shakedown.benchmarks.nccl.output import NcclResult, NcclRow, NcclTiming, parse_nccl
 from shakedown.benchmarks.nccl.transport import judge_log
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord
-from shakedown.run.folder import read_bytes
 from shakedown.statistics.robust import median
 
 
-def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
     """Yield time or busbw, and wrong elements, of every size; the median of all repeats.
 
     Out of place, as the published figures are; wrong elements of both.
     """
-    settings = job_settings(file)
-    chosen = _choices(file, sum(settings["gpus"].values()))
-    for size, rows in planned_rows(repeats(text, output, file, settings), output.test, settings):
+    order = output.order
+    chosen = _choices(output)
+    for size, rows in planned_rows(repeats(output), output.record.test, order):
         timings = [deciding(row) for row in rows]
-        short = size < settings["time_below_bytes"]
+        short = size < order.time_below_bytes
         samples = tuple(t.time_us if short else t.busbw_gb_per_s for t in timings)
         metric, unit, better = ("time", "us", Better.LOWER) if short else ("busbw", "GB/s", Better.HIGHER)
         if any(row.size_bytes == 0 for row in rows):
@@ -39,28 +38,22 @@ def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
         many = samples if len(samples) > 1 else ()
         yield Read(metric, median(samples), unit, better, {"size_bytes": size}, chosen.get(size, ""), many)
         yield Read("wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size})
-    if settings.get("power"):
-        yield from power(file, output)
+    if order.power:
+        yield from power(output)
 
 
-def repeats(text: str, output: OutputRecord, file: Path, settings: dict[str, Any]) -> list[NcclResult]:
+def repeats(output: Output[NcclOrder]) -> list[NcclResult]:
     """Return every repeat of an output, each checked to be what was planned. Raises BadInput."""
-    others = [_sibling(file, number) for number in range(2, settings["repeats"] + 1)]
-    return [_checked(parse_nccl(one, file=at), output, settings, at) for at, one in [(file, text), *others]]
+    others = [_sibling(output, number) for number in range(2, output.order.repeats + 1)]
+    runs = [(output.file, output.text), *others]
+    return [_checked(parse_nccl(text, file=file), output, file) for file, text in runs]
 
 
-def planned_rows(
-    runs: list[NcclResult], test: str, settings: dict[str, Any]
-) -> Iterator[tuple[int, list[NcclRow]]]:
+def planned_rows(runs: list[NcclResult], test: str, order: NcclOrder) -> Iterator[tuple[int, list[NcclRow]]]:
     """Yield every planned size with its row of every repeat."""
-    for number, size in enumerate(settings["sizes"]):
-        if size >= smallest_planned(test, settings):
+    for number, size in enumerate(order.sizes):
+        if size >= order.smallest_bytes(test):
             yield size, [run.rows[number] for run in runs]
-
-
-def smallest_planned(test: str, settings: dict[str, Any]) -> int:
-    """Return the smallest size planned: what the operation would round down to nothing is not."""
-    return int(settings.get("smallest", {}).get(test, 0))
 
 
 def deciding(row: NcclRow) -> NcclTiming:
@@ -73,18 +66,21 @@ def wrong_elements(rows: list[NcclRow]) -> int:
     return sum(t.wrong or 0 for row in rows for t in (row.out_of_place, row.in_place) if t)
 
 
-def _sibling(file: Path, number: int) -> tuple[Path, str]:
-    other = file.with_name(file.name.replace(".r1.", f".r{number}."))
+def _sibling(output: Output[NcclOrder], number: int) -> tuple[Path, str]:
+    name = output.record.file
+    other = name.replace(".r1.", f".r{number}.")
+    file = output.folder.path / other
     try:
-        return other, read_bytes(other).decode("utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise BadInput(f"repeat {number} of {file.name} is missing", file=other) from None
+        return file, output.folder.text(other)
+    except (OSError, BadInput):
+        raise BadInput(f"repeat {number} of {name} is missing", file=file) from None
 
 
-def _checked(run: NcclResult, output: OutputRecord, settings: dict[str, Any], file: Path) -> NcclResult:
+def _checked(run: NcclResult, output: Output[NcclOrder], file: Path) -> NcclResult:
     """Refuse a run of something else than what was planned."""
-    ranks, sizes = sum(settings["gpus"].values()), len(settings["sizes"])
-    operation = output.test.removeprefix("nccl_")
+    order = output.order
+    ranks, sizes = order.ranks, len(order.sizes)
+    operation = output.record.test.removeprefix("nccl_")
     what = ""
     if run.operation not in (None, operation):
         what = f"this is {run.operation}, {operation} was planned"
@@ -92,10 +88,10 @@ def _checked(run: NcclResult, output: OutputRecord, settings: dict[str, Any], fi
         what = f"it ran on {run.ranks} GPUs, {ranks} were planned"
     elif run.reduced_max_bytes is not None:
         what = f"nccl-tests went only to {run.reduced_max_bytes} bytes for lack of memory"
-    elif len(run.rows) != sizes or run.min_bytes != settings["sizes"][0]:
+    elif len(run.rows) != sizes or run.min_bytes != order.sizes[0]:
         what = f"{len(run.rows)} sizes, {sizes} were planned"
-    elif {row.dtype for row in run.rows} != {settings["dtype"]}:
-        what = f"data type {run.rows[0].dtype}, {settings['dtype']} was planned"
+    elif {row.dtype for row in run.rows} != {order.dtype}:
+        what = f"data type {run.rows[0].dtype}, {order.dtype} was planned"
     elif not all(_is_checked(row, operation) for row in run.rows):
         what = "the data were not checked"
     if what:
@@ -111,13 +107,14 @@ def _is_checked(row: NcclRow, operation: str) -> bool:
     return all(timing is not None and timing.wrong is not None for timing in timings)
 
 
-def _choices(file: Path, ranks: int) -> dict[int, str]:
+def _choices(output: Output[NcclOrder]) -> dict[int, str]:
     """Return algorithm and protocol by size from the tuning run's log; what it does not say is left out."""
-    log = file.with_name(re.sub(r"\.r1\.txt\Z", ".tuning.log", file.name))
+    log = re.sub(r"\.r1\.txt\Z", ".tuning.log", output.record.file)
     try:
-        choices = parse_nccl_log(read_bytes(log).decode("utf-8"), file=log, allow_unfinished=True).choices
-    except (BadInput, OSError, UnicodeDecodeError):
+        choices = parse_nccl_log(output.folder.text(log), file=log, allow_unfinished=True).choices
+    except (BadInput, OSError):
         return {}
+    ranks = output.order.ranks
     return {_message_bytes(choice, ranks): f"{choice.algorithm}/{choice.protocol}" for choice in choices}
 
 
@@ -130,10 +127,9 @@ def _message_bytes(choice: NcclChoice, ranks: int) -> int:
     return choice.size_bytes * (ranks if choice.operation in ("AllGather", "ReduceScatter") else 1)
 
 
-def nccl_log(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+def nccl_log(output: Output[NcclOrder]) -> Iterator[Value]:
     """Yield 0 or 1 for each check of the way that the data went."""
-    settings = job_settings(file)
-    log = parse_nccl_log(text, file=file)
-    for found in judge_log(log, settings["expect"], settings["gpus"]):
+    log = parse_nccl_log(output.text, file=output.file)
+    for found in judge_log(log, output.order.expect, output.order.gpus):
         wrong = None if found.wrong is None else float(found.wrong)
         yield Read("wrong", wrong, "1", Better.LOWER, {"check": found.check}, found.detail)

@@ -6,14 +6,13 @@ algbw x a factor of the operation and the number of ranks, both in GB/s = 10^9 b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Line, Source
 
 
@@ -102,18 +101,6 @@ def parse_nccl(text: str, *, file: str | Path | None = None) -> NcclResult:
     if first.startswith("{"):
         return nccl_json.parse(source)
     return nccl_text.parse(source)
-
-
-def redact_nccl_json(text: str, *, file: str | Path | None = None) -> str:
-    """Return a `-J` file without its environment, for keeping.
-
-    Raises:
-        BadInput: not JSON; such a file must not be kept, for what it holds cannot be known.
-    """
-    document = Source(text, file).json()
-    if not isinstance(document, dict):
-        Source(text, file).refuse("not the JSON that nccl-tests -J writes")
-    return json.dumps({key: value for key, value in document.items() if key != "env"}) + "\n"
 
 
 def nccl_version(code: int) -> str:

@@ -1,13 +1,14 @@
-"""Plan nccl-tests and the same collectives through PyTorch."""
+"""Plan nccl-tests."""
 
 from __future__ import annotations
 
-from shakedown.benchmarks.gpu.options import Launcher, Nccl, NcclSweep, TorchCollectives
 from shakedown.benchmarks.gpu.plan import gpu_nodes
+from shakedown.benchmarks.nccl.options import Launcher, Nccl, NcclSweep, Split
+from shakedown.benchmarks.nccl.order import ExpectedWay, NcclOrder
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Params, Stage
 from shakedown.references.catalogue import Entry
 
 CORRECT = none_allowed("nccl.correct", "nccl-tests checks every element (-c 1): none may be wrong")
@@ -47,7 +48,7 @@ def _nccl_job(
     nccl: Nccl,
     sweep: NcclSweep,
     group: tuple[str, ...],
-    split: str,
+    split: Split,
     launcher: Launcher,
     number: int,
 ) -> None:
@@ -75,22 +76,20 @@ def _nccl_job(
                 nodes=[group],
                 params={**params, "operation": operation, "check": check},
             )
-    settings = {
+    nics = {node: tuple(nic.rdma_device for nic in draft.site.nics[node]) for node in group}
+    order = NcclOrder(
         **sweep.model_dump(exclude={"nodes", "split"}),
-        "split": split,
-        "launcher": launcher,
-        "gpus": dict.fromkeys(group, per_node),
-        "variables": nccl.variables,
-        "params": params,
-        "power": nccl.power,
-        "timeout_s": nccl.run_timeout_s,
-        "sizes": sweep.sizes(),
-        "smallest": {f"nccl_{op}": smallest_bytes(op, per_node * len(group)) for op in sweep.operations},
-        "expect": {
-            **nccl.expect.model_dump(),
-            "nics": {node: [nic.rdma_device for nic in draft.site.nics[node]] for node in group},
-        },
-    }
+        split=split,
+        launcher=launcher,
+        gpus=dict.fromkeys(group, per_node),
+        variables=nccl.variables,
+        params=params,
+        power=nccl.power,
+        timeout_s=nccl.run_timeout_s,
+        sizes=sweep.sizes(),
+        smallest={f"nccl_{op}": smallest_bytes(op, per_node * len(group)) for op in sweep.operations},
+        expect=ExpectedWay(**nccl.expect.model_dump(), nics=nics),
+    )
     name = f"collective.nccl{number}.{launcher}.{len(group)}x.{group[0]}"
     runs = len(sweep.operations) * (sweep.repeats + sweep.tuning)
     draft.jobs.append(
@@ -101,7 +100,7 @@ def _nccl_job(
             tests=(*(f"nccl_{operation}" for operation in sweep.operations), "nccl_transport"),
             nodes=group,
             time_limit_s=60 + nccl.run_timeout_s * runs,
-            settings=settings,
+            settings=order.model_dump(),
             params=params,
             whole=True,
         )
@@ -155,55 +154,3 @@ NVLS_OPERATIONS = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 
 def _add(draft: Draft, entry: Entry, test: str, group: tuple[str, ...], params: Params) -> None:
     draft.add(entry, test, stage=Stage.COLLECTIVE, nodes=[group], params=params)
-
-
-def plan_torch(draft: Draft, torch: TorchCollectives) -> None:
-    """The same collectives through PyTorch, and one large message against many small ones."""
-    # gloo needs no GPU: as many processes as a node has GPUs, or one.
-    nodes = gpu_nodes(draft) if torch.backend == "nccl" else draft.nodes
-    many = torch.nodes or len(nodes)
-    if many > len(nodes):
-        raise BadInput(f"acceptance.torch asks for {many} nodes, there are {len(nodes)}")
-    for group in groups(nodes, many):
-        _torch_job(draft, torch, group, "" if torch.nodes is None else f".{many}x.{group[0]}")
-
-
-def _torch_job(draft: Draft, torch: TorchCollectives, nodes: tuple[str, ...], suffix: str) -> None:
-    ranks = {node: draft.site.gpus.get(node) or 1 for node in nodes}
-    params: Params = {"backend": torch.backend}
-
-    def cell(test: str, metric: str, more: dict[str, int]) -> None:
-        scope: dict[str, int | str] = {"nodes": len(nodes), "gpus": sum(ranks.values()), "dtype": "float"}
-        _add(draft, draft.reference(test, metric, {**scope, **more}), test, nodes, {**params, **more})
-
-    for operation in torch.operations:
-        for size in torch.sizes():
-            cell(f"torch_{operation}", "busbw", {"size_bytes": size})
-            draft.forbid(
-                CORRECT,
-                f"torch_{operation}",
-                stage=Stage.COLLECTIVE,
-                nodes=[nodes],
-                params={**params, "size_bytes": size},
-            )
-    tests = [f"torch_{operation}" for operation in torch.operations]
-    if torch.many:
-        for messages in (1, torch.many):
-            size = torch.large_bytes // messages
-            cell("torch_all_reduce", "busbw", {"messages": messages, "size_bytes": size})
-        cell("torch_all_reduce", "large_over_small", {"messages": torch.many})
-        tests = [*dict.fromkeys([*tests, "torch_all_reduce"])]
-    settings = {**torch.model_dump(), "sizes": torch.sizes(), "ranks": ranks, "params": params}
-    draft.jobs.append(
-        JobSpec(
-            name=f"collective.torch.{torch.backend}{suffix}",
-            kind="torch_collectives",
-            stage=Stage.COLLECTIVE,
-            tests=tuple(tests),
-            nodes=nodes,
-            time_limit_s=60 + torch.timeout_s,
-            settings=settings,
-            params=params,
-            whole=True,
-        )
-    )

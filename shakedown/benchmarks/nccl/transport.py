@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shakedown.benchmarks.nccl.log import NcclChannel, NcclIbDevice, NcclLog
+from shakedown.benchmarks.nccl.order import ExpectedWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,12 @@ class Deviation:
     detail: str
 
 
-def judge_log(log: NcclLog, expect: Mapping[str, Any], gpus: Mapping[str, int]) -> Iterator[Deviation]:
+def judge_log(log: NcclLog, expect: ExpectedWay, gpus: Mapping[str, int]) -> Iterator[Deviation]:
     """Yield every check of one run.
 
     Args:
         log: the joined log of all ranks.
-        expect: `intra_node`, `nvls`, `gdr` and the planned `nics` by node.
+        expect: which way was planned.
         gpus: how many GPUs each node has.
     """
     used: dict[str, set[str]] = {}
@@ -32,8 +32,8 @@ def judge_log(log: NcclLog, expect: Mapping[str, Any], gpus: Mapping[str, int]) 
     many = sorted(len(buses) for buses in used.values())
     planned = sorted(gpus.values())
     yield Deviation("ranks", int(many != planned), f"GPUs by host: {many}, {planned} planned")
-    yield _intra_node(log, expect["intra_node"], len(gpus), max(planned))
-    yield _nvls(log.nvls_channels, expect["nvls"])
+    yield _intra_node(log, expect.intra_node, len(gpus), max(planned))
+    yield _nvls(log.nvls_channels, expect.nvls)
     if len(gpus) > 1:
         yield from _network(log, expect)
 
@@ -70,7 +70,7 @@ def _nvls(channels: int | None, wanted: bool) -> Deviation:
     return Deviation("nvls", int(has is not wanted), text + (cause if wanted and not has else ""))
 
 
-def _network(log: NcclLog, expect: Mapping[str, Any]) -> Iterator[Deviation]:
+def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
     net = [c for c in log.channels if c.transport == "NET"]
     if not net:
         for check in ("network", "gdr", "nics"):
@@ -89,8 +89,8 @@ def _network(log: NcclLog, expect: Mapping[str, Any]) -> Iterator[Deviation]:
     without = [c for c in net if not c.gdr]
     why = f": {log.gdr_refusals[0]}" if without and log.gdr_refusals else ""
     text = f"{len(without)} of {len(net)} connections without GPUDirect RDMA{why}"
-    yield Deviation("gdr", int(bool(without) and expect["gdr"]), text)
-    yield _nics(net, names, expect["nics"])
+    yield Deviation("gdr", int(bool(without) and expect.gdr), text)
+    yield _nics(net, names, expect.nics)
 
 
 def _nics(

@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
-from shakedown.benchmarks.base.metrics import Value, job_settings
+from shakedown.benchmarks.base.metrics import Output, Value
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail
+from shakedown.benchmarks.perftest.order import MeshOrder
 from shakedown.benchmarks.perftest.output import PerftestResult, parse_perftest
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, OutputRecord
+from shakedown.records.results import OutputRecord
 
 _KINDS = {"bw": "bandwidth", "lat": "latency"}
 _TEST = re.compile(r"ib_(?P<operation>write|read|send|atomic)_(?P<kind>bw|lat)\Z")
 _AGAIN = "measure the cell again; what belongs elsewhere proves nothing here"
 
 
-def perftest(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
+def perftest(output: Output[MeshOrder]) -> Iterator[Value]:
     """Yield bandwidth, or typical and 99 % latency, at the planned size.
 
     Raises:
-        BadInput: the output cannot be read, or is of something else than its record says or the job ordered.
+        BadInput: the output cannot be read, or is of something else than its record says or the job ordered:
+            another test, nodes' addresses, GID index or MTU.
     """
-    yield from held(text, output, file, job_settings(file))
-
-
-def held(text: str, output: OutputRecord, file: Path, settings: Mapping[str, Any]) -> Iterator[Value]:
-    """Do the same, held against what was ordered: the nodes' addresses, the GID index and the MTU."""
-    result = parse_perftest(text, file=file)
-    for wrong, fix in (
-        _another(result, output),
-        _elsewhere(result, output, settings),
-        _mtu(result, settings),
-    ):
+    record, order = output.record, output.order
+    result = parse_perftest(output.text, file=output.file)
+    for wrong, fix in (_another(result, record), _elsewhere(result, record, order), _mtu(result, order)):
         if wrong:
-            raise BadInput(wrong, fix=fix, file=file)
-    size = output.params.get("size_bytes")
+            raise BadInput(wrong, fix=fix, file=output.file)
+    size = record.params.get("size_bytes")
     for row in result.bandwidth:
         if row.size_bytes == size:
             yield "bandwidth", row.bw_average_gbps, "Gb/s", Better.HIGHER, {}
@@ -75,12 +68,12 @@ def _directions(both: bool) -> str:
     return "both directions at once" if both else "one direction"
 
 
-def _elsewhere(result: PerftestResult, output: OutputRecord, settings: Mapping[str, Any]) -> tuple[str, str]:
+def _elsewhere(result: PerftestResult, output: OutputRecord, order: MeshOrder) -> tuple[str, str]:
     """Return why this was measured between other NICs than the record's, as far as the GIDs tell.
 
     Where the site chose the GID's index itself, it need not be that of the rail's address.
     """
-    if settings.get("gid_index") is not None:
+    if order.gid_index is not None:
         return "", ""
     if len(output.nodes) != 2 or output.rail is None or output.direction not in ("forward", "reverse"):
         return "", ""
@@ -90,15 +83,16 @@ def _elsewhere(result: PerftestResult, output: OutputRecord, settings: Mapping[s
         ends, ("client", "server"), (result.local_ipv4, result.remote_ipv4), strict=True
     ):
         rail = nic_rail(node, pair, direction, output.rail)
-        nic = settings.get("nodes", {}).get(node, {}).get("rails", {}).get(rail)
-        if nic and found and found != nic["ipv4"]:
-            return f"the {what} of this test is {found}, {node} has {nic['ipv4']} on {rail}", _AGAIN
+        ordered = order.nodes.get(node)
+        nic = ordered.rails.get(rail) if ordered else None
+        if nic and found and found != nic.ipv4:
+            return f"the {what} of this test is {found}, {node} has {nic.ipv4} on {rail}", _AGAIN
     return "", ""
 
 
-def _mtu(result: PerftestResult, settings: Mapping[str, Any]) -> tuple[str, str]:
+def _mtu(result: PerftestResult, order: MeshOrder) -> tuple[str, str]:
     """Return why the RDMA MTU is not the one ordered; a job that orders none takes any."""
-    ordered = settings.get("mtu")
+    ordered = order.mtu
     if ordered is None or ordered == result.mtu_bytes:
         return "", ""
     wrong = f"this test ran with an RDMA MTU of {result.mtu_bytes} bytes, {ordered} were ordered"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from shakedown.benchmarks.perftest.output_clock import CLOCK_UNKNOWN, clock_unknown
-from shakedown.records.records import Record
+from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Line, Source, half_digit, quote
 
 # MiB/s to Gb/s: 2^20 bytes of 8 bits, over 10^9.

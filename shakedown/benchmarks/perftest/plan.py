@@ -6,11 +6,11 @@ from itertools import combinations
 from typing import Any
 
 from shakedown.benchmarks.perftest.mesh.spec import SPEC_SCHEMA
-from shakedown.intent.site import PerftestTest
+from shakedown.benchmarks.perftest.options import PerftestTest
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Params, Stage
 
 # Metrics of one perftest test; the names are those of `shakedown.benchmarks.registry`.
 _PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
@@ -20,8 +20,14 @@ SAME_RAIL, CROSS_RAIL = "same-rail", "cross-rail"
 _OVERHEAD_S = 10
 
 
-def plan_perftest(draft: Draft, test: PerftestTest) -> None:
-    """All pairs, every rail, both directions, in one job. Raises MissingReference."""
+def plan_perftest(draft: Draft, tests: tuple[PerftestTest, ...]) -> None:
+    """Plan every test: all pairs, every rail, both directions, in one job. Raises MissingReference."""
+    for test in tests:
+        # Several sizes of one test: a job for each.
+        _plan_test(draft, test, several=sum(test.test == other.test for other in tests) > 1)
+
+
+def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
     site, nodes = draft.site, draft.nodes
     routes = {SAME_RAIL: draft.rails, **({CROSS_RAIL: _crossing(draft.rails)} if test.cross_rail else {})}
     for at_once in test.rails_at_once:
@@ -75,8 +81,6 @@ def plan_perftest(draft: Draft, test: PerftestTest) -> None:
         "timeout_s": site.acceptance.measurement_timeout_s + (test.duration_s or 0),
         "start_timeout_s": site.acceptance.measurement_timeout_s,
     }
-    # Several sizes of one test: a job for each.
-    several = sum(test.test == other.test for other in site.acceptance.perftest) > 1
     limit = 120 + rounds * slots * ((test.duration_s or 5) + _OVERHEAD_S)
     draft.jobs.append(
         JobSpec(

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from shakedown.benchmarks.config.host_end import host_end
 from shakedown.benchmarks.config.settings import TargetReport
 from shakedown.benchmarks.switches.plan import CROSSCHECK, SETTINGS
 from shakedown.nos.cable_ends import (
     SwitchSettings,
     cables,
-    host_end,
     links_of,
     load_settings,
     neighbours_of,
@@ -28,9 +28,11 @@ from shakedown.nos.cable_ends import (
 from shakedown.nos.crosscheck import DSCP, Cable, End, cross_check
 from shakedown.nos.readings import load_reading, port_name
 from shakedown.plan.jobs import job_and_attempt
+from shakedown.records.base import Params
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Measurement, Params, Plan, PlanItem, Problem
-from shakedown.run.folder import read_bytes
+from shakedown.records.plan import Plan, PlanItem
+from shakedown.records.reading import read_bytes
+from shakedown.records.results import Measurement, Problem
 
 _SWITCHES = "raw/switches.config"
 _SUFFIX = ".settings.json"

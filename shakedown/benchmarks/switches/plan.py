@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from shakedown.intent.site import ConfigStage
-from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED, TELLS, dscp_check
+from shakedown.benchmarks.config.options import ConfigStage
+from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED, dscp_check
+from shakedown.nos.registry import known
 from shakedown.plan.draft import Draft, none_allowed
-from shakedown.records.records import Params, Stage
+from shakedown.records.base import Params, Stage
 
 SETTINGS, CROSSCHECK = "switch_settings", "crosscheck"
 ROLE = none_allowed(
@@ -53,7 +54,7 @@ def _plan_crosscheck(draft: Draft, stage: ConfigStage) -> None:
     for switch in draft.site.switches:
         for kind, checks in kinds.items():
             # A system that nobody understands is asked all the same: what it does not tell is not fine.
-            told = kind in TELLS.get(switch.nos, frozenset(kinds))
+            told = known(switch.nos).can_tell(kind)
             why = "" if told else f"{kind} is not told by the read-back of {switch.nos}"
             for check in checks:
                 for _port, host, _netdev, rail in switch.ports:

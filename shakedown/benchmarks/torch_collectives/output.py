@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Record
+from shakedown.records.refusals import refusal
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -62,9 +63,9 @@ def parse_torch_collectives(text: str, *, file: str | Path | None = None) -> Tor
             else:
                 rows.append(Row.model_validate_json(line))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise BadInput(f"{where}: {first['msg']}", fix="run it again", file=file, line=number) from None
+            raise refusal(
+                error, Row if header else Header, file=file, line=number, fix="run it again"
+            ) from None
         if rows and header and len(header.hosts) != header.ranks:
             raise BadInput("as many hosts as ranks are due", file=file, line=number)
         if (

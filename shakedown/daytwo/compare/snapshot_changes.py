@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Component, Inventory
+from shakedown.records.snapshot import Component, Snapshot
 
 KINDS = ("node", "nic", "gpu", "cable", "switch", "software", "setting")
 # Outcomes rather than parts: a link that trains at another rate is what a comparison should find.
@@ -52,7 +52,7 @@ class Change:
         return f"{self.host} {self.kind}{name}{attribute}: {old or 'nothing'} -> {new or 'nothing'}"
 
 
-def differences(before: Inventory, after: Inventory) -> list[Change]:
+def differences(before: Snapshot, after: Snapshot) -> list[Change]:
     """Return every change between two snapshots of the same hosts, in order."""
     return sorted(part_differences(_parts(before.components), _parts(after.components)))
 

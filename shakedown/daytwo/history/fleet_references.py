@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shakedown.records.records import Better
+from shakedown.records.base import Better
 from shakedown.records.wording import number
 from shakedown.references.catalogue import SCOPE_KEYS, Entry
 from shakedown.statistics.robust import MAD_TO_SIGMA, median, resolution

@@ -14,17 +14,17 @@ from shakedown.daytwo.history.store import (
     STATES,
     VALUES,
     Entry,
+    HistoryStore,
     Month,
-    Store,
     sort_rows,
     table_of,
     values_table,
     write_parquet,
 )
 from shakedown.daytwo.history.values import clock_problem, content_digest, host_states, node_values
-from shakedown.judge.verdict import judge_cells
+from shakedown.judge.judged import judge_run
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Inventory
+from shakedown.records.snapshot import Snapshot
 from shakedown.run.folder import Run, no_cycle_search, to_json, write_aside
 
 # Months are merged once no run of theirs is likely to come any more.
@@ -53,17 +53,17 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
     """
     with no_cycle_search():
         run = Run(folder)
-        measurements = list(run.measurements())
-        values = node_values(judge_cells(run.plan, measurements, run.counters()))
+        judged = judge_run(run, keep=True)
+        values = node_values(judged.cells)
         inventory = run.inventory()
     if run.problems:
         raise BadInput(run.problems[0], fix="shakedown collect RUN reads it again", file=folder)
     if not values:
         raise BadInput("measures no metric of a node", fix="ingest runs with measurements", file=folder)
-    started = [m.started for m in measurements if m.started]
+    started = [m.started for m in judged.measurements if m.started]
     if at is None and (flaw := clock_problem(run.plan, started, now)):
         raise BadInput(flaw, fix="say when it was with --at TIME", file=folder)
-    opened = Store.create(store, run.plan.system)
+    opened = HistoryStore.create(store, run.plan.system)
     if run.plan.system != opened.system:
         raise BadInput(
             f"is a run of {run.plan.system!r}, the history is of {opened.system!r}",
@@ -94,7 +94,7 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
     return f"{entry.run}: {entry.rows} values of {entry.nodes} nodes"
 
 
-def _known(store: Store, run: str, content: str, folder: Path) -> str:
+def _known(store: HistoryStore, run: str, content: str, folder: Path) -> str:
     """Return what to say of a run that is there already; empty if it is new or must be written again."""
     same = next((e for e in store.entries.values() if e.content == content), None)
     if same is not None and same.run != run:
@@ -113,7 +113,7 @@ def _known(store: Store, run: str, content: str, folder: Path) -> str:
     return f"{run}: is there already"
 
 
-def _forget_month_of(store: Store, run: str) -> None:
+def _forget_month_of(store: HistoryStore, run: str) -> None:
     """Give up a month's file that cannot be read, so that its runs can be taken in again, one by one."""
     month = next(m for m in store.months.values() if run in m.runs)
     held = store.layout.month(month.month, month.number, "json")
@@ -122,7 +122,7 @@ def _forget_month_of(store: Store, run: str) -> None:
 
 
 def _inventory_tables(
-    store: Store, inventory: Inventory | None, run: str, time: datetime
+    store: HistoryStore, inventory: Snapshot | None, run: str, time: datetime
 ) -> tuple[pa.Table, pa.Table]:
     found = host_states(inventory)
     known: set[str] = set()
@@ -142,7 +142,7 @@ def compact(root: Path, *, now: datetime, keep_days: int | None = None) -> list[
 
     A month is kept as long as any of its days is. The runs' own folders are not touched.
     """
-    store = Store(root)
+    store = HistoryStore(root)
     done: list[str] = []
     with store.locked():
         months: dict[str, list[str]] = {}
@@ -163,7 +163,7 @@ def compact(root: Path, *, now: datetime, keep_days: int | None = None) -> list[
     return done
 
 
-def _merge(store: Store, month: str, runs: list[str]) -> int:
+def _merge(store: HistoryStore, month: str, runs: list[str]) -> int:
     held = store.months.get(month)
     number = held.number + 1 if held else 1
     rows = {kind: _merge_kind(store, kind, month, number, runs) for kind in MERGED}
@@ -182,7 +182,7 @@ def _merge(store: Store, month: str, runs: list[str]) -> int:
     return rows["values"]
 
 
-def _merge_kind(store: Store, kind: str, month: str, number: int, runs: list[str]) -> int:
+def _merge_kind(store: HistoryStore, kind: str, month: str, number: int, runs: list[str]) -> int:
     """Write one file of a month from those of its runs and of the month so far; return its rows."""
     schema, keys = MERGED[kind]
     before = len(store.problems)
@@ -197,7 +197,7 @@ def _merge_kind(store: Store, kind: str, month: str, number: int, runs: list[str
     return int(table.num_rows)
 
 
-def _drop(store: Store, month: str, runs: list[str]) -> None:
+def _drop(store: HistoryStore, month: str, runs: list[str]) -> None:
     for run in runs:  # ledger first: a run without it is not there
         store.layout.ledger(run).unlink(missing_ok=True)
     for path in store.layout.root.glob(f"months/{month}.*"):

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shakedown.daytwo.compare.snapshot_changes import Change, PartKey, part_differences
-from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, Store, sort_rows
-from shakedown.records.records import Better, Outcome
+from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, HistoryStore, sort_rows
+from shakedown.records.base import Better, Outcome
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +57,9 @@ class Event:
         return str(self.change)
 
 
-def node_series(store: Store, node: str, *, metric: str = "", since: datetime | None = None) -> list[Series]:
+def node_series(
+    store: HistoryStore, node: str, *, metric: str = "", since: datetime | None = None
+) -> list[Series]:
     """Return a node's series, by metric. `metric` is a part of its name, `since` the first time wanted."""
     wanted = pc.field("node") == node
     if since is not None:
@@ -89,13 +91,13 @@ def _stamp(time: object) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def metrics(store: Store) -> list[str]:
+def metrics(store: HistoryStore) -> list[str]:
     """Return the names of all metrics."""
     return sorted({name for entry in store.entries.values() for name in entry.metrics})
 
 
 def fleet(
-    store: Store, metric: str, *, since: datetime | None = None, outcome: Outcome | None = None
+    store: HistoryStore, metric: str, *, since: datetime | None = None, outcome: Outcome | None = None
 ) -> Fleet | None:
     """Return one metric of all nodes, with that outcome only if one is given; None if there is no value."""
     wanted = pc.field("metric") == metric
@@ -128,7 +130,7 @@ def fleet(
     )
 
 
-def events(store: Store, hosts: set[str] | None = None) -> list[Event]:
+def events(store: HistoryStore, hosts: set[str] | None = None) -> list[Event]:
     """Return what changed on hosts (all if None), in time, from one run that saw them to the next."""
     wanted = None if hosts is None else pc.field("host").isin(sorted(hosts))
     table = _read(store, "hosts", HOSTS, "host", wanted)
@@ -159,7 +161,7 @@ def _named(host: str, parts: dict[tuple[str, str], dict[str, str]]) -> dict[Part
     return {(host, kind, name): attributes for (kind, name), attributes in parts.items()}
 
 
-def _states(store: Store, digests: set[str]) -> dict[str, dict[tuple[str, str], dict[str, str]]]:
+def _states(store: HistoryStore, digests: set[str]) -> dict[str, dict[tuple[str, str], dict[str, str]]]:
     found: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     wanted = pc.field("digest").isin(sorted(digests))
     for path in sorted((store.layout.root / "states").glob("*.parquet")):
@@ -172,7 +174,7 @@ def _states(store: Store, digests: set[str]) -> dict[str, dict[tuple[str, str], 
 
 
 def _read(
-    store: Store,
+    store: HistoryStore,
     kind: str,
     schema: pa.Schema,
     by: str,

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shakedown.daytwo.history.findings import Finding, Label, Times, findings
+from shakedown.daytwo.history.alarms_and_steps import HistoryChange, Label, Times, findings
 from shakedown.daytwo.history.query import Event, Fleet, Series, events, fleet, metrics, node_series
-from shakedown.daytwo.history.store import Store
+from shakedown.daytwo.history.store import HistoryStore
 from shakedown.records.errors import BadInput
 from shakedown.records.wording import count
 from shakedown.report import sparkline
@@ -34,7 +34,7 @@ class NodeHistory:
     system: str
     node: str
     series: list[Series]
-    findings: list[Finding]
+    findings: list[HistoryChange]
     events: list[Event]
     problems: list[str]
 
@@ -70,7 +70,7 @@ class FleetHistory:
     metrics: list[str]
     nodes: int
     runs: int
-    findings: list[Finding]
+    findings: list[HistoryChange]
     problems: list[str]
     rate: str = RATE
 
@@ -89,7 +89,7 @@ class FleetHistory:
 
     def groups(self) -> list[str]:
         """Say which steps many nodes share: one cause, not many."""
-        shared: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+        shared: dict[tuple[str, str], list[HistoryChange]] = defaultdict(list)
         for f in self.findings:
             if f.kind == "step":
                 shared[f.metric, f.time[:10]].append(f)
@@ -109,7 +109,7 @@ class FleetHistory:
 
 def node_history(root: Path, node: str, *, metric: str = "", since: datetime | None = None) -> NodeHistory:
     """Return one node's history. Raises BadInput if the store has none."""
-    store = Store(root)
+    store = HistoryStore(root)
     series = node_series(store, node, metric=metric, since=since)
     if not series and not store.problems:
         raise BadInput(f"no value of node {node!r}", fix="name a node and metric that it has", file=root)
@@ -122,14 +122,14 @@ def node_history(root: Path, node: str, *, metric: str = "", since: datetime | N
 
 def fleet_history(root: Path, *, metric: str = "", since: datetime | None = None) -> FleetHistory:
     """Return the findings of all nodes."""
-    store = Store(root)
+    store = HistoryStore(root)
     names = [name for name in metrics(store) if metric in name]
     if not names and not store.problems:
         raise BadInput(
             f"no metric with {metric!r} in its name", fix="shakedown history fleet lists", file=root
         )
     common, by_host = _events_by_host(store)
-    found: list[Finding] = []
+    found: list[HistoryChange] = []
     nodes: set[str] = set()
     for name in names:
         grid = fleet(store, name, since=since)
@@ -140,7 +140,9 @@ def fleet_history(root: Path, *, metric: str = "", since: datetime | None = None
     return FleetHistory(store.system, names, len(nodes), len(store.entries), found, store.problems)
 
 
-def _findings_of(grid: Fleet, by_host: dict[str, list[Event]], common: Sequence[Event]) -> list[Finding]:
+def _findings_of(
+    grid: Fleet, by_host: dict[str, list[Event]], common: Sequence[Event]
+) -> list[HistoryChange]:
     labels = [Label(node, grid.metric, grid.unit, grid.better) for node in grid.nodes]
     return findings(labels, grid.times, grid.values, by_host, common)
 
@@ -155,11 +157,11 @@ def _aligned(series: Sequence[Series]) -> tuple[Times, NDArray[np.float64]]:
     return np.array([t for t, _ in stamps], dtype="datetime64[s]"), values
 
 
-def _others(store: Store) -> set[str]:
+def _others(store: HistoryStore) -> set[str]:
     return {host for entry in store.entries.values() for host in entry.others}
 
 
-def _events_by_host(store: Store) -> tuple[list[Event], dict[str, list[Event]]]:
+def _events_by_host(store: HistoryStore) -> tuple[list[Event], dict[str, list[Event]]]:
     others = _others(store)
     by_host: dict[str, list[Event]] = defaultdict(list)
     common = []
@@ -193,7 +195,7 @@ def page(found: NodeHistory) -> str:
 
 def fleet_page(root: Path, found: FleetHistory) -> str:
     """Return the fleet's page: the findings, worst first, each with its series."""
-    store = Store(root)
+    store = HistoryStore(root)
     lines: list[dict[str, object]] = []
     seen: set[tuple[str, str]] = set()
     own: dict[str, tuple[list[Series], list[Event]]] = {}
@@ -211,7 +213,7 @@ def fleet_page(root: Path, found: FleetHistory) -> str:
     return _render("All nodes over time", found.system, found.problems, lines, notes, [])
 
 
-def _drawn(series: Series, members: Sequence[Finding], changes: Sequence[Event]) -> dict[str, object]:
+def _drawn(series: Series, members: Sequence[HistoryChange], changes: Sequence[Event]) -> dict[str, object]:
     """Return a series as the template draws it: one time axis for values, steps and inventory changes."""
     first, last = series.times[0], series.times[-1]
     at = _places(series.times, first, last)

@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from pydantic import ConfigDict, Field, ValidationError
 
 from shakedown.daytwo.history.values import NodeValue
+from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Name, Record
 from shakedown.run.folder import to_json, write_aside
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -105,7 +105,7 @@ class Layout:
         return self.root / "months" / f"{month}.{number}.{ending}"
 
 
-class Store:
+class HistoryStore:
     """A history. `problems` says what could not be read; a store with problems answers, but not for all."""
 
     def __init__(self, root: Path) -> None:
@@ -135,7 +135,7 @@ class Store:
                 self.months[month.month] = month
 
     @classmethod
-    def create(cls, root: Path, system: str) -> Store:
+    def create(cls, root: Path, system: str) -> HistoryStore:
         """Open a store, made if it is not there."""
         for folder in ("ledger", "values", "hosts", "states", "months"):
             (root / folder).mkdir(parents=True, exist_ok=True)

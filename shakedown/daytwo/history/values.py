@@ -12,7 +12,10 @@ from statistics import median
 
 from shakedown.judge.cells import SEVERITY
 from shakedown.judge.verdict import Judged
-from shakedown.records.records import Better, CellVerdict, Inventory, Outcome, Plan, Stage
+from shakedown.records.base import Better, Outcome, Stage
+from shakedown.records.plan import Plan
+from shakedown.records.snapshot import Snapshot
+from shakedown.records.verdict import CellVerdict
 
 # A value over more nodes than a pair belongs to none of them. No node can have this name.
 WHOLE_JOB = "*"
@@ -95,7 +98,7 @@ def content_digest(values: Sequence[NodeValue], started: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def host_states(inventory: Inventory | None) -> dict[str, tuple[str, list[tuple[str, str, str, str]]]]:
+def host_states(inventory: Snapshot | None) -> dict[str, tuple[str, list[tuple[str, str, str, str]]]]:
     """Return each host's parts as (kind, name, attribute, value) rows, with their digest."""
     rows: dict[str, list[tuple[str, str, str, str]]] = {}
     for part in inventory.components if inventory else ():

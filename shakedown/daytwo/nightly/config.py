@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from shakedown.records.records import Name, Record
+from shakedown.records.base import Name, Record
 
 
 class Mail(Record):

@@ -22,29 +22,24 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from shakedown.daytwo.drain.act import Drainer
-from shakedown.daytwo.drain.decide import Action, NodeState, Policy
-from shakedown.daytwo.history.findings import Finding
+from shakedown.benchmarks.planning import read_site
+from shakedown.daytwo.drain.drainer import Drainer
+from shakedown.daytwo.drain.proposals import Action, Policy
+from shakedown.daytwo.history.alarms_and_steps import HistoryChange
 from shakedown.daytwo.nightly.config import NightlyConfig
 from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_plan, slot_costs
 from shakedown.daytwo.nightly.report import Night
 from shakedown.daytwo.nightly.rotation import Share, check, choose, nights_to_cover
-from shakedown.intent.inventory import read_site
 from shakedown.intent.site import Site
+from shakedown.judge.judged import judge_folder
+from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Plan, Record, Verdict
+from shakedown.records.plan import Plan
+from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import (
-    JOBS,
-    Run,
-    judge_folder,
-    no_cycle_search,
-    to_json,
-    write_aside,
-    write_plan,
-    write_verdict,
-)
+from shakedown.run.folder import JOBS, Run, no_cycle_search, to_json, write_aside, write_plan, write_verdict
 from shakedown.slurm.client import Slurm
+from shakedown.slurm.nodes import NodeState
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _STOP_S = 90  # for the playbook to end after it was told to
@@ -234,7 +229,7 @@ class Nightly:
             return None
         return verdict
 
-    def _remember(self, folder: Path, now: datetime, problems: list[str]) -> list[Finding]:
+    def _remember(self, folder: Path, now: datetime, problems: list[str]) -> list[HistoryChange]:
         """Take the run into the history; return the standing alarms."""
         from shakedown.daytwo.history.ingest import compact, ingest
         from shakedown.daytwo.history.report import fleet_history

@@ -4,45 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shakedown.benchmarks.perftest.mesh.spec import natural_key
-from shakedown.daytwo.nightly.rotation import Share, pair_rounds
-from shakedown.intent.site import Acceptance, PerftestTest, Site
+from shakedown.benchmarks.base.night import EveryNight, NodeAlone, NotAtNight, Pairs
+from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.registry import BENCHMARKS
+from shakedown.daytwo.nightly.rotation import Share
+from shakedown.intent.acceptance import AcceptanceBase
+from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests
-from shakedown.plan.planner import make_plan
-from shakedown.records.records import Measurement, Plan, PlanItem, Reference
+from shakedown.records.names import natural_key
+from shakedown.records.plan import Plan, PlanItem, Reference
+from shakedown.records.results import Measurement
 from shakedown.references.catalogue import Catalogue
 
-# Start-up and teardown of one measurement; what the mesh's own time limit allows for, too.
-_OVERHEAD_S = 10
-_ITERATIONS_S = 5  # what a test of a number of iterations takes at most, in time limits
 # Settings are read back in jobs of so many nodes, so that one busy node holds up few.
 _SETTINGS_GROUP = 32
 
 
-def slot_name(test: PerftestTest, rail: str) -> str:
-    """Name a slot: ib_write_bw/65536/rail0."""
-    return f"{test.test}/{test.size_bytes}/{rail}"
-
-
 def slot_costs(site: Site, group: int, node_tests_s: float) -> dict[str, float]:
     """Return the seconds that each slot takes of a node: pairs in groups of that size, and its own tests."""
-    costs = {
-        slot_name(test, rail.name): pair_rounds(group)
-        * 2
-        * ((test.duration_s or _ITERATIONS_S) + _OVERHEAD_S)
-        for test in site.acceptance.perftest
-        if "one" in test.rails_at_once
-        for rail in site.fabric.rails
-    }
+    costs: dict[str, float] = {}
+    for benchmark in BENCHMARKS:
+        if isinstance(benchmark.night, Pairs):
+            costs |= benchmark.night.slots(site, group)
     return {**costs, **dict.fromkeys(alone_slots(site), node_tests_s)}
 
 
 def alone_slots(site: Site) -> dict[str, tuple[str, ...]]:
-    """Return the slots that a node is measured in by itself, with the nodes that have GPUs to measure."""
-    having = tuple(node for node in site.nics if site.gpus.get(node))
-    wanted = site.acceptance
-    asked = {"gpu_node": wanted.gpu_node is not None, "interconnect": wanted.interconnect is not None}
-    return {slot: having for slot, there in asked.items() if there and having}
+    """Return the slots that a node is measured in by itself, with the nodes that have them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for benchmark in BENCHMARKS:
+        if isinstance(benchmark.night, NodeAlone):
+            key = benchmark.section.key
+            having = tuple(node for node in benchmark.night.nodes(site) if getattr(site.of(node), key))
+            if having:
+                found[key] = having
+    return found
+
+
+def left_out(site: Site) -> dict[str, str]:
+    """Return what the site asks for and no night measures, with why."""
+    asked = {section.key for section, _ in site.acceptance.asked()}
+    return {
+        b.section.key: b.night.why
+        for b in BENCHMARKS
+        if isinstance(b.night, NotAtNight) and b.section.key in asked
+    }
 
 
 def nightly_plan(
@@ -56,12 +62,13 @@ def nightly_plan(
     nodes = sorted({node for share in shares for node in share.nodes}, key=natural_key)
     rails = [rail.name for rail in site.fabric.rails]
     parts: list[tuple[Site, str, str | None]] = []
-    if site.acceptance.config:
+    every = [b.section.key for b in BENCHMARKS if isinstance(b.night, EveryNight)]
+    if config := {key: value for key in every if (value := getattr(site.acceptance, key))}:
+        asked = type(site.acceptance).model_validate(
+            {**config, "scope": site.acceptance.scope, "counter_tests": False}
+        )
         for start in range(0, len(nodes), _SETTINGS_GROUP):
             some = nodes[start : start + _SETTINGS_GROUP]
-            asked = Acceptance(
-                config=site.acceptance.config, scope=site.acceptance.scope, counter_tests=False
-            )
             parts.append((_only(site, some, rails, asked), some[0], None))
     parts += [(*_share(site, share, rails), share.slot) for share in shares]
     items: list[PlanItem] = []
@@ -114,28 +121,28 @@ def nightly_plan(
 
 def _share(site: Site, share: Share, rails: Sequence[str]) -> tuple[Site, str]:
     """Return a share as a site of its own, and what its jobs' names end in."""
-    wanted = site.acceptance
+    model, first = type(site.acceptance), share.nodes[0]
     if share.slot in alone_slots(site):
+        wanted = site.of(first)
         own = {share.slot: getattr(wanted, share.slot)}
-        asked = Acceptance.model_validate(
+        asked = model.model_validate(
             {"profiles": wanted.profiles, "scope": wanted.scope, "counter_tests": False, **own}
         )
-        return _only(site, share.nodes, rails, asked), f"{share.slot}.{share.nodes[0]}"
-    test, rail = next((t, r) for t in wanted.perftest for r in rails if slot_name(t, r) == share.slot)
-    asked = Acceptance(
-        perftest=(test.model_copy(update={"rails_at_once": ("one",)}),),
-        profiles=wanted.profiles,
-        scope=wanted.scope,
-        measurement_timeout_s=wanted.measurement_timeout_s,
-        qp_timeout=wanted.qp_timeout,
-        counter_tests=wanted.counter_tests,
-        caveats=wanted.caveats,
+        return _only(site, share.nodes, rails, asked), f"{share.slot}.{first}"
+    wanted = site.acceptance
+    pairs, key = next(
+        (b.night, b.section.key)
+        for b in BENCHMARKS
+        if isinstance(b.night, Pairs) and share.slot in b.night.slots(site, len(share.nodes))
     )
-    return _only(site, share.nodes, [rail], asked), f"{test.size_bytes}.{rail}.{share.nodes[0]}"
+    what, its_rails, suffix = pairs.only(site, share.slot)
+    shared = {name: getattr(wanted, name) for name in AcceptanceBase.model_fields}
+    asked = model.model_validate({**shared, key: what})
+    return _only(site, share.nodes, its_rails, asked), f"{suffix}.{first}"
 
 
-def _only(site: Site, nodes: Iterable[str], rails: Sequence[str], acceptance: Acceptance) -> Site:
-    """Return a site of some nodes and rails, with the switch ports that they use."""
+def _only(site: Site, nodes: Iterable[str], rails: Sequence[str], acceptance: AcceptanceBase) -> Site:
+    """Return a site of some nodes and rails, asked for this alone, with the switch ports that they use."""
     some = set(nodes)
     return site.model_copy(
         update={
@@ -143,6 +150,7 @@ def _only(site: Site, nodes: Iterable[str], rails: Sequence[str], acceptance: Ac
                 update={"rails": tuple(r for r in site.fabric.rails if r.name in rails)}
             ),
             "acceptance": acceptance,
+            "own": {},
             "nics": {n: tuple(x for x in site.nics[n] if x.rail in rails) for n in site.nics if n in some},
             "addresses": {n: a for n, a in site.addresses.items() if n in some},
             "switches": tuple(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from shakedown.daytwo.drain.decide import Action
-from shakedown.daytwo.history.findings import Finding
-from shakedown.records.records import Record
+from shakedown.daytwo.drain.proposals import Action
+from shakedown.daytwo.history.alarms_and_steps import HistoryChange
+from shakedown.records.base import Record
 from shakedown.records.wording import NOT_REQUIRED, count, number, printable
 
 
@@ -28,7 +28,7 @@ class Night(Record):
     nights_to_cover: int
     overdue: tuple[str, ...]  # node slot, beyond twice the nights that a round takes
     failed: tuple[str, ...]  # reasons of cells, each with its place, worst first
-    alarms: tuple[Finding, ...]  # standing
+    alarms: tuple[HistoryChange, ...]  # standing
     actions: tuple[Action, ...]
     acted: bool
     problems: tuple[str, ...]
@@ -78,7 +78,7 @@ def text(night: Night) -> str:
     return "\n".join(printable(line) for line in lines) + "\n"
 
 
-def _alarm(f: Finding) -> str:
+def _alarm(f: HistoryChange) -> str:
     cause = f"; coincides with {f.coincides[0]}" if f.coincides else ""
     return (
         f"{f.node} {f.metric} {f.shift:+.2%} since {f.time[:10]} "

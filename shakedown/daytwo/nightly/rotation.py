@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from shakedown.benchmarks.perftest.mesh.spec import natural_key
 from shakedown.records.errors import BadInput
+from shakedown.records.names import natural_key
 
 # Last night that covered a node's slot; slots that were never covered are not in it.
 Covered = Mapping[str, Mapping[str, float]]
@@ -155,8 +155,3 @@ def nights_to_cover(costs: Mapping[str, float], *, budget_s: float) -> int:
             if left[slot] <= spare:
                 spare -= left.pop(slot)
     return nights
-
-
-def pair_rounds(group: int) -> int:
-    """Return how many rounds all pairs of a group take (circle method)."""
-    return group - 1 + group % 2

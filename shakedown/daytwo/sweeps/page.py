@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from shakedown.daytwo.sweeps import text as sweep_text
 from shakedown.daytwo.sweeps.pairs import Pairing, Row, SweepComparison, Value
-from shakedown.records.records import Better
+from shakedown.records.base import Better
 from shakedown.report import charts, text
 from shakedown.report.html import TEMPLATES, environment
 from shakedown.report.sweeps import FEWEST_SIZES, Chart, Curve

@@ -6,35 +6,38 @@ holds either time or busbw of a size, is not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from shakedown.benchmarks.base.metrics import Output
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.gpu.output_look import parse_gpu_look
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.benchmarks.nccl.metrics import (
-    deciding,
-    planned_rows,
-    repeats,
-    smallest_planned,
-    wrong_elements,
-)
+from shakedown.benchmarks.nccl.metrics import deciding, planned_rows, repeats, wrong_elements
+from shakedown.benchmarks.nccl.order import NcclOrder
 from shakedown.benchmarks.nccl.output import NcclResult, NcclRow
-from shakedown.benchmarks.torch_collectives.metrics import planned
-from shakedown.benchmarks.torch_collectives.output import Row, parse_torch_collectives
+from shakedown.benchmarks.registry import JOB_KINDS
+from shakedown.benchmarks.torch_collectives.metrics import as_ordered
+from shakedown.benchmarks.torch_collectives.order import TorchOrder
+from shakedown.benchmarks.torch_collectives.output import Row
 from shakedown.collect.run import journal
 from shakedown.daytwo.sweeps.sides import Combination, Draw, Samples, Side, Sweep
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.errors import BadInput
-from shakedown.records.records import JobRecord, OutputRecord
-from shakedown.run.folder import INVENTORY, JOBS, RAW, Run, read_bytes, read_record
+from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.results import JobRecord, OutputRecord
+from shakedown.run.folder import INVENTORY, JOBS, RAW, Run
+from shakedown.run.job_folder import JobFolder
 from shakedown.run.redact import redact
 
 # PyTorch's sweeps have no limit of their own: that of nccl-tests unless a site says otherwise.
 _SHORT_BELOW_BYTES = 1 << 20
 _OPTIONS = {"iterations": "iterations", "warmup": "warm-up iterations", "repeats": "repeats"}
+
+
+OrderT = TypeVar("OrderT")
 
 
 def read_side(name: str, folder: Path) -> Side:
@@ -49,12 +52,13 @@ def read_side(name: str, folder: Path) -> Side:
     notes: list[str] = []
     sweeps: list[Sweep] = []
     for spec in jobs.jobs:
-        read = {"nccl": _nccl_sweeps, "torch_collectives": _torch_sweeps}.get(spec.kind)
+        read = _SWEEPS.get(spec.kind)
         if read is None:
             continue
         try:
-            sweeps += read(spec, _Attempt(folder, run.plan.run, spec, notes))
-        except (KeyError, TypeError, ValueError, AttributeError):
+            order = JOB_KINDS[spec.kind].order(spec.settings)
+            sweeps += read(spec, order, _Attempt(folder, run.plan.run, spec, notes))
+        except ValueError:
             raise BadInput(
                 f"the settings of job {spec.name} are not those of {spec.kind}",
                 fix="restore the run's own",
@@ -114,13 +118,10 @@ class _Attempt:
             return self.problem or "the job left no output of it"
         return output.problem.message if output.problem else ""
 
-    def text(self, output: OutputRecord) -> tuple[str, Path]:
-        """Return an output's text and path. Raises BadInput."""
-        file = self.folder / output.file
-        try:
-            return read_bytes(file).decode("utf-8"), file
-        except UnicodeDecodeError:
-            raise BadInput("is not text", file=file) from None
+    def output(self, record: OutputRecord, order: OrderT) -> Output[OrderT]:
+        """Return an output with what was ordered of it. Raises BadInput."""
+        folder = JobFolder(self.folder)
+        return Output(folder.text(record.file), record, order, folder)
 
     def said(self, refused: BadInput) -> str:
         """Say what was refused without naming where the run lies."""
@@ -130,10 +131,9 @@ class _Attempt:
 # ---- nccl-tests ----
 
 
-def _nccl_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
-    settings = spec.settings
+def _nccl_sweeps(spec: JobSpec, order: NcclOrder, job: _Attempt) -> Iterator[Sweep]:
     driver = _driver(job, spec.nodes[0])
-    for operation in settings["operations"]:
+    for operation in order.operations:
         test = f"nccl_{operation}"
         facts: dict[str, str] = {}
         points: dict[int, Samples | str] = {}
@@ -141,33 +141,25 @@ def _nccl_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
         reason = job.why_not(test)
         if not reason:
             try:
-                output = job.outputs[test, ""]
-                text, file = job.text(output)
-                runs = repeats(text, output, file, settings)
+                output = job.output(job.outputs[test, ""], order)
+                runs = repeats(output)
                 facts = _nccl_facts(runs[0])
-                draw = _draw(file, output) if settings.get("power") else None
-                for size, rows in planned_rows(runs, test, settings):
+                draw = _draw(output) if order.power else None
+                for size, rows in planned_rows(runs, test, order):
                     points[size] = _nccl_point(operation, runs[0].ranks, rows)
             except BadInput as refused:
                 reason = job.said(refused)
         if reason:
-            smallest = smallest_planned(test, settings)
-            points = {int(size): reason for size in settings["sizes"] if size >= smallest}
+            smallest = order.smallest_bytes(test)
+            points = {size: reason for size in order.sizes if size >= smallest}
         facts |= {"way of the data": _way(job, operation), "driver": driver} if facts else {}
         yield Sweep(
-            Combination(
-                "nccl-tests",
-                operation,
-                settings["dtype"],
-                len(spec.nodes),
-                settings["launcher"],
-                settings.get("split", "none"),
-            ),
+            Combination("nccl-tests", operation, order.dtype, len(spec.nodes), order.launcher, order.split),
             spec.nodes,
-            int(settings["time_below_bytes"]),
+            order.time_below_bytes,
             points,
-            facts | _options(settings),
-            _variables(settings),
+            facts | _options(spec.settings),
+            _variables(order.variables),
             draw,
         )
 
@@ -190,8 +182,8 @@ def _nccl_point(operation: str, ranks: int, rows: list[NcclRow]) -> Samples | st
     return Samples(times, tuple(rates))
 
 
-def _draw(file: Path, output: OutputRecord) -> Draw | None:
-    found = {value[0]: value[1] for value in power(file, output)}
+def _draw(output: Output[NcclOrder]) -> Draw | None:
+    found = {value[0]: value[1] for value in power(output)}
     watts, joules, heat = (found.get(name) for name in ("power", "energy", "temperature"))
     return None if watts is None or joules is None or heat is None else Draw(watts, joules, heat)
 
@@ -207,12 +199,12 @@ def _nccl_facts(result: NcclResult) -> dict[str, str]:
 
 def _way(job: _Attempt, operation: str) -> str:
     """Say by which transports the data went, from NCCL's log of the measured runs."""
-    output = job.outputs.get(("nccl_transport", operation))
-    if output is None:
+    record = job.outputs.get(("nccl_transport", operation))
+    if record is None:
         return "not told"
     try:
-        text, file = job.text(output)
-        log = parse_nccl_log(text, file=file)
+        output = job.output(record, None)
+        log = parse_nccl_log(output.text, file=output.file)
     except BadInput as refused:
         job.notes.append(f"the way of the data is not told: {job.said(refused)}")
         return "not told"
@@ -233,28 +225,25 @@ def _options(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(settings[key]) for key, name in _OPTIONS.items() if key in settings}
 
 
-def _variables(settings: Mapping[str, Any]) -> dict[str, str]:
+def _variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables as a page may show them: nobody keeps a secret in one, until somebody does."""
-    shown = (redact(f"{name}={value}").partition("=") for name, value in settings["variables"].items())
+    shown = (redact(f"{name}={value}").partition("=") for name, value in variables.items())
     return {name: value for name, _, value in shown}
 
 
 # ---- PyTorch ----
 
 
-def _torch_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
-    settings = spec.settings
-    many, large = settings["many"], settings["large_bytes"]
-    for operation in settings["operations"] or ["all_reduce"]:
-        wanted = {(int(size), 1) for size in settings["sizes"] if operation in settings["operations"]}
+def _torch_sweeps(spec: JobSpec, order: TorchOrder, job: _Attempt) -> Iterator[Sweep]:
+    many, large = order.many, order.large_bytes
+    for operation in order.operations or ("all_reduce",):
+        wanted = {(size, 1) for size in order.sizes if operation in order.operations}
         if many and operation == "all_reduce":
             wanted |= {(large, 1), (large // many, many)}
         reason, facts, rows = job.why_not(f"torch_{operation}"), {}, {}
         if not reason:
             try:
-                output = job.outputs[f"torch_{operation}", ""]
-                text, file = job.text(output)
-                result = planned(parse_torch_collectives(text, file=file), settings, file)
+                result = as_ordered(job.output(job.outputs[f"torch_{operation}", ""], order))
                 rows = {(r.size_bytes, r.messages): r for r in result.rows if r.operation == operation}
                 header = result.header
                 facts = {"ranks": str(header.ranks), "PyTorch": header.torch, "NCCL": header.library}
@@ -265,14 +254,12 @@ def _torch_sweeps(spec: JobSpec, job: _Attempt) -> Iterator[Sweep]:
                 size: _torch_point(rows.get((size, n)), reason) for size, n in sorted(wanted) if n == messages
             }
             yield Sweep(
-                Combination(
-                    "PyTorch", operation, "float", len(spec.nodes), settings["backend"], messages=messages
-                ),
+                Combination("PyTorch", operation, "float", len(spec.nodes), order.backend, messages=messages),
                 spec.nodes,
                 _SHORT_BELOW_BYTES,
                 points,
-                facts | _options(settings),
-                _variables(settings),
+                facts | _options(spec.settings),
+                _variables(order.variables),
             )
 
 
@@ -282,3 +269,9 @@ def _torch_point(row: Row | None, reason: str) -> Samples | str:
     if row.wrong:
         return f"{row.wrong} wrong elements"
     return Samples((row.time_us,), (row.busbw_gb_per_s,) if row.busbw_gb_per_s else ())
+
+
+_SWEEPS: dict[str, Callable[[JobSpec, Any, _Attempt], Iterator[Sweep]]] = {
+    "nccl": _nccl_sweeps,
+    "torch_collectives": _torch_sweeps,
+}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shakedown.daytwo.compare.snapshot_changes import differences
-from shakedown.records.records import Inventory
+from shakedown.records.snapshot import Snapshot
 from shakedown.records.wording import count
 
 Tool = Literal["nccl-tests", "PyTorch"]
@@ -80,7 +80,7 @@ class Side:
     system: str
     created: str
     sweeps: tuple[Sweep, ...]
-    inventory: Inventory | None = None
+    inventory: Snapshot | None = None
     notes: tuple[str, ...] = ()  # of the reading: another attempt, a log that does not tell
 
 
@@ -143,5 +143,5 @@ def uncompared(sides: Sequence[Side]) -> Iterator[str]:
             yield f"{side.name} is of other hosts: the inventories are not compared"
 
 
-def _apart(one: Inventory, other: Inventory) -> bool:
+def _apart(one: Snapshot, other: Snapshot) -> bool:
     return {c.host for c in one.components}.isdisjoint(c.host for c in other.components)

@@ -13,12 +13,21 @@ import numpy as np
 
 from shakedown.judge.localise.fit import Settings, deviations, fit, to_finding
 from shakedown.judge.localise.groups import Groups, robust_sigma
-from shakedown.judge.localise.model import Bools, Element, Fabric, Finding, Floats, Matrix, Route, on_hardware
+from shakedown.judge.localise.model import (
+    Bools,
+    Element,
+    Explanation,
+    Fabric,
+    Floats,
+    Matrix,
+    Route,
+    on_hardware,
+)
 from shakedown.judge.localise.rare import dead, intermittent
 from shakedown.judge.localise.shared import beyond
 from shakedown.judge.localise.small import examine_small
 from shakedown.judge.localise.witnesses import Witness, witnesses
-from shakedown.records.records import CounterReading
+from shakedown.records.counters import CounterReading
 
 # Below this many nodes one bad node spoils too large a part of the results for medians.
 SMALL_MESH = 16
@@ -48,7 +57,7 @@ class Cause:
     blamed: bool
     confidence: float
     effect: float
-    findings: tuple[Finding, ...]
+    findings: tuple[Explanation, ...]
     evidence: tuple[str, ...]
     rivals: tuple[Element, ...]
     proposal: str
@@ -72,7 +81,7 @@ def localise(
     seen = witnesses(readings, ports)
     if not matrices:
         return []
-    findings: list[Finding] = []
+    findings: list[Explanation] = []
     for route in routes:
         found = [_weigh(on_hardware(f), matrices, seen) for f in _route(route, seen, settings)]
         of_two = len(route.matrices[0].rails) == 2
@@ -80,7 +89,7 @@ def localise(
     return _rank(_merge(findings), matrices, ports, seen)
 
 
-def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Finding]:
+def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Explanation]:
     """Return what the matrices of one route say."""
     if not route.matrices:
         return []
@@ -92,7 +101,7 @@ def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Fi
     return findings
 
 
-def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Settings) -> list[Finding]:
+def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Settings) -> list[Explanation]:
     """Return what one matrix says by itself."""
     residual, level = deviations(matrix, fabric)
     groups = Groups(np.isfinite(residual) | matrix.failed, fabric)
@@ -111,7 +120,7 @@ def _supported(matrix: Matrix, seen: Sequence[Witness]) -> Bools:
     return np.array([[(rail, node) in local for node in matrix.nodes] for rail in matrix.rails], dtype=bool)
 
 
-def _slow_rails(matrix: Matrix, level: Floats) -> list[Finding]:
+def _slow_rails(matrix: Matrix, level: Floats) -> list[Explanation]:
     """Return the rails whose level is below the other rails'."""
     if len(matrix.rails) < 2:
         return []
@@ -119,7 +128,7 @@ def _slow_rails(matrix: Matrix, level: Floats) -> list[Finding]:
     needed = max(RAIL_EFFECT, RAIL_SIGMAS * robust_sigma(level) if len(matrix.rails) > 4 else 0.0)
     enough = len(matrix.rails) > 2
     return [
-        Finding(
+        Explanation(
             element=Element("rail", rail=matrix.rails[r]),
             pattern="slow",
             effect=float(np.expm1(away[r])),
@@ -137,7 +146,7 @@ def _slow_rails(matrix: Matrix, level: Floats) -> list[Finding]:
     ]
 
 
-def _weigh(finding: Finding, matrices: Sequence[Matrix], seen: Sequence[Witness]) -> Finding:
+def _weigh(finding: Explanation, matrices: Sequence[Matrix], seen: Sequence[Witness]) -> Explanation:
     """Blame a suspect for which its own counters, or its own words, speak, and for none of its rivals'."""
     element = finding.element
     if finding.blamed or element.kind not in {"nic", "node"}:
@@ -166,14 +175,14 @@ def _weigh(finding: Finding, matrices: Sequence[Matrix], seen: Sequence[Witness]
     return finding
 
 
-def _of_two(finding: Finding) -> Finding:
+def _of_two(finding: Explanation) -> Explanation:
     return replace(finding, blamed=False, why=("of two rails one cannot tell which is the exception",))
 
 
-def _merge(findings: Sequence[Finding]) -> list[list[Finding]]:
+def _merge(findings: Sequence[Explanation]) -> list[list[Explanation]]:
     """Return the findings by piece of hardware: one NIC's together, and a node's NICs with the node."""
     nodes = {f.element.node for f in findings if f.element.kind == "node" and f.blamed}
-    groups: dict[tuple[str, ...], list[Finding]] = {}
+    groups: dict[tuple[str, ...], list[Explanation]] = {}
     for f in findings:
         e = f.element
         key = ("node", e.node) if e.node in nodes else (e.kind, e.node, e.rail, e.leaf, e.spine)
@@ -182,7 +191,7 @@ def _merge(findings: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def _rank(
-    merged: Sequence[Sequence[Finding]],
+    merged: Sequence[Sequence[Explanation]],
     matrices: Sequence[Matrix],
     ports: Mapping[tuple[str, str], str],
     seen: Sequence[Witness],
@@ -194,14 +203,14 @@ def _rank(
     return sorted(causes, key=lambda c: (not c.blamed, -_weight(c), str(c.element)))
 
 
-def _cleared(finding: Finding, blamed: Set[Element]) -> bool:
+def _cleared(finding: Explanation, blamed: Set[Element]) -> bool:
     """Whether what is blamed explains most of a suspect's bad results."""
     parts = finding.parts or (1.0,) * len(finding.rivals)
     explained = sum(part for rival, part in zip(finding.rivals, parts, strict=True) if rival in blamed)
     return explained >= CLEARED_SHARE
 
 
-def _strongest(group: Sequence[Finding]) -> Finding:
+def _strongest(group: Sequence[Explanation]) -> Explanation:
     return max(group, key=lambda f: (f.blamed, f.element.kind == "node", f.cells * f.effect**2))
 
 
@@ -215,7 +224,7 @@ def _weight(cause: Cause) -> float:
 
 
 def _cause(
-    group: Sequence[Finding],
+    group: Sequence[Explanation],
     matrices: Sequence[Matrix],
     ports: Mapping[tuple[str, str], str],
     seen: Sequence[Witness],
@@ -275,7 +284,7 @@ def _nic_cable_or_port(
     return element, f"no counter tells the NIC from its cable or port{at}"
 
 
-def _sentence(f: Finding) -> str:
+def _sentence(f: Explanation) -> str:
     what = {
         "slow": f"{f.effect:+.1%} against its peers, in {f.share:.0%} of its parts, z {f.z:.0f}",
         "intermittent": f"{f.share:.0%} of its results bad now and then, {f.effect:+.0%} when bad",
@@ -284,7 +293,7 @@ def _sentence(f: Finding) -> str:
     return f"{f.label}: {f.element}: {what}, {f.partners} partners"
 
 
-def _proposal(element: Element, finding: Finding) -> str:
+def _proposal(element: Element, finding: Explanation) -> str:
     if not finding.blamed:
         return f"measure {element} against another partner"
     if element.node:

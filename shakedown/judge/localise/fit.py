@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from shakedown.judge.localise.groups import MEDIAN_SE, Family, Groups, Scores, spread_of
-from shakedown.judge.localise.model import Bools, Fabric, Finding, Floats, Matrix
+from shakedown.judge.localise.model import Bools, Explanation, Fabric, Floats, Matrix
 from shakedown.judge.localise.picks import (
     MIN_SIGMA,
     Pick,
@@ -201,7 +201,7 @@ def _supported(family: Family, supported: Bools | None) -> Bools:
     return np.array([supported[:, k[0]].all() for k in family.keys], dtype=bool)
 
 
-def to_finding(choice: Choice, groups: Groups, matrix: Matrix, beyond: tuple[str, ...] = ()) -> Finding:
+def to_finding(choice: Choice, groups: Groups, matrix: Matrix, beyond: tuple[str, ...] = ()) -> Explanation:
     """Return a pick in the words of the report; `beyond` says why the cause may lie beyond it."""
     names = (matrix.nodes, matrix.rails)
     pick, rivals, confidence = choice.pick, choice.rivals, choice.confidence
@@ -213,7 +213,7 @@ def to_finding(choice: Choice, groups: Groups, matrix: Matrix, beyond: tuple[str
         why.append(f"seen with {partners} partner only: measure it against another before blame")
     if choice.confidence < MIN_CONFIDENCE:
         why.append("other elements explain the same results as well")
-    return Finding(
+    return Explanation(
         element=groups.element(pick.family, pick.index, *names),
         pattern="slow",
         effect=math.expm1(pick.effect),

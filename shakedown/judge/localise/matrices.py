@@ -10,13 +10,16 @@ from typing import Literal
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
-from shakedown.benchmarks.perftest.mesh.spec import natural_key, rail_ends
+from shakedown.benchmarks.perftest.mesh.spec import rail_ends
 from shakedown.judge.localise.model import Fabric, Matrix, Route
 from shakedown.judge.localise.pair_results import PairResults, Place, PlannedPairs
 from shakedown.plan.jobs import Jobs
+from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Name, Record
-from shakedown.run.folder import JOBS, LONGEST_LINE, Run, open_plain, read_record
+from shakedown.records.names import natural_key
+from shakedown.records.reading import open_plain, read_record
+from shakedown.records.refusals import refusal
+from shakedown.run.folder import JOBS, LONGEST_LINE, Run
 
 PATHS = "paths.jsonl"
 
@@ -146,8 +149,7 @@ def _spines(
             try:
                 flow = FlowPath.model_validate_json(line)
             except ValidationError as error:
-                what = error.errors(include_url=False)[0]["msg"]
-                raise BadInput(what, fix="correct or remove it", file=path, line=number) from None
+                raise refusal(error, FlowPath, file=path, line=number) from None
             try:
                 place = (rail_index[flow.rail], node_index[flow.source], node_index[flow.sink])
             except KeyError:

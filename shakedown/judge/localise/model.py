@@ -102,7 +102,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Explanation:
     """One element that explains results that are worse than their peers, in one matrix.
 
     Attributes:
@@ -136,7 +136,7 @@ class Finding:
     parts: tuple[float, ...] = ()
 
 
-def on_hardware(finding: Finding) -> Finding:
+def on_hardware(finding: Explanation) -> Explanation:
     """Return a finding about crossings in terms of hardware.
 
     Over `rail0>rail1` a node sends by its NIC of rail0 and receives by that of rail1. Who is bad both ways

@@ -10,8 +10,8 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from shakedown.benchmarks.base.metrics import Output
 from shakedown.benchmarks.perftest.mesh.driver import read_spec
 from shakedown.benchmarks.perftest.mesh.journals import (
     Start,
@@ -32,12 +32,17 @@ from shakedown.benchmarks.perftest.mesh.schedule import (
     pairs_of,
 )
 from shakedown.benchmarks.perftest.mesh.spec import LATENCY_TESTS, Spec
-from shakedown.benchmarks.perftest.metrics import held
+from shakedown.benchmarks.perftest.metrics import perftest
+from shakedown.benchmarks.perftest.order import MeshOrder, OrderedNic, OrderedNode
 from shakedown.collect.run import journal
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs, is_pair
+from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, Measurement, OutputRecord, PlanItem, Problem, Stage
-from shakedown.run.folder import PLAN, read_bytes
+from shakedown.records.plan import PlanItem
+from shakedown.records.reading import read_bytes
+from shakedown.records.results import Measurement, OutputRecord, Problem
+from shakedown.run.folder import PLAN
+from shakedown.run.job_folder import JobFolder
 
 
 class Outdir:
@@ -60,7 +65,7 @@ class Outdir:
         if not folder.is_dir():
             raise BadInput("is not a folder", fix="name the driver's OUTDIR", file=folder)
         self.folder, self._spec = folder, spec
-        self._ordered = _ordered(spec) if spec else {}
+        self._ordered = _ordered(spec) if spec else MeshOrder()
         self._records = [r for r in journal(folder) if r.tool == "perftest"]
         self._starts: dict[str, list[Start]] = {}
         self.skews: dict[tuple[str, str], float] = {}
@@ -153,7 +158,8 @@ class Outdir:
             text = read_bytes(file).decode("utf-8")
         except UnicodeDecodeError:
             raise BadInput("not UTF-8", file=file) from None
-        return {value[0]: value[1] for value in held(text, record, file, self._ordered)}
+        output = Output(text, record, self._ordered, JobFolder(self.folder))
+        return {value[0]: value[1] for value in perftest(output)}
 
     def pairs(self) -> PairResults:
         """Return the results of all pairs, or of the specification's, with how many of those are missing."""
@@ -265,13 +271,13 @@ def planned_items(spec: Spec) -> list[PlanItem]:
     return items
 
 
-def _ordered(spec: Spec) -> dict[str, Any]:
-    """Return a specification as the settings of a job have it, as far as outputs are held against it."""
+def _ordered(spec: Spec) -> MeshOrder:
+    """Return a specification as far as outputs are held against it."""
     nodes = {
-        name: {"rails": {rail: {"ipv4": nic.ipv4} for rail, nic in node.rails.items()}}
+        name: OrderedNode(rails={rail: OrderedNic(ipv4=nic.ipv4) for rail, nic in node.rails.items()})
         for name, node in spec.nodes.items()
     }
-    return {"nodes": nodes, "mtu": spec.mtu, "gid_index": spec.gid_index}
+    return MeshOrder(nodes=nodes, mtu=spec.mtu, gid_index=spec.gid_index)
 
 
 def _metric(test: str) -> tuple[str, str, Better]:

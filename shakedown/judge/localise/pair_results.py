@@ -8,7 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from shakedown.benchmarks.perftest.output_clock import CLOCK_UNKNOWN
-from shakedown.records.records import Better, Measurement, Params, PlanItem, Problem, Stage
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.plan import PlanItem
+from shakedown.records.results import Measurement, Problem
 
 # A tail percentile says more about its own luck than about the fabric.
 _NOT_LOCALISED = frozenset({"latency_p99"})

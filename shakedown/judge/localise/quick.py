@@ -10,10 +10,10 @@ import random
 from collections.abc import Iterable, Sequence
 
 from shakedown.benchmarks.perftest.mesh.schedule import Pair, random_matchings
-from shakedown.benchmarks.perftest.mesh.spec import natural_key
 from shakedown.judge.localise.causes import Cause, localise
 from shakedown.judge.localise.fit import Settings
 from shakedown.judge.localise.model import Route
+from shakedown.records.names import natural_key
 
 MATCHINGS = 3
 CONFIRMATIONS = 2

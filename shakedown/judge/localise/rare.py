@@ -14,7 +14,7 @@ from scipy.special import betainc, xlogy
 
 from shakedown.judge.localise.fit import DOUBTFUL, MAX_CAUSES, MIN_CONFIDENCE, MIN_PARTNERS, Settings
 from shakedown.judge.localise.groups import Family, Groups
-from shakedown.judge.localise.model import Bools, Finding, Floats, Matrix
+from shakedown.judge.localise.model import Bools, Explanation, Floats, Matrix
 from shakedown.judge.localise.picks import RIVAL_GAIN, SAME_RESULTS, Pick, far_ends, posterior, same_hardware
 from shakedown.judge.localise.shared import NOT_SHARED, Shared, shared_with
 
@@ -38,10 +38,10 @@ class _Counts:
     least: Floats
 
 
-def dead(matrix: Matrix, groups: Groups) -> list[Finding]:
+def dead(matrix: Matrix, groups: Groups) -> list[Explanation]:
     """Return the elements whose results are all missing."""
     indicator = np.where(matrix.failed, 1.0, np.where(np.isfinite(matrix.values), 0.0, np.nan))
-    findings: list[Finding] = []
+    findings: list[Explanation] = []
     while len(findings) < MAX_CAUSES and np.nansum(indicator) > 0:
         picks: list[Pick] = []
         for counts in _count(indicator, groups):
@@ -71,10 +71,10 @@ def dead(matrix: Matrix, groups: Groups) -> list[Finding]:
 
 def intermittent(
     residual: Floats, sigma: float, groups: Groups, settings: Settings, matrix: Matrix
-) -> list[Finding]:
+) -> list[Explanation]:
     """Return the elements of which a larger part of the results is bad than anywhere else."""
     limit = -max(BAD_SIGMAS * sigma, BAD_EFFECTS * settings.min_effect)
-    findings: list[Finding] = []
+    findings: list[Explanation] = []
     indicator = np.where(np.isfinite(residual), (residual < limit).astype(float), np.nan)
     # What is explained already still speaks against its far ends.
     every = indicator.copy()
@@ -180,7 +180,7 @@ def _finding(
     *,
     effect: float,
     shared: Shared = NOT_SHARED,
-) -> Finding:
+) -> Explanation:
     confidence = min(posterior(best, list(rivals)), DOUBTFUL if shared.why else 1.0)
     partners = far_ends(best.family, best.index, bad, groups)
     why = list(shared.why)
@@ -189,7 +189,7 @@ def _finding(
     if confidence < MIN_CONFIDENCE and not shared.why:
         why.append("other elements explain the same results as well")
     names = (matrix.nodes, matrix.rails)
-    return Finding(
+    return Explanation(
         element=groups.element(best.family, best.index, *names),
         pattern=pattern,
         effect=effect,

@@ -14,7 +14,7 @@ import numpy as np
 
 from shakedown.judge.localise.fit import MAX_CAUSES, MIN_CONFIDENCE, Choice, Settings, to_finding
 from shakedown.judge.localise.groups import Family, Groups
-from shakedown.judge.localise.model import Bools, Fabric, Finding, Floats, Matrix
+from shakedown.judge.localise.model import Bools, Explanation, Fabric, Floats, Matrix
 from shakedown.judge.localise.picks import RIVAL_GAIN, Pick, posterior, same_hardware
 
 # How many standard deviations of the other results the loss must be; with a counter of its own, fewer.
@@ -30,9 +30,9 @@ _EXACT_BELOW = 20_000
 
 def examine_small(
     matrices: Sequence[Matrix], fabric: Fabric, settings: Settings, supported: Bools
-) -> list[Finding]:
+) -> list[Explanation]:
     """Return the slow elements of a small mesh, from all tests, all of one kind, and each test by itself."""
-    findings: list[Finding] = []
+    findings: list[Explanation] = []
     sets = list(_sets(matrices))
     for label, chosen in sets:
         logs = np.stack([_logs(m) for m in chosen])

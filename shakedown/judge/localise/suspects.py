@@ -12,7 +12,7 @@ from shakedown.judge.localise.fit import Settings
 from shakedown.judge.localise.matrices import routes_of
 from shakedown.judge.localise.model import Element, Route
 from shakedown.judge.localise.pair_results import PairResults, named_in
-from shakedown.records.records import CounterReading
+from shakedown.records.counters import CounterReading
 from shakedown.run.folder import Run
 
 # As much of what was said as a reader needs; a node with a wrong perftest says the same of every partner.
@@ -21,7 +21,7 @@ _MOST_MESSAGES = 3
 _FEW_NODES = 3
 
 
-def culprits(
+def causes_and_suspects(
     pairs: PairResults, run: Run | None, readings: Iterable[CounterReading], settings: Settings | None = None
 ) -> tuple[list[Cause], list[Route]]:
     """Return the causes, then the suspects, those that kept results away first, and what they rest on.

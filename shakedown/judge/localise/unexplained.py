@@ -1,4 +1,4 @@
-"""Slow results that no part explains: too few to name an element by, and no reason to call the fabric well."""
+"""Slow results that no part explains: too few to name an element by, yet no reason to call a fabric good."""
 
 from __future__ import annotations
 

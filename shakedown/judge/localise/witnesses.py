@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from shakedown.records.records import CounterReading
+from shakedown.nics.counters import counts_errors, damaged_on_cable, end_to_end
+from shakedown.records.counters import CounterReading
 
-# What the two ends of a connection count when a packet was lost anywhere between them: says that, not where.
-_END_TO_END = re.compile(r"seq|retry|retries|nak|timeout|retrans|icrc|duplicate|rnr|cnp")
-# What is counted where it happens: bits damaged on the cable, or packets thrown away.
-_PHYSICAL = re.compile(r"symbol|crc|fcs|pcs|fec|uncorrect|link_down|err\w*_phy")
-_DISCARDED = re.compile(r"drop|discard|overlimit|overrun|buf_|(rx|tx)_err")
 # A counter stands out when it is this many times its peers' median, and not just a few events.
 _TIMES_PEERS = 10.0
 _MIN_EVENTS = 10
-
-
-def end_to_end(counter: str) -> bool:
-    """Whether a counter only says that something was lost between two ends, and not at which."""
-    return _END_TO_END.search(counter.lower()) is not None
-
-
-@cache  # a run has a few dozen names and tens of thousands of readings
-def can_witness(counter: str) -> bool:
-    """Whether a counter counts errors."""
-    name = counter.lower()
-    return any(kind.search(name) for kind in (_END_TO_END, _PHYSICAL, _DISCARDED))
 
 
 @dataclass(frozen=True)
@@ -67,7 +49,7 @@ def witnesses(readings: Iterable[CounterReading], ports: Mapping[tuple[str, str]
     total: dict[tuple[str, str], dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     about: dict[tuple[str, str], CounterReading] = {}
     for reading in readings:
-        if not can_witness(reading.counter):
+        if not counts_errors(reading.counter):
             continue
         total[reading.kind, reading.counter][reading.device, reading.port] += reading.delta or 0
         about[reading.device, reading.port] = reading
@@ -95,8 +77,7 @@ def _median_of_others(ordered: Sequence[int], one: int) -> float:
 def _witness(
     reading: CounterReading, counter: str, events: int, usual: float, ends: Mapping[str, tuple[str, str]]
 ) -> Witness:
-    name = counter.lower()
-    local = not end_to_end(name)
+    local = not end_to_end(counter)
     peer = reading.peer or ""
     where = f"{reading.device}:{reading.port}"
     if reading.kind == "nic":
@@ -104,7 +85,7 @@ def _witness(
     else:
         node, rail = ends.get(where, (peer.partition("/")[0] if reading.rail else "", reading.rail or ""))
         place = "port"
-    if local and _PHYSICAL.search(name):
+    if local and damaged_on_cable(counter):
         place = "cable"
     text = f"{where} counted {events} {counter} (peers' median {usual:.0f})"
     return Witness(node, rail, place, local, reading.device, peer, text)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from shakedown.benchmarks.inference.peak import bottleneck, extrapolated
-from shakedown.benchmarks.interconnect.pcie_path import gpu_paths
-from shakedown.records.errors import BadInput
-from shakedown.records.records import Measurement, Outcome
+from shakedown.benchmarks.inference.report_data import INFERENCE_TEST, BatchTime
+from shakedown.benchmarks.interconnect.report_data import PATH_TEST
+from shakedown.records.base import Outcome
+from shakedown.records.results import Measurement
 from shakedown.report import text
-from shakedown.report.source import InterconnectRaw, Source
+from shakedown.report.source import Source
 from shakedown.report.sweeps import Chart, Curve
-from shakedown.run import folder as runs
-from shakedown.topology.host_map import parse_topology
 
-_LARGEST = 16 << 20
-INFERENCE, COPY, PATH = "resnet50_server", "copy", "pcie_path"
+COPY_TEST = "copy"
 
 
 @dataclass(frozen=True)
@@ -43,51 +38,12 @@ class InterconnectView:
     chart: Chart | None
 
 
-def read(run: Path, measurements: Iterable[Measurement]) -> InterconnectRaw:
-    """Return what the raw files of path and search hold; files that cannot be read are passed over."""
-    wanted: dict[str, Measurement] = {}
-    for m in measurements:
-        if m.test in (PATH, INFERENCE) and m.raw:
-            wanted.setdefault(m.raw, m)
-    paths: list[tuple[str, int, str]] = []
-    network: list[tuple[str, int, float]] = []
-    spent: list[tuple[str, int, str]] = []
-    for raw, m in wanted.items():
-        try:
-            with runs.open_plain(run / raw) as file:
-                document = json.loads(file.read(_LARGEST))
-            if m.test == PATH:
-                topology = parse_topology(json.dumps(document["topology"]))
-                paths += [(m.nodes[0], path.index, path.drawn()) for path in gpu_paths(topology)]
-            else:
-                network.append((m.nodes[0], int(m.params["gpus"]), _network_qps(document)))
-                spent.append((m.nodes[0], int(m.params["gpus"]), _spent(document)))
-        except (BadInput, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
-            continue
-    return InterconnectRaw(tuple(paths), tuple(network), tuple(spent))
-
-
-def _network_qps(document: Mapping[str, Any]) -> float:
-    parts = [worker["profile"] for worker in document["workers"]]
-    return sum(float(part["batch"]) / float(part["network_s"]) for part in parts)
-
-
-def _spent(document: Mapping[str, Any]) -> str:
-    """Where the time of the slowest full run at the peak went, per batch."""
-    full = [
-        run
-        for run in document["runs"]
-        if run["kind"] == "confirm" and run.get("target_qps") == document.get("peak_qps") and "spent" in run
-    ]
-    if not full:  # a run of before it was kept
+def _batch_words(batch: BatchTime | None) -> str:
+    if batch is None:
         return "–"
-    slowest = max(full, key=lambda run: float(run["p99_ms"]))["spent"]
-    batch, host, device, busy = (
-        float(slowest[key]) for key in ("batch", "host_ms", "device_ms", "device_busy")
-    )
     return (
-        f"{text.number(round(batch))} images: {host:.2f} ms host, {device:.2f} ms GPU, "
-        f"busy {text.percent(busy, 1)}"
+        f"{text.number(batch.images)} images: {batch.host_ms:.2f} ms host, {batch.device_ms:.2f} ms GPU, "
+        f"busy {text.percent(batch.device_busy, 1)}"
     )
 
 
@@ -97,8 +53,7 @@ def build(source: Source) -> InterconnectView | None:
     paths = _paths(source)
     if not rates and not paths:
         return None
-    network = {(node, gpus): qps for node, gpus, qps in source.interconnect.network_qps}
-    spent = {(node, gpus): words for node, gpus, words in source.interconnect.spent}
+    searches = {(found.node, found.gpus): found for found in source.searches}
     rows = []
     points: dict[str, list[tuple[int, float, float | None, float | None]]] = {}
     for (node, gpus), rate in sorted(rates.items()):
@@ -106,9 +61,9 @@ def build(source: Source) -> InterconnectView | None:
         if rate.value is None or data is None or data.value is None:
             continue
         h2d, ceiling = _h2d(source, node, gpus), _ceiling(source, data)
-        found = bottleneck(
-            data.value, h2d=h2d, ceiling=ceiling, network_qps=network.get((node, gpus)), qps=rate.value
-        )
+        search = searches.get((node, gpus))
+        network_qps = search.network_qps if search else None
+        found = bottleneck(data.value, h2d=h2d, ceiling=ceiling, network_qps=network_qps, qps=rate.value)
         alone = rates.get((node, 1))
         base = alone.value if alone else None
         scaling = f"{rate.value / (gpus * base):.3f}" if base else "–"
@@ -123,7 +78,7 @@ def build(source: Source) -> InterconnectView | None:
                 text.percent(data.value, ceiling),
                 found.words,
                 (rate.detail or "").partition(";")[0],
-                spent.get((node, gpus), "–"),
+                _batch_words(search.batch if search else None),
             )
         )
         points.setdefault(node, []).append((gpus, data.value, h2d, ceiling))
@@ -143,7 +98,7 @@ def build(source: Source) -> InterconnectView | None:
 
 
 def _is(m: Measurement, metric: str) -> bool:
-    return m.test == INFERENCE and m.metric == metric and "gpus" in m.params
+    return m.test == INFERENCE_TEST and m.metric == metric and "gpus" in m.params
 
 
 def _of(source: Source, node: str, gpus: int, metric: str) -> Measurement | None:
@@ -156,7 +111,7 @@ def _h2d(source: Source, node: str, gpus: int) -> float | None:
     found = [
         m.value
         for m in source.measurements
-        if m.test == COPY
+        if m.test == COPY_TEST
         and m.direction == "h2d"
         and m.nodes[0] == node
         and m.params.get("gpus") == gpus
@@ -174,12 +129,12 @@ def _paths(source: Source) -> tuple[PathRow, ...]:
     wrong: dict[tuple[str, int], list[str]] = {}
     for cell in source.verdict.cells:
         place = source.places.get(cell.cell)
-        if place and place.item.test == PATH and cell.outcome is Outcome.FAIL:
+        if place and place.item.test == PATH_TEST and cell.outcome is Outcome.FAIL:
             key = (place.nodes[0], int(place.item.params["gpu"]))
             wrong.setdefault(key, []).append(str(place.item.params["what"]))
     return tuple(
-        PathRow(node, gpu, drawn, tuple(wrong.get((node, gpu), ())))
-        for node, gpu, drawn in source.interconnect.paths
+        PathRow(way.node, way.gpu, way.drawn, tuple(wrong.get((way.node, way.gpu), ())))
+        for way in source.gpu_ways
     )
 
 
@@ -213,21 +168,3 @@ def _chart(points: Mapping[str, list[tuple[int, float, float | None, float | Non
         header=("GPUs", "GB/s"),
         rows=tuple(rows),
     )
-
-
-def rates_of(folder: Path) -> dict[int, float]:
-    """Return the data rate in GB/s by number of GPUs of a run on one node.
-
-    Raises:
-        BadInput: the run has no measured data rate, or several nodes have one.
-    """
-    found = [
-        m
-        for m in runs.Run(folder).measurements()
-        if _is(m, "data_rate") and m.value is not None and m.problem is None and m.state == "COMPLETED"
-    ]
-    if not found:
-        raise BadInput("no data rate of inference was measured", fix="see shakedown verdict", file=folder)
-    if len({m.nodes for m in found}) > 1:
-        raise BadInput("several nodes have inference", fix="compare runs of one node each", file=folder)
-    return {int(m.params["gpus"]): float(m.value or 0) for m in found}

@@ -8,10 +8,11 @@ from statistics import median
 
 import numpy as np
 
-from shakedown.records.records import Better, Outcome
+from shakedown.benchmarks.lora.report_data import Training
+from shakedown.records.base import Better, Outcome
 from shakedown.report import text
 from shakedown.report.matrix import FAILED, STEPS, HeatMap, shrink
-from shakedown.report.source import Source, Training
+from shakedown.report.source import Source
 from shakedown.report.sweeps import MOST_POINTS, Chart, Curve
 
 # A rank this much slower than the others is at the gate (reference lora-rank-skew); twice as slow is darkest.

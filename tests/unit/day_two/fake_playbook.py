@@ -13,15 +13,11 @@ import time
 from pathlib import Path
 
 from shakedown.plan.jobs import Jobs
-from shakedown.records.records import (
-    Component,
-    CounterReading,
-    Inventory,
-    Measurement,
-    Plan,
-    Problem,
-    Reference,
-)
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan, Reference
+from shakedown.records.reading import read_record
+from shakedown.records.results import Measurement, Problem
+from shakedown.records.snapshot import Component, Snapshot
 from shakedown.run import folder as runs
 
 KILLED = Problem(kind="killed", message="Slurm says PREEMPTED, exit code 0:15, 0 restarts")
@@ -40,8 +36,8 @@ def main() -> None:
     extra = json.loads(Path(sys.argv[sys.argv.index("-e") + 1].lstrip("@")).read_bytes())
     time.sleep(wrong.get("hang", 0))
     folder = Path(extra["run_root"]) / extra["run_id"]
-    plan = runs.read_record(folder / "plan.json", Plan)
-    jobs = runs.read_record(folder / "jobs.json", Jobs)
+    plan = read_record(folder / "plan.json", Plan)
+    jobs = read_record(folder / "jobs.json", Jobs)
     lost = [
         set(job.nodes) for job in jobs.jobs if any(job.name.startswith(k) for k in wrong.get("killed", ()))
     ]
@@ -93,7 +89,7 @@ def main() -> None:
     runs.write_lines(folder / "results.jsonl", results)
     runs.write_lines(folder / "counters.jsonl", counters)
     parts = [Component(host=n, kind="nic", name="fab0", attributes={"firmware": "22.1"}) for n in plan.nodes]
-    runs.write_inventory(folder, Inventory(run=plan.run, taken=plan.created, components=tuple(parts)))
+    runs.write_inventory(folder, Snapshot(run=plan.run, taken=plan.created, components=tuple(parts)))
 
 
 if __name__ == "__main__":

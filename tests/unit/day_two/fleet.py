@@ -8,18 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shakedown.records.records import (
-    Better,
-    Component,
-    Inventory,
-    Measurement,
-    Plan,
-    PlanItem,
-    Problem,
-    Reference,
-    ReferenceKind,
-    Stage,
-)
+from shakedown.records.base import Better, Stage
+from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
+from shakedown.records.results import Measurement, Problem
+from shakedown.records.snapshot import Component, Snapshot
 from shakedown.run import folder as runs
 
 START = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
@@ -98,7 +90,7 @@ class Night:
         runs.write_plan(folder, plan)
         runs.write_lines(folder / "results.jsonl", self._lines(created))
         runs.write_inventory(
-            folder, Inventory(run=self.run, taken=created, components=tuple(self._components()))
+            folder, Snapshot(run=self.run, taken=created, components=tuple(self._components()))
         )
         return folder
 

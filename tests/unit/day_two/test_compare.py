@@ -9,7 +9,7 @@ import pytest
 from fleet import Night, names
 
 from shakedown.commands import cli
-from shakedown.daytwo.compare.runs import TooMuchChanged, compare_folders
+from shakedown.daytwo.compare.run_folders import TooMuchChanged, compare_folders
 from shakedown.daytwo.compare.snapshot_changes import Change, Named, named
 from shakedown.records.errors import BadInput
 

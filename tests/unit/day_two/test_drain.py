@@ -9,19 +9,12 @@ from pathlib import Path
 import pytest
 from fake_slurm import FakeSlurm
 
-from shakedown.daytwo.drain.act import Drainer
-from shakedown.daytwo.drain.decide import Policy
+from shakedown.daytwo.drain.drainer import Drainer
+from shakedown.daytwo.drain.proposals import Policy
+from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import (
-    Better,
-    Measurement,
-    Plan,
-    PlanItem,
-    Problem,
-    Reference,
-    ReferenceKind,
-    Stage,
-)
+from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
+from shakedown.records.results import Measurement, Problem
 from shakedown.run import folder as runs
 from shakedown.slurm.client import Slurm, parse_show_nodes
 

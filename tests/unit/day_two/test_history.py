@@ -17,7 +17,7 @@ from shakedown.commands import cli
 from shakedown.daytwo.history.ingest import compact, ingest
 from shakedown.daytwo.history.query import fleet
 from shakedown.daytwo.history.report import fleet_history, fleet_page, node_history, page
-from shakedown.daytwo.history.store import Store
+from shakedown.daytwo.history.store import HistoryStore
 from shakedown.records.errors import BadInput
 
 NODES = names(8)
@@ -83,9 +83,9 @@ def test_merged_months_answer_as_before(tmp_path):
     """Catches: values lost, doubled or put out of order when months are merged, and merged again."""
     store = tmp_path / "history"
     fill(tmp_path, store, range(40))
-    before = fleet(Store(store), WRITE)
+    before = fleet(HistoryStore(store), WRITE)
     assert compact(store, now=START + timedelta(days=80)) == ["2026-03: 31 runs merged, 744 rows"]
-    after = fleet(Store(store), WRITE)
+    after = fleet(HistoryStore(store), WRITE)
     assert (after.nodes, after.times.tolist()) == (before.nodes, before.times.tolist())
     assert after.values.tolist() == before.values.tolist()
     assert compact(store, now=START + timedelta(days=80)) == []
@@ -94,7 +94,7 @@ def test_merged_months_answer_as_before(tmp_path):
     ingest(store, late, now=NOW)
     assert compact(store, now=START + timedelta(days=80)) == ["2026-03: 32 runs merged, 768 rows"]
     assert len(list((store / "months").glob("2026-03.*"))) == 4
-    assert fleet(Store(store), WRITE).values.shape == (8, 41)
+    assert fleet(HistoryStore(store), WRITE).values.shape == (8, 41)
 
 
 def test_retention_drops_whole_months_only(tmp_path):
@@ -103,8 +103,8 @@ def test_retention_drops_whole_months_only(tmp_path):
     fill(tmp_path, store, range(40))
     done = compact(store, now=START + timedelta(days=100), keep_days=60)
     assert done[0] == "2026-03: 31 runs dropped"
-    assert len(Store(store).entries) == 9
-    assert fleet(Store(store), WRITE).values.shape == (8, 9)
+    assert len(HistoryStore(store).entries) == 9
+    assert fleet(HistoryStore(store), WRITE).values.shape == (8, 9)
 
 
 def test_a_merge_that_was_killed_loses_nothing(tmp_path, monkeypatch):
@@ -114,7 +114,7 @@ def test_a_merge_that_was_killed_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("shakedown.daytwo.history.ingest.to_json", lambda record: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         compact(store, now=START + timedelta(days=80))
-    opened = Store(store)
+    opened = HistoryStore(store)
     assert fleet(opened, WRITE).values.shape == (8, 31)
     assert opened.problems == []
     monkeypatch.undo()
@@ -138,7 +138,7 @@ def test_the_same_run_twice_counts_once(tmp_path):
     other = Night("a", nodes=NODES, factor=lambda m, n: 0.9).write(tmp_path / "other")
     with pytest.raises(BadInput, match="with other values"):
         ingest(store, other, now=NOW)
-    assert len(Store(store).entries) == 1
+    assert len(HistoryStore(store).entries) == 1
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_wrong_clock_can_be_put_right(tmp_path):
     store = tmp_path / "history"
     run = Night("a", nodes=NODES, created="2031-01-01T00:00:00Z").write(tmp_path / "a")
     ingest(store, run, now=NOW, at=datetime(2026, 3, 2, tzinfo=UTC))
-    assert str(fleet(Store(store), WRITE).times[0]) == "2026-03-02T00:00:00"
+    assert str(fleet(HistoryStore(store), WRITE).times[0]) == "2026-03-02T00:00:00"
 
 
 @pytest.mark.parametrize("cut", ["values", "ledger", "hosts"])
@@ -178,11 +178,11 @@ def test_a_file_cut_off_is_reported_and_mended_by_ingesting_again(tmp_path, cut)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     found = fleet_history(store)
     assert any("night001" in problem for problem in found.problems), found.problems
-    assert fleet(Store(store), WRITE).values.shape == (8, 2 if cut != "hosts" else 3)
+    assert fleet(HistoryStore(store), WRITE).values.shape == (8, 2 if cut != "hosts" else 3)
     if cut != "hosts":
         ingest(store, tmp_path / "night001", now=NOW)
         assert fleet_history(store).problems == []
-        assert fleet(Store(store), WRITE).values.shape == (8, 3)
+        assert fleet(HistoryStore(store), WRITE).values.shape == (8, 3)
 
 
 def test_a_damaged_month_names_its_runs_and_can_be_filled_again(tmp_path):
@@ -196,7 +196,7 @@ def test_a_damaged_month_names_its_runs_and_can_be_filled_again(tmp_path):
     for night in range(31):
         ingest(store, tmp_path / f"night{night:03}", now=NOW)
     assert fleet_history(store).problems == []
-    assert fleet(Store(store), WRITE).values.shape == (8, 31)
+    assert fleet(HistoryStore(store), WRITE).values.shape == (8, 31)
 
 
 def test_a_full_disk_adds_nothing_and_says_so(tmp_path):
@@ -219,7 +219,7 @@ def test_a_full_disk_adds_nothing_and_says_so(tmp_path):
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "cannot be written" in done.stderr
-    opened = Store(store)
+    opened = HistoryStore(store)
     assert (list(opened.entries), opened.problems) == (["a"], [])
     assert not list(store.rglob("*.new"))
     assert ingest(store, run, now=NOW).startswith("b: ")
@@ -229,7 +229,7 @@ def test_a_run_is_not_taken_in_while_another_is(tmp_path):
     """Catches: two writers at once."""
     store = tmp_path / "history"
     run = Night("a", nodes=NODES).write(tmp_path / "a")
-    with Store.create(store, "fleet").locked(), pytest.raises(BadInput, match="by another process"):
+    with HistoryStore.create(store, "fleet").locked(), pytest.raises(BadInput, match="by another process"):
         ingest(store, run, now=NOW)
 
 
@@ -265,7 +265,7 @@ def test_command_takes_in_the_good_runs_and_names_the_refused(tmp_path, monkeypa
         monkeypatch, capsys, "history", "ingest", "--store", store, good, bad, last
     )
     assert (status, len(out.splitlines()), len(err.splitlines())) == (2, 2, 1)
-    assert sorted(Store(store).entries) == ["a", "c"]
+    assert sorted(HistoryStore(store).entries) == ["a", "c"]
 
 
 def test_command_exit_status_says_whether_an_alarm_stands(filled, monkeypatch, capsys):

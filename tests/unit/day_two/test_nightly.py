@@ -19,6 +19,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
 import shakedown.daytwo.nightly.night as under_test
+from shakedown.benchmarks.planning import site_of
 from shakedown.collect.run import node_counters
 from shakedown.commands import cli
 from shakedown.daytwo.nightly.config import Delivery, Draining, Mail, NightlyConfig, Webhook
@@ -27,12 +28,13 @@ from shakedown.daytwo.nightly.night import Nightly
 from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_plan, slot_costs
 from shakedown.daytwo.nightly.report import Night, metrics, subject, text
 from shakedown.daytwo.nightly.rotation import Share, choose, nights_to_cover
-from shakedown.intent.inventory import site_of
 from shakedown.plan.jobs import Jobs, counter_tests
+from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Better, JobRecord, Measurement, Plan, Problem, Stage
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_record
+from shakedown.records.results import JobRecord, Measurement, Problem
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import read_record
 from shakedown.slurm.client import Slurm
 
 FIRST = datetime(2026, 11, 2, 1, 0, tzinfo=UTC)

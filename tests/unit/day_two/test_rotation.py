@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shakedown.daytwo.nightly.rotation import Share, choose, groups, nights_to_cover, pair_rounds
+from shakedown.benchmarks.perftest.night import pair_rounds
+from shakedown.daytwo.nightly.rotation import Share, choose, groups, nights_to_cover
 from shakedown.records.errors import BadInput
 
 COSTS = {f"{test}/{rail}": 90.0 for test in ("write", "read", "lat") for rail in ("rail0", "rail1", "rail2")}

@@ -24,7 +24,8 @@ from test_drain import pairs_run  # noqa: E402
 
 from shakedown.collect.run import collect  # noqa: E402
 from shakedown.daytwo.history.ingest import ingest  # noqa: E402
-from shakedown.run.folder import judge_folder, write_verdict  # noqa: E402
+from shakedown.judge.judged import judge_folder  # noqa: E402
+from shakedown.run.folder import write_verdict  # noqa: E402
 
 COMMANDS = dict(commands())
 # These need a cluster.
@@ -61,13 +62,8 @@ references:
 
 def recorded(name: str, run: Path) -> None:
     """Put a recorded run where it is asked for."""
-    kept = ROOT / "tests/runs" / name
-    if (archive := kept / "run.tar.xz").is_file():
-        with tarfile.open(archive) as packed:
-            packed.extractall(run, filter="data")
-    else:
-        shutil.copytree(kept, run)
-        (run / "expected.json").unlink()
+    with tarfile.open(ROOT / "tests/runs" / name / "run.tar.xz") as archive:
+        archive.extractall(run, filter="data")
 
 
 @pytest.fixture(scope="module")

@@ -98,6 +98,13 @@ def write_run(
             "warmup": 5,
             "gpus": {node: ranks // len(nodes) for node in nodes},
             "variables": dict(variables or {}),
+            "min_bytes": min(times),
+            "max_bytes": max(times),
+            "factor": 2,
+            "tuning": False,
+            "params": {"dtype": dtype},
+            "timeout_s": 300,
+            "expect": {"nvls": False, "nics": {}},
         }
         jobs.append(_job(name, "nccl", test, nodes, settings))
         raw = _raw(folder, name)
@@ -128,7 +135,10 @@ def write_run(
             "ranks": {nodes[0]: ranks},
             "variables": dict(variables or {}),
             "many": 0,
-            "large_bytes": 0,
+            "python": "/opt/torch/bin/python",
+            "min_bytes": 64,
+            "max_bytes": 64,
+            "params": {"backend": "nccl"},
         }
         jobs.append(_job("collective.torch", "torch_collectives", "torch_all_reduce", nodes, settings))
         raw = _raw(folder, "collective.torch")

@@ -14,7 +14,7 @@ import pytest
 from shakedown.benchmarks.nccl import job as nccl
 from shakedown.onnode import gpus, pin
 from shakedown.onnode.journal import cause, watched
-from shakedown.records.records import OutputRecord
+from shakedown.records.results import OutputRecord
 
 SPEC = {
     "operations": ["all_reduce"],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.benchmarks.gpu.options import GpuNode, Nccl, TorchCollectives
+from shakedown.benchmarks.gpu.options import GpuNode
+from shakedown.benchmarks.nccl.options import Nccl
 from shakedown.benchmarks.nccl.plan import groups, smallest_bytes
-from shakedown.intent.inventory import site_of
-from shakedown.plan.planner import make_plan
+from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.torch_collectives.options import TorchCollectives
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document, one_host
@@ -136,7 +137,7 @@ def test_several_nodes_are_held_to_network_and_nics():
     assert len(jobs.jobs) == 4  # two launchers, with and without split
     checks = {str(item.params["check"]) for item in plan.items if item.test == "nccl_transport"}
     assert checks == {"ranks", "intra_node", "nvls", "network", "gdr", "nics"}
-    assert jobs.jobs[0].settings["expect"]["nics"] == {"n1": ["rxe0", "rxe1"], "n2": ["rxe0", "rxe1"]}
+    assert jobs.jobs[0].settings["expect"]["nics"] == {"n1": ("rxe0", "rxe1"), "n2": ("rxe0", "rxe1")}
     # Each cell is one job's alone, though all share a test and their nodes.
     for item in plan.items:
         for _, nodes, *_ in item.cells():

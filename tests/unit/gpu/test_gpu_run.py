@@ -11,10 +11,11 @@ import pytest
 
 from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
-from shakedown.records.records import Measurement, Outcome, Plan
-from shakedown.run.folder import read_record
+from shakedown.records.base import Outcome
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_record
+from shakedown.records.results import Measurement
 
-RUN = Path(__file__).parents[2] / "runs" / "h200x4_nccl"
 NCCL = "collective.nccl0.one-process.1x.gpu1"
 SIZE = "collective/nccl_all_reduce/{}/gpu1/-/-/dtype=float,size_bytes={}"
 LARGEST = SIZE.format("busbw", 8589934592)
@@ -23,16 +24,16 @@ STATE = "node/gpu_state/wrong/gpu1/-/-/check={}"
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, recorded_run):
     """A copy of the run with two of its operations: reading all six takes a second a test."""
     keep = {f"{NCCL}.a1", "node.gpu_node.a1"}
-    folder = tmp_path / "run"
+    made, folder = recorded_run("h200x4_nccl"), tmp_path / "run"
     (folder / "raw").mkdir(parents=True)
     for name in ("plan.json", "jobs.json"):
-        shutil.copy(RUN / name, folder)
+        shutil.copy(made / name, folder)
     for job in keep:
         drop = shutil.ignore_patterns("*all_gather*", "*alltoall*", "*broadcast*", "*sendrecv*", "rfm*")
-        shutil.copytree(RUN / "raw" / job, folder / "raw" / job, ignore=drop)
+        shutil.copytree(made / "raw" / job, folder / "raw" / job, ignore=drop)
     journal = folder / "raw" / f"{NCCL}.a1" / "outputs.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text(
@@ -278,9 +279,10 @@ def test_energy_is_power_times_time(run):
     assert 30 < found["temperature"].value < 90
 
 
-def test_what_nccl_chose_for_each_size():
+def test_what_nccl_chose_for_each_size(recorded_run):
     """Catches: a choice shown at another size: NCCL logs one rank's part of all_gather and reduce_scatter."""
-    measured = [m for m in gather(RUN.with_name("h200x4_nccl_healthy"))[0] if m.metric in ("time", "busbw")]
+    made = recorded_run("h200x4_nccl_healthy")
+    measured = [m for m in gather(made)[0] if m.metric in ("time", "busbw")]
     chose = {
         (m.test.removeprefix("nccl_"), m.params["size_bytes"]): m.detail
         for m in measured
@@ -294,9 +296,9 @@ def test_what_nccl_chose_for_each_size():
     assert "" not in chose.values()
 
 
-def test_the_state_of_busy_gpus_is_judged():
+def test_the_state_of_busy_gpus_is_judged(recorded_run):
     """Catches: ECC, NVLink and Xid unread because nothing ran on the GPUs and nothing was sampled."""
-    run = RUN.with_name("h200x4_nccl_busy")
+    run = recorded_run("h200x4_nccl_busy")
     state = {m.cell: m.value for m in gather(run)[0] if m.test == "gpu_state"}
     assert state[STATE.format("ecc,gpu=1")] == 0
     assert state[STATE.format("xid")] == 0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.planning import site_of
 from shakedown.commands import cli
-from shakedown.intent.inventory import site_of
 from shakedown.plan.variables import with_variables
 from shakedown.records.errors import BadInput
 from tests.unit.plan.test_planner import WHERE, document, one_host

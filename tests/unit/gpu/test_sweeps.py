@@ -16,15 +16,20 @@ from shakedown.daytwo.sweeps import text as sweep_text
 from shakedown.daytwo.sweeps.pairs import Ratio, SweepComparison, compare_sweeps
 from shakedown.daytwo.sweeps.reading import read_side
 from shakedown.daytwo.sweeps.sides import Combination, Samples, Side, Sweep
-from shakedown.records.records import Component, Inventory
+from shakedown.records.snapshot import Component, Snapshot
 from shakedown.references.files import load_profile
 from tests.unit.gpu.sweep_runs import write_run
 
-REAL = Path(__file__).parents[2] / "runs" / "h200x4_nccl"
 JOB = "collective.nccl0.one-process.1x.gpu1"
 REDUCE = Combination("nccl-tests", "all_reduce", "float", 1, "one-process")
 SLOW = {1 << 10: (30.0, 31.0, 32.0), 1 << 20: (100.0, 101.0, 102.0)}
 FAST = {1 << 10: (30.1, 31.1, 32.1), 1 << 20: (50.0, 50.5, 51.0)}
+
+
+@pytest.fixture
+def real(recorded_run) -> Path:
+    """Return a run of all operations on four GPUs."""
+    return recorded_run("h200x4_nccl")
 
 
 @pytest.fixture
@@ -91,9 +96,9 @@ def test_published_tables_give_the_published_ratios(tmp_path, sweeps):
     assert [round(x, 2) for x in sorted(bandwidth)] == [5.56] * 4 + [5.88] * 2
 
 
-def test_a_fault_that_the_plan_does_not_show_is_named():
+def test_a_fault_that_the_plan_does_not_show_is_named(recorded_run):
     """Catches: a ratio without its cause. NCCL_P2P_DISABLE=1 lay in /etc/nccl.conf, where no plan has it."""
-    found = compared(*(REAL.with_name(f"h200x4_nccl_{which}") for which in ("healthy", "p2p_off")))
+    found = compared(*(recorded_run(f"h200x4_nccl_{which}") for which in ("healthy", "p2p_off")))
     (cause,) = found.differing
     assert (cause.fact, cause.values) == ("way of the data", ("P2P/direct pointer", "SHM/direct"))
     assert found.missing == found.changes == found.unknown == ()
@@ -110,13 +115,13 @@ def test_a_fault_that_the_plan_does_not_show_is_named():
 # ---- what is read ----
 
 
-def test_numbers_are_those_that_nccl_tests_printed():
+def test_numbers_are_those_that_nccl_tests_printed(real):
     """Catches: another timing than out of place, another formula of busbw, a repeat that is left out."""
-    for sweep in read_side("A", REAL).sweeps:
+    for sweep in read_side("A", real).sweeps:
         if sweep.combination.tool != "nccl-tests":
             continue
         for number in (1, 3):
-            file = REAL / "raw" / f"{JOB}.a1" / f"nccl_{sweep.combination.operation}.r{number}.txt"
+            file = real / "raw" / f"{JOB}.a1" / f"nccl_{sweep.combination.operation}.r{number}.txt"
             for size, row in (
                 (row.size_bytes, row.out_of_place) for row in parse_nccl(file.read_text()).rows
             ):
@@ -331,9 +336,9 @@ def test_ends_are_of_time_below_the_limit_and_of_busbw_from_there():
 # ---- what else differs ----
 
 
-def test_everything_that_differs_is_named(tmp_path):
+def test_everything_that_differs_is_named(tmp_path, real):
     """Catches: another GPU, NCCL, number of ranks, variable or way of the data passed over."""
-    log = (REAL / "raw" / f"{JOB}.a1" / "nccl_broadcast.log").read_text()
+    log = (real / "raw" / f"{JOB}.a1" / "nccl_broadcast.log").read_text()
     a = write_run(tmp_path / "A", {"all_reduce": SLOW}, log=log, torch={1 << 20: (1.0,)})
     b = write_run(
         tmp_path / "B",
@@ -367,11 +372,11 @@ def test_a_secret_in_a_variable_is_not_shown(tmp_path):
 def test_inventories_are_compared_or_said_to_be_absent():
     """Catches: new firmware between A and B that a ratio is put down to the network for."""
 
-    def inventory(host: str, firmware: str) -> Inventory:
+    def inventory(host: str, firmware: str) -> Snapshot:
         nic = Component(host=host, kind="nic", name="mlx5_0", attributes={"firmware": firmware})
-        return Inventory(run="r", taken="then", components=(nic,))
+        return Snapshot(run="r", taken="then", components=(nic,))
 
-    def both(one: Inventory | None, other: Inventory | None) -> SweepComparison:
+    def both(one: Snapshot | None, other: Snapshot | None) -> SweepComparison:
         sweeps = side("", {8: (1.0, 1.0)}).sweeps
         return compare_sweeps([Side(n, n, "s", "t", sweeps, i) for n, i in (("A", one), ("B", other))])
 
@@ -385,9 +390,9 @@ def test_inventories_are_compared_or_said_to_be_absent():
     assert (other.changes, other.unknown) == ((), ("B is of other hosts: the inventories are not compared",))
 
 
-def test_power_and_energy_of_each_operation_are_beside_it(tmp_path):
+def test_power_and_energy_of_each_operation_are_beside_it(real):
     """Catches: the draw of another operation's time, or of one side for both."""
-    a = read_side("A", REAL)
+    a = read_side("A", real)
     draws = {s.combination.operation: s.draw for s in a.sweeps if s.combination.tool == "nccl-tests"}
     assert (round(draws["all_reduce"].power_w), round(draws["all_reduce"].energy_j, -1)) == (717, 31160)
     found = compare_sweeps([a, side("B", {8: (1.0, 1.0)})])

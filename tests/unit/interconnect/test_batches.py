@@ -14,7 +14,7 @@ import pytest
 from loadgen_harness.batch_copies import BatchCopies, BatchCopiesError
 from loadgen_harness.harness import Harness, ServerRun
 from loadgen_harness.ring import STOP, Ring, Times
-from loadgen_harness.spent import Pauses, Stopwatch, cpu_ticks
+from loadgen_harness.time_breakdown import Pauses, Stopwatch, cpu_ticks
 from loadgen_harness.worker import serve
 from loadgen_harness.workers import work
 
@@ -136,18 +136,23 @@ def test_where_a_runs_time_went(ring, tmp_path):
     ring.times = Times(9, host_ns=1_008_000_000, device_ns=1_020_000_000, longest_host_ns=5_000_000)
     ring.done = 60
     proc(tmp_path, "cpu 150 0 100 830 0 0 0 20 99 0")
-    spent = watch.spent(0.04, Pauses())
-    assert (spent.batch, spent.host_ms, spent.device_ms, spent.longest_host_ms) == (10, 2, 5, 5)
-    assert spent.device_busy == pytest.approx(0.5)
-    assert spent.stolen == pytest.approx(0.2)
-    assert "20.0% of the CPUs' time stolen" in str(spent)
+    breakdown = watch.breakdown(0.04, Pauses())
+    assert (breakdown.batch, breakdown.host_ms, breakdown.device_ms, breakdown.longest_host_ms) == (
+        10,
+        2,
+        5,
+        5,
+    )
+    assert breakdown.device_busy == pytest.approx(0.5)
+    assert breakdown.stolen == pytest.approx(0.2)
+    assert "20.0% of the CPUs' time stolen" in str(breakdown)
 
 
 def test_a_kernel_that_does_not_tell_stolen_time(ring, tmp_path):
     """Catches a run called undisturbed because nobody looked."""
     assert cpu_ticks(tmp_path) == (0, 0)
     assert cpu_ticks(proc(tmp_path, "cpu 1 2 3 4")) == (0, 0)
-    assert Stopwatch([ring], tmp_path).spent(1, Pauses()).stolen is None
+    assert Stopwatch([ring], tmp_path).breakdown(1, Pauses()).stolen is None
 
 
 def test_the_worker_counts_its_batches(ring):
@@ -219,7 +224,9 @@ def test_no_collection_while_queries_are_timed(monkeypatch, tmp_path):
     rings, seen = [], []
     harness = Harness(rings, [], samples=1)
     monkeypatch.setattr(lg, "StartTestWithLogSettings", lambda *_: seen.extend(collections_in(make_garbage)))
-    monkeypatch.setattr("loadgen_harness.harness.Stopwatch", lambda _: SimpleNamespace(spent=lambda *_: None))
+    monkeypatch.setattr(
+        "loadgen_harness.harness.Stopwatch", lambda _: SimpleNamespace(breakdown=lambda *_: None)
+    )
     harness.run(ServerRun(1, 15, 0.99, 1, 1, 1), tmp_path)
     assert not seen
     assert gc.isenabled()

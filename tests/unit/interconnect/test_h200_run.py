@@ -12,31 +12,27 @@ import pytest
 from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
 from shakedown.benchmarks.inference.output import parse_loadgen
 from shakedown.collect.run import collect
+from shakedown.daytwo.interconnect_table import rates_of
 from shakedown.judge.verdict import judge
-from shakedown.records.records import Measurement, Outcome
-from shakedown.report.sections.interconnect import build, rates_of
+from shakedown.records.base import Outcome
+from shakedown.records.results import Measurement
+from shakedown.report.sections.interconnect import build
 from shakedown.report.write import read
 from shakedown.run.folder import Run
 
-MADE = Path(__file__).parents[2] / "runs/h200x4_interconnect"
 INFERENCE, COPIES, PATHS = "application.inference.gpu1.a1", "node.copies.gpu1.a1", "node.pcie_path.gpu1.a1"
 
 
-def copied(made: Path, folder: Path) -> Path:
-    """Copy a recorded run without what was made from it."""
-    return Path(shutil.copytree(made, folder, ignore=shutil.ignore_patterns("*.html", "expected.json")))
-
-
 @pytest.fixture
-def run(tmp_path) -> Path:
+def run(recorded_run) -> Path:
     """Return a copy of the run to plant a fault in."""
-    return copied(MADE, tmp_path / "run")
+    return recorded_run("h200x4_interconnect")
 
 
 @pytest.fixture
-def int8(tmp_path) -> Path:
+def int8(recorded_run) -> Path:
     """Return a copy of the run in INT8."""
-    return copied(MADE.parent / "h200_int8", tmp_path / "int8")
+    return recorded_run("h200_int8")
 
 
 def rate_of(run: Path) -> Measurement:
@@ -71,11 +67,11 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_h2d_agrees_with_nvbandwidth_of_the_same_session():
+def test_h2d_agrees_with_nvbandwidth_of_the_same_session(run):
     """Catches a method that measures something else than nvbandwidth: 1 % on every GPU, H2D and D2H."""
     tool = parse_nvbandwidth((Path(__file__).parent / "nvbandwidth_4xH200.json").read_text())
     named = {test.name: test.bandwidth_gb_per_s for test in tool.tests}
-    rows = json.loads((MADE / "raw" / COPIES / "copies.json").read_text())["rows"]
+    rows = json.loads((run / "raw" / COPIES / "copies.json").read_text())["rows"]
     for direction, name in (("h2d", "host_to_device_memcpy_ce"), ("d2h", "device_to_host_memcpy_ce")):
         alone = {r["gpus"][0]: r for r in rows if len(r["gpus"]) == 1 and r["traffic"] == direction}
         for gpu, wanted in enumerate(named[name][0]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from shakedown.benchmarks.inference.options import Inference
 from shakedown.benchmarks.inference.peak import bottleneck, data_rate_gb_per_s, difference, extrapolated
-from shakedown.benchmarks.interconnect.options import Inference
 from shakedown.daytwo.interconnect_table import table
 from shakedown.records.errors import BadInput
 

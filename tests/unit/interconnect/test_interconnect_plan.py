@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from shakedown.benchmarks.interconnect.options import Inference
-from shakedown.intent.site import Acceptance, NoFabric, Site
-from shakedown.plan.planner import make_plan
+from shakedown.benchmarks.inference.options import Inference
+from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.registry import Acceptance
+from shakedown.intent.site import NoFabric, Site
 from shakedown.references.catalogue import MissingReference
 from shakedown.references.files import load_catalogue
 
@@ -52,7 +53,7 @@ def test_no_search_for_more_gpus_than_there_are():
     """Catches cells that no node could ever measure."""
     plan, jobs = planned(inference=INFERENCE)
     assert sorted({item.params["gpus"] for item in plan.items}) == [1, 2, 4]
-    assert jobs.jobs[0].settings["gpus"] == [1, 2, 4]
+    assert jobs.jobs[0].settings["gpus"] == (1, 2, 4)
 
 
 def test_an_engine_is_held_to_references_of_its_own_arithmetic():

@@ -15,7 +15,7 @@ import pytest
 from loadgen_harness import main as main_module
 from loadgen_harness.harness import Harness, ServerRun, WorkerLostError
 from loadgen_harness.ring import Ring
-from loadgen_harness.spent import Rise
+from loadgen_harness.time_breakdown import Rise
 
 # malloc's settings are for a whole process, so each try has its own. 256 MiB are 65,536 pages of 4 KiB or 128
 # of 2 MiB; a thread, because LoadGen's own allocate.
@@ -99,11 +99,11 @@ def test_every_run_is_warmed_for_its_queries_before_its_clock_runs(answered, mon
     run = ServerRun(
         target_qps=3000, latency_ms=500, percentile=0.99, min_duration_s=0.5, min_queries=200, seed=1
     )
-    _, spent = harness.run(run, tmp_path)
+    _, breakdown = harness.run(run, tmp_path)
     assert seen == [1500, "clock"]
     harness.run(ServerRun(300, 500, 0.99, 0.5, 200, 1), tmp_path)
     assert seen[2:] == [200, "clock"]
-    assert spent.document()["page_faults"] == spent.page_faults >= 0
+    assert breakdown.document()["page_faults"] == breakdown.page_faults >= 0
 
 
 def test_the_search_warms_its_runs(monkeypatch, tmp_path):

@@ -6,12 +6,14 @@ import random
 
 import pytest
 
-from loadgen_harness.search import End, Limits, Run, Step, bracket, next_step, wasted_s
+from loadgen_harness.search import End, Limits, SearchRun, Step, bracket, next_step, wasted_s
 
 PROBE_S, CONFIRM_S = 3.0, 60.0
 
 
-def search(meets, limits: Limits, runs: list[Run] | None = None, most: int = 100) -> tuple[End, list[Run]]:
+def search(
+    meets, limits: Limits, runs: list[SearchRun] | None = None, most: int = 100
+) -> tuple[End, list[SearchRun]]:
     """Carry out a search; `meets(kind, rate)` says whether a run at a rate meets the bound."""
     runs = list(runs or [])
     for _ in range(most):
@@ -19,7 +21,7 @@ def search(meets, limits: Limits, runs: list[Run] | None = None, most: int = 100
         if isinstance(step, End):
             return step, runs
         wall = CONFIRM_S if step.kind == "confirm" else PROBE_S
-        runs.append(Run(step.kind, step.target_qps, meets(step.kind, step.target_qps), wall))
+        runs.append(SearchRun(step.kind, step.target_qps, meets(step.kind, step.target_qps), wall))
     raise AssertionError("the search does not end")
 
 
@@ -84,14 +86,18 @@ def test_a_killed_search_goes_on_where_it_stopped(killed_after):
 
 def test_a_run_that_was_cut_off_says_nothing():
     """Catches a run whose end is missing counted as failed, or as met."""
-    cut = Run("probe", 920.0, valid=True, wall_s=3, finished=False)
+    cut = SearchRun("probe", 920.0, valid=True, wall_s=3, finished=False)
     assert next_step([cut], Limits(920.0)) == Step("probe", 920.0)
     assert wasted_s([cut]) == 3
 
 
 def test_noise_that_contradicts_itself_is_believed_where_it_fails():
     """Catches a bracket with its upper end below its lower one."""
-    runs = [Run("probe", 100, True, 1), Run("probe", 110, True, 1), Run("probe", 105, False, 1)]
+    runs = [
+        SearchRun("probe", 100, True, 1),
+        SearchRun("probe", 110, True, 1),
+        SearchRun("probe", 105, False, 1),
+    ]
     found = bracket(runs, "probe")
     assert (found.low, found.high) == (100, 105)
 
@@ -116,7 +122,7 @@ def test_a_failure_is_asked_twice_and_no_more():
     assert end.peak_qps is not None
     probes = [run.target_qps for run in runs if run.kind == "probe"]
     assert [probes.count(rate) for rate in set(probes) if probes.count(rate) > 1] == [2]
-    twice = [Run("probe", 100, True, 1), *[Run("probe", 100.4, False, 1)] * 2]
+    twice = [SearchRun("probe", 100, True, 1), *[SearchRun("probe", 100.4, False, 1)] * 2]
     assert next_step(twice, Limits(92.0)) == Step("confirm", 100)
 
 
@@ -140,7 +146,7 @@ def test_little_time_is_wasted():
 
 def test_waste_is_seen():
     """Catches a measure of waste that is always zero."""
-    known = [Run("probe", 100, True, 3), Run("probe", 120, False, 3)]
-    assert wasted_s([*known, Run("probe", 90, True, 3)]) == 3
-    assert wasted_s([*known, Run("probe", 130, False, 3)]) == 3
-    assert wasted_s([*known, Run("probe", 110, False, 3)]) == 0
+    known = [SearchRun("probe", 100, True, 3), SearchRun("probe", 120, False, 3)]
+    assert wasted_s([*known, SearchRun("probe", 90, True, 3)]) == 3
+    assert wasted_s([*known, SearchRun("probe", 130, False, 3)]) == 3
+    assert wasted_s([*known, SearchRun("probe", 110, False, 3)]) == 0

@@ -53,24 +53,24 @@ def test_every_socket_path_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_folder_made_by_somebody_else_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, short_path: Path
 ) -> None:
     """Catches a folder under /tmp prepared by another user, who would then own the lab's sockets."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(short_path / "state"))
     paths = lab_paths("a")
     paths.run.parent.mkdir()
-    elsewhere = tmp_path / "elsewhere"
+    elsewhere = short_path / "elsewhere"
     elsewhere.mkdir()
     paths.run.symlink_to(elsewhere)
     with pytest.raises(LabError, match="belongs to somebody else"):
         paths.create()
 
 
-def test_folders_are_private(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folders_are_private(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
     """Catches a run folder that others may enter: the QEMU monitors in it take any command."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(short_path / "state"))
     paths = lab_paths("a")
     paths.run.parent.mkdir(mode=0o755)
     paths.create()

@@ -15,7 +15,7 @@ from pathlib import Path
 from shakedown.benchmarks.perftest.mesh.schedule import MeshCoverage
 from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
 from shakedown.judge.localise.outdir import Covered, Outdir
-from shakedown.records.records import OutputRecord
+from shakedown.records.results import OutputRecord
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]

@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 from shakedown.commands.localise import document
-from shakedown.judge.localise.of_run import Blame
+from shakedown.judge.judged import judge_folder
+from shakedown.judge.localise.causes_of_run import CausesOfRun
 from shakedown.judge.localise.pair_results import PairResults
 from shakedown.report.write import report
-from shakedown.run.folder import Run, judge_folder, to_json
+from shakedown.run.folder import Run, to_json
 
 CASES = Path(__file__).parents[2] / "decision"
 SLOW = CASES / "mesh_slow_receiver/run"
@@ -59,7 +60,7 @@ def test_the_command_says_the_same_as_the_verdict():
 def test_two_nodes_blame_nobody_and_cost_no_numpy():
     """Catches a diagnosis of two nodes, which nobody can make, and every verdict made slow by it."""
     code = (
-        "import sys; from pathlib import Path; from shakedown.run.folder import judge_folder;"
+        "import sys; from pathlib import Path; from shakedown.judge.judged import judge_folder;"
         f"v = judge_folder(Path({str(CASES / 'sign_mtu_1024/run')!r}));"
         "print(v.causes, 'numpy' in sys.modules)"
     )
@@ -97,7 +98,7 @@ def test_whatever_is_missing_or_doubled_a_verdict_comes_out(tmp_path):
 def test_a_run_without_mesh_is_only_passed_on():
     """Catches a watcher that swallows measurements."""
     run = Run(CASES / "counters/run")
-    blame = Blame(run.plan)
-    assert len(list(blame.measurements(run.measurements()))) == len(list(run.measurements())) > 0
-    assert len(list(blame.counters(run.counters()))) == len(list(run.counters())) > 0
-    assert blame.causes(run) == ()
+    causes = CausesOfRun(run.plan)
+    assert len(list(causes.measurements(run.measurements()))) == len(list(run.measurements())) > 0
+    assert len(list(causes.counters(run.counters()))) == len(list(run.counters())) > 0
+    assert causes.causes(run) == ()

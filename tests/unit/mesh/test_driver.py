@@ -12,7 +12,8 @@ import time
 from local_mesh import REPOSITORY
 
 from shakedown.benchmarks.perftest.mesh.schedule import blocks_of, drop_superseded, pairs_of
-from shakedown.records.records import PlanItem, cell_id
+from shakedown.records.base import cell_id
+from shakedown.records.plan import PlanItem
 
 
 def by_cell(records):

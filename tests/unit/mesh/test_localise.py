@@ -12,7 +12,7 @@ from one_route import localise_one
 
 from shakedown.judge.localise.model import Element, Fabric, Matrix
 from shakedown.judge.localise.witnesses import _median_of_others
-from shakedown.records.records import CounterReading
+from shakedown.records.counters import CounterReading
 from shakedown.simulate.fabric import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
 
 SHAPE = Shape(48, 3, pod=12)

@@ -8,7 +8,7 @@ from one_route import localise_one
 
 from shakedown.judge.localise.causes import _cleared
 from shakedown.judge.localise.model import Element, Fabric
-from shakedown.records.records import CounterReading
+from shakedown.records.counters import CounterReading
 from shakedown.simulate.fabric import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
 
 

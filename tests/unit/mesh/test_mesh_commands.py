@@ -10,10 +10,11 @@ from local_mesh import spec_data
 
 from shakedown.benchmarks.perftest.mesh.schedule import pack_rounds
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
+from shakedown.judge.judged import judge_folder
 from shakedown.judge.localise.matrices import read_mesh
 from shakedown.judge.localise.model import Route
 from shakedown.judge.localise.quick import MATCHINGS, confirming_pairs, first_pairs, suspected_nodes, suspects
-from shakedown.run.folder import Run, judge_folder
+from shakedown.run.folder import Run
 from shakedown.simulate.fabric import FaultKind, Shape, build_fabric, draw_fault, measure
 
 

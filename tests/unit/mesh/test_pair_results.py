@@ -15,8 +15,10 @@ from shakedown.benchmarks.perftest.mesh.schedule import LESS_LOAD
 from shakedown.judge.localise.matrices import routes_of
 from shakedown.judge.localise.model import Element
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
-from shakedown.judge.localise.suspects import culprits, in_the_way
-from shakedown.records.records import Better, Measurement, PlanItem, Problem
+from shakedown.judge.localise.suspects import causes_and_suspects, in_the_way
+from shakedown.records.base import Better
+from shakedown.records.plan import PlanItem
+from shakedown.records.results import Measurement, Problem
 
 NODES = tuple(f"n{i}" for i in range(1, 6))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])
@@ -73,7 +75,7 @@ def mesh(change=lambda pair, rail, direction, value: (value, None), rails=("rail
 
 def causes(pairs):
     """Return (blamed elements, suspects)."""
-    found, _ = culprits(pairs, None, ())
+    found, _ = causes_and_suspects(pairs, None, ())
     return [c.element for c in found if c.blamed], [c for c in found if not c.blamed]
 
 

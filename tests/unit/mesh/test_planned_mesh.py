@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from local_mesh import LocalMesh
 
-from shakedown.intent.inventory import site_of
-from shakedown.plan.planner import make_plan
-from shakedown.records.records import cell_id
+from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.records.base import cell_id
 from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document
 

@@ -21,8 +21,9 @@ from shakedown.benchmarks.perftest.mesh.schedule import (
     rounds_of,
     slots_of,
 )
-from shakedown.benchmarks.perftest.mesh.spec import natural_key, parse_spec
+from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.records.errors import BadInput
+from shakedown.records.names import natural_key
 
 
 def names(n):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from shakedown.records.errors import BadInput
+from shakedown.records.reading import LARGEST_DOCUMENT
 from shakedown.run import folder as runs
-from shakedown.run.folder import LARGEST_DOCUMENT, PLAN, Run
+from shakedown.run.folder import PLAN, Run
 from shakedown.simulate.fabric import Shape, build_fabric, measure
 from shakedown.simulate.run import write_run
 

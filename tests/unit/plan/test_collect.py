@@ -12,19 +12,23 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.base.metrics import Output, Value
 from shakedown.benchmarks.perftest.mesh.schedule import Slot
 from shakedown.benchmarks.perftest.mesh.spec import Operation
-from shakedown.benchmarks.perftest.mesh.store import Store
+from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.perftest.metrics import perftest
+from shakedown.benchmarks.perftest.order import MeshOrder
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.bundle import seal as bundle
 from shakedown.collect.run import collect, gather, journal
-from shakedown.intent.inventory import site_of
+from shakedown.judge.judged import judge_folder
 from shakedown.onnode.counters import main as count
 from shakedown.onnode.counters import read_boot
-from shakedown.plan.planner import make_plan
 from shakedown.records.errors import BadInput
+from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import judge_folder, to_json, write_verdict
+from shakedown.run.folder import to_json, write_verdict
+from shakedown.run.job_folder import JobFolder
 from shakedown.run.nic_counters import read_counters
 from tests.unit.plan.test_planner import WHERE, document
 
@@ -414,7 +418,7 @@ def test_a_note_with_a_name_as_long_as_file_systems_take_is_read(tmp_path, lette
     pair = ("a" * letters, "b" * letters)
     rail, operation = "rail0>rail1", Operation("ib_send_lat", 65536, 5, None)
     slot = Slot(0, operation, "forward", "one", (rail,))
-    Store(tmp_path, pair[0]).record_unmeasured(pair, slot, rail, 1, "environment", "no answer")
+    NodeFiles(tmp_path, pair[0]).record_unmeasured(pair, slot, rail, 1, "environment", "no answer")
     (record,) = journal(tmp_path)
     assert (tmp_path / record.file).read_text() == "no answer\n"
     assert 200 < len(record.file) <= 255
@@ -529,6 +533,13 @@ def test_a_gid_that_the_site_chose_may_be_of_another_address(run):
     assert judged(run)[0].outcome == "PASS"
 
 
+def values(record: OutputRecord, file: Path, text: str) -> list[Value]:
+    """What perftest's text means under a record, held against the run's own order."""
+    jobs = json.loads((file.parents[2] / "jobs.json").read_text())["jobs"]
+    order = MeshOrder.model_validate(jobs[0]["settings"])
+    return list(perftest(Output(text, record, order, JobFolder(file.parent))))
+
+
 def test_queue_pairs_are_held_against_the_record(run):
     """Catches: four queue pairs refused although they were ordered, or one queue pair taken for four."""
     file = run / JOB / FORWARD
@@ -536,8 +547,8 @@ def test_queue_pairs_are_held_against_the_record(run):
     four = record.model_copy(update={"params": {**record.params, "qps": 4}})
     text = file.read_text()
     with pytest.raises(BadInput, match="this test ran on 1 queue pairs, its record says 4"):
-        list(perftest(text, four, file))
-    ((metric, value, *_),) = perftest(text.replace("Number of qps   : 1", "Number of qps   : 4"), four, file)
+        values(four, file, text)
+    ((metric, value, *_),) = values(four, file, text.replace("Number of qps   : 1", "Number of qps   : 4"))
     assert (metric, value) == ("bandwidth", 0.15)
 
 
@@ -547,18 +558,18 @@ def test_the_client_of_a_read_is_where_the_data_arrive(run):
     record = next(r for r in journal(run / JOB) if r.file == FORWARD)
     text = file.read_text().replace("RDMA_Write", "RDMA_Read")
     read = record.model_copy(update={"test": "ib_read_bw", "direction": "reverse"})
-    assert len(list(perftest(text, read, file))) == 1
+    assert len(values(read, file, text)) == 1
     with pytest.raises(
         BadInput, match=r"the client of this test is 10\.10\.0\.1, n2 has 10\.10\.0\.2 on rail0"
     ):
-        list(perftest(text, read.model_copy(update={"direction": "forward"}), file))
+        values(read.model_copy(update={"direction": "forward"}), file, text)
     crossing = record.model_copy(update={"rail": "rail0>rail1"})
     text = file.read_text().replace("255:255:10:10:00:02", "255:255:10:10:01:02")
-    assert len(list(perftest(text, crossing, file))) == 1
+    assert len(values(crossing, file, text)) == 1
     with pytest.raises(
         BadInput, match=r"the server of this test is 10\.10\.1\.2, n2 has 10\.10\.0\.2 on rail0"
     ):
-        list(perftest(text, record, file))
+        values(record, file, text)
 
 
 def renamed(run: Path, node: str, change) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from shakedown.intent.inventory import read_site
+from shakedown.benchmarks.planning import read_site
 from shakedown.records.errors import BadInput
 
 HOSTS = """\

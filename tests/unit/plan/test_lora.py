@@ -16,12 +16,13 @@ from shakedown.benchmarks.lora.job import merge, reason, trainer_command
 from shakedown.benchmarks.lora.metrics import received_bytes
 from shakedown.benchmarks.lora.options import TrainingSpec
 from shakedown.benchmarks.lora.output import parse_trainer
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
-from shakedown.intent.inventory import site_of
-from shakedown.plan.planner import make_plan
+from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import judge_folder, to_json, write_aside
+from shakedown.run.folder import to_json, write_aside
+from shakedown.run.job_folder import JobFolder
 
 JOB: dict[str, Any] = {
     "model": "tiny",
@@ -266,7 +267,7 @@ def test_a_metric_without_a_reference_is_refused():
         ({"learning_rate": 0}, "learning_rate"),
         ({"data": "dolly.jsonl"}, "absolute path"),
         ({"variables": {"LD_PRELOAD": "/tmp/x.so"}}, "LD_PRELOAD"),
-        ({"stepps": 5}, "stepps"),
+        ({"stepps": 5}, "unknown key stepps, did you mean steps"),
     ],
 )
 def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, told):
@@ -412,12 +413,9 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     assert command.endswith(f"|/src/workloads/lora_trainer/launch.py|{out}/spec.json|{out}")
 
 
-RUNS = Path(__file__).resolve().parents[2] / "runs"
-
-
-def test_a_throttled_gpu_of_a_real_job_is_named():
+def test_a_throttled_gpu_of_a_real_job_is_named(recorded_run):
     """Catches: a lag that is lost in real timings. Another program computed on GPU 2 (4 x H200, 7B, ddp)."""
-    text = (RUNS / "h200x4_lora_slow_rank/raw/lora.llama2-7b.ddp.4.a1/lora.jsonl").read_text()
+    text = (recorded_run("h200x4_lora_slow_rank") / "raw/lora.llama2-7b.ddp.4.a1/lora.jsonl").read_text()
     result = parse_trainer(text, allow_truncated=True)
     lag = training_run.slowest(training_run.steady(result.steps, 2))
     assert lag is not None and lag.rank == 2 and 2.2 < lag.ratio < 2.4
@@ -427,10 +425,11 @@ def test_a_throttled_gpu_of_a_real_job_is_named():
 
 
 @pytest.mark.parametrize("job", ["lora.llama2-7b.ddp.4", "lora.llama2-70b.fsdp.4"])
-def test_expected_traffic_is_what_real_links_carried(job):
+def test_expected_traffic_is_what_real_links_carried(job, recorded_run):
     """Catches: a gather or an exchange of gradients left out of what is expected (NVLink counters)."""
-    result = parse_trainer((RUNS / f"h200x4_lora/raw/{job}.a1/lora.jsonl").read_text())
-    spec = TrainingSpec.from_json(json.loads((RUNS / f"h200x4_lora/raw/{job}.a1/spec.json").read_bytes()))
+    raw = recorded_run("h200x4_lora") / f"raw/{job}.a1"
+    result = parse_trainer((raw / "lora.jsonl").read_text())
+    spec = TrainingSpec.from_json(json.loads((raw / "spec.json").read_bytes()))
     from shakedown.physics.training import SHAPES
 
     expected = spec.traffic(SHAPES[spec.model], 1).gpu_bytes
@@ -439,11 +438,11 @@ def test_expected_traffic_is_what_real_links_carried(job):
             assert step.nvlink_rx_bytes == pytest.approx(expected, rel=0.001)
 
 
-def test_a_real_job_that_was_cancelled_went_on_where_it_was():
+def test_a_real_job_that_was_cancelled_went_on_where_it_was(recorded_run):
     """Catches: a curve that starts again, an optimiser without its moments, data from the beginning."""
 
     def losses(run: str, attempt: int) -> dict[int, float]:
-        file = RUNS / run / f"raw/lora.llama2-7b.ddp.2.a{attempt}/lora.jsonl"
+        file = recorded_run(run) / f"raw/lora.llama2-7b.ddp.2.a{attempt}/lora.jsonl"
         result = parse_trainer(file.read_text(), allow_truncated=True)
         return {step: loss for step, loss in training_run.losses(result.steps) if loss is not None}
 
@@ -463,7 +462,7 @@ def test_a_number_that_no_counter_can_hold_is_no_traffic(tmp_path):
     for when, count in (("before", "0"), ("after", "1" * 400)):
         text = f'{{"devices": [{{"device": "rxe0", "counters": {{"ib.port_rcv_data": {count}}}}}]}}'
         (tmp_path / f"counters.n1.{when}.json").write_text(text)
-    assert received_bytes(tmp_path, "n1") is None
+    assert received_bytes(JobFolder(tmp_path), "n1") is None
 
 
 def test_a_node_that_restarted_tells_no_traffic(tmp_path):
@@ -471,4 +470,4 @@ def test_a_node_that_restarted_tells_no_traffic(tmp_path):
     for when, count, sent in (("before", 100, 1000), ("after", 500, 900)):
         device = {"device": "rxe0", "counters": {"ib.port_rcv_data": count, "netdev.tx_packets": sent}}
         (tmp_path / f"counters.n1.{when}.json").write_text(json.dumps({"devices": [device]}))
-    assert received_bytes(tmp_path, "n1") is None
+    assert received_bytes(JobFolder(tmp_path), "n1") is None

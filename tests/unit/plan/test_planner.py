@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
-from shakedown.intent.inventory import site_of
-from shakedown.plan.planner import make_plan
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 
@@ -31,7 +30,7 @@ def document(nodes: int = 2) -> dict[str, Any]:
             "traffic_class": 3,
             "queue": 3,
             "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-            "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
+            "ecn": {"min_bytes": 1024, "max_bytes": 2048, "mark_percent": 5},
             "pfc": {"enabled": True},
         },
         "rails": [{"name": "rail0", "subnet": "10.10.0.0/24"}, {"name": "rail1", "subnet": "10.10.1.0/24"}],
@@ -190,15 +189,19 @@ def spoil(path, value):
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
-        (("fabric_nics", 0, "rail"), "rail9", "unknown rail 'rail9'"),
-        (("fabric_nics", 0, "ipv4"), "10.99.0.1/24", "not in rail0's subnet"),
-        (("fabric_nics", 0, "ipv4"), "10.10.0.1/24", "10.10.0.1 is n1/fab0's as well"),
-        (("fabric_nics", 1, "leaf_port"), "swp1", "cabled to"),
-        (("fabric", "roce", "cnp", "dscp"), 26, "CNP must not wait behind RoCE data"),
-        (("fabric", "roce", "dscp"), 64, "fabric|dscp"),
-        (("fabric", "roce", "dcsp"), 26, "Extra inputs"),
+        (("fabric_nics", 0, "rail"), "rail9", "n1, n2: fabric_nics: rail rail9 is none of fabric.rails"),
+        (("fabric_nics", 0, "ipv4"), "10.99.0.1/24", "fab0 has 10.99.0.1/24, but rail rail0 is 10.10.0.0/24"),
+        (("fabric_nics", 0, "ipv4"), "10.10.0.1/24", "fab0 shares address 10.10.0.1 with another NIC"),
+        (("fabric_nics", 1, "leaf_port"), "swp1", "fab1 shares leaf0 port swp1 with another NIC"),
+        (("fabric", "roce", "cnp", "dscp"), 26, "CNPs would wait behind the traffic"),
+        (("fabric", "roce", "dscp"), 64, "fabric.roce.dscp"),
+        (("fabric", "roce", "dcsp"), 26, "fabric.roce: unknown key 'dcsp' -- use dscp"),
         (("fabric", "mtu_bytes", "host"), 9400, "above the switches'"),
-        (("fabric", "mtu_bytes", "host"), 1500, "does not fit"),
+        (
+            ("fabric", "mtu_bytes", "host"),
+            1500,
+            "leaves no room for fabric.mtu_bytes.rdma 4096 -- use at least",
+        ),
         (("acceptance", "perftest", 0, "duration_s"), 3, "exactly one of duration_s"),
         (
             ("acceptance", "perftest"),
@@ -217,7 +220,7 @@ def test_a_node_without_a_rail_is_named():
     """Catches: a missing rail that shrinks the plan instead of being reported."""
     inventory = document()
     del inventory["_meta"]["hostvars"]["n2"]["fabric_nics"][1]
-    with pytest.raises(BadInput, match="n2 has 0 NICs on rail1"):
+    with pytest.raises(BadInput, match="n2: fabric_nics: no NIC on rail1"):
         site_of(inventory, WHERE)
 
 

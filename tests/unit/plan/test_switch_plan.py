@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.intent.inventory import site_of
-from shakedown.plan.planner import make_plan
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document
 

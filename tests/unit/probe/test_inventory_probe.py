@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.onnode import snapshot_probe as inventory
-from shakedown.records.records import Component, Inventory
+from shakedown.records.snapshot import Component, Snapshot
 
 PROBE = Path(inventory.__file__)
 MODULE = """	Identifier                                : 0x1e (QSFP-DD)
@@ -45,7 +45,7 @@ def test_real_run_is_an_inventory():
     )
     components = [{"host": "n1", **part} for part in json.loads(done.stdout)["components"]]
     document = {"schema": 1, "run": "r1", "taken": "2026-11-20T00:00:00Z", "components": components}
-    found = Inventory.model_validate(document)
+    found = Snapshot.model_validate(document)
     assert found.components[0].kind == "node"
     assert found.components[0].attributes["kernel"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shakedown.intent.inventory import read_site
+from shakedown.benchmarks.planning import read_site
 from shakedown.references import files as references_io
 
 INVENTORIES = Path(__file__).parents[3] / "inventories"

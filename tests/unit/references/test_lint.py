@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shakedown.records.records import Plan
+from shakedown.records.plan import Plan
 from shakedown.references import files as references_io
 
 READ, ROW4, ROW8 = "- id: example-read", "id: example-4b", "{size_bytes: 8"
@@ -35,9 +35,27 @@ FAULTS = {
         "source is missing",
     ),
     "no audit": ("audit: invented\n", "", "missing-field", "schema", "audit is missing"),
-    "unknown field": ("tolerance: 0.02", "tolerence: 0.02", "unknown-field", "tolerence", "'tolerence'"),
-    "unknown field in a row": ("value: 41", "value: 41, valu: 1", "unknown-field", ROW8, "'valu'"),
-    "unknown field in the header": ("audit:", "by: me\naudit:", "unknown-field", "by: me", "'by'"),
+    "unknown field": (
+        "tolerance: 0.02",
+        "tolerence: 0.02",
+        "unknown-field",
+        "tolerence",
+        "key tolerence, did you mean tolerance",
+    ),
+    "unknown field in a row": (
+        "value: 41",
+        "value: 41, valu: 1",
+        "unknown-field",
+        ROW8,
+        "key valu, did you mean value",
+    ),
+    "unknown field in the header": (
+        "audit:",
+        "by: me\naudit:",
+        "unknown-field",
+        "by: me",
+        "header: unknown key by",
+    ),
     "unit of another dimension": ("unit: Gb/s", "unit: us", "unit-mismatch", READ, "has no meaning in us"),
     "unknown unit": ("unit: Gb/s", "unit: Gbit/sec", "invalid", "unit: Gbit", "Gbit/sec"),
     "size as text": ("{size_bytes: 8}", '{size_bytes: "8"}', "invalid", "value: 41", "not int"),

@@ -9,20 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shakedown.judge.verdict import judge_cells, summarise
-from shakedown.records.records import (
-    Better,
-    Component,
-    CounterReading,
-    Inventory,
-    Measurement,
-    Plan,
-    PlanItem,
-    Problem,
-    Reference,
-    ReferenceKind,
-    Stage,
-    cell_id,
-)
+from shakedown.records.base import Better, Stage, cell_id
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
+from shakedown.records.results import Measurement, Problem
+from shakedown.records.snapshot import Component, Snapshot
 from shakedown.report.source import Source
 from shakedown.run import folder as runs
 
@@ -355,7 +346,7 @@ def counters(plan: Plan, faults: Faults) -> Iterator[CounterReading]:
             )
 
 
-def inventory(plan: Plan) -> Inventory:
+def inventory(plan: Plan) -> Snapshot:
     """An inventory in which the third node has another firmware."""
     components = []
     for number, node in enumerate(plan.nodes):
@@ -372,7 +363,7 @@ def inventory(plan: Plan) -> Inventory:
             )
             for i in range(len(plan.rails))
         ]
-    return Inventory(schema=1, run=plan.run, taken=CREATED, components=tuple(components))
+    return Snapshot(schema=1, run=plan.run, taken=CREATED, components=tuple(components))
 
 
 RAW = """ RDMA_Write BW Test

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from synthetic_run import Faults, judged, make_plan
 from test_report_html import HOSTILE, hostile_run
 
-from shakedown.records.records import Outcome
+from shakedown.records.base import Outcome
 from shakedown.report import junit, markdown, prometheus, tables, view
 
 CASES = [

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 from synthetic_run import CREATED, REFERENCES, Faults, judged, make_plan
 
-from shakedown.records.records import Component, Inventory, Measurement, Outcome, Plan, Problem
+from shakedown.benchmarks.lora.report_data import Series, Traffic, Training
+from shakedown.records.base import Outcome
+from shakedown.records.plan import Plan
+from shakedown.records.results import Measurement, Problem
+from shakedown.records.snapshot import Component, Snapshot
 from shakedown.report import charts, html, raw, text, view
-from shakedown.report.source import Series, Source, Traffic, Training
+from shakedown.report.source import Source
 from shakedown.report.sweeps import Chart, Curve
 
 HOSTILE = (
@@ -108,7 +112,7 @@ def hostile_run() -> Source:
         for m in good.measurements
     ]
     counters = [c.model_copy(update={"peer": HOSTILE}) for c in good.counters]
-    inventory = Inventory(
+    inventory = Snapshot(
         schema=1,
         run=plan.run,
         taken=HOSTILE,

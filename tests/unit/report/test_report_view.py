@@ -10,16 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_run import CREATED, SIZES, Faults, judged, make_plan
 
-from shakedown.records.records import (
-    Better,
-    CellVerdict,
-    Component,
-    Inventory,
-    Measurement,
-    Outcome,
-    Plan,
-    Problem,
-)
+from shakedown.records.base import Better, Outcome
+from shakedown.records.plan import Plan
+from shakedown.records.results import Measurement, Problem
+from shakedown.records.snapshot import Component, Snapshot
+from shakedown.records.verdict import CellVerdict
 from shakedown.report import evidence, matrix, tables, text, view
 from shakedown.report.findings import find, suspects
 from shakedown.report.source import Source, margin
@@ -328,7 +323,7 @@ def test_inventory_puts_the_odd_firmware_first_and_serials_aside(small: Plan) ->
         for i in range(1, 31)
     )
     source = judged(small)
-    inventory = Inventory(schema=1, run=small.run, taken=CREATED, components=components)
+    inventory = Snapshot(schema=1, run=small.run, taken=CREATED, components=components)
     rows, aside, _ = evidence.inventory_rows(Source(small, (), (), inventory, source.judged, source.verdict))
     assert (rows[0].count, rows[0].hosts, rows[0].attributes) == (1, "n7", "firmware 28.36")
     assert rows[1].count == 29

@@ -12,10 +12,11 @@ from settings_site import FABRIC
 
 from shakedown.benchmarks.config import job
 from shakedown.benchmarks.config.settings import TargetReport, expected_of_nic, judge
+from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import job_measurements
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge as judge_run
-from shakedown.plan.planner import make_plan
 from shakedown.references.catalogue import Catalogue
 
 GOOD = {
@@ -42,7 +43,7 @@ def site() -> Site:
     return Site.model_validate(
         {
             "fabric": FABRIC,
-            "acceptance": {"config": {}, "counter_tests": False},
+            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
             "nics": {"n1": [nic]},
             "addresses": {"n1": "192.0.2.1"},
         }
@@ -153,7 +154,7 @@ def run(site, tmp_path, monkeypatch):
 
             threading.Thread(target=serve, daemon=True).start()
         status = job.main()
-        measurements = job_measurements(plan, out)
+        measurements = job_measurements(plan, {spec.name: spec}, out)
         cells = judge_run(plan, measurements, []).cells
         return status, {v.cell: v for v in cells if "/settings/" in v.cell}
 

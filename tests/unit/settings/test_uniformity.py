@@ -8,11 +8,12 @@ import pytest
 from settings_site import FABRIC
 
 from shakedown.benchmarks.config.uniformity import odd_parts
+from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
-from shakedown.plan.planner import make_plan
-from shakedown.records.records import Inventory
+from shakedown.records.snapshot import Snapshot
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.folder import Run
 
@@ -20,7 +21,7 @@ NODE = {"product": "XE9680", "bios_version": "2.4.4", "kernel": "6.8.0-45"}
 NIC = {"driver": "mlx5_core", "psid": "MT_0000000838", "firmware": "28.39.1002"}
 
 
-def inventory(**changes) -> Inventory:
+def inventory(**changes) -> Snapshot:
     """Four nodes with a NIC and a tool each, and a switch; `changes` by host and kind, such as n2_nic."""
     parts = []
     for host in ("n1", "n2", "n3", "n4"):
@@ -33,10 +34,10 @@ def inventory(**changes) -> Inventory:
             parts.append({"host": host, "kind": kind, "name": name, "attributes": mine})
     parts.append({"host": "leaf0", "kind": "switch", "name": "leaf0", "attributes": {"bios_version": "9"}})
     parts.append({"host": "leaf0", "kind": "nic", "name": "swp1", "attributes": {"psid": "MT_0000000838"}})
-    return Inventory.model_validate({"schema": 1, "run": "r1", "taken": "now", "components": parts})
+    return Snapshot.model_validate({"schema": 1, "run": "r1", "taken": "now", "components": parts})
 
 
-def odd(found: Inventory) -> dict[tuple[str, str], str]:
+def odd(found: Snapshot) -> dict[tuple[str, str], str]:
     """What is odd, by host and kind."""
     return {(host, kind): why for host, kind, count, why in odd_parts(found) if count}
 
@@ -87,7 +88,7 @@ def run(tmp_path):
     site = Site.model_validate(
         {
             "fabric": FABRIC,
-            "acceptance": {"config": {}, "counter_tests": False},
+            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
             "nics": {
                 n: [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{i}"}]
                 for i, n in enumerate(names, start=1)
@@ -100,7 +101,7 @@ def run(tmp_path):
     (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
     (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
 
-    def judged(found: Inventory | None) -> dict[str, tuple[str, str]]:
+    def judged(found: Snapshot | None) -> dict[str, tuple[str, str]]:
         if found:
             (tmp_path / "inventory.json").write_text(found.model_dump_json(by_alias=True))
         collect(tmp_path)

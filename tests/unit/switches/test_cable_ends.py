@@ -11,10 +11,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, render, sonic
 
+from shakedown.benchmarks.config.host_end import host_end
 from shakedown.benchmarks.config.settings import TargetReport
-from shakedown.nos.cable_ends import cables, host_end, links_of, load_settings, neighbours_of, switch_ends
-from shakedown.nos.crosscheck import CABLING, FEC, SPEED, TELLS, cross_check
+from shakedown.nos.cable_ends import cables, links_of, load_settings, neighbours_of, switch_ends
+from shakedown.nos.crosscheck import CABLING, FEC, SPEED, cross_check
 from shakedown.nos.readings import SwitchReading, load_reading
+from shakedown.nos.registry import SYSTEMS
 from shakedown.records.errors import BadInput
 from tests.unit.switches.test_renders import facts
 
@@ -90,7 +92,7 @@ def test_a_configured_switch_fits_a_configured_host(nos, tmp_path):
     assert not [c.text for c in checks if c.fits is False]
     told = {c.what.partition(".")[0] for c in checks if c.fits and c.cable.host == "n1"}
     # The counter reading tells the rest.
-    assert told == TELLS[nos] - {CABLING} - ({SPEED, FEC} if nos != "sonic" else set())
+    assert told == SYSTEMS[nos].tells - {CABLING} - ({SPEED, FEC} if nos != "sonic" else set())
 
 
 @pytest.mark.parametrize(
@@ -189,6 +191,7 @@ Port id: 1234.4444.3333
 Local Port id: Eth1/2
 Port Description: null
 System Name: null
+Total entries displayed: 2
 """
 
 
@@ -217,6 +220,24 @@ def test_neighbours_of_other_systems_name_host_and_interface(nos, text):
     assert heard[PORTS[nos][0]] == [(name, "fab0")]
     if nos == "nxos":  # a NIC's own agent: nobody's name
         assert heard["Ethernet1/2"] == [("4321.4321.4321", "1234.4444.3333")]
+
+
+@pytest.mark.parametrize(
+    "last", ["System Name: Swit", "Time remaining: 114 seconds\n", "System Name: null\n"]
+)
+def test_nxos_neighbours_cut_short_are_refused(last):
+    """Catches half a name (`Swit` of `Switch1`) taken for a neighbour, and those after the cut for none."""
+    whole = NXOS_LLDP.replace("System Name: n1", "System Name: Switch1")
+    cut = whole[: whole.index(last) + len(last)]
+    with pytest.raises(BadInput, match="NX-OS's LLDP is cut short"):
+        neighbours_of(reading("nxos", neighbours=cut))
+
+
+def test_nxos_neighbours_fewer_than_counted_are_refused():
+    """Catches a block lost from the middle of the report."""
+    lost = NXOS_LLDP.replace("Chassis id: 4321", "Chassis: 4321")
+    with pytest.raises(BadInput, match="1 neighbours of 2"):
+        neighbours_of(reading("nxos", neighbours=lost))
 
 
 @pytest.mark.parametrize(

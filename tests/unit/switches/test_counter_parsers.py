@@ -10,7 +10,8 @@ import json
 
 import pytest
 
-from shakedown.nos.counters import COUNTERS, Classes, system
+from shakedown.nos.counters import COUNTERS, Classes
+from shakedown.nos.registry import counters_of, known
 from shakedown.records.errors import BadInput
 
 CLASSES = Classes(priority=3, traffic_class=3, queue=3, cnp_queue=6)
@@ -195,9 +196,9 @@ EXPECTED = {
 def test_every_field_lands_under_its_name(nos):
     """Catches rx for tx, one queue for another, packets for bytes."""
     port, outputs = RAW[nos]
-    found = system(nos).parse(outputs, CLASSES, None)[port]
+    found = counters_of(nos)(outputs, CLASSES, None)[port]
     assert found == {name: EXPECTED[name] for name in found}
-    assert set(system(nos).reported(CLASSES)) <= set(found)
+    assert set(known(nos).reported(CLASSES)) <= set(found)
     assert set(found) <= set(COUNTERS)
 
 
@@ -206,7 +207,7 @@ def test_another_queue_is_another_number(nos):
     """Catches a parser that reads queue 3 whatever the intent says."""
     port, outputs = RAW[nos]
     other = Classes(priority=4, traffic_class=4, queue=4, cnp_queue=5)
-    found = system(nos).parse(outputs, other, None)[port]
+    found = counters_of(nos)(outputs, other, None)[port]
     if nos == "cumulus":  # `qos roce` itself names the class
         return
     assert not {"roce_tx_packets", "roce_queue_drops", "ecn_marked", "cnp_tx_packets"} & set(found)
@@ -228,7 +229,7 @@ def test_a_garbled_counter_is_refused(nos, old, new):
     _, outputs = RAW[nos]
     assert any(old in value for value in outputs.values())
     with pytest.raises(BadInput, match="not a count"):
-        system(nos).parse({label: value.replace(old, new) for label, value in outputs.items()}, CLASSES, None)
+        counters_of(nos)({label: value.replace(old, new) for label, value in outputs.items()}, CLASSES, None)
 
 
 @pytest.mark.parametrize("nos", RAW)
@@ -236,16 +237,26 @@ def test_a_missing_output_is_refused(nos):
     """Catches a command that was not run, read as a switch without drops."""
     _, outputs = RAW[nos]
     with pytest.raises(BadInput, match="no output"):
-        system(nos).parse(
+        counters_of(nos)(
             {label: v for label, v in outputs.items() if label not in ("links", "counters")}, CLASSES, None
         )
+
+
+@pytest.mark.parametrize("names", [None, {}])
+def test_sonic_without_its_name_map_is_refused_with_that_reason(names):
+    """Catches a dump of the counters alone, or of a starting switch, read as a switch without ports."""
+    database = {key: value for key, value in SONIC.items() if key != "COUNTERS_PORT_NAME_MAP"}
+    if names is not None:
+        database["COUNTERS_PORT_NAME_MAP"] = hash_of(**names)
+    with pytest.raises(BadInput, match=r"no COUNTERS_PORT_NAME_MAP.*sonic-db-dump"):
+        counters_of("sonic")(text({"counters": database}), CLASSES, None)
 
 
 def test_eos_without_watchdog_events_counts_zero_and_a_queue_without_ecn_nothing():
     """Catches EOS's way of not listing a port before its first event; and "-" read as 0 marks."""
     outputs = text({**EOS, "watchdog": {"interfaces": {}}})
     outputs["ecn"] = outputs["ecn"].replace('"8"', '"-"')
-    found = system("eos").parse(outputs, CLASSES, None)["Ethernet1/1"]
+    found = counters_of("eos")(outputs, CLASSES, None)["Ethernet1/1"]
     assert found["watchdog_events"] == 0
     assert "ecn_marked" not in found
 
@@ -266,7 +277,7 @@ Queue Packets                  Bytes                    Dropped-Packets         
 
 def test_os10_queues_are_read_by_their_number():
     """Catches the drops of a lossy queue taken for those of RoCE, and packets for bytes."""
-    ports = system("os10").parse({"queues ethernet1/1/4": OS10}, CLASSES, None)
+    ports = counters_of("os10")({"queues ethernet1/1/4": OS10}, CLASSES, None)
     assert ports == {
         "ethernet1/1/4": {
             "roce_tx_packets": 9000,
@@ -289,10 +300,10 @@ def test_os10_queues_are_read_by_their_number():
 def test_os10_prints_something_else_is_refused(old, new):
     """Catches another port, or another release's table, read as this one."""
     with pytest.raises(BadInput, match="not OS10's table"):
-        system("os10").parse({"queues ethernet1/1/4": OS10.replace(old, new)}, CLASSES, None)
+        counters_of("os10")({"queues ethernet1/1/4": OS10.replace(old, new)}, CLASSES, None)
 
 
 def test_os10_queue_that_is_missing_is_not_zero():
     """Catches a truncated table that reads as no drops."""
     text = OS10.partition("3     9000")[0]
-    assert system("os10").parse({"queues ethernet1/1/4": text}, CLASSES, None) == {"ethernet1/1/4": {}}
+    assert counters_of("os10")({"queues ethernet1/1/4": text}, CLASSES, None) == {"ethernet1/1/4": {}}

@@ -13,8 +13,9 @@ import pytest
 
 from shakedown.nos.counters import COUNTERS
 from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
+from shakedown.records.base import Stage
+from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
-from shakedown.records.records import CounterReading, Stage
 
 READINGS = Path(__file__).parent / "readings"
 

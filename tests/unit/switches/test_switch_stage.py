@@ -12,11 +12,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from rendering import leaf
 
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
-from shakedown.intent.inventory import site_of
-from shakedown.plan.planner import make_plan
+from shakedown.judge.judged import judge_folder
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import judge_folder, to_json
+from shakedown.run.folder import to_json
 from tests.unit.plan.test_planner import WHERE, document
 
 READINGS = Path(__file__).parent / "readings"

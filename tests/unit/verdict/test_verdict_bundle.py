@@ -12,9 +12,10 @@ import pytest
 
 from shakedown.bundle import seal as bundle
 from shakedown.commands import cli
+from shakedown.judge.judged import judge_folder
+from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Outcome
-from shakedown.run.folder import judge_folder, write_verdict
+from shakedown.run.folder import write_verdict
 
 CASES = Path(__file__).parents[2] / "decision"
 

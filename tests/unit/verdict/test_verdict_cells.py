@@ -7,7 +7,10 @@ from pydantic import ValidationError
 
 from shakedown.judge.cells import Bound, Rule, combine, judge_measurement
 from shakedown.judge.verdict import judge, judge_cells
-from shakedown.records.records import CounterReading, Measurement, Outcome, Plan, PlanItem, Reference
+from shakedown.records.base import Outcome
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan, PlanItem, Reference
+from shakedown.records.results import Measurement
 from shakedown.records.wording import where
 
 HIGHER = {"id": "bw", "value": 400.0, "tolerance": 0.05, "ceiling": 392.0, "unit": "Gb/s", "better": "higher"}
@@ -177,7 +180,7 @@ def test_counter_read_twice():
     reading = {"run": "r", "stage": "fabric", "test": "t", "kind": "switch_port", "device": "leaf1"}
     reading |= {"port": "Ethernet0", "counter": "drops", "before": 0}
     readings = [CounterReading(**reading, after=after) for after in (0, 7)]
-    (cell,) = judge_cells(plan, [], readings).by_cell().values()
+    ((cell,),) = (block.cells for block in judge_cells(plan, [], readings).items)
     assert cell.rule == Rule.DUPLICATE
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shakedown.judge.hints import fault_hint
-from shakedown.records.records import Measurement, Reference
+from shakedown.records.plan import Reference
+from shakedown.records.results import Measurement
 
 BUSBW = Reference(
     id="ar",

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.judge.judged import judge_folder
+from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.records import Outcome
+from shakedown.records.reading import read_record
 from shakedown.run import folder as runs
-from shakedown.run.folder import LONGEST_LINE, Run, judge_folder, no_cycle_search, read_record, write_aside
+from shakedown.run.folder import LONGEST_LINE, Run, no_cycle_search, write_aside
 
 HEALTHY = Path(__file__).parents[2] / "decision" / "bug15_one_job_many_cells" / "run"
 
@@ -50,7 +52,7 @@ def test_the_copy_passes(run):
         (lambda line: b"[1]\n", "Input should be an object"),
         (lambda line: line.replace(b'"schema": 1', b'"schema": 2'), "schema"),
         (lambda line: line.replace(b'"schema": 1, ', b""), "schema: missing"),
-        (set_field(extra=1), "extra: Extra inputs"),
+        (set_field(extra=1), "unknown key extra"),
         (set_field(value="390.0x"), "value"),
         (set_field(nodes=["../../etc"]), "nodes"),
         (set_field(nodes=["n1/n2"]), "nodes"),
@@ -295,12 +297,12 @@ def test_garbage_collector_is_switched_on_again():
 
 def test_read_record_checks_the_schema(tmp_path):
     """Catches an inventory of another release."""
-    from shakedown.records.records import Inventory
+    from shakedown.records.snapshot import Snapshot
 
     path = tmp_path / "inventory.json"
     path.write_text('{"run": "r", "taken": "now"}')
     with pytest.raises(BadInput, match="schema: missing"):
-        read_record(path, Inventory)
+        read_record(path, Snapshot)
 
 
 def test_counter_without_its_raw_output_is_no_evidence(tmp_path):

@@ -28,7 +28,7 @@ from shakedown.benchmarks.perftest.mesh.pair import Host, PairWork, Tally
 from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
 from shakedown.benchmarks.perftest.mesh.schedule import round_count, rounds_of, slots_of
 from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
-from shakedown.benchmarks.perftest.mesh.store import Store
+from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.perftest.mesh.wire import PeerLost
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.untrusted import loads, read_plain
@@ -75,7 +75,7 @@ def read_spec(path: Path) -> tuple[Spec, str]:
 
 def drive(spec: Spec, digest: str, me: str, folder: Path, sysfs: Path) -> int:
     """Go through all rounds of node `me`; raises BadInput."""
-    store = Store(folder, me)
+    store = NodeFiles(folder, me)
     host, gids = _look_around(spec, me, sysfs)
     store.refuse_other_start(digest, host.versions)
     # A driver of another job, or of this job with another plan, is a stranger.
@@ -100,7 +100,7 @@ def drive(spec: Spec, digest: str, me: str, folder: Path, sysfs: Path) -> int:
     return ExitStatus.INCOMPLETE if total.failed else ExitStatus.PASS
 
 
-def _all_rounds(spec: Spec, host: Host, store: Store, agent: Agent, meetings: Meetings) -> Tally:
+def _all_rounds(spec: Spec, host: Host, store: NodeFiles, agent: Agent, meetings: Meetings) -> Tally:
     total = Tally()
     for index, pairs in enumerate(rounds_of(spec)):
         agent.enter_round(index)

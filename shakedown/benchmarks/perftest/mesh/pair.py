@@ -24,7 +24,7 @@ from typing import Any
 
 from shakedown.benchmarks.perftest.mesh.host import Device, port_in_use
 from shakedown.benchmarks.perftest.mesh.partner import Cell, Partner, Problem, ports_of, problems_of
-from shakedown.benchmarks.perftest.mesh.perftest import Run, argv, wait_until_ended, wait_until_listening
+from shakedown.benchmarks.perftest.mesh.perftest import Perftest, argv, wait_until_ended, wait_until_listening
 from shakedown.benchmarks.perftest.mesh.schedule import (
     LESS_LOAD,
     Pair,
@@ -36,7 +36,7 @@ from shakedown.benchmarks.perftest.mesh.schedule import (
     slots_of,
 )
 from shakedown.benchmarks.perftest.mesh.spec import Spec
-from shakedown.benchmarks.perftest.mesh.store import Record, Store
+from shakedown.benchmarks.perftest.mesh.store import NodeFiles, Record
 from shakedown.benchmarks.perftest.mesh.wire import Conversation, Message, PeerLost
 from shakedown.benchmarks.perftest.output_clock import CLOCK_UNKNOWN
 from shakedown.records.untrusted import unused
@@ -84,7 +84,7 @@ class PairWork:
 
     spec: Spec
     host: Host
-    store: Store
+    store: NodeFiles
     pair: Pair
     index: int
     tally: Tally = field(default_factory=Tally)
@@ -189,7 +189,7 @@ class PairWork:
 
     def _serve(self, conversation: Conversation, partner: Partner, slot: Slot) -> bool:
         """Serve one slot; returns whether the client measures it again."""
-        servers: dict[str, tuple[int, Run]] = {}
+        servers: dict[str, tuple[int, Perftest]] = {}
         problems: dict[str, Problem] = {}
         begin = time.monotonic()
         try:
@@ -200,7 +200,7 @@ class PairWork:
                     problems[rail] = ("environment", f"port {port} of {self.host.name} is in use")
                     continue
                 started = self._start(slot, rail, self._attempt(partner, slot, rail), port, None)
-                if isinstance(started, Run):
+                if isinstance(started, Perftest):
                     servers[rail] = (port, started)
                 else:
                     problems[rail] = started
@@ -230,7 +230,7 @@ class PairWork:
                 run.output.unlink(missing_ok=True)
         return said.get("again") is True and _all_well(exits, slot)
 
-    def _deaf(self, servers: Mapping[str, tuple[int, Run]]) -> dict[str, Problem]:
+    def _deaf(self, servers: Mapping[str, tuple[int, Perftest]]) -> dict[str, Problem]:
         """Wait until all servers listen; returns which do not, and why."""
         listening = wait_until_listening(dict(servers.values()), self.spec.start_timeout_s)
         problems: dict[str, Problem] = {}
@@ -251,7 +251,7 @@ class PairWork:
             unserved = {rail: p for rail, p in problems.items() if rail in slot.rails and rail not in ports}
             self._refuse(partner, slot, unserved or {r: nobody for r in slot.rails if r not in ports})
             return False
-        clients: dict[str, Run] = {}
+        clients: dict[str, Perftest] = {}
         # What was no load to the other rails, and why.
         idle: dict[str, str] = {}
         try:
@@ -259,7 +259,7 @@ class PairWork:
                 nic = nic_of(self.spec, server, self.pair, slot.direction, rail)
                 attempt = self._attempt(partner, slot, rail)
                 started = self._start(slot, rail, attempt, ports[rail], nic.ipv4 if nic else None)
-                if isinstance(started, Run):
+                if isinstance(started, Perftest):
                     clients[rail] = started
                 else:
                     idle[rail] = started[1]
@@ -300,13 +300,15 @@ class PairWork:
                 self._record(partner, slot, rail, run, problem)
         return repeat
 
-    def _record(self, partner: Partner, slot: Slot, rail: str, run: Run, problem: Record | None) -> None:
+    def _record(self, partner: Partner, slot: Slot, rail: str, run: Perftest, problem: Record | None) -> None:
         self._recorded.add((slot.index, rail))
         self.store.record_run(self.pair, slot, rail, self._attempt(partner, slot, rail), run, problem)
         self.tally.measured += problem is None
         self.tally.failed += problem is not None
 
-    def _client_problem(self, run: Run, server_exit: object, server: str, clockless: int) -> Record | None:
+    def _client_problem(
+        self, run: Perftest, server_exit: object, server: str, clockless: int
+    ) -> Record | None:
         """Return what spoiled a client's result; `clockless`: tries that had no clock, this one the last."""
         if run.killed:
             return {
@@ -326,13 +328,15 @@ class PairWork:
             return {"kind": "environment", "message": message}
         return None
 
-    def _start(self, slot: Slot, rail: str, attempt: int, port: int, server: str | None) -> Run | Problem:
+    def _start(
+        self, slot: Slot, rail: str, attempt: int, port: int, server: str | None
+    ) -> Perftest | Problem:
         device = self.host.devices[nic_rail(self.host.name, self.pair, slot.direction, rail)]
         stem = self.store.stem(self.pair, slot, rail, attempt)
         # A driver that was killed left an output without a record, a server of an earlier try its words.
         output = unused(stem.with_name(f"{stem.name}{'.server' if server is None else ''}.txt"))
         try:
-            return Run(argv(self.spec, slot.operation, device, port, server), output, device.cpus)
+            return Perftest(argv(self.spec, slot.operation, device, port, server), output, device.cpus)
         except OSError as error:
             return ("missing-tool", f"{slot.operation.test} on {self.host.name}: {error.strerror}")
 

@@ -49,7 +49,7 @@ def argv(spec: Spec, operation: Operation, device: Device, port: int, server: st
     return [*words, server] if server is not None else words
 
 
-class Run:
+class Perftest:
     """One perftest process and its output file.
 
     Args:
@@ -139,7 +139,7 @@ class Run:
         return "".join(c if c.isprintable() else " " for c in " / ".join(complaints[:3] or ending))[:300]
 
 
-def wait_until_ended(runs: Iterable[Run], timeout_s: float) -> None:
+def wait_until_ended(runs: Iterable[Perftest], timeout_s: float) -> None:
     """Wait until all have ended or the time is over."""
     waiting = list(runs)
     deadline = time.monotonic() + timeout_s
@@ -149,7 +149,7 @@ def wait_until_ended(runs: Iterable[Run], timeout_s: float) -> None:
         time.sleep(_POLL_S)
 
 
-def wait_until_listening(runs: dict[int, Run], timeout_s: float) -> set[int]:
+def wait_until_listening(runs: dict[int, Perftest], timeout_s: float) -> set[int]:
     """Wait until each server listens on its port (the key), has ended, or the time is over.
 
     Returns:

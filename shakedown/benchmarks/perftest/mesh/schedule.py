@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shakedown.benchmarks.perftest.mesh.spec import Nic, Operation, Spec, natural_key, rail_ends
+from shakedown.benchmarks.perftest.mesh.spec import Nic, Operation, Spec, rail_ends
+from shakedown.records.names import natural_key
 
 if TYPE_CHECKING:
     # Not imported where the driver runs: it brings pydantic along.
-    from shakedown.records.records import Measurement, OutputRecord
+    from shakedown.records.results import Measurement, OutputRecord
 
 # How the problem begins of what lacked the load of its neighbours: it says nothing against its own rail.
 LESS_LOAD = "not all rails at once"

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from shakedown.benchmarks.perftest.mesh.fields import FieldReader
 from shakedown.physics.roce import RDMA_MTUS_BYTES
 from shakedown.records.errors import BadInput
-from shakedown.records.names import LONGEST_FILE_NAME
+from shakedown.records.names import LONGEST_FILE_NAME, natural_key
 
 SPEC_SCHEMA = 1
 
@@ -126,12 +126,6 @@ def rail_ends(rail: str) -> tuple[str, str]:
     """Return (source rail, sink rail): of `rail0>rail1` rail0 and rail1, of `rail0` rail0 twice."""
     source, _, sink = rail.partition(">")
     return source, sink or source
-
-
-def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Return the key that sorts n2 before n10."""
-    parts = re.findall(r"\d+|\D+", name)
-    return tuple((0, int(p), p) if p.isdigit() and p.isascii() else (1, 0, p) for p in parts)
 
 
 def parse_spec(data: object, file: str | None = None) -> Spec:

@@ -23,7 +23,7 @@ from shakedown.benchmarks.perftest.mesh.journals import (
     start_of,
     starts,
 )
-from shakedown.benchmarks.perftest.mesh.perftest import Run
+from shakedown.benchmarks.perftest.mesh.perftest import Perftest
 from shakedown.benchmarks.perftest.mesh.schedule import Pair, Slot, cell_params, is_measured, record_key
 from shakedown.onnode.journal import now
 from shakedown.records.errors import BadInput
@@ -34,7 +34,7 @@ Record = dict[str, Any]
 _FIX = "start in an empty folder"
 
 
-class Store:
+class NodeFiles:
     """The files of one node.
 
     Raises:
@@ -112,7 +112,7 @@ class Store:
         return self.folder / ".".join(parts)
 
     def record_run(
-        self, pair: Pair, slot: Slot, rail: str, attempt: int, run: Run, problem: Record | None
+        self, pair: Pair, slot: Slot, rail: str, attempt: int, run: Perftest, problem: Record | None
     ) -> None:
         """Append the record of a client that ran."""
         self._record(

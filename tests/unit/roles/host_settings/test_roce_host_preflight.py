@@ -24,7 +24,7 @@ FABRIC = {
     "system": "site",
     "link_speed_gbps": 400,
     "mtu_bytes": {"link": 9216, "host": 9000, "rdma": 4096},
-    "roce": ROCE,
+    "roce": {**ROCE, "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}},
     "rails": [{"name": "rail0", "subnet": "10.0.0.0/24"}, {"name": "rail1", "subnet": "10.0.1.0/24"}],
 }
 NICS = [
@@ -93,9 +93,9 @@ def test_every_site_of_ours_passes_and_is_understood(site):
 def test_contradictory_intent_is_refused(plant, words):
     """Each entry is an intent that would be set on every host before anybody noticed."""
     fabric = copy.deepcopy(FABRIC)
-    assert filters.intent_problems(fabric) == []
+    assert filters.problems([], fabric) == []
     plant(fabric)
-    assert any(words in sentence for sentence in filters.intent_problems(fabric))
+    assert any(words in sentence for sentence in filters.problems([], fabric))
 
 
 @pytest.mark.parametrize(

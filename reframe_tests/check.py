@@ -1,0 +1,39 @@
+"""The one check: any planned job of any benchmark, started as the benchmark's own object says."""
+
+import shlex
+
+import reframe as rfm
+from reframe.core.backends import getlauncher
+from reframe.core.builtins import parameter, run_after, run_before
+
+from reframe_tests.guard import Guard, planned_jobs
+
+
+@rfm.simple_test
+class Check(rfm.RunOnlyRegressionTest, Guard):
+    """One job of the plan. What it catches is in its description: `reframe --describe`, or the plan."""
+
+    planned = parameter(planned_jobs(), type=str, loggable=True)
+
+    @run_after("setup")
+    def in_the_batch_script(self) -> None:
+        if not self.kind.by_srun:
+            self.job.launcher = getlauncher("local")()
+
+    @run_before("run")
+    def command(self) -> None:
+        launch = self.kind.launch(self.spec, self.out)
+        self.env_vars.update(launch.variables)
+        self.prerun_cmds = [
+            *(f". {shlex.quote(file)}" for file in launch.source),
+            *(f"[ ! -r {shlex.quote(file)} ] || . {shlex.quote(file)}" for file in launch.optional_source),
+            *self.prerun_cmds,
+        ]
+        self.job.options += [*([f"--gres=gpu:{launch.gpus}"] if launch.gpus else []), *launch.options]
+        self.job.launcher.options += [
+            *([f"--gres=gpu:{launch.step_gpus}"] if launch.step_gpus else []),
+            *launch.step_options,
+        ]
+        if launch.keep:
+            self.job.launcher.modifier, *self.job.launcher.modifier_options = launch.keep
+        self.executable, *self.executable_opts = launch.words

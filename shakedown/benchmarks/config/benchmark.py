@@ -1,0 +1,41 @@
+"""The config stage's benchmark of hosts: settings, and parts that must be alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
+from shakedown.benchmarks.base.night import EveryNight
+from shakedown.benchmarks.config.metrics import settings
+from shakedown.benchmarks.config.odd_parts import odd_measurements
+from shakedown.benchmarks.config.options import ConfigStage
+from shakedown.benchmarks.config.order import SettingsOrder
+from shakedown.benchmarks.config.plan import plan_config
+from shakedown.intent.acceptance import Section
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Stage
+
+SECTION = Section(key="config", kind=ConfigStage | None, needs_fabric=True, reads_switches=True)
+
+
+def _launch(_job: JobSpec, out: Path) -> Launch:
+    return Launch(words=module("shakedown.benchmarks.config.job", out))
+
+
+BENCHMARK = Benchmark(
+    name="config",
+    stage=Stage.CONFIG,
+    section=SECTION,
+    plan=plan_config,
+    night=EveryNight(),
+    jobs={
+        "settings": JobKind(
+            catches="a node that was never configured, lost its settings at boot, drifted, or was configured "
+            "from another intent than the one this run is judged by",
+            order=SettingsOrder.model_validate,
+            launch=_launch,
+        )
+    },
+    tools={"settings": Tool(metrics=settings)},
+    gather=odd_measurements,
+)

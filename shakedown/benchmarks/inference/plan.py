@@ -1,0 +1,57 @@
+"""Plan inference over the way between CPU and GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shakedown.benchmarks.inference.options import Inference
+from shakedown.plan.draft import Draft
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Stage
+from shakedown.references.catalogue import Entry, MissingReference
+
+TEST = "resnet50_server"
+# For time limits only: PyTorch, CUDA and recording graphs on a slow host; TensorRT builds its engine, 61 s on
+# an H200 host with 16 CPUs.
+_START_S, _ENGINE_S = 240, 240.0
+
+
+def plan_inference(draft: Draft, asked: Mapping[str, Inference]) -> None:
+    """One search for each number of GPUs on every node that has as many. Raises MissingReference."""
+    for node, section in asked.items():
+        have = draft.site.gpus.get(node, 0) if section.device == "cuda" else max(section.gpus)
+        counts = tuple(n for n in section.gpus if n <= have)
+        for gpus in counts:
+            for entry in _inference_entries(draft, section, node, gpus):
+                draft.add(entry, TEST, stage=Stage.APPLICATION, nodes=((node,),), params={"gpus": gpus})
+        if counts:
+            full_s = section.confirm_s * (section.confirmations + 4) + 16 * section.probe_s
+            start_s = _START_S + (_ENGINE_S if section.engine == "tensorrt" else 0)
+            draft.jobs.append(
+                JobSpec(
+                    name=f"application.inference.{node}",
+                    kind="inference",
+                    stage=Stage.APPLICATION,
+                    tests=(TEST,),
+                    nodes=(node,),
+                    time_limit_s=int(start_s + len(counts) * 1.2 * full_s),
+                    # What is ordered is what was asked, less the numbers of GPUs that the node has not.
+                    settings={**section.model_dump(), "gpus": counts},
+                )
+            )
+
+
+def _inference_entries(draft: Draft, section: Inference, node: str, gpus: int) -> list[Entry]:
+    """Return the references of one search: of the rate in one or both of its units, and what else is due."""
+    scope: dict[str, int | str] = {"path": section.path, "gpus": gpus, "model": section.model}
+    scope["dtype"] = section.dtype
+    rates, missing = [], []
+    for metric in section.metrics:
+        try:
+            rates.append(draft.reference(TEST, metric, scope, node))
+        except MissingReference as refused:
+            missing.append(refused)
+    if not rates:
+        raise missing[-1]
+    more = ("latency_p99", "accuracy") if section.labels else ("latency_p99",)
+    return [*rates, *(draft.reference(TEST, metric, scope, node) for metric in more)]

@@ -1,0 +1,68 @@
+"""MPI over the fabric: ping-pong between neighbours, and a checked all-reduce over all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
+from shakedown.benchmarks.base.night import NotAtNight
+from shakedown.benchmarks.mpi.metrics import mpi
+from shakedown.benchmarks.mpi.options import Mpi, Sweep
+from shakedown.benchmarks.mpi.plan import plan_mpi
+from shakedown.intent.acceptance import Section
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Stage
+
+
+def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:
+    def launch(job: JobSpec, out: Path) -> Launch:
+        return Launch(
+            words=words(Sweep.model_validate(job.settings)),
+            # Keeps what rank 0 prints, and notes which cells it measures.
+            keep=module("shakedown.onnode.output", out, "mpi", job.tests[0], ",".join(job.nodes), "--"),
+            source=("/etc/shakedown/mpi.env",),  # the transport that roles/openmpi allows, and no other
+        )
+
+    return launch
+
+
+def _allreduce(sweep: Sweep) -> tuple[str, ...]:
+    return module(
+        "shakedown.benchmarks.mpi.allreduce",
+        f"--min={sweep.min_bytes}",
+        f"--max={sweep.max_bytes}",
+        f"--factor={sweep.factor}",
+        f"--iterations={sweep.iterations}",
+    )
+
+
+def _pingpong(sweep: Sweep) -> tuple[str, ...]:
+    # mpi4py's own numbers of iterations, 10,000 below 16 KiB and 1,000 above, suit hardware.
+    loops = (f"--loop={sweep.iterations}", f"--loop-large={sweep.iterations}", "--skip=2")
+    sizes = (f"--min-size={sweep.min_bytes}", f"--max-size={sweep.max_bytes}")
+    return module("mpi4py.bench", "pingpong", "--no-stats", *sizes, *loops)
+
+
+BENCHMARK = Benchmark(
+    name="mpi",
+    stage=Stage.COLLECTIVE,
+    section=Section(key="mpi", kind=Mpi, absent=Mpi(), joins_nodes=lambda asked: asked != Mpi()),
+    plan=plan_mpi,
+    night=NotAtNight("one job over all nodes leaves no node idle for anything else"),
+    jobs={
+        "mpi_pingpong": JobKind(
+            catches="point-to-point MPI that cannot use the fabric or is slower than its reference",
+            order=Sweep.model_validate,
+            launch=_started(_pingpong),
+            mpi="pmix",
+        ),
+        "mpi_allreduce": JobKind(
+            catches="MPI that cannot use the fabric, a wrong sum, a collective slower than its reference",
+            order=Sweep.model_validate,
+            launch=_started(_allreduce),
+            mpi="pmix",
+        ),
+    },
+    tools={"mpi": Tool(metrics=mpi)},
+)

@@ -1,0 +1,79 @@
+"""What acceptance asks of nccl-tests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from shakedown.records.base import Record
+
+Operation = Literal["all_reduce", "all_gather", "alltoall", "broadcast", "reduce_scatter", "sendrecv"]
+Launcher = Literal["one-process", "srun", "mpirun"]
+Split = Literal["none", "mod", "div"]
+# Only what steers the communication libraries: nothing of a site's options may load code into a job.
+Variable = Annotated[str, Field(pattern=r"^(NCCL|UCX|OMPI_MCA|PMIX_MCA|CUDA_DEVICE)_[A-Z0-9_a-z]+$")]
+
+
+class NcclExpect(Record):
+    """Which way the data must go; the log of every measured run is held against it."""
+
+    intra_node: Literal["P2P", "SHM"] = "P2P"
+    nvls: bool  # NVLink SHARP
+    gdr: bool = True  # GPUDirect RDMA between nodes
+
+
+class NcclSweep(Record):
+    """Message sizes and operations of nccl-tests; each size needs a reference."""
+
+    operations: tuple[Operation, ...] = Field(min_length=1)
+    min_bytes: int = Field(gt=0)
+    max_bytes: int = Field(gt=0)
+    factor: int = Field(default=2, ge=2)
+    dtype: Literal["float", "half", "bfloat16", "double", "int32", "uint8"] = "float"
+    iterations: int = Field(default=20, gt=0)
+    warmup: int = Field(default=5, ge=0)
+    repeats: int = Field(default=1, ge=1)  # whole runs; their spread is the noise of the value
+    # Smaller messages are judged by their time, larger ones by busbw: each says nothing new about the other.
+    time_below_bytes: int = Field(default=1 << 20, ge=0)
+    nodes: tuple[int, ...] = ()  # how many nodes at once; empty: all
+    split: tuple[Split, ...] = ("none",)  # NCCL_TESTS_SPLIT
+    tuning: bool = False  # one more run that logs algorithm and protocol of every size
+
+    @model_validator(mode="after")
+    def _is_a_sweep(self) -> NcclSweep:
+        if self.min_bytes > self.max_bytes:
+            raise ValueError(f"min_bytes {self.min_bytes} is above max_bytes {self.max_bytes}")
+        if len(set(self.operations)) < len(self.operations) or len(set(self.nodes)) < len(self.nodes):
+            raise ValueError("an operation or a number of nodes is named twice")
+        return self
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return the sizes in bytes, as nccl-tests steps through them."""
+        sizes = [self.min_bytes]
+        while sizes[-1] * self.factor <= self.max_bytes:
+            sizes.append(sizes[-1] * self.factor)
+        return tuple(sizes)
+
+
+class Nccl(Record):
+    """nccl-tests through Slurm."""
+
+    launchers: tuple[Launcher, ...] = Field(default=("srun",), min_length=1)
+    sweeps: tuple[NcclSweep, ...] = Field(min_length=1)
+    expect: NcclExpect
+    variables: dict[Variable, str] = Field(default_factory=dict)
+    power: bool = False  # mean power, energy and temperature of the GPUs, to show; they decide nothing
+    run_timeout_s: int = Field(default=300, gt=0)  # one run of one program; then it hangs and is ended
+
+    @model_validator(mode="after")
+    def _each_cell_has_one_job(self) -> Nccl:
+        asked = [
+            (operation, sweep.dtype, nodes)
+            for sweep in self.sweeps
+            for operation in sweep.operations
+            for nodes in sweep.nodes or (0,)
+        ]
+        if len(set(asked)) < len(asked):
+            raise ValueError("two sweeps share an operation, data type and number of nodes: make them one")
+        return self

@@ -1,0 +1,42 @@
+"""What acceptance asks of perftest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from shakedown.records.base import Record
+
+
+class PerftestTest(Record):
+    """One perftest test of the fabric stage."""
+
+    test: Literal["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat"]
+    size_bytes: int = Field(gt=0)
+    duration_s: int | None = Field(default=None, gt=0)
+    iterations: int | None = Field(default=None, gt=0)
+    rails_at_once: tuple[Literal["one", "all"], ...] = ("one",)
+    # Also from each rail to the next, which crosses the spines; hosts need a route from rail to rail.
+    cross_rail: bool = False
+
+    @model_validator(mode="after")
+    def _one_length(self) -> PerftestTest:
+        if self.cross_rail and self.rails_at_once != ("one",):
+            raise ValueError("cross_rail is measured rail by rail: leave rails_at_once at [one]")
+        if (self.duration_s is None) == (self.iterations is None):
+            raise ValueError("give exactly one of duration_s and iterations")
+        if self.test.endswith("_lat") and self.iterations is None:
+            raise ValueError("latency percentiles need iterations; perftest has none in duration mode")
+        return self
+
+
+def _each_cell_has_one_job(tests: tuple[PerftestTest, ...]) -> tuple[PerftestTest, ...]:
+    for (test, size), count in Counter((t.test, t.size_bytes) for t in tests).items():
+        if count > 1:
+            raise ValueError(f"perftest names {test} with {size} bytes {count} times; once is enough")
+    return tests
+
+
+PerftestTests = Annotated[tuple[PerftestTest, ...], AfterValidator(_each_cell_has_one_job)]

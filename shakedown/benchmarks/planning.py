@@ -1,0 +1,63 @@
+"""From a site's folder to plan and jobs, with all the benchmarks that there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shakedown.benchmarks.registry import BENCHMARKS, Acceptance
+from shakedown.intent import inventory
+from shakedown.intent.site import Site
+from shakedown.plan.counters import plan_counters
+from shakedown.plan.draft import Draft
+from shakedown.plan.jobs import Jobs
+from shakedown.records.errors import BadInput
+from shakedown.records.plan import Plan
+from shakedown.references.catalogue import Catalogue
+
+
+def read_site(folder: Path) -> Site:
+    """Return the site that an inventory describes. Raises BadInput."""
+    return inventory.read_site(folder, Acceptance)
+
+
+def site_of(document: dict[str, Any], file: Path) -> Site:
+    """Return the site in a document like that of `ansible-inventory --list`. Raises BadInput."""
+    return inventory.site_of(document, file, Acceptance)
+
+
+def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tuple[Plan, Jobs]:
+    """Return the plan of a run and the jobs that carry it out, both in the order of the ladder.
+
+    Raises:
+        MissingReference: a cell has no reference.
+        BadInput: nothing is asked for, or something that the site cannot do.
+    """
+    draft = Draft(site, catalogue)
+    for benchmark in BENCHMARKS:
+        key = benchmark.section.key
+        if benchmark.section.of_each_node:
+            by_node = {node: getattr(site.of(node), key) for node in draft.nodes}
+            asked: Any = {node: options for node, options in by_node.items() if options}
+        else:
+            asked = getattr(site.acceptance, key)
+        if asked:
+            benchmark.plan(draft, asked)
+    if site.acceptance.counter_tests:
+        plan_counters(draft)
+    if not draft.items:
+        raise BadInput(
+            "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"
+        )
+    plan = Plan(
+        run=run,
+        system=site.fabric.system,
+        profile=site.fabric.profile,
+        created=created,
+        nodes=draft.nodes,
+        rails=draft.rails,
+        items=tuple(draft.items),
+        references=draft.references,
+        caveats=site.acceptance.caveats,
+    )
+    return plan, Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics)

@@ -1,0 +1,46 @@
+"""What acceptance asks of the collectives through PyTorch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from shakedown.benchmarks.nccl.options import Variable
+from shakedown.records.base import Record
+
+TorchOperation = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
+
+
+class TorchCollectives(Record):
+    """The second opinion: the same collectives through PyTorch, which needs nothing but PyTorch."""
+
+    python: Annotated[str, Field(pattern=r"^/[A-Za-z0-9_./+-]+$")]  # an interpreter that has PyTorch
+    backend: Literal["nccl", "gloo"] = "nccl"
+    nodes: int | None = Field(default=None, ge=1)  # how many at once; None: all
+    # Empty: only one large message against many, without a sweep of sizes.
+    operations: tuple[TorchOperation, ...] = ("all_reduce",)
+    min_bytes: int = Field(default=64, gt=0, multiple_of=64)
+    max_bytes: int = Field(default=64, gt=0, multiple_of=64)
+    factor: int = Field(default=2, ge=2)
+    iterations: int = Field(default=20, gt=0)
+    # One message of the first size against `many` of the second: what a framework's small buckets cost.
+    large_bytes: int = Field(default=4_000_000_000, gt=0, multiple_of=64)
+    many: int = Field(default=0, ge=0)  # 0: not compared
+    variables: dict[Variable, str] = Field(default_factory=dict)
+    timeout_s: int = Field(default=300, gt=0)
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> TorchCollectives:
+        if not self.operations and not self.many:
+            raise ValueError("neither operations nor many: nothing to run")
+        if self.operations and not {"min_bytes", "max_bytes"} <= self.model_fields_set:
+            raise ValueError("operations need min_bytes and max_bytes")
+        return self
+
+    def sweep_sizes(self) -> tuple[int, ...]:
+        """Return the sizes in bytes."""
+        sizes = [self.min_bytes]
+        while sizes[-1] * self.factor <= self.max_bytes:
+            sizes.append(sizes[-1] * self.factor)
+        return tuple(sizes)

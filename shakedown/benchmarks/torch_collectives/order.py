@@ -1,0 +1,16 @@
+"""What one job of the collectives through PyTorch is ordered to measure."""
+
+from __future__ import annotations
+
+from shakedown.benchmarks.torch_collectives.options import TorchCollectives
+from shakedown.records.base import Params
+
+
+class TorchOrder(TorchCollectives):
+    """The site's options, the sizes in bytes that they mean, ranks by node, and its cells' own parameters."""
+
+    sizes: tuple[int, ...]
+    ranks: dict[str, int]
+    params: Params
+    # As the plan has them: what a run is compared by is read even if a site could not ask for it today.
+    variables: dict[str, str]

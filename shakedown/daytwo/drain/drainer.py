@@ -1,0 +1,217 @@
+"""The edge of draining: asks Slurm, writes the log, and acts only when told to. Every action is logged.
+
+The log is one JSON line for what is about to be done and one for how it ended, so that a process that is
+killed in between leaves a line that says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shakedown.daytwo.drain.proposals import PARTNERS, Action, Evidence, Policy, evidence, give_back, propose
+from shakedown.judge.judged import judge_run
+from shakedown.records.errors import BadInput
+from shakedown.run.folder import Run, no_cycle_search
+from shakedown.slurm.client import Slurm
+from shakedown.slurm.nodes import PREFIX
+
+_RESERVATION = "shakedown_"
+_ANSWERS_WITHIN_S = 60
+
+
+@dataclass(frozen=True)
+class Drainer:
+    """What may be done, and how."""
+
+    slurm: Slurm
+    log: Path
+    act: bool = False  # False: nothing is told to Slurm, only logged as a dry run
+    policy: Policy = field(default_factory=Policy)
+    user: str = "root"  # who may use a node that is retested
+
+    def after_run(self, folder: Path) -> list[Action]:
+        """Propose from a run, and do it if told to: drain what failed, give back what passed its retest."""
+        run, found = _evidence(folder)
+        with self._only_one():
+            states = self.slurm.nodes()
+            actions = propose(run, found, states, self.policy)
+            actions += give_back(run, found, states, self._drained_for())
+            for action in actions:
+                self._do(run, action)
+        return actions
+
+    def begin_retest(self, node: str, partners: Sequence[str]) -> str:
+        """Make a drained node of ours usable for us alone, with its partners; return the reservation's name.
+
+        Raises:
+            BadInput: it is not ours, there are not two partners, or a partner is out of service.
+        """
+        with self._only_one():
+            states = self.slurm.nodes()
+            state = states.get(node)
+            if state is None or not state.ours or node not in self._drained_for():
+                said = "Slurm does not know it" if state is None else state.reason or "it is not drained"
+                raise BadInput(
+                    f"{node} was not drained by us: {said}",
+                    fix="who drained it must give it back",
+                    file=self.log,
+                )
+            if len(set(partners) - {node}) < PARTNERS:
+                raise BadInput(
+                    f"{len(set(partners))} partners for {node}", fix=f"name {PARTNERS}, known good"
+                )
+            for partner in partners:
+                other = states.get(partner)
+                if other is None or other.drained or "DOWN" in other.states:
+                    raise BadInput(f"{partner} is not in service", fix="choose another partner")
+            name = f"{_RESERVATION}{re.sub(r'[^A-Za-z0-9]', '_', node)}"
+            if not self.act:
+                self._write(
+                    node=node, action="begin-retest", reason=f"with {', '.join(partners)}", step="dry-run"
+                )
+                return name
+            # Reserved before it is resumed: nobody else's job may start on it.
+            self._step(node, "reserve", name, lambda: self.slurm.reserve(name, (node, *partners), self.user))
+            self._step(node, "resume", f"for its retest in {name}", lambda: self.slurm.resume(node))
+            self._wait_for(node)
+        return name
+
+    def _wait_for(self, node: str) -> None:
+        """Wait until a resumed node answers slurmctld again, which pings it a moment later."""
+        deadline = time.monotonic() + _ANSWERS_WITHIN_S
+        while "NOT_RESPONDING" in self.slurm.nodes()[node].states:
+            if time.monotonic() > deadline:
+                raise BadInput(
+                    f"{node} does not answer Slurm",
+                    fix=f"shakedown drain end-retest {node} --act drains it again",
+                )
+            time.sleep(1)
+
+    def end_retest(self, node: str, folder: Path | None) -> Action:
+        """Judge a retest: give the node back, or drain it again. Without a run it is drained again."""
+        name = f"{_RESERVATION}{re.sub(r'[^A-Za-z0-9]', '_', node)}"
+        with self._only_one():
+            run, found = ("no run", {}) if folder is None else _evidence(folder)
+            drained_for = self._drained_for()
+            if node not in drained_for:
+                raise BadInput(f"{node} was not drained by us", fix="see the log", file=self.log)
+            states = self.slurm.nodes()
+            # In its retest it is in service for us alone; it is judged as the drained node that it was.
+            was = states[node].__class__(node, states[node].states | {"DRAIN"}, PREFIX)
+            action = give_back(run, found, {node: was}, drained_for)[0]
+            if not self.act:
+                self._write(
+                    node=node, action=f"end-retest: {action.action}", reason=action.reason, step="dry-run"
+                )
+                return action
+            if action.action != "undrain":
+                told = f"{PREFIX} {drained_for[node]}: retest {run}: {action.reason}"[:200]
+                if not states[node].drained:
+                    self._step(
+                        node, "drain", told, lambda: self.slurm.drain(node, told), run=drained_for[node]
+                    )
+            else:
+                self._write(node=node, action="undrain", reason=action.reason, step="done", run=run)
+            self._step(node, "release", name, lambda: self.slurm.release(name))
+        return action
+
+    def leftovers(self) -> list[str]:
+        """Return our reservations that are still there: retests that were cut off."""
+        return sorted(name for name in self.slurm.reservations() if name.startswith(_RESERVATION))
+
+    def _do(self, run: str, action: Action) -> None:
+        if action.action == "none" or not self.act:
+            step = "left" if action.action == "none" else "dry-run"
+            self._write(node=action.node, action=action.action, reason=action.reason, step=step, run=run)
+            return
+        # Somebody may have acted since: what Slurm says now decides.
+        now = self.slurm.nodes().get(action.node)
+        changed = now is None or (now.drained if action.action == "drain" else not now.ours)
+        if changed:
+            self._write(
+                node=action.node,
+                action=action.action,
+                reason="somebody else acted first",
+                step="left",
+                run=run,
+            )
+        elif action.action == "drain":
+            self._step(
+                action.node,
+                "drain",
+                action.reason,
+                lambda: self.slurm.drain(action.node, action.reason),
+                run=run,
+            )
+        else:
+            self._step(action.node, "undrain", action.reason, lambda: self.slurm.resume(action.node), run=run)
+
+    def _step(self, node: str, action: str, reason: str, do: Any, run: str = "") -> None:  # noqa: ANN401
+        self._write(node=node, action=action, reason=reason, step="begin", run=run)
+        try:
+            do()
+        except BadInput as refused:
+            self._write(node=node, action=action, reason=str(refused), step="failed", run=run)
+            raise
+        self._write(node=node, action=action, reason=reason, step="done", run=run)
+
+    def _write(self, **entry: str) -> None:
+        line = {"time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **entry}
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _drained_for(self) -> dict[str, str]:
+        """Return the run for which each node was drained last, and not given back since."""
+        found: dict[str, str] = {}
+        for entry in _entries(self.log):
+            if entry.get("step") != "done":
+                continue
+            if entry["action"] == "drain":
+                found[entry["node"]] = entry.get("run", "")
+            elif entry["action"] == "undrain":
+                found.pop(entry["node"], None)
+        return found
+
+    @contextmanager
+    def _only_one(self) -> Iterator[None]:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _evidence(folder: Path) -> tuple[str, dict[str, Evidence]]:
+    with no_cycle_search():
+        run = Run(folder)
+        found = evidence(judge_run(run).cells)
+    return run.plan.run, found
+
+
+def _entries(log: Path) -> list[dict[str, str]]:
+    """Return the log's entries; a last line that was cut off is no entry. Raises BadInput for other flaws."""
+    if not log.exists():
+        return []
+    lines = log.read_text(encoding="utf-8").split("\n")
+    found = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            entry = json.loads(line)
+            found.append({k: str(entry[k]) for k in entry})
+            _ = entry["node"], entry["action"], entry["step"]
+        except (ValueError, KeyError, TypeError):
+            raise BadInput(
+                "is no entry of the drain log", fix="remove the line", file=log, line=number
+            ) from None
+    return found

@@ -1,0 +1,80 @@
+"""What acceptance measures at a site (`group_vars/all/acceptance.yml`).
+
+Some keys are of the whole file; each section belongs to a benchmark. Benchmarks come later in the order of
+the rooms, so `acceptance_model` makes the one model of the file from their sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import Field, create_model
+
+from shakedown.records.base import Name, Record
+
+
+def _never(_asked: Any) -> bool:  # noqa: ANN401  (each section has a type of its own)
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One key of `acceptance`.
+
+    Attributes:
+        key: its name in the file.
+        kind: the type that pydantic holds it to.
+        absent: its value where the site does not ask for it.
+        of_each_node: nodes may differ in it, because each is measured by itself.
+        needs_fabric: it measures the network, so a site of single hosts cannot ask for it.
+        joins_nodes: whether what is asked makes several nodes work together.
+        alone: how a site of single hosts asks for it instead.
+        reads_switches: it reads switches back, so what a switch cannot hold matters.
+        takes_variables: it has `variables` of the communication libraries, which one run may change.
+    """
+
+    key: str
+    kind: Any
+    absent: Any = None
+    of_each_node: bool = False
+    needs_fabric: bool = False
+    joins_nodes: Callable[[Any], bool] = _never
+    alone: str = ""
+    reads_switches: bool = False
+    takes_variables: bool = False
+
+
+class AcceptanceBase(Record):
+    """The keys that all benchmarks share; `acceptance_model` adds the sections."""
+
+    sections: ClassVar[tuple[Section, ...]] = ()
+
+    # References beyond the fabric's own profile.
+    profiles: tuple[Name, ...] = ()
+    # Facts for matching references, such as gpu: H100-SXM.
+    scope: dict[Name, int | str] = Field(default_factory=dict)
+    # Seconds that one measurement of the mesh may take beyond its duration.
+    measurement_timeout_s: int = Field(default=60, gt=0)
+    # Retransmission timer of perftest's queue pairs (ibv_modify_qp, 4.096 us x 2^n); for slow hosts.
+    qp_timeout: int | None = Field(default=None, ge=1, le=31)
+    # Whether counters of NICs and switch ports are held to their references.
+    counter_tests: bool = True
+    # What a reader of the report must know of this site.
+    caveats: tuple[str, ...] = ()
+
+    def asked(self) -> Iterable[tuple[Section, Any]]:
+        """Yield every section that the site asks for, with what it asks."""
+        for section in self.sections:
+            if value := getattr(self, section.key):
+                yield section, value
+
+
+def acceptance_model(sections: Iterable[Section]) -> type[AcceptanceBase]:
+    """Return the model of the whole file: the shared keys and one for each section."""
+    by_key = {section.key: section for section in sections}
+    fields: dict[str, Any] = {key: (section.kind, section.absent) for key, section in by_key.items()}
+    model = create_model("Acceptance", __base__=AcceptanceBase, **fields)
+    model.sections = tuple(by_key.values())
+    return model

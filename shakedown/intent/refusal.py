@@ -1,0 +1,107 @@
+"""Problems of an inventory in one line: whose they are, where they stand, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from shakedown.intent import places
+from shakedown.intent.rules import Contradiction, Problem
+from shakedown.records.errors import BadInput
+
+# Enough to mend an inventory by; the rest shows when these are gone.
+_MOST = 5
+
+
+def refuse(found: Sequence[tuple[str | None, Problem]], inventory: Path) -> BadInput:
+    """Return the refusal of an inventory: (host or None, problem) each, at least one.
+
+    What several hosts have in common is said once, with their names. File and line are the first one's.
+    """
+    hosts: dict[Problem, list[str]] = {}
+    same: dict[tuple[str, str], Problem] = {}
+    for host, problem in found:
+        first = same.setdefault((problem.what, problem.fix), problem)
+        hosts.setdefault(first, []).extend([host] if host and host not in hosts.get(first, []) else [])
+    said = []
+    for problem, names in hosts.items():
+        said.append(f"{span(names)}: {problem}" if names else str(problem))
+    first, names = next(iter(hosts.items()))
+    place = places.find(inventory, first.key, names[0] if names else None) if inventory.exists() else None
+    more = f"; and {len(said) - _MOST} more" if len(said) > _MOST else ""
+    file, line = place or (inventory, None)
+    return BadInput("; ".join(said[:_MOST]) + more, file=file, line=line)
+
+
+def span(names: Iterable[str]) -> str:
+    """Return names in short: `n1..n8, login`; names whose last number runs on are drawn together."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def _follows(one: str, other: str) -> bool:
+    a, b = (re.fullmatch(r"(.*?)(\d{1,9})", name) for name in (one, other))
+    return a is not None and b is not None and a[1] == b[1] and int(a[2]) + 1 == int(b[2])
+
+
+def problems_of(error: ValidationError, model: type[BaseModel], at: tuple[str, ...]) -> list[Problem]:
+    """Return what a model refused, in words: unknown keys with the nearest known one first.
+
+    `at` is the path of the model's own variable. A key that is missing because it is misspelt is said once.
+    """
+    unknown: list[Problem] = []
+    others: list[Problem] = []
+    instead: set[tuple[str | int, ...]] = set()
+    for detail in error.errors(include_url=False):
+        loc = detail["loc"]
+        if detail["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(str(loc[-1]), _fields(model, loc[:-1]), n=1)
+            instead.update((*loc[:-1], name) for name in near)
+            what = f"{_dotted((*at, *loc[:-1]))}: unknown key {str(loc[-1])[:80]!r}"
+            unknown.append(Problem((*at, *loc), what, f"use {near[0]}" if near else "take it out"))
+    for detail in error.errors(include_url=False):
+        loc = detail["loc"]
+        cause = detail.get("ctx", {}).get("error")
+        if isinstance(cause, Contradiction):
+            others += cause.problems
+        elif detail["type"] == "missing" and loc not in instead:
+            others.append(Problem((*at, *loc), f"{_dotted((*at, *loc))} is missing", "add it"))
+        elif detail["type"] not in ("missing", "extra_forbidden"):
+            text = detail["msg"].removeprefix("Value error, ")
+            given = detail["input"]
+            value = f" {given!r:.80}" if isinstance(given, str | int | float | None) else ""
+            others.append(Problem((*at, *loc), f"{_dotted((*at, *loc))}{value}: {text}", "correct it"))
+    return [*unknown, *others]
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+    return ".".join(str(part)[:80] for part in path)
+
+
+def _fields(model: type[BaseModel], loc: Sequence[str | int]) -> list[str]:
+    """Return the keys that a model knows at a path; none where the path leaves the models."""
+    here: list[type[BaseModel]] = [model]
+    for part in loc:
+        if isinstance(part, str):
+            kinds = [one.model_fields[part].annotation for one in here if part in one.model_fields]
+            here = [found for kind in kinds for found in _models(kind)] or here
+    return [name for one in here for name in one.model_fields]
+
+
+def _models(kind: Any) -> list[type[BaseModel]]:  # noqa: ANN401  (an annotation)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [kind]
+    if get_origin(kind) in (Union, UnionType, tuple, list, dict):
+        return [found for part in get_args(kind) for found in _models(part)]
+    return []

@@ -1,0 +1,92 @@
+"""Misspelt variables of group_vars and host_vars.
+
+Ansible takes any name, so `slurm_mange: true` would silently leave a default in force. A site may have
+variables of its own; only one that is nearly the name of a known one is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from shakedown.intent.places import group_and_host_files, variable_files
+from shakedown.records.errors import BadInput
+from shakedown.records.yaml_lines import key_lines
+
+# As alike as this, a name is taken for a slip of the keyboard (difflib: 1 is the same).
+_ALIKE = 0.85
+_HOUSE = Path(__file__).resolve().parents[2]
+# What planning reads (READ in inventory_values.py, which imports Ansible and so cannot be imported here).
+INTENT = frozenset(
+    {"fabric", "acceptance", "fabric_nics", "gpus", "mgmt_ip", "roce_switch_nos", "leaf_ports"}
+)
+
+
+def check_names(inventory: Path, house: Path = _HOUSE) -> None:
+    """Refuse a variable that is nearly the name of a known one.
+
+    Args:
+        inventory: the inventory's folder or file.
+        house: the folder that holds `roles` and `playbooks`; where they are absent, less is known.
+
+    Raises:
+        BadInput: naming file, line and the nearest name.
+    """
+    used = set(_used(inventory))
+    odd = [
+        (file, line, str(at[0]))
+        for file in group_and_host_files(inventory)
+        for at, line in key_lines(file)
+        if len(at) == 1 and not _free(str(at[0])) and at[0] not in INTENT and at[0] not in used
+    ]
+    if not odd:
+        return
+    known = {*INTENT, *_known(house)}
+    for file, line, name in odd:
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
+        if near:
+            raise BadInput(
+                f"variable {name[:80]!r} is not known",
+                fix=f"use {near[0]}, or another name if it is the site's own",
+                file=file,
+                line=line,
+            )
+
+
+def _free(name: str) -> bool:
+    return name.startswith(("ansible_", "_"))
+
+
+def _used(inventory: Path) -> Iterator[str]:
+    """Yield every word inside a template of this inventory."""
+    for file in variable_files(inventory):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        for template in re.findall(r"\{[{%].*?[}%]\}", text, flags=re.DOTALL):
+            yield from re.findall(r"[A-Za-z_]\w*", template)
+
+
+def _known(house: Path) -> Iterator[str]:
+    """Yield the variables of roles (options, defaults, vars) and playbooks (vars)."""
+    for specs in house.glob("roles/*/meta/argument_specs.yml"):
+        for at, _ in key_lines(specs):
+            if len(at) == 4 and at[2] == "options":
+                yield str(at[3])
+    for folder in ("defaults", "vars"):
+        yield from _names(house.glob(f"roles/*/{folder}/*.yml"))
+    for playbook in house.glob("playbooks/*.yml"):
+        for at, _ in key_lines(playbook):
+            if len(at) > 1 and at[-2] == "vars":
+                yield str(at[-1])
+    for file in (*house.glob("playbooks/**/*.yml"), *house.glob("roles/*/*/*.yml")):
+        yield from re.findall(r"(?<![\w.'\"])([a-z]\w+) \| default\(", file.read_text(encoding="utf-8"))
+
+
+def _names(files: Iterable[Path]) -> Iterator[str]:
+    for file in files:
+        for at, _ in key_lines(file):
+            if len(at) == 1:
+                yield str(at[0])

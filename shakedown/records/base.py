@@ -1,0 +1,77 @@
+"""What every record shares: no unknown field, the words for stages and outcomes, a cell's identity.
+
+Every record refuses unknown fields and carries a schema version, so that a file of another release
+is refused in one line and not half-understood. One cell is the unit of everything: *test x metric x
+nodes x rail x direction x parameters*; its identity is `cell_id`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = 1
+# Host, rail, test, metric and counter names end up in paths, cell ids and HTML.
+Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+>-]*$")]
+# A comma or an equals sign would let two different sets of parameters have one cell id.
+Param = bool | int | float | Annotated[str, Field(max_length=200, pattern=r"^[^,=\x00-\x1f\x7f]*$")]
+Params = dict[Name, Param]
+# Counters of NICs and switches have 64 bits. Whatever is more was never counted, and would not fit the
+# arithmetic of those who judge it.
+COUNTER_END = 1 << 64
+CounterValue = Annotated[int, Field(ge=0, lt=COUNTER_END)]
+
+
+class Record(BaseModel):
+    """Base of all records: immutable, no unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Stage(StrEnum):
+    """The rungs of the ladder, lowest first."""
+
+    CONFIG = "config"
+    NODE = "node"
+    FABRIC = "fabric"
+    COLLECTIVE = "collective"
+    APPLICATION = "application"
+
+
+class Better(StrEnum):
+    """Which way a metric improves."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+class Outcome(StrEnum):
+    """The four values of a verdict, of a cell and of a run."""
+
+    PASS = "PASS"  # noqa: S105  (a verdict, not a password)
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    NOT_RUN = "NOT-RUN"
+
+
+def cell_id(
+    stage: str,
+    test: str,
+    metric: str,
+    nodes: tuple[str, ...],
+    rail: str | None,
+    direction: str | None,
+    params: Params,
+) -> str:
+    """Return a cell's identity: `fabric/ib_write_bw/bandwidth/n1,n2/rail0/forward/size_bytes=65536`.
+
+    Absent parts are `-`. Parameters are sorted by name, so the order in a file does not matter.
+    """
+    return f"{stage}/{test}/{metric}/{','.join(nodes)}/{rail or '-'}/{direction or '-'}/{params_text(params)}"
+
+
+def params_text(params: Params) -> str:
+    """Return the parameters as a cell id ends in them: `k=v` by name, or `-` for none."""
+    return ",".join([f"{k}={params[k]}" for k in sorted(params)]) or "-"

@@ -1,0 +1,155 @@
+"""What must be measured, and against what: `plan.json`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import product
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from shakedown.records.base import Better, Name, Params, Record, Stage, params_text
+
+
+class ReferenceKind(StrEnum):
+    """Where a reference value comes from, strongest claim last."""
+
+    BASELINE = "baseline"  # this site's own earlier runs
+    MEASURED = "measured"  # somebody's published or our own measurement
+    VENDOR = "vendor"
+    CONTRACT = "contract"
+    PHYSICAL = "physical"
+
+
+class Reference(Record):
+    """What a metric must reach, and who says so.
+
+    The gate is one-sided, in the bad direction only: `tolerance` is a fraction of `value` (0.05 of 389.7
+    with better=higher gates at 370.2), `limit` is the gate itself in the metric's unit. Exactly one of the
+    two is given. `ceiling` is the physical limit: a result beyond it is impossible, never good.
+    """
+
+    id: Name
+    value: float
+    tolerance: float | None = Field(default=None, ge=0, lt=1)
+    limit: float | None = None
+    ceiling: float | None = None
+    ceiling_source: str | None = None
+    unit: Annotated[str, Field(max_length=32)]
+    better: Better
+    kind: ReferenceKind
+    source: Annotated[str, Field(min_length=1)]
+    set_by: str | None = None
+    note: str | None = None
+    # Fewer samples than this cannot decide; the noise rule applies from two samples on.
+    min_samples: int = Field(default=1, ge=1)
+    # A member of its class worse than the class median by more than this fraction is an outlier (None: off).
+    fleet_min_effect: float | None = Field(default=None, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _gate_is_defined(self) -> Reference:
+        if (self.tolerance is None) == (self.limit is None):
+            raise ValueError("give exactly one of tolerance and limit")
+        numbers = (self.value, self.limit, self.ceiling)
+        if any(x is not None and not math.isfinite(x) for x in numbers):
+            raise ValueError("value, limit and ceiling must be finite")
+        if self.value == 0 and self.limit is None:
+            raise ValueError("a value of 0 needs limit: a tolerance of zero is zero")
+        return self
+
+    @property
+    def gate(self) -> float:
+        """The worst value that still passes, in `unit`."""
+        if self.limit is not None:
+            return self.limit
+        assert self.tolerance is not None
+        sign = -1 if self.better is Better.HIGHER else 1
+        return self.value * (1 + sign * self.tolerance)
+
+
+class PlanItem(Record):
+    """A block of cells: the product of `nodes` x `rails` x `directions`, for one test, metric and parameters.
+
+    `nodes` lists node tuples: `["n1"]` for a single-node test, `["n1", "n2"]` for a pair (direction
+    `forward` then means data from n1 to n2, `reverse` from n2 to n1, `both` at once), all of them for a
+    collective. Counters are planned like any metric: metric `counter.NAME`, limit 0 where zero is due.
+    """
+
+    stage: Stage
+    test: Name
+    metric: Name
+    unit: str
+    better: Better
+    nodes: tuple[tuple[Name, ...], ...] = Field(min_length=1)
+    rails: tuple[Name | None, ...] = (None,)
+    directions: tuple[Name | None, ...] = (None,)
+    params: Params = Field(default_factory=dict)
+    reference: Name
+    required: bool = True
+    # Why the cells of this block will not be measured although they belong to the ladder.
+    not_run: str | None = None
+
+    def cells(self) -> Iterator[tuple[str, tuple[str, ...], str | None, str | None]]:
+        """Yield (cell id, nodes, rail, direction) of every cell of the block."""
+        # What the cells share is written once: a plan of 1,024 nodes has 164,000 of them.
+        prefix, tail = f"{self.stage}/{self.test}/{self.metric}/", params_text(self.params)
+        ends = [(r, d, f"/{r or '-'}/{d or '-'}/{tail}") for r, d in product(self.rails, self.directions)]
+        for nodes in self.nodes:
+            start = prefix + ",".join(nodes)
+            for rail, direction, end in ends:
+                yield start + end, nodes, rail, direction
+
+    def __len__(self) -> int:
+        return len(self.nodes) * len(self.rails) * len(self.directions)
+
+
+class Plan(Record):
+    """Everything that must be measured, and against what (`plan.json`)."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    run: Name
+    system: Name
+    profile: Name | None = None
+    created: str  # RFC 3339, UTC
+    nodes: tuple[Name, ...] = Field(min_length=1)
+    rails: tuple[Name, ...] = ()
+    items: tuple[PlanItem, ...] = Field(min_length=1)
+    references: dict[Name, Reference]
+    # What emulated or recorded parts mean for the reader; printed in the report.
+    caveats: tuple[str, ...] = ()
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _every_cell_is_referenced_once(self) -> Plan:
+        alike: dict[tuple[str, ...], list[PlanItem]] = {}
+        for item in self.items:
+            reference = self.references.get(item.reference)
+            if reference is None:
+                raise ValueError(f"{item.test} {item.metric}: no reference {item.reference!r} in the plan")
+            if reference.unit != item.unit or reference.better != item.better:
+                raise ValueError(f"{item.test} {item.metric}: unit or better differs from {item.reference!r}")
+            kind = (item.stage, item.test, item.metric, params_text(item.params))
+            alike.setdefault(kind, []).append(item)
+        for items in alike.values():
+            _refuse_twice(items)
+        return self
+
+
+def _refuse_twice(items: list[PlanItem]) -> None:
+    """Raise ValueError if a cell appears twice in blocks of one test, metric and parameters.
+
+    Blocks that name other rails or directions cannot share a cell, nor can a block that names everything once
+    hold one twice; so the millions of cells of a large mesh are not named one by one.
+    """
+    ends = [end for item in items for end in product(item.rails, item.directions)]
+    if len(set(ends)) == len(ends) and all(len(set(item.nodes)) == len(item.nodes) for item in items):
+        return
+    seen: set[str] = set()
+    for item in items:
+        for cell, *_ in item.cells():
+            if cell in seen:
+                raise ValueError(f"cell planned twice: {cell}")
+            seen.add(cell)

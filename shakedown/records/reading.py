@@ -1,0 +1,79 @@
+"""Files of a run read without trust: plain, of a sane size, strict JSON, and exactly one record.
+
+Whatever is wrong is refused in one line that names file, line and key (`BadInput`).
+"""
+
+from __future__ import annotations
+
+import json
+from io import BufferedReader
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from pydantic import ValidationError
+
+from shakedown.records import untrusted
+from shakedown.records.base import Record
+from shakedown.records.errors import BadInput
+from shakedown.records.refusals import refusal
+
+# A plan names every pair: 151 MB for the 8,386,560 pairs of 4,096 simulated nodes, 2.5 GB to read it.
+LARGEST_DOCUMENT = 256 << 20
+
+R = TypeVar("R", bound=Record)
+
+
+def open_plain(path: Path) -> BufferedReader:
+    """Open a plain file for reading; links, pipes and devices are refused."""
+    file = untrusted.open_plain(path, "a run holds plain files")
+    if file is None:
+        raise BadInput("does not exist", fix="name a complete run folder", file=path)
+    return BufferedReader(file, 1 << 18)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a plain file of at most 256 MiB. Raises BadInput."""
+    with open_plain(path) as file:
+        content = file.read(LARGEST_DOCUMENT + 1)
+    if len(content) > LARGEST_DOCUMENT:
+        raise BadInput(f"is larger than {LARGEST_DOCUMENT} bytes", fix="it is no record of a run", file=path)
+    return content
+
+
+def read_record(path: Path, kind: type[R]) -> R:
+    """Read a file that holds one record. Raises BadInput."""
+    content = read_bytes(path)
+    strict_json(content, path, None)
+    try:
+        record = kind.model_validate_json(content)
+    except ValidationError as error:
+        raise refusal(error, kind, file=path) from None
+    if "schema_" not in record.model_fields_set:
+        refuse_schema(path, None)
+    return record
+
+
+def refuse_schema(path: Path, line: int | None) -> NoReturn:
+    """Refuse a record that does not say which release wrote it. Raises BadInput."""
+    raise BadInput("schema: missing", fix='add "schema": 1', file=path, line=line)
+
+
+def strict_json(content: bytes, path: Path, line: int | None) -> None:
+    """Refuse what the validator lets pass: duplicate keys, NaN and infinities. Raises BadInput."""
+
+    def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(items)
+        if len(found) < len(items):
+            names = [k for k, _ in items]
+            raise ValueError(f"duplicate key {next(k for k in names if names.count(k) > 1)!r}")
+        return found
+
+    def constant(token: str) -> NoReturn:
+        raise ValueError(f"{token} is no JSON number")
+
+    try:
+        json.loads(content, object_pairs_hook=pairs, parse_constant=constant)
+    except RecursionError:
+        raise BadInput("is nested too deeply", fix="it is no record", file=path, line=line) from None
+    except ValueError as error:
+        raise BadInput(str(error)[:300], fix="write strict JSON", file=path, line=line) from None

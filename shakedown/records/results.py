@@ -1,0 +1,109 @@
+"""What was measured: lines of `results.jsonl`, and what a job writes of itself and its tools under `raw/`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from shakedown.records.base import Better, Name, Params, Record, Stage, cell_id
+from shakedown.records.names import FILE_NAME, LONGEST_FILE_NAME
+
+
+class Problem(Record):
+    """Something other than the hardware under test that spoiled a measurement, or its cause if known."""
+
+    kind: Literal["parse", "environment", "busy", "missing-tool", "killed", "counter-reset", "setup", "other"]
+    message: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class Measurement(Record):
+    """One measured value (a line of `results.jsonl`)."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    run: Name
+    stage: Stage
+    test: Name
+    metric: Name
+    value: float | None  # None: the tool gave none; `problem` says why
+    unit: str
+    better: Better
+    nodes: tuple[Name, ...] = Field(min_length=1)
+    rail: Name | None = None
+    direction: Name | None = None
+    params: Params = Field(default_factory=dict)
+    samples: tuple[float, ...] = ()  # repeats behind `value`, in the same unit
+    job: str | None = None  # Slurm job id
+    state: str  # Slurm's job state; anything but COMPLETED cannot pass
+    attempt: int = Field(default=1, ge=1)
+    started: str | None = None
+    duration_s: float | None = None
+    raw: str | None = None  # path of the tool's own output, relative to the run folder
+    # What the number stands for, where it says little by itself: found and wanted of a setting.
+    detail: Annotated[str, Field(max_length=1000)] | None = None
+    problem: Problem | None = None
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @property
+    def cell(self) -> str:
+        """The identity of the cell that this measures."""
+        return cell_id(self.stage, self.test, self.metric, self.nodes, self.rail, self.direction, self.params)
+
+
+class OutputRecord(Record):
+    """One tool's own output inside a job (a line of `raw/<job>/outputs.jsonl`, written while the job runs).
+
+    This is the only link between a file of raw text and the cell it measures, so it is written by
+    whoever started the tool, at the moment it ended, and never derived later from orders of lists.
+    """
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    tool: Literal[
+        "perftest",
+        "nccl",
+        "nccl-log",
+        "nvbandwidth",
+        "loadgen",
+        "trainer",
+        "mpi",
+        "counters",
+        "settings",
+        "pcie-path",
+        "copies",
+        "inference",
+        "gpu-state",
+        "torch-collectives",
+    ]
+    test: Name
+    file: Annotated[str, Field(pattern=f"^{FILE_NAME}$", max_length=LONGEST_FILE_NAME)]
+    nodes: tuple[Name, ...] = Field(min_length=1)
+    rail: Name | None = None
+    direction: Name | None = None
+    params: Params = Field(default_factory=dict)
+    attempt: int = Field(default=1, ge=1)
+    exit_code: int | None  # None: never ended by itself
+    started: str  # RFC 3339, UTC
+    duration_s: float
+    problem: Problem | None = None
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class JobRecord(Record):
+    """What Slurm says of one job (`raw/<job>/job.json`, written by ReFrame's guard after the job ended)."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    run: Name
+    stage: Stage
+    test: Name
+    job: str | None
+    state: str  # Slurm's job state, COMPLETED or what else
+    exit_code: str | None = None  # "status:signal", as Slurm prints it
+    nodes: tuple[Name, ...] = ()  # as the job itself printed them ($SLURM_JOB_NODELIST)
+    attempt: int = Field(default=1, ge=1)
+    started: str | None = None
+    duration_s: float | None = None
+    problem: Problem | None = None
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -1,0 +1,87 @@
+"""What was decided: `verdict.json`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from shakedown.records.base import Name, Outcome, Params, Record, Stage
+
+
+class CellVerdict(Record):
+    """The verdict on one cell."""
+
+    cell: str
+    outcome: Outcome
+    # A word from a closed list (see judge.verdict) and a sentence that a person can act on.
+    rule: str
+    reason: str
+    value: float | None = None
+    gate: float | None = None
+    ceiling: float | None = None
+    raw: str | None = None
+
+
+class GroupVerdict(Record):
+    """All cells of one plan item, summed up."""
+
+    stage: Stage
+    test: str
+    metric: str
+    unit: str
+    params: Params = Field(default_factory=dict)
+    reference: str
+    planned: int
+    measured: int
+    outcomes: dict[Outcome, int]
+    worst: float | None = None
+    median: float | None = None
+    best: float | None = None
+
+
+class CauseVerdict(Record):
+    """A piece of hardware that explains bad results of a mesh, or a suspect (see judge.localise)."""
+
+    element: str
+    blamed: bool  # else a suspect
+    confidence: float
+    effect: float  # worst relative change of its results; -1 when they are missing
+    evidence: tuple[str, ...]
+    rivals: tuple[str, ...] = ()
+    proposal: str
+
+
+class Coverage(Record):
+    """Cells with a finite value over cells planned."""
+
+    planned: int
+    measured: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned cell has a value."""
+        return self.planned > 0 and self.measured == self.planned
+
+
+class Verdict(Record):
+    """The verdict on a run (`verdict.json`): a pure function of plan, results and counters."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    run: Name
+    outcome: Outcome
+    reason: str  # one sentence
+    coverage: Coverage
+    stages: dict[Stage, Coverage]
+    outcomes: dict[Outcome, int]
+    groups: tuple[GroupVerdict, ...]
+    # Every cell that did not pass, worst first. Passed cells are in the groups.
+    cells: tuple[CellVerdict, ...]
+    # Cells that were measured without being planned: reported, never counted.
+    unplanned: tuple[str, ...] = ()
+    # Flaws of the run itself: a file cut off in a line, a node that no cell measures.
+    problems: tuple[str, ...] = ()
+    # What a mesh's results blame, most first. They explain; cells decide.
+    causes: tuple[CauseVerdict, ...] = ()
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -1,0 +1,28 @@
+"""A node as Slurm has it: its states, and who took it out of service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# What the reason of a node that we drained begins with; nothing else tells ours from others'.
+PREFIX = "shakedown:"
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node as Slurm reports it (`scontrol show node`)."""
+
+    name: str
+    states: frozenset[str]  # IDLE, ALLOCATED, DRAIN, DOWN, ...
+    reason: str = ""
+    by: str = ""  # who set the reason
+
+    @property
+    def drained(self) -> bool:
+        """Whether somebody took it out of service."""
+        return "DRAIN" in self.states
+
+    @property
+    def ours(self) -> bool:
+        """Whether that was us: by our own prefix in the reason, and nothing else."""
+        return self.drained and self.reason.startswith(PREFIX)

@@ -1,0 +1,202 @@
+"""The wheel as users install it, beside nothing else: does it do what the README promises on any laptop?"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+CAPTURES = ROOT / "tests/unit/parsers/captures"
+UV = Path(sys.executable).with_name("uv")
+# Imports of programs that other environments run, and of a type checker.
+ELSEWHERE = {"torch", "mpi4py", "ansible", "_typeshed", "pydantic_core"}
+OTHER_NAMES = {"pillow": "PIL", "pyyaml": "yaml"}
+PASS, FAIL, BAD_INPUT, INCOMPLETE = range(4)
+
+
+def done(argv: list[str | Path], **more: object) -> subprocess.CompletedProcess[str]:
+    """Run a program with nothing of the checkout in reach, and no Ansible."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("HOME", "LANG", "SSL_CERT_FILE") or name.startswith(("PIP_", "UV_"))
+    }
+    environment["PATH"] = "/usr/bin:/bin"
+    if "env" in more:
+        environment |= more.pop("env")
+    return subprocess.run(
+        argv, capture_output=True, text=True, timeout=240, check=False, env=environment, **more
+    )
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel, built through a source archive and without what lies in an old build/."""
+    folder = tmp_path_factory.mktemp("build")
+    for name in ("shakedown", "reports/templates", "reframe_tests/references", "workloads"):
+        drop = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, folder / "source" / name, symlinks=True, ignore=drop)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / "source")
+    built = done([UV, "build", "--quiet", "--no-config", "--out-dir", folder / "dist", folder / "source"])
+    assert built.returncode == 0, built.stderr
+    (found,) = (folder / "dist").glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def versions(tmp_path_factory) -> Path:
+    """The locked versions as constraints: what another project releases today fails no test of ours."""
+    lines = re.findall(r"^\S+==[^\\\n]+", (ROOT / "requirements/controller.txt").read_text(), re.MULTILINE)
+    file = tmp_path_factory.mktemp("versions") / "constraints.txt"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+@pytest.fixture(scope="session")
+def by_uv(wheel, versions, tmp_path_factory) -> Path:
+    """The command, installed by `uv tool install`."""
+    folder = tmp_path_factory.mktemp("tool")
+    places = {"UV_TOOL_DIR": str(folder / "tools"), "UV_TOOL_BIN_DIR": str(folder / "bin")}
+    argv = [UV, "tool", "install", "--quiet", "--no-config", f"--python={sys.executable}"]
+    installed = done([*argv, "--constraints", versions, wheel], env=places)
+    assert installed.returncode == 0, installed.stderr
+    return folder / "bin" / "shakedown"
+
+
+@pytest.fixture(scope="session")
+def by_pip(wheel, versions, tmp_path_factory) -> Path:
+    """The command, installed by pip in an environment of its own."""
+    folder = tmp_path_factory.mktemp("pip") / "venv"
+    python = folder / "bin" / "python"
+    made = done([sys.executable, "-m", "venv", folder])
+    assert made.returncode == 0, made.stderr
+    argv = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    installed = done([*argv, "--constraint", versions, wheel])
+    assert installed.returncode == 0, installed.stderr
+    return folder / "bin" / "shakedown"
+
+
+@pytest.fixture
+def laptop(by_uv, tmp_path) -> Callable[..., str]:
+    """A runner of the installed command: asserts its exit status, returns what it printed."""
+
+    def run(*words: object, exits: int = PASS) -> str:
+        ended = done([by_uv, *map(str, words)], cwd=tmp_path)
+        assert ended.returncode == exits, ended.stderr or ended.stdout
+        assert "Traceback" not in ended.stderr
+        return ended.stdout if exits != BAD_INPUT else ended.stderr
+
+    return run
+
+
+def test_the_wheel_holds_data_and_no_workload(wheel):
+    """Catches: a symbolic link that no wheel follows, or a program of other environments on laptops."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"shakedown"}
+    source = {p.relative_to(ROOT).as_posix() for p in (ROOT / "shakedown").rglob("*.py")}
+    data = {f"shakedown/report/templates/{p.name}" for p in (ROOT / "reports/templates").iterdir()}
+    data |= {
+        f"shakedown/references/profiles/{p.name}" for p in (ROOT / "reframe_tests/references").glob("*.yml")
+    }
+    assert {n for n in names if n.startswith("shakedown/")} == source | data | {"shakedown/py.typed"}
+    assert wheel.stat().st_size < 1e6
+
+
+def test_every_import_is_declared(wheel):
+    """Catches: a package that is there only because another needs it, or that only a rare command wants."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        requires = re.findall(
+            r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", archive.read(metadata).decode(), re.MULTILINE
+        )
+        nodes = [
+            node for name in names if name.endswith(".py") for node in ast.walk(ast.parse(archive.read(name)))
+        ]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    roots = {name.split(".")[0] for name in imported} - sys.stdlib_module_names - {"shakedown"}
+    assert roots - ELSEWHERE == {OTHER_NAMES.get(name, name.replace("-", "_")) for name in requires}
+
+
+def test_pip_installs_the_same(by_pip, recorded_run, tmp_path):
+    """Catches: an install that only uv resolves."""
+    run = recorded_run("h200x4_nccl_socket")
+    for words, status in ((["--version"], PASS), (["collect", run], PASS), (["report", run], FAIL)):
+        ended = done([by_pip, *words], cwd=tmp_path)
+        assert ended.returncode == status, ended.stderr
+    assert (run / "report.html").stat().st_size > 10_000
+
+
+def test_a_run_is_read_judged_reported_sealed_and_verified(laptop, recorded_run, tmp_path):
+    """Catches: a module, template or dependency that only a checkout has."""
+    run = recorded_run("lab_healthy")
+    laptop("collect", run)
+    assert laptop("verdict", run, "--write").startswith("PASS ")
+    laptop("report", run)
+    assert {p.name for p in run.iterdir()} >= {"report.html", "junit.xml", "metrics.prom", "report.md"}
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me", "-f", key], check=True)
+    signers = tmp_path / "signers"
+    signers.write_text(f"me {(tmp_path / 'key.pub').read_text()}")
+    laptop("seal", run, "--key", key, "--redact")
+    assert laptop("verify", run, "--signers", signers).startswith("VERIFIED ")
+
+
+def test_a_simulated_fault_is_localised_and_remembered(laptop, tmp_path):
+    """Catches: NumPy, SciPy, ruptures or Arrow not declared: each is imported only when it is wanted."""
+    for name, *fault in (("a",), ("b", "--fault", "nic-tx:10%")):
+        laptop("simulate", name, "--nodes", 8, "--rails", 2, "--pod", 4, *fault)
+    assert laptop("localise", "a") and laptop("localise", "b", exits=FAIL)
+    laptop("verdict", "a", "--write")
+    laptop("report", "b", exits=FAIL)
+    laptop("compare", "a", "b", "--changed", "nic.firmware", exits=BAD_INPUT)
+    laptop("history", "ingest", "a", "b")
+    laptop("history", "show", "--node", "n1", "--html", "page.html")
+    laptop("history", "fleet")
+
+
+def test_runs_are_set_side_by_side(laptop, recorded_run):
+    """Catches: a comparison whose statistics or charts need what is not declared."""
+    a, b, inference = map(recorded_run, ("h200x4_nccl_healthy", "h200x4_nccl_p2p_off", "h200x4_interconnect"))
+    for run in (a, b, inference):
+        laptop("collect", run)
+    laptop("sweeps", f"a={a}", f"b={b}", "--html", "ab.html", "--svg", "ab.svg")
+    laptop("interconnect", f"none={inference}")
+
+
+def test_references_ceilings_and_outputs_of_tools(laptop):
+    """Catches: profiles that are not in the wheel: `references show` that knows no name."""
+    laptop("references", "lint")
+    assert "write_bw" in laptop("references", "show", "tolly_xe9680_z9664f")
+    assert json.loads(laptop("ceiling", "roce", "--json"))
+    captures = {
+        "perftest": "perftest_25.01_rxe_write_bw_client.txt",
+        "nccl": "nccl-tests_2.19.6_all_reduce_4xH200.txt",
+        "loadgen": "loadgen_6.0.17_server_valid.txt",
+        "nvbandwidth": "nvbandwidth_0.8_4xH200.json",
+    }
+    for tool, file in captures.items():
+        laptop("parse", tool, CAPTURES / file)
+    laptop("topology", ROOT / "tests/unit/topology/h200_vm.json", exits=FAIL)
+
+
+def test_what_needs_an_extra_says_so_in_one_line(laptop):
+    """Catches: a traceback where Ansible is not installed, or no word of how to get it."""
+    for words in (["plan", ROOT / "inventories/lab"], ["topology", ROOT / "inventories/lab", "--switches"]):
+        said = laptop(*words, exits=BAD_INPUT)
+        assert said.count("\n") == 1
+        assert "ansible-core is not installed" in said and "shakedown[controller]" in said

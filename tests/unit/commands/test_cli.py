@@ -1,0 +1,141 @@
+"""The edge of the command line: version, readers that leave, full disks, and errors of our own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from shakedown.commands import cli
+from shakedown.records.errors import BadInput
+from shakedown.run import folder as run_folder
+
+ROOT = Path(__file__).parents[3]
+CASES = ROOT / "tests" / "decision"
+# Exit status 0, 1, 2 and 3.
+RUNS = [("healthy_primergy_cdi", 0), ("counters", 1), ("bug01_missing_threshold", 2), ("missing_rail", 3)]
+
+
+def started(words: list[str], **streams: int) -> subprocess.CompletedProcess[bytes]:
+    """Run the command as a process of its own."""
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
+    argv = [sys.executable, "-m", "shakedown", *words]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    return subprocess.run(argv, check=False, timeout=60, env=environment, cwd=ROOT, **streams)
+
+
+def without_reader(words: list[str], *names: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the command with streams whose reader has left already."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return started(words, **dict.fromkeys(names, writer))
+    finally:
+        os.close(writer)
+
+
+def test_version_is_the_packages(shakedown):
+    """Catches: a version written down twice, of which one is forgotten at a release."""
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert shakedown("--version") == (0, f"shakedown {wanted}\n", "")
+    assert f"## [{wanted}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"]])
+def test_start_imports_nothing_slow(words):
+    """Catches: a start of a second, because a command's module imports NumPy or pydantic at its top."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "shakedown", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "typer" in imported
+    assert not imported & {
+        "numpy",
+        "scipy",
+        "matplotlib",
+        "pyarrow",
+        "pydantic",
+        "rich.console",
+        "jinja2",
+        "yaml",
+    }
+
+
+@pytest.mark.parametrize(("name", "status"), RUNS)
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_reader_that_left_changes_no_exit_status(name, status, more):
+    """Catches: `shakedown verdict RUN | head -1` that exits with 1, which means FAIL, on a PASS."""
+    done = without_reader(["verdict", str(CASES / name / "run"), *more], "stdout")
+    assert done.returncode == status
+    assert len(done.stderr.splitlines()) == (status == 2)
+
+
+@pytest.mark.parametrize(("name", "status"), RUNS)
+def test_no_reader_of_errors_changes_no_exit_status(name, status):
+    """Catches: a complaint that cannot be written and ends in Python's own status."""
+    done = without_reader(["verdict", str(CASES / name / "run")], "stdout", "stderr")
+    assert done.returncode == status
+
+
+@pytest.mark.parametrize("words", [["--help"], ["verdict", str(CASES / "healthy_primergy_cdi" / "run")]])
+def test_a_full_disk_is_said_once(words):
+    """Catches: half a report on a full disk with exit status 0, or with 120 and Python's own words."""
+    with Path("/dev/full").open("w") as full:
+        done = started(words, stdout=full.fileno())
+    assert (done.returncode, done.stderr) == (2, b"shakedown: No space left on device\n")
+
+
+def test_a_full_disk_behind_errors_changes_no_exit_status():
+    """Catches: a complaint that raises, so that Python's exit status 1 says FAIL of a missing folder."""
+    with Path("/dev/full").open("w") as full:
+        done = started(["verdict", "/nonexistent"], stdout=full.fileno(), stderr=full.fileno())
+    assert done.returncode == 2
+
+
+def test_a_command_that_cannot_be_imported_is_never_a_fail(shakedown, monkeypatch):
+    """Catches: commands gathered outside of what turns errors into exit status 2."""
+
+    def broken():
+        raise ImportError("half an upgrade")
+
+    monkeypatch.setattr(cli, "_register", broken)
+    status, _, err = shakedown("--help")
+    assert status == 2 and err.startswith("shakedown: internal error: ImportError: half an upgrade")
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("no\x1b[31m\nsuch"), RecursionError("deep"), ImportError("numpy")]
+)
+def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error):
+    """Catches: a bug of ours that ends with Python's exit status 1, which means FAIL."""
+
+    def broken(_run):
+        raise error
+
+    monkeypatch.setattr(run_folder, "judge_folder", broken)
+    status, out, err = shakedown("verdict", CASES / "counters" / "run")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"shakedown: internal error: {type(error).__name__}: ")
+    assert err.endswith(" -- report it; the traceback is with SHAKEDOWN_DEBUG=1\n")
+    assert err[:-1].isprintable()
+    monkeypatch.setenv("SHAKEDOWN_DEBUG", "1")
+    status, _, err = shakedown("verdict", CASES / "counters" / "run")
+    assert status == 2 and "Traceback" in err and "in broken" in err
+
+
+def test_refused_input_is_no_internal_error(shakedown, monkeypatch):
+    """Catches: bad input that is called a bug of ours."""
+
+    def refused(_run):
+        raise BadInput("no such thing", fix="make one")
+
+    monkeypatch.setattr(run_folder, "judge_folder", refused)
+    assert shakedown("verdict", "x") == (2, "", "shakedown: no such thing -- make one\n")
