@@ -13,7 +13,7 @@ from shakedown.commands.examples import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.daytwo.compare.paired_metrics import Comparison, MetricComparison
+    from shakedown.daytwo.compare.comparison import Comparison, MetricComparison
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +46,7 @@ def compare(
     Paired per node. Refused with exit status 2 and a list when anything but the named component changed.
     Exit status 0: better or equivalent; 1: worse; 3: undecided.
     """
-    from shakedown.daytwo.compare.paired_metrics import Settings
+    from shakedown.daytwo.compare.comparison import Settings
     from shakedown.daytwo.compare.run_folders import TooMuchChanged, compare_folders
     from shakedown.daytwo.compare.snapshot_changes import named
     from shakedown.records.wording import printable

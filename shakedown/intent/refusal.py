@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from shakedown.intent import places
 from shakedown.intent.rules import Contradiction, Problem
 from shakedown.records.errors import BadInput
+from shakedown.records.refusals import UNKNOWN, nearest, walk
 
 # Enough to mend an inventory by; the rest shows when these are gone.
 _MOST = 5
@@ -65,11 +63,12 @@ def problems_of(error: ValidationError, model: type[BaseModel], at: tuple[str, .
     instead: set[tuple[str | int, ...]] = set()
     for detail in error.errors(include_url=False):
         loc = detail["loc"]
-        if detail["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(str(loc[-1]), _fields(model, loc[:-1]), n=1)
-            instead.update((*loc[:-1], name) for name in near)
-            what = f"{_dotted((*at, *loc[:-1]))}: unknown key {str(loc[-1])[:80]!r}"
-            unknown.append(Problem((*at, *loc), what, f"use {near[0]}" if near else "take it out"))
+        if detail["type"] in UNKNOWN:
+            path, known = walk(model, loc[:-1])
+            near = nearest(str(loc[-1]), known)
+            instead.update([(*loc[:-1], near)] if near else [])
+            what = f"{_dotted((*at, *path))}: unknown key {str(loc[-1])[:80]!r}"
+            unknown.append(Problem((*at, *loc), what, f"use {near}" if near else "take it out"))
     for detail in error.errors(include_url=False):
         loc = detail["loc"]
         cause = detail.get("ctx", {}).get("error")
@@ -77,7 +76,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], at: tuple[str, .
             others += cause.problems
         elif detail["type"] == "missing" and loc not in instead:
             others.append(Problem((*at, *loc), f"{_dotted((*at, *loc))} is missing", "add it"))
-        elif detail["type"] not in ("missing", "extra_forbidden"):
+        elif detail["type"] not in ("missing", *UNKNOWN):
             text = detail["msg"].removeprefix("Value error, ")
             given = detail["input"]
             value = f" {given!r:.80}" if isinstance(given, str | int | float | None) else ""
@@ -87,21 +86,3 @@ def problems_of(error: ValidationError, model: type[BaseModel], at: tuple[str, .
 
 def _dotted(path: Sequence[str | int]) -> str:
     return ".".join(str(part)[:80] for part in path)
-
-
-def _fields(model: type[BaseModel], loc: Sequence[str | int]) -> list[str]:
-    """Return the keys that a model knows at a path; none where the path leaves the models."""
-    here: list[type[BaseModel]] = [model]
-    for part in loc:
-        if isinstance(part, str):
-            kinds = [one.model_fields[part].annotation for one in here if part in one.model_fields]
-            here = [found for kind in kinds for found in _models(kind)] or here
-    return [name for one in here for name in one.model_fields]
-
-
-def _models(kind: Any) -> list[type[BaseModel]]:  # noqa: ANN401  (an annotation)
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return [kind]
-    if get_origin(kind) in (Union, UnionType, tuple, list, dict):
-        return [found for part in get_args(kind) for found in _models(part)]
-    return []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # As much of a key, a value and of the whole sentence as a reader needs; all of them come from outside.
 _KEY, _VALUE, _SENTENCE = 64, 80, 500
 # Pydantic's words for a key that a model, or a dataclass, does not know.
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def refusal(
@@ -59,20 +59,25 @@ def explain(error: ValidationError, model: object) -> str:
     # Of several models that one place tries in turn, the error names its own.
     model = next((b for b in _branches(model) if getattr(b, "__name__", "") == error.title), model)
     for detail in details:
-        if detail["type"] in _UNKNOWN:
-            path, known = _walk(model, detail["loc"][:-1])
+        if detail["type"] in UNKNOWN:
+            path, known = walk(model, detail["loc"][:-1])
             key = str(detail["loc"][-1])
             # A union's other branch may know the key: then it is that branch that was meant.
             if key not in known:
                 return _sentence(path, unknown_key(key, known))
     first = details[0]
-    return _sentence(_walk(model, first["loc"])[0], _words(first))
+    return _sentence(walk(model, first["loc"])[0], _words(first))
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """Return how a key that is none is told, with the nearest of the known ones if one is near."""
-    near = difflib.get_close_matches(key, list(known), n=1)
-    return f"unknown key {key[:_KEY]}" + (f", did you mean {near[0]}?" if near else "")
+    near = nearest(key, known)
+    return f"unknown key {key[:_KEY]}" + (f", did you mean {near}?" if near else "")
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """Return the known key that a misspelt one stands for, or an empty string if none is near."""
+    return next(iter(difflib.get_close_matches(key, list(known), n=1)), "")
 
 
 def _words(detail: ErrorDetails) -> str:
@@ -87,7 +92,7 @@ def _sentence(path: Sequence[str], what: str) -> str:
     return (f"{place}: {what}" if place else what)[:_SENTENCE]
 
 
-def _walk(model: object, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
+def walk(model: object, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
     """Return the keys of a place without pydantic's own marks in it, and the keys known there.
 
     Pydantic names the branch of a union in a place, `fabric.Fabric.roce`; no file holds such a key.

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown.daytwo.compare.paired_metrics import Comparison, Settings, compare
+from shakedown.daytwo.compare.comparison import Comparison, Settings
+from shakedown.daytwo.compare.paired_metrics import compare
 from shakedown.daytwo.compare.snapshot_changes import Change, Named, differences
 from shakedown.judge.judged import judge_run
 from shakedown.judge.verdict import Judged

@@ -7,18 +7,13 @@ that were not covered stay first in line.
 from __future__ import annotations
 
 import fcntl
-import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -28,13 +23,13 @@ from shakedown.daytwo.drain.proposals import Action, Policy
 from shakedown.daytwo.history.alarms_and_steps import HistoryChange
 from shakedown.daytwo.nightly.config import NightlyConfig
 from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_plan, slot_costs
+from shakedown.daytwo.nightly.playbook import measure
 from shakedown.daytwo.nightly.report import Night
 from shakedown.daytwo.nightly.rotation import Share, check, choose, nights_to_cover
 from shakedown.intent.site import Site
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import Plan
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import JOBS, Run, no_cycle_search, to_json, write_aside, write_plan, write_verdict
@@ -42,8 +37,6 @@ from shakedown.slurm.client import Slurm
 from shakedown.slurm.nodes import NodeState
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
-_STOP_S = 90  # for the playbook to end after it was told to
-_PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 class Rotation(Record):
@@ -115,7 +108,7 @@ class Nightly:
             write_plan(folder, plan)
             write_aside(folder / JOBS, to_json(jobs))
             (folder / "raw").mkdir()
-            problems += self._measure(folder, plan)
+            problems += measure(self.config, folder, plan)
             verdict = self._judge(folder, problems)
             self._cover(folder, slots, covered, now, problems)
             alarms = self._remember(folder, now, problems)
@@ -172,49 +165,6 @@ class Nightly:
             acted=self.config.drain.act,
             problems=tuple(problems),
         )
-
-    def _measure(self, folder: Path, plan: Plan) -> list[str]:
-        """Run the acceptance playbook on the plan; return what went wrong apart from the verdict."""
-        checkout = Path(self.config.checkout)
-        longest = max(job["time_limit_s"] for job in json.loads((folder / JOBS).read_bytes())["jobs"])
-        # Slurm removes a job that cannot end by its deadline, so that nothing waits for a node that got busy.
-        deadline = f"--deadline=now+{self.config.wait_s + longest}seconds"
-        extra = {
-            "run_id": plan.run,
-            "run_root": str(folder.parent),
-            "stage_limit_s": self.config.limit_s,
-            "stage_access": [*self.config.access, deadline],
-            "stage_max_jobs": self.config.max_jobs,
-        }
-        write_aside(folder / "raw" / "nightly.json", (json.dumps(extra, indent=1) + "\n").encode())
-        limit = ",".join(("localhost", "submit", "switches", *plan.nodes))
-        argv = [
-            str(_PLAYBOOK),
-            "-i",
-            self.config.inventory,
-            "playbooks/acceptance.yml",
-            "--limit",
-            limit,
-            "-e",
-            f"@{folder / 'raw' / 'nightly.json'}",
-            *self.config.playbook_options,
-        ]
-        with (folder / "raw" / "playbook.txt").open("wb") as log:
-            child = subprocess.Popen(
-                argv,
-                cwd=checkout,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                child.wait(self.config.limit_s)
-            except subprocess.TimeoutExpired:
-                return [f"the night took longer than {self.config.limit_s} s and was ended"]
-            finally:
-                _end(child)
-        return []  # its exit status is the verdict's, which is made from the files
 
     def _judge(self, folder: Path, problems: list[str]) -> Verdict | None:
         from shakedown.collect.run import collect
@@ -343,19 +293,6 @@ def _idle(
         else:
             others[node] = "+".join(sorted(state.states)) + (f": {state.reason}" if state.reason else "")
     return idle, others
-
-
-def _end(child: subprocess.Popen[Any]) -> None:
-    """End the playbook and what it started; it leads a process group of its own."""
-    if child.poll() is not None:
-        return
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        os.killpg(child.pid, sign)
-        try:
-            child.wait(_STOP_S)
-            return
-        except subprocess.TimeoutExpired:
-            continue
 
 
 def _now() -> str:

@@ -235,7 +235,7 @@ def _cause(
     if len(directions) > 1:
         element = replace(element, direction="both")
     own = [w for w in seen if _is_about(w, element)]
-    evidence = [_sentence(f) for f in group]
+    evidence = [f.sentence for f in group]
     evidence += [w.text for w in own]
     evidence += sorted(
         f"{n} says of {r}: {text}"
@@ -282,15 +282,6 @@ def _nic_cable_or_port(
     if "nic" in local and "port" not in local:
         return element, f"the NIC counts it and the switch port does not{at}"
     return element, f"no counter tells the NIC from its cable or port{at}"
-
-
-def _sentence(f: Explanation) -> str:
-    what = {
-        "slow": f"{f.effect:+.1%} against its peers, in {f.share:.0%} of its parts, z {f.z:.0f}",
-        "intermittent": f"{f.share:.0%} of its results bad now and then, {f.effect:+.0%} when bad",
-        "failed": f"{f.cells} results missing",
-    }[f.pattern]
-    return f"{f.label}: {f.element}: {what}, {f.partners} partners"
 
 
 def _proposal(element: Element, finding: Explanation) -> str:

@@ -135,6 +135,16 @@ class Explanation:
     why: tuple[str, ...] = ()
     parts: tuple[float, ...] = ()
 
+    @property
+    def sentence(self) -> str:
+        """What it rests on, for the evidence."""
+        what = {
+            "slow": f"{self.effect:+.1%} against its peers, in {self.share:.0%} of its parts, z {self.z:.0f}",
+            "intermittent": f"{self.share:.0%} of its results bad now and then, {self.effect:+.0%} when bad",
+            "failed": f"{self.cells} results missing",
+        }[self.pattern]
+        return f"{self.label}: {self.element}: {what}, {self.partners} partners"
+
 
 def on_hardware(finding: Explanation) -> Explanation:
     """Return a finding about crossings in terms of hardware.

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from shakedown.commands import cli
+from shakedown.judge import judged
 from shakedown.records.errors import BadInput
-from shakedown.run import folder as run_folder
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT / "tests" / "decision"
@@ -120,7 +120,7 @@ def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error):
     def broken(_run):
         raise error
 
-    monkeypatch.setattr(run_folder, "judge_folder", broken)
+    monkeypatch.setattr(judged, "judge_folder", broken)
     status, out, err = shakedown("verdict", CASES / "counters" / "run")
     assert (status, out) == (2, "")
     assert err.startswith(f"shakedown: internal error: {type(error).__name__}: ")
@@ -137,5 +137,5 @@ def test_refused_input_is_no_internal_error(shakedown, monkeypatch):
     def refused(_run):
         raise BadInput("no such thing", fix="make one")
 
-    monkeypatch.setattr(run_folder, "judge_folder", refused)
+    monkeypatch.setattr(judged, "judge_folder", refused)
     assert shakedown("verdict", "x") == (2, "", "shakedown: no such thing -- make one\n")

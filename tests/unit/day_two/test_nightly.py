@@ -97,7 +97,7 @@ def slurm(tmp_path, monkeypatch):
     playbook.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     playbook.chmod(0o755)
     monkeypatch.setenv("PATH", f"{made.bin}:/usr/bin:/bin")
-    monkeypatch.setattr(under_test, "_PLAYBOOK", playbook)
+    monkeypatch.setattr("shakedown.daytwo.nightly.playbook.PLAYBOOK", playbook)
     monkeypatch.setattr(under_test, "read_site", lambda inventory: site_of(site_document(), inventory))
     return made
 

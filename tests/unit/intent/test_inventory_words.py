@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.planning import read_site
 from shakedown.commands.cli import main
-from shakedown.intent.inventory import read_site
 from shakedown.intent.refusal import span
 from shakedown.intent.variables import check_names
 from shakedown.records.errors import BadInput

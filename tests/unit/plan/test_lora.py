@@ -267,7 +267,7 @@ def test_a_metric_without_a_reference_is_refused():
         ({"learning_rate": 0}, "learning_rate"),
         ({"data": "dolly.jsonl"}, "absolute path"),
         ({"variables": {"LD_PRELOAD": "/tmp/x.so"}}, "LD_PRELOAD"),
-        ({"stepps": 5}, "unknown key stepps, did you mean steps"),
+        ({"stepps": 5}, "unknown key 'stepps' -- use steps"),
     ],
 )
 def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, told):
