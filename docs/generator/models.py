@@ -12,8 +12,11 @@ from shakedown.benchmarks.registry import Acceptance
 from shakedown.daytwo.nightly.config import NightlyConfig
 from shakedown.intent.site import Fabric, NoFabric
 from shakedown.plan.jobs import JobSpec
-from shakedown.records import plan, results, snapshot, verdict
 from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan
+from shakedown.records.results import JobRecord, Measurement, OutputRecord
+from shakedown.records.snapshot import Snapshot
+from shakedown.records.verdict import Verdict
 from shakedown.references.catalogue import SCOPE_KEYS, Entry, Profile
 from shakedown.references.ceilings import Ceiling
 
@@ -24,14 +27,14 @@ SITE: tuple[tuple[str, str, Model], ...] = (
     ("`group_vars/all/acceptance.yml`: what is measured", "acceptance.", Acceptance),
 )
 RUN: tuple[tuple[str, Model], ...] = (
-    ("`plan.json`: what must be measured, and against what", plan.Plan),
+    ("`plan.json`: what must be measured, and against what", Plan),
     ("`jobs.json`, a job", JobSpec),
-    ("`raw/JOB/job.json`", results.JobRecord),
-    ("`raw/JOB/outputs*.jsonl`, a line", results.OutputRecord),
-    ("`results.jsonl`, a line", results.Measurement),
+    ("`raw/JOB/job.json`", JobRecord),
+    ("`raw/JOB/outputs*.jsonl`, a line", OutputRecord),
+    ("`results.jsonl`, a line", Measurement),
     ("`counters.jsonl`, a line", CounterReading),
-    ("`inventory.json`", snapshot.Snapshot),
-    ("`verdict.json`", verdict.Verdict),
+    ("`inventory.json`", Snapshot),
+    ("`verdict.json`", Verdict),
 )
 FORMULAS = inner_models(Ceiling)
 # Meanings of keys whose model has neither a description nor a comment that says it.

@@ -1,4 +1,4 @@
-"""Slow results that no part explains: too few to name an element by, yet no reason to call a fabric good."""
+"""Slow results that no cause explains: too few to name an element by, too many to call the fabric well."""
 
 from __future__ import annotations
 
