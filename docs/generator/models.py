@@ -26,6 +26,8 @@ SITE: tuple[tuple[str, str, Model], ...] = (
     ("The intent of single hosts", "fabric.", NoFabric),
     ("`group_vars/all/acceptance.yml`: what is measured", "acceptance.", Acceptance),
 )
+# Files of several sections, and what is said above them.
+_INTRODUCTIONS = {"acceptance.": "First the keys of the whole file, then a section for each benchmark."}
 RUN: tuple[tuple[str, Model], ...] = (
     ("`plan.json`: what must be measured, and against what", Plan),
     ("`jobs.json`, a job", JobSpec),
@@ -82,8 +84,26 @@ def _site() -> str:
         "[Bring a new site](../how-to/new-site.md).\n",
     ]
     for heading, prefix, model in SITE:
-        parts += [f"## {heading}\n", f"{first_paragraph(model)}\n", table(HEAD, keys(model, prefix))]
+        parts += [f"## {heading}\n", f"{_INTRODUCTIONS.get(prefix) or first_paragraph(model)}\n"]
+        parts += _sections(prefix, keys(model, prefix))
     return "\n".join(parts)
+
+
+def _sections(prefix: str, found: list[tuple[str, str, str, str]]) -> list[str]:
+    """Return the keys of a file: one table, or first the plain keys and then one for each section."""
+    if prefix not in _INTRODUCTIONS:
+        return [table(HEAD, found)]
+    by_section: dict[str, list[tuple[str, str, str, str]]] = {}
+    for row in found:
+        # `acceptance.lora[].model` is of acceptance.lora.
+        section = row[0].strip("`").removeprefix(prefix).split(".")[0].removesuffix("[]")
+        by_section.setdefault(section, []).append(row)
+    plain = [rows[0] for rows in by_section.values() if len(rows) == 1]
+    parts = [table(HEAD, plain)]
+    for section, rows_of in by_section.items():
+        if len(rows_of) > 1:
+            parts += [f"### `{prefix}{section}`\n", table(HEAD, rows_of)]
+    return parts
 
 
 def _references() -> str:

@@ -14,7 +14,7 @@ from shakedown.run.folder import Run
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of the table. Extrapolated ones were measured by nobody."""
+    """One number of the table. Extrapolated ones were not measured."""
 
     gb_per_s: float
     extrapolated: bool

@@ -44,7 +44,7 @@ class End(Record):
     dscp_map: dict[int, int] | None = None
     speed_gbps: float | None = Field(default=None, gt=0)  # 10^9 bit/s
     fec: str | None = None  # as both ends spell it after lower-casing: none, rs, fc
-    # Who is at the other end, `leaf0/swp1`; empty: LLDP was read and nobody was heard.
+    # Who is at the other end, `leaf0/swp1`; empty: LLDP was read and no neighbour was heard.
     neighbours: tuple[str, ...] | None = None
 
 
@@ -120,7 +120,7 @@ def _pairs(
 
 
 def _cabling(cable: Cable, host: End, switch: End, known: Set[str]) -> Check:
-    """Compare whom each end hears with the plan. One end that hears the right one is enough.
+    """Compare the neighbour that each end hears with the plan. One end that hears the right one is enough.
 
     A neighbour that the plan does not know is no proof of anything: NIC firmware has LLDP agents of its own,
     which give MAC addresses for names.
@@ -150,7 +150,7 @@ def _cabling(cable: Cable, host: End, switch: End, known: Set[str]) -> Check:
 
 
 def _ours(seen: str, planned: str, known: Set[str]) -> str | None:
-    """Return the end of the plan that a neighbour is, or the wrong host; None if nobody knows it."""
+    """Return the end of the plan that a neighbour is, or the wrong host; None if it is unknown."""
     name, _, port = seen.partition("/")
     for host in (name, name.partition(".")[0]):  # a host may give its full name
         end = f"{host}/{port}"

@@ -163,7 +163,7 @@ def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[StoppedCells,
 
 
 def _touched(place: Place, everybody: int) -> Iterator[str]:
-    # A test of many nodes, or of the only two there are, touches everybody and so accuses nobody.
+    # A test of many nodes, or of the only two there are, touches every node and so accuses none.
     if len(place.nodes) > 2:
         return
     if len(place.nodes) == 1 or everybody > 2:

@@ -111,7 +111,7 @@ def worse_outliers(
     """Return which members are worse than their class, by robust z, minimum effect and false discovery rate.
 
     `min_effect` is a fraction of the class median. A class of fewer than six members, or with a median of
-    zero, accuses nobody. An improvement is never an outlier.
+    zero, accuses no member. An improvement is never an outlier.
     """
     nobody = [False] * len(values)
     if len(values) < SMALLEST_CLASS:

@@ -65,7 +65,7 @@ class TrainerStep(Record):
     memory_bytes: Count | None = None  # peak allocated on this rank's GPU
     power_w: Amount | None = None  # this rank's GPU, mean over the step
     comm_s: Amount | None = None  # time in collectives that was not hidden
-    compute_s: Amount | None = None  # time in this rank's own computing, waiting for nobody
+    compute_s: Amount | None = None  # time in this rank's own computing, not waiting for others
     nvlink_rx_bytes: Count | None = None  # over all NVLinks of this rank's GPU
     mfu: Ratio | None = None  # model FLOP utilisation; above 1 is impossible, and for the verdict to say
 

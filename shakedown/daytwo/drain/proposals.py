@@ -36,8 +36,8 @@ class Evidence(Record):
 
     node: str
     failed: tuple[str, ...]  # cells
-    with_partners: tuple[str, ...]  # partners with whom it failed and who are well with others
-    passed_with: tuple[str, ...]  # partners with whom everything passed
+    with_partners: tuple[str, ...]  # partners with which it failed and that are good with others
+    passed_with: tuple[str, ...]  # partners with which everything passed
     open: int  # cells of the node that are neither passed nor failed
     alone: bool  # failed in a test of this node only, counters apart
 
@@ -58,7 +58,7 @@ def evidence(judged: Judged) -> dict[str, Evidence]:
         if not block.item.required:
             continue
         for (_, nodes, _, _), verdict in zip(block.item.cells(), block.cells, strict=True):
-            if len(nodes) <= 2:  # a collective over more names nobody
+            if len(nodes) <= 2:  # a collective over more nodes names none
                 for node in nodes:
                     cells[node].append((nodes, verdict))
     failing = {n: {v.cell for _, v in own if v.outcome is Outcome.FAIL} for n, own in cells.items()}
@@ -94,7 +94,7 @@ def _partners(node: str, own: Iterable[tuple[tuple[str, ...], CellVerdict]]) -> 
 def _well_with_others(
     cells: Mapping[str, Sequence[tuple[tuple[str, ...], CellVerdict]]],
 ) -> dict[str, set[str]]:
-    """Return for each node the partners with whom all of its cells passed."""
+    """Return for each node the partners with which all of its cells passed."""
     return {
         node: {p for p, verdicts in _partners(node, own).items() if verdicts == {Outcome.PASS}}
         for node, own in cells.items()

@@ -245,7 +245,7 @@ class Nightly:
     def _overdue(
         self, site: Site, covered: Rotation, costs: dict[str, float], now: datetime
     ) -> tuple[str, ...]:
-        """Return what nobody measured for twice the nights that a round takes."""
+        """Return what was not measured for twice the nights that a round takes."""
         limit = timedelta(days=2 * nights_to_cover(costs, budget_s=self.config.budget_s)).total_seconds()
         return tuple(
             f"{node} {slot}"

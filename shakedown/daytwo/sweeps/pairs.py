@@ -44,7 +44,7 @@ class Value:
 class Ratio:
     """A side over the baseline: of the medians, and between the extremes of all repeats of both.
 
-    `least` and `most` are None where a side has one sample and nobody knows the spread.
+    `least` and `most` are None where a side has one sample and so no known spread.
     """
 
     value: float

@@ -1,6 +1,6 @@
 """Which piece of the cluster is at fault? Matrices, counters and cabling joined into a ranked list of causes.
 
-Pure functions. Nobody is blamed on the word of one partner, unless a counter of their own stands out, and
+Pure functions. No part is blamed on the word of one partner, unless a counter of its own stands out, and
 never are both ends of a connection: results that two elements explain equally well make suspects, not causes.
 """
 

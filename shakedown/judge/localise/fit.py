@@ -48,7 +48,7 @@ class Settings:
 
     Attributes:
         alpha: probability of blaming anybody in a healthy matrix.
-        min_effect: relative change below which nobody is blamed, however significant.
+        min_effect: relative change below which no part is blamed, however significant.
     """
 
     alpha: float = 2e-4

@@ -19,7 +19,7 @@ from shakedown.judge.localise.picks import Pick
 
 # A line is bad more often than usual when chance alone gives as much in one of twenty.
 _UNUSUAL = 0.05
-# Part of an element's bad results that must be nobody else's.
+# Part of an element's bad results that no other element may share.
 _OWN_SHARE = 0.5
 # Another element shows the same when it has this part of the element's share of bad results.
 _SAME_SHARE = 0.5

@@ -41,7 +41,7 @@ def in_the_way(pairs: PairResults) -> list[Cause]:
     A node that died, a tool that is missing or of another version, an MTU that was not ordered: what was said
     of each missing result is about one end, or both, or, if the whole job failed, none. The fewest nodes that
     explain those are taken, those that died first; two that explain the same are each other's rivals.
-    Where that is most of the nodes, and they did not die, nobody is named.
+    Where that is most of the nodes, and they did not die, none is named.
     """
     # What lacked its neighbours' load is a consequence; the neighbour's own record says of what.
     items = [

@@ -139,7 +139,7 @@ def _paths(source: Source) -> tuple[PathRow, ...]:
 
 
 def _chart(points: Mapping[str, list[tuple[int, float, float | None, float | None]]]) -> Chart | None:
-    """Draw the data rate over the number of GPUs, with H2D and ceiling; what nobody measured is a gap."""
+    """Draw the data rate over the number of GPUs, with H2D and ceiling; what was not measured is a gap."""
     if not points or max(len(found) for found in points.values()) < 2:
         return None
     curves: list[Curve] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ PLACE = re.compile(
     r"/[\w./-]*[\w])(?![\w*{]|/?[A-Z<])"
 )
 # Names that stand for one of the reader's own: inventories/SITE, reports/runs/RUN.
-PLACEHOLDER = re.compile(r"/(?:[A-Z]{2,}|NAME)\b")
+PLACEHOLDER = re.compile(r"[/_][A-Z]{2,}\b")
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -41,11 +43,6 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
 
-def there(name: str) -> bool:
-    """Whether a file or folder of that name is there; recorded runs may be archives."""
-    return (ROOT / name).exists() or (name.startswith("tests/runs/") and any(ROOT.glob(f"{name}*")))
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_relative_link_leads_somewhere(page):
     """Catches: a page that was moved or renamed while others still link to its old place."""
@@ -65,7 +62,9 @@ def test_every_path_in_backticks_exists(page):
     """Catches: prose that names a module or test which has moved or gone."""
     text = page.read_text()
     words = "\n".join(re.findall(r"`([^`\n]+)`", FENCE.sub("", text)) + FENCE.findall(text))
-    gone = [name for name in PLACE.findall(words) if not PLACEHOLDER.search(name) and not there(name)]
+    gone = [
+        name for name in PLACE.findall(words) if not PLACEHOLDER.search(name) and not (ROOT / name).exists()
+    ]
     assert gone == []
 
 
@@ -77,3 +76,19 @@ def test_every_page_named_in_code_exists():
             if not (ROOT / name).exists() and "interop" not in name:
                 gone.append(f"{file.relative_to(ROOT)}: {name}")
     assert gone == []
+
+
+def test_the_architecture_names_every_room_in_order():
+    """Catches: a room that the page does not know, or an order that the import contract contradicts."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [room for contract in contracts if contract["type"] == "layers" for room in contract["layers"]]
+    text = (ROOT / "docs/explanation/architecture.md").read_text().partition("| room | what it is |")[2]
+    table = [line for line in text.partition("\n\n")[0].splitlines() if line.startswith("| `")]
+    named = [room for line in table for room in re.findall(r"`(\w+)`", line.split("|")[1])]
+    assert sorted(named) == sorted(layers)
+    for lower, higher in pairwise(named):
+        assert layers.index(lower) > layers.index(higher) or _one_line(table, lower, higher), (lower, higher)
+
+
+def _one_line(table: list[str], *rooms: str) -> bool:
+    return any(all(f"`{room}`" in line for room in rooms) for line in table)
