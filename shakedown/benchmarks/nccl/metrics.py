@@ -25,7 +25,9 @@ def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
     """
     settings = job_settings(file)
     chosen = _choices(file, sum(settings["gpus"].values()))
-    for size, rows in planned_rows(repeats(text, output, file, settings), output.test, settings):
+    runs = repeats(text, output, file, settings)
+    said = _last_error(runs)
+    for size, rows in planned_rows(runs, output.test, settings):
         timings = [deciding(row) for row in rows]
         short = size < settings["time_below_bytes"]
         samples = tuple(t.time_us if short else t.busbw_gb_per_s for t in timings)
@@ -38,7 +40,7 @@ def nccl(text: str, output: OutputRecord, file: Path) -> Iterator[Value]:
             continue
         many = samples if len(samples) > 1 else ()
         yield Read(metric, median(samples), unit, better, {"size_bytes": size}, chosen.get(size, ""), many)
-        yield Read("wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size})
+        yield Read("wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size}, said)
     if settings.get("power"):
         yield from power(file, output)
 
@@ -71,6 +73,12 @@ def deciding(row: NcclRow) -> NcclTiming:
 def wrong_elements(rows: list[NcclRow]) -> int:
     """Return how many elements were wrong, in place and out of place."""
     return sum(t.wrong or 0 for row in rows for t in (row.out_of_place, row.in_place) if t)
+
+
+def _last_error(runs: list[NcclResult]) -> str:
+    """Return what NCCL said last; it may be a warning that did no harm, so it is told and decides nothing."""
+    said = dict.fromkeys(run.last_error for run in runs if run.last_error)
+    return f"NCCL's last error: {'; '.join(said)}"[:900] if said else ""
 
 
 def _sibling(file: Path, number: int) -> tuple[Path, str]:
