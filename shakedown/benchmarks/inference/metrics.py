@@ -88,7 +88,7 @@ def _own_pauses(document: dict[str, Any], settings: dict[str, Any]) -> str:
 def _confirmations(
     document: dict[str, Any], file: Path, settings: dict[str, Any]
 ) -> tuple[list[LoadGenResult], list[LoadGenResult]]:
-    """Return the full runs that LoadGen calls VALID under the planned bound, and the ones it does not."""
+    """Return the full runs that LoadGen calls VALID under the planned bound, without an error, and others."""
     good: list[LoadGenResult] = []
     bad: list[LoadGenResult] = []
     for run in document["runs"]:
@@ -99,7 +99,7 @@ def _confirmations(
         summary = file.with_name(run["file"])
         result = parse_loadgen(read_bytes(summary).decode("utf-8"), file=summary)
         _as_planned(result, settings, summary)
-        (good if result.valid else bad).append(result)
+        (good if result.good else bad).append(result)
     return good, bad
 
 

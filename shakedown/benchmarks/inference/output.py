@@ -20,7 +20,7 @@ _RULE = re.compile(r"={40,}\Z")
 _PAIR = re.compile(r"(?P<key>[A-Za-z0-9][^:]*?)\s*:\s*(?P<value>\S.*)\Z")
 _PERCENTILE = re.compile(r"(\d{1,3}\.\d+) percentile latency \(ns\)\Z")
 _COUNTED = re.compile(
-    r"(No|[0-9]+) (warning|error|ERROR)s? encountered(?: during test\.|\. See detailed log\.)\Z"
+    r"(No|[0-9]+) (warnings?|errors?|ERRORS?) encountered(?: during test\.|\.(?: See detailed log\.)?)\Z"
 )
 _TITLES = ("MLPerf Results Summary", "Additional Stats", "Test Parameters Used")
 
@@ -43,15 +43,42 @@ _CONSTRAINTS = {
     "Min queries satisfied": "min_queries",
     "Early stopping satisfied": "early_stopping",
 }
+_ADVICE = ("Recommendations:", "Early Stopping Result:", "TTFT Early Stopping Result:")
 # Figures that are kept under LoadGen's own names.
 _OTHER = re.compile(
-    r"[QT]PS w/o?\s+loadgen overhead|\d{1,3}\.\dth (?:first token )?percentile latency \(ns\)"
+    r"[QT]PS w/o?\s+loadgen overhead|\d{1,3}(?:\.\d)?th (?:first token )?percentile latency \(ns\)"
     r"|(?:Completed t|T)okens per second(?: \(inferred\))?"
     r"|(?:Min|Max|Mean) (?:First Token latency|Time (?:per|to) Output Token) \(ns\)"
     r"|\d{1,3}\.\d+ percentile (?:first token latency|time to output token) \(ns\)"
 )
+# The parameters that every version lists (TestSettingsInternal::LogSummary in loadgen/test_settings_internal.cc).
+_PARAMETERS = (
+    "samples_per_query",
+    "target_qps",
+    "max_async_queries",
+    "min_duration (ms)",
+    "max_duration (ms)",
+    "min_query_count",
+    "max_query_count",
+    "qsl_rng_seed",
+    "sample_index_rng_seed",
+    "schedule_rng_seed",
+    "accuracy_log_rng_seed",
+    "accuracy_log_probability",
+    "accuracy_log_sampling_target",
+    "print_timestamps",
+    "performance_issue_unique",
+    "performance_issue_same",
+    "performance_issue_same_index",
+    "performance_sample_count",
+)
+# Language models have two bounds, to the first token and between tokens; all others have one.
+_BOUND, _TOKEN_BOUNDS = "target_latency (ns)", ("ttft_latency (ns)", "tpot_latency (ns)")
 # LoadGen always lists these (latency_percentiles in results.h).
 _LISTED = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
+_LATENCIES_RISING = ("min_latency_ns", "mean_latency_ns", "max_latency_ns")
+_HEADLINE = re.compile(r"(\d{1,3}(?:\.\d)?)th percentile latency \(ns\)\Z")
+_OVERHEAD, _NO_OVERHEAD = "QPS w/ loadgen overhead", "QPS w/o loadgen overhead"
 # The figure that a scenario is about; a summary without it is not one.
 _DUE = {"Server": ("completed_samples_per_s", "scheduled_samples_per_s"), "Offline": ("samples_per_s",)}
 
@@ -90,10 +117,16 @@ class LoadGenResult(Record):
     max_duration_ms: Count
     min_query_count: Count
     samples_per_query: Count
-    parameters: dict[str, float]  # all of "Test Parameters Used", under LoadGen's names
+    # "Test Parameters Used", under LoadGen's names: those that every version lists, and the bounds
+    parameters: dict[str, float]
     other: dict[str, float]  # further figures, under LoadGen's names
     warnings: Count
     errors: Count
+
+    @property
+    def good(self) -> bool:
+        """Whether LoadGen calls the run VALID and met no error in it."""
+        return self.valid and not self.errors
 
     def percentile_ns(self, percent: float) -> int | None:
         """The latency of a percentile in nanoseconds, or None if the summary does not list it."""
@@ -153,7 +186,7 @@ class _Summary:
         counts = {}
         for word, line in zip(("warnings", "errors"), lines[-2:], strict=False):
             match = _COUNTED.match(line.text.strip())
-            if match is None or not word.startswith(match[2].lower()):
+            if match is None or word.rstrip("s") != match[2].lower().rstrip("s"):
                 self.source.ends_before(f"the line that counts {word}")
             counts[word] = 0 if match[1] == "No" else self.source.integer(match[1], word, line=line)
         self.fields |= counts
@@ -178,7 +211,10 @@ class _Summary:
         for line in lines:
             text = line.text.strip()
             # What follows is advice in free text.
-            if text in {"Recommendations:", "Early Stopping Result:", "TTFT Early Stopping Result:"}:
+            if text in _ADVICE:
+                stopping = "early_stopping" in self.fields or "Early" not in text
+                if not stopping:
+                    self.source.refuse("'Early stopping satisfied' is missing", line=line)
                 break
             key, value = self._pair(line)
             if key in {"SUT name", "Mode", "Scenario"}:
@@ -231,11 +267,11 @@ class _Summary:
             if key in numbers:
                 self.source.refuse(f"{key} is stated twice", line=line, fix="keep one run a file")
             numbers[key] = self.source.number(value, key, line=line)
-        due = ("target_qps", "min_duration (ms)", "max_duration (ms)", "min_query_count", "samples_per_query")
-        for key in due:
+        bounds = _TOKEN_BOUNDS if any(key in numbers for key in _TOKEN_BOUNDS) else (_BOUND,)
+        for key in (*_PARAMETERS, *bounds):
             if key not in numbers:
                 self.source.ends_before(f"the parameter {key}")
-        return numbers
+        return {key: numbers[key] for key in (*_PARAMETERS, *bounds)}
 
     def _check(self) -> None:
         """Refuse a summary that lacks its figure or contradicts itself."""
@@ -250,10 +286,35 @@ class _Summary:
         met = [self.fields[name] for name in _CONSTRAINTS.values() if name in self.fields]
         if self.fields["valid"] != all(met):
             self.source.refuse("VALID contradicts the constraints below it", line=self.valid)
-        rising = [0, *(p.latency_ns for p, _ in self.percentiles), self.fields["max_latency_ns"]]
+        self._check_witnesses()
+        rising = [
+            self.fields["min_latency_ns"],
+            *(p.latency_ns for p, _ in self.percentiles),
+            self.fields["max_latency_ns"],
+        ]
         for (_, line), low, high in zip(self.percentiles, rising, rising[1:], strict=False):
             if low > high:  # type: ignore[operator]
                 self.source.refuse("latency percentiles must rise", line=line)
+
+    def _check_witnesses(self) -> None:
+        """Refuse figures that another line of the summary contradicts."""
+        low, mean, high = (int(str(self.fields[name])) for name in _LATENCIES_RISING)
+        # LoadGen adds up latencies in 64 bits, which the millions of an Offline run may exceed.
+        if not low <= mean <= high and self.fields.get("scenario") != "Offline":
+            self.source.refuse(f"the mean latency {mean} ns is not between {low} and {high}", line=self.valid)
+        listed = {p.percent: p.latency_ns for p, _ in self.percentiles}
+        for key, value in self.other.items():
+            match = _HEADLINE.match(key)
+            if match and listed.get(float(match[1]), value) != value:
+                self.source.refuse(f"{key} is not the latency in the list of percentiles", line=self.valid)
+        rate = self.other.get(_NO_OVERHEAD)
+        single = self.fields.get("scenario") == "SingleStream"
+        if single and (rate is None or _OVERHEAD not in self.other):
+            self.source.ends_before(f"the figure {_OVERHEAD if rate is not None else _NO_OVERHEAD}")
+        if single and rate and abs(rate - 1e9 / mean) > 0.006 + 1e-5 * rate:
+            self.source.refuse(
+                f"{_NO_OVERHEAD} {rate} contradicts a mean latency of {mean} ns", line=self.valid
+            )
 
 
 def _whole(value: float | None) -> int | None:
