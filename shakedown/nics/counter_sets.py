@@ -1,7 +1,7 @@
 """Which counters a driver always reports: neither ethtool nor rdma marks the end of a reading.
 
-A counter that is missing from a set that its driver reports whole was cut off or dropped, so the reading is no
-evidence. Names are from the Linux kernel's sources, the file of each set beside it.
+A counter that is missing from a set that its driver reports whole was cut off or dropped, so the reading is
+no evidence. Names are from the Linux kernel's sources, the file of each set beside it.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ _BNXT = Sets(
     (
         _each("rx_pfc_ena_frames_pri# tx_pfc_ena_frames_pri#", range(8))
         | _names(
-            "rx_good_frames rx_undrsz_frames rx_bytes rx_runt_bytes rx_runt_frames rx_stat_discard rx_stat_err"
-            " tx_64b_frames tx_good_vlan_frames tx_good_frames tx_total_frames tx_ucast_frames"
+            "rx_good_frames rx_undrsz_frames rx_bytes rx_runt_bytes rx_runt_frames rx_stat_discard"
+            " rx_stat_err tx_64b_frames tx_good_vlan_frames tx_good_frames tx_total_frames tx_ucast_frames"
             " tx_mcast_frames tx_bcast_frames tx_pause_frames tx_pfc_frames tx_jabber_frames"
             " tx_fcs_err_frames tx_err tx_fifo_underruns tx_eee_lpi_events tx_eee_lpi_duration"
             " tx_total_collisions tx_bytes tx_xthol_frames tx_stat_discard tx_stat_error"
@@ -162,7 +162,17 @@ _VMXNET3 = Sets(
         ]
     ),
 )
-ETHTOOL = (_MLX5, _BNXT, _VMXNET3)
+# drivers/net/virtio_net.c: virtnet_rq_stats_desc and virtnet_sq_stats_desc, as totals since 6.9.
+_VIRTIO = Sets(
+    "virtio_net",
+    _names(
+        "rx_drops rx_xdp_packets rx_xdp_tx rx_xdp_redirects rx_xdp_drops rx_kicks tx_xdp_tx tx_xdp_tx_drops"
+        " tx_kicks tx_tx_timeouts"
+    ),
+)
+ETHTOOL = (_MLX5, _BNXT, _VMXNET3, _VIRTIO)
+# Names that drivers of other makers have too.
+_COMMON = _names("rx_packets rx_bytes tx_packets tx_bytes rx_drops duplicate_request out_of_buffer")
 
 # "rx0_kicks" (virtio_net, mlx5), "ch0_events" (mlx5), "rx_queue_0_packets" (ice, older virtio_net),
 # "[0]: rx_ucast_packets" (bnxt), "Tx Queue#0: ring full" (vmxnet3, as read).
@@ -181,7 +191,8 @@ def driver_of(counters: Mapping[str, int], known: Iterable[Sets]) -> Sets | None
 
 
 def _overlap(counters: Mapping[str, int], sets: Sets) -> int:
-    return sum(name in counters for names in (sets.always, *sets.together) for name in names)
+    own = frozenset().union(sets.always, *sets.together) - _COMMON
+    return sum(name in counters for name in own)
 
 
 def missing(counters: Mapping[str, int], sets: Sets) -> list[str]:

@@ -1,7 +1,7 @@
 """`ethtool -S NETDEV`: a driver's own counters.
 
-The output has no end mark: one that was cut at a line end looks whole. What a known driver always reports must
-be there (see counter_sets); of an unknown driver's reading it is not known whether it is whole.
+The output has no end mark: one that was cut at a line end looks whole. What a known driver always reports
+must be there (see counter_sets); of an unknown driver's reading it is not known whether it is whole.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pydantic import Field
 
 from shakedown.nics.counter_sets import ETHTOOL, driver_of, missing, queues_missing, sums_wrong
 from shakedown.records.records import Record
-from shakedown.records.tool_text import Count, Source, quote
+from shakedown.records.tool_text import Count, Line, Source, quote
 
 # The name may hold blanks, brackets and colons ("[0]: rx_ucast_packets"); the value follows the last colon.
 _COUNTER = re.compile(r"\s+(?P<name>\S.*?)\s*: *(?P<value>\S+)\Z")
-# vmxnet3 numbers its queues in a line of their own, indents their counters by two blanks more, and what makes up
-# one of them by five (drivers/net/vmxnet3/vmxnet3_ethtool.c). ethtool itself indents by five.
+# vmxnet3 numbers its queues in a line of their own, indents their counters by two blanks more, and what makes
+# up one of them by five (drivers/net/vmxnet3/vmxnet3_ethtool.c). ethtool itself indents by five.
 _SECTION = re.compile(r" {5}(?P<name>[TR]x Queue#): *(?P<number>\d{1,4})\Z")
 _IN_QUEUE, _IN_COUNTER = " " * 7, " " * 10
 
@@ -53,9 +53,27 @@ def parse_ethtool(
     if lines[0].text.strip() != "NIC statistics:":
         fix = "capture `ethtool -S NETDEV` of a device whose driver has statistics"
         source.refuse(f"not 'NIC statistics:' but {quote(lines[0].text.strip())}", line=lines[0], fix=fix)
+    counters = _counters(source, lines[1:])
+    # No driver has a single counter.
+    if len(counters) < 2 or not source.terminated:
+        source.ends_before("the end of the counters", fix="capture it again")
+    known = driver_of(counters, ETHTOOL)
+    lost = missing(counters, known) if known else []
+    again = "capture it again, whole"
+    if lost:
+        what = f"{known.driver if known else ''} always reports {', '.join(lost[:4])}, this reading does not"
+        source.refuse(what, line=lines[-1], fix=again)
+    if what := queues_missing(counters) or sums_wrong(counters):
+        source.refuse(f"counters are missing or damaged: {what}", line=lines[-1], fix=again)
+    if absent := sorted(set(required) - set(counters)):
+        source.refuse(f"no counter {', '.join(absent)}", line=lines[-1], fix="see `ethtool -S` on the node")
+    return source.build(EthtoolResult, driver=known.driver if known else None, counters=counters)
+
+
+def _counters(source: Source, lines: list[Line]) -> dict[str, int]:
     counters: dict[str, int] = {}
     section, counter = "", ""
-    for line in lines[1:]:
+    for line in lines:
         if queue := _SECTION.match(line.text):
             section = f"{queue['name']}{queue['number']}: "
             if any(name.startswith(section) for name in counters):
@@ -74,17 +92,4 @@ def parse_ethtool(
             source.refuse(f"counters are of 64 bits, {name} is {value}", line=line)
         if counters.setdefault(name, value) != value:
             source.refuse(f"{name} has two values", line=line, fix="keep one device a file")
-    if not counters or not source.terminated:
-        source.ends_before("the end of the counters", fix="capture it again")
-    known = driver_of(counters, ETHTOOL)
-    lost = missing(counters, known) if known else []
-    again = "capture it again, whole"
-    if lost:
-        what = f"{known.driver if known else ''} always reports {', '.join(lost[:4])}, this reading does not"
-        source.refuse(what, line=lines[-1], fix=again)
-    if what := queues_missing(counters) or sums_wrong(counters):
-        source.refuse(f"counters are missing or damaged: {what}", line=lines[-1], fix=again)
-    if absent := sorted(set(required) - set(counters)):
-        source.refuse(f"no counter {', '.join(absent)}", line=lines[-1], fix="see `ethtool -S` on the node")
-    driver = known.driver if known else "virtio_net" if "rx_kicks" in counters else None
-    return source.build(EthtoolResult, driver=driver, counters=counters)
+    return counters

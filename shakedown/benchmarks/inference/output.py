@@ -81,6 +81,8 @@ _HEADLINE = re.compile(r"(\d{1,3}(?:\.\d)?)th percentile latency \(ns\)\Z")
 _OVERHEAD, _NO_OVERHEAD = "QPS w/ loadgen overhead", "QPS w/o loadgen overhead"
 # The figure that a scenario is about; a summary without it is not one.
 _DUE = {"Server": ("completed_samples_per_s", "scheduled_samples_per_s"), "Offline": ("samples_per_s",)}
+# Since 6.0 this parameter is listed too; such a version judges early stopping.
+_RECENT = "accuracy_sample_count"
 
 
 class Percentile(Record):
@@ -190,6 +192,9 @@ class _Summary:
                 self.source.ends_before(f"the line that counts {word}")
             counts[word] = 0 if match[1] == "No" else self.source.integer(match[1], word, line=line)
         self.fields |= counts
+        strays = [x for x in lines[: at[0]] if not _RULE.match(x.text.strip())]
+        if strays:
+            self.source.refuse(f"unexpected {quote(strays[0].text.strip())}", line=strays[0])
         if sorted(at) != at or len(lines) - 2 <= at[2]:
             self.source.refuse("the sections are out of order", line=lines[at[0]])
         body = (lines[at[0] : at[1]], lines[at[1] : at[2]], lines[at[2] : -2])
@@ -208,13 +213,14 @@ class _Summary:
         self.fields[name] = value
 
     def _summary(self, lines: list[Line]) -> None:
-        for line in lines:
+        for number, line in enumerate(lines):
             text = line.text.strip()
             # What follows is advice in free text.
             if text in _ADVICE:
                 stopping = "early_stopping" in self.fields or "Early" not in text
                 if not stopping:
                     self.source.refuse("'Early stopping satisfied' is missing", line=line)
+                self._check_advice(lines[number:])
                 break
             key, value = self._pair(line)
             if key in {"SUT name", "Mode", "Scenario"}:
@@ -233,6 +239,11 @@ class _Summary:
                 self._set(_CONSTRAINTS[key], value == "Yes", line)
             else:
                 self._figure(key, value, line)
+
+    def _check_advice(self, lines: list[Line]) -> None:
+        for line in lines:
+            if line.text.partition(":")[0].strip() in _CONSTRAINTS | _RATES:
+                self.source.refuse(f"a figure among advice: {quote(line.text.strip())}", line=line)
 
     def _stats(self, lines: list[Line]) -> None:
         for line in lines:
@@ -271,6 +282,8 @@ class _Summary:
         for key in (*_PARAMETERS, *bounds):
             if key not in numbers:
                 self.source.ends_before(f"the parameter {key}")
+        if _RECENT in numbers and "early_stopping" not in self.fields:
+            self.source.refuse("'Early stopping satisfied' is missing", line=self.valid)
         return {key: numbers[key] for key in (*_PARAMETERS, *bounds)}
 
     def _check(self) -> None:
@@ -279,10 +292,12 @@ class _Summary:
         for name in ("valid", "min_duration", "min_queries", *_LATENCIES.values()):
             if name not in self.fields:
                 self.source.ends_before(f"{name.replace('_', ' ')}")
-        if due and not any(name in self.fields for name in due):
-            self.source.refuse(f"no {due[0]} in a {self.fields['scenario']} summary", line=self.valid)
+        if lost := [name for name in due if name not in self.fields]:
+            self.source.refuse(f"no {lost[0]} in a {self.fields['scenario']} summary", line=self.valid)
         if [p.percent for p, _ in self.percentiles] != list(_LISTED):
             self.source.refuse("latency percentiles are missing", line=self.valid)
+        if self.fields.get("scenario") == "Server" and "performance_constraints" not in self.fields:
+            self.source.ends_before("'Performance constraints satisfied'")
         met = [self.fields[name] for name in _CONSTRAINTS.values() if name in self.fields]
         if self.fields["valid"] != all(met):
             self.source.refuse("VALID contradicts the constraints below it", line=self.valid)
@@ -309,6 +324,9 @@ class _Summary:
                 self.source.refuse(f"{key} is not the latency in the list of percentiles", line=self.valid)
         rate = self.other.get(_NO_OVERHEAD)
         single = self.fields.get("scenario") == "SingleStream"
+        streams = single or self.fields.get("scenario") == "MultiStream"
+        if streams and not any("th " in key for key in self.other):
+            self.source.ends_before("the percentile that the scenario is about")
         if single and (rate is None or _OVERHEAD not in self.other):
             self.source.ends_before(f"the figure {_OVERHEAD if rate is not None else _NO_OVERHEAD}")
         if single and rate and abs(rate - 1e9 / mean) > 0.006 + 1e-5 * rate:

@@ -86,7 +86,7 @@ class _Text:
         recent = "unalign:" in self._text(at)
         if (recent and version is None) or (starting is None and (recent or version is not None)):
             source.refuse("the header does not state version and program", line=self.lines[at])
-        average, last_error = self._footer(end, starting)
+        average, last_error = self._footer(end, starting, labelled=version is not None)
         devices = self._devices(self.lines[at:heading])
         rows, digits, cpu_time, spread = self._rows(heading, end)
         out_of_bounds = self._out_of_bounds(self.lines[end])
@@ -260,7 +260,9 @@ class _Text:
             self.source.refuse(f"'{count} {match[2]}' contradicts itself", line=line)
         return count
 
-    def _footer(self, end: int, starting: re.Match[str] | None) -> tuple[float, str | None]:
+    def _footer(
+        self, end: int, starting: re.Match[str] | None, *, labelled: bool
+    ) -> tuple[float, str | None]:
         """Read the lines after the table; the last one tells that the output is whole."""
         lines = self.lines[end + 1 :]
         at = next((i for i, line in enumerate(lines) if _AVERAGE.match(line.text.strip())), None)
@@ -284,7 +286,7 @@ class _Text:
             self.source.ends_before("the line '#' after 'Avg bus bandwidth'")
         errors = [m[1] for text in rest if (m := _LAST_ERROR.match(text))]
         # Before 2.17.3 the last error stands on a line of its own.
-        free = [text for text in rest if not text.startswith("#")]
+        free = [] if labelled else [text for text in rest if not text.startswith("#")]
         return value, " ".join(errors or free) or None
 
 

@@ -199,8 +199,8 @@ def test_wrong_elements_are_a_result():
     assert result.rows[-1].out_of_place.wrong == 1_000_000
 
 
-# What GetBw in src/<program>.cu makes of 1 MiB in 100 us on 4 ranks: algbw and busbw over size / time. Then into
-# how many parts the buffer is split, which shows in the count.
+# What GetBw in src/<program>.cu makes of 1 MiB in 100 us on 4 ranks: algbw and busbw over size / time. Then
+# into how many parts the buffer is split, which shows in the count.
 _RATE = (1 << 20) / 100 / 1e3
 PROGRAMS = {
     "all_gather": (1, 0.75, 4),

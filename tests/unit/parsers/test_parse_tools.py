@@ -220,7 +220,7 @@ def test_a_driver_s_whole_set_or_no_evidence():
 
 @pytest.mark.parametrize("group", [1, 2, 3])
 def test_sets_that_a_port_has_whole_or_not_at_all(group):
-    """Catches one congestion or error counter lost of a set that an mlx5 device has, and a device without it."""
+    """Catches one counter lost of a set that an mlx5 device has, and a device without the set."""
     sets = next(x for x in counter_sets.RDMA if x.driver == "mlx5_ib")
     without = {"ifname": "mlx5_0", "port": 1, **dict.fromkeys(sorted(sets.always), 0)}
     assert parse_rdma(json.dumps([without])).ports[0].driver == "mlx5_ib"
