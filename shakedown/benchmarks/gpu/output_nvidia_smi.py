@@ -104,8 +104,8 @@ def parse_query(
         samples: the query was repeated (--loop): a GPU may stand there more than once.
 
     Raises:
-        BadInput: a GPU twice, a row with other columns than the header, text where a number is due, an error in a cell,
-            a last line that was cut off.
+        BadInput: a GPU twice, a row with other columns than the header, text where a number is due, an
+            error in a cell, a last line that was cut off.
     """
     source = Source(text, file)
     _refuse_failure(source)

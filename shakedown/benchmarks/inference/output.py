@@ -51,7 +51,7 @@ _OTHER = re.compile(
     r"|(?:Min|Max|Mean) (?:First Token latency|Time (?:per|to) Output Token) \(ns\)"
     r"|\d{1,3}\.\d+ percentile (?:first token latency|time to output token) \(ns\)"
 )
-# The parameters that every version lists (TestSettingsInternal::LogSummary in loadgen/test_settings_internal.cc).
+# The parameters that every version lists (LogSummary in loadgen/test_settings_internal.cc).
 _PARAMETERS = (
     "samples_per_query",
     "target_qps",

@@ -2,8 +2,8 @@
 
 Rank 0 prints every ring ("Channel 00/24 : 0 1 2 3"), every rank its place in the trees ("Trees [0]
 1/-1/-1->0->2") and "Connected all rings" or "Connected all trees" once it has them (src/init.cc,
-src/transport.cc). What must be there is known only where one communicator was made: several number their ranks
-alike.
+src/transport.cc). What must be there is known only where one communicator was made: several number their
+ranks alike.
 """
 
 from __future__ import annotations
