@@ -1,6 +1,7 @@
 """`ethtool -S NETDEV`: a driver's own counters.
 
-The output has no end mark: one that was cut at a line end looks whole. Name the counters that must be there.
+The output has no end mark: one that was cut at a line end looks whole. What a known driver always reports
+must be there (see counter_sets); of an unknown driver's reading it is not known whether it is whole.
 """
 
 from __future__ import annotations
@@ -12,17 +13,23 @@ from typing import Literal
 
 from pydantic import Field
 
+from shakedown.nics.counter_sets import ETHTOOL, driver_of, missing, queues_missing, sums_wrong
 from shakedown.records.base import Record
-from shakedown.records.tool_text import Count, Source, quote
+from shakedown.records.tool_text import Count, Line, Source, quote
 
 # The name may hold blanks, brackets and colons ("[0]: rx_ucast_packets"); the value follows the last colon.
 _COUNTER = re.compile(r"\s+(?P<name>\S.*?)\s*: *(?P<value>\S+)\Z")
+# vmxnet3 numbers its queues in a line of their own, indents their counters by two blanks more, and what makes
+# up one of them by five (drivers/net/vmxnet3/vmxnet3_ethtool.c). ethtool itself indents by five.
+_SECTION = re.compile(r" {5}(?P<name>[TR]x Queue#): *(?P<number>\d{1,4})\Z")
+_IN_QUEUE, _IN_COUNTER = " " * 7, " " * 10
 
 
 class EthtoolResult(Record):
     """The counters of one network device."""
 
     tool: Literal["ethtool"] = "ethtool"
+    driver: str | None  # None: a driver whose counters are not known, so a cut reading looks whole
     counters: dict[str, Count] = Field(min_length=1)
 
 
@@ -38,24 +45,51 @@ def parse_ethtool(
             is on for the priority: their absence is a finding, not zero.
 
     Raises:
-        BadInput: no statistics, a value that is not a whole number, a last line that was cut off.
+        BadInput: no statistics, a value that is not a whole number, a last line that was cut off, a counter
+            missing that the driver always reports.
     """
     source = Source(text, file)
     lines = [line for line in source.lines if line.text.strip()]
     if lines[0].text.strip() != "NIC statistics:":
         fix = "capture `ethtool -S NETDEV` of a device whose driver has statistics"
         source.refuse(f"not 'NIC statistics:' but {quote(lines[0].text.strip())}", line=lines[0], fix=fix)
+    counters = _counters(source, lines[1:])
+    # No driver has a single counter.
+    if len(counters) < 2 or not source.terminated:
+        source.ends_before("the end of the counters", fix="capture it again")
+    known = driver_of(counters, ETHTOOL)
+    lost = missing(counters, known) if known else []
+    again = "capture it again, whole"
+    if lost:
+        what = f"{known.driver if known else ''} always reports {', '.join(lost[:4])}, this reading does not"
+        source.refuse(what, line=lines[-1], fix=again)
+    if what := queues_missing(counters) or sums_wrong(counters):
+        source.refuse(f"counters are missing or damaged: {what}", line=lines[-1], fix=again)
+    if absent := sorted(set(required) - set(counters)):
+        source.refuse(f"no counter {', '.join(absent)}", line=lines[-1], fix="see `ethtool -S` on the node")
+    return source.build(EthtoolResult, driver=known.driver if known else None, counters=counters)
+
+
+def _counters(source: Source, lines: list[Line]) -> dict[str, int]:
     counters: dict[str, int] = {}
-    for line in lines[1:]:
+    section, counter = "", ""
+    for line in lines:
+        if queue := _SECTION.match(line.text):
+            section = f"{queue['name']}{queue['number']}: "
+            if any(name.startswith(section) for name in counters):
+                source.refuse(f"{section[:-2]} twice", line=line, fix="keep one device a file")
+            continue
         match = _COUNTER.match(line.text)
         if match is None:
             source.refuse(f"not a counter: {quote(line.text.strip())}", line=line)
-        value = source.integer(match["value"], match["name"], line=line)
-        if counters.setdefault(match["name"], value) != value:
-            source.refuse(f"{match['name']} has two values", line=line, fix="keep one device a file")
-    if not counters or not source.terminated:
-        source.ends_before("the end of the counters", fix="capture it again")
-    missing = sorted(set(required) - set(counters))
-    if missing:
-        source.refuse(f"no counter {', '.join(missing)}", line=lines[-1], fix="see `ethtool -S` on the node")
-    return source.build(EthtoolResult, counters=counters)
+        name = match["name"]
+        if section and line.text.startswith(_IN_COUNTER):
+            name = f"{section}{counter}: {name}"
+        elif section and line.text.startswith(_IN_QUEUE):
+            name, counter = section + name, name
+        value = source.integer(match["value"], name, line=line)
+        if not 0 <= value < 1 << 64:
+            source.refuse(f"counters are of 64 bits, {name} is {value}", line=line)
+        if counters.setdefault(name, value) != value:
+            source.refuse(f"{name} has two values", line=line, fix="keep one device a file")
+    return counters

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from shakedown.nics.counter_sets import RDMA, driver_of, missing
 from shakedown.records.base import Record
 from shakedown.records.tool_text import Count, Source, quote
 
@@ -18,6 +19,7 @@ class RdmaPort(Record):
 
     device: str
     port: Count
+    driver: str | None  # None: a driver whose counters are not known, so a cut reading looks whole
     counters: dict[str, Count] = Field(min_length=1)
 
 
@@ -32,7 +34,8 @@ def parse_rdma(text: str, *, file: str | Path | None = None) -> RdmaResult:
     """Parse `rdma -j statistic show`, with or without a link named.
 
     Raises:
-        BadInput: not that JSON, a counter that is not a whole number, no port, or a port twice.
+        BadInput: not that JSON, a counter that is not a whole number, no port, a port twice, or a
+            counter missing that the driver always reports.
     """
     source = Source(text, file)
     document = source.json()
@@ -53,5 +56,14 @@ def parse_rdma(text: str, *, file: str | Path | None = None) -> RdmaResult:
             for key, value in entry.items()
             if key not in _IDENTITY
         }
-        ports[name, port] = source.build(RdmaPort, device=name, port=port, counters=counters)
+        if any(not 0 <= value < 1 << 64 for value in counters.values()):
+            source.refuse(f"counters are of 64 bits, not what {name}/{port} shows")
+        known = driver_of(counters, RDMA)
+        if known and (lost := missing(counters, known)):
+            what = (
+                f"{known.driver} always reports {', '.join(lost[:4])}, the reading of {name}/{port} does not"
+            )
+            source.refuse(what, fix="capture it again, whole")
+        driver = known.driver if known else None
+        ports[name, port] = source.build(RdmaPort, device=name, port=port, driver=driver, counters=counters)
     return source.build(RdmaResult, ports=tuple(ports.values()))

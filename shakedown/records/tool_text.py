@@ -30,8 +30,10 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m|\x1b\[[0-2]?K|\x1b\(B")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 # `srun -l` writes the task number, padded to the width of the largest one; Open MPI's --tag-output writes
-# [job,rank]<stream>.
-_LABEL = re.compile(r"(?: {0,6}(\d{1,7}): ?|\[\d+,(\d+)\]<(?:stdout|stderr|stddiag)>:)")
+# [job,rank]<stream>, from version 5 on with the launcher's name before the job. A line that the program wrote
+# in pieces has a tag before every piece.
+_TAG = re.compile(r"\[(?:[\w.-]+@)?\d+,(\d+)\]<(?:stdout|stderr|stddiag)>:")
+_LABEL = re.compile(rf"(?: {{0,6}}(\d{{1,7}}): ?|{_TAG.pattern})")
 _SLURM = re.compile(r"(?:srun|slurmstepd(?:-[\w.-]+)?|sbatch|salloc): ")
 _SLURM_END = re.compile(
     r"CANCELLED|[Ee]xited with|Exceeded|Killed|[Tt]erminat|Aborted|abort|Segmentation|Bus error|oom|OOM"
@@ -55,13 +57,15 @@ class Source:
     Args:
         text: the whole capture.
         file: the name to quote when the capture is refused.
+        mixed: lines of several tasks, and lines of none, may stand side by side: labels are only taken off.
 
     Raises:
         BadInput: control characters, labels of several tasks, or a Slurm message that the step was ended.
     """
 
-    def __init__(self, text: str, file: str | Path | None = None) -> None:
+    def __init__(self, text: str, file: str | Path | None = None, *, mixed: bool = False) -> None:
         self.file = file
+        self.mixed = mixed
         # Whether the last line was ended: one that was not may be cut off in the middle of a number.
         self.terminated = text.endswith("\n")
         lines = [self._clean(n, line) for n, line in enumerate(text.split("\n"), start=1)]
@@ -174,6 +178,8 @@ class Source:
         return True
 
     def _unlabelled(self, lines: list[Line]) -> list[Line]:
+        if self.mixed:
+            return _untagged(self, lines)
         labels = set(_labels(self, lines))
         if not labels:
             return lines
@@ -182,6 +188,27 @@ class Source:
             fix = "parse one task at a time: --task N, or srun --output with %t in the name"
             self.refuse(f"the output of several tasks is interleaved (labels {some})", line=lines[0], fix=fix)
         return [Line(line.number, _LABEL.sub("", line.text, count=1)) for line in lines]
+
+
+def _untagged(source: Source, lines: list[Line]) -> list[Line]:
+    """Take the labels off, whichever task's they are; a line that two tasks share is refused."""
+    matches = {line: _LABEL.match(line.text) for line in lines if line.text.strip()}
+    # One line that looks like `srun -l` labelled it is the program's own.
+    most = 2 * sum(1 for match in matches.values() if match) > len(matches)
+    plain = []
+    for line in lines:
+        text, match = line.text, matches.get(line)
+        if "]<" in text and (tags := set(_TAG.findall(text))):
+            if len(tags) > 1:
+                fix = (
+                    "let every task write a file of its own (mpirun --output-filename, srun --output with %t)"
+                )
+                source.refuse("a line that two tasks share", line=line, fix=fix)
+            text = _TAG.sub("", text)
+        elif most and match:
+            text = text[match.end() :]
+        plain.append(Line(line.number, text))
+    return plain
 
 
 def _labels(source: Source, lines: list[Line]) -> list[str]:

@@ -78,7 +78,7 @@ def _samples(folder: JobFolder, node: str) -> tuple[dict[str, Cell], ...]:
 
 @lru_cache(maxsize=8)  # the outputs of a job share its samples
 def _parsed(text: str, name: str) -> tuple[dict[str, Cell], ...]:
-    return parse_query(text, file=name).gpus
+    return parse_query(text, file=name, samples=True).gpus
 
 
 def _loads(folder: JobFolder, node: str) -> dict[int, Load]:

@@ -94,12 +94,16 @@ def parse_nvbandwidth(text: str, *, file: str | Path | None = None) -> Nvbandwid
         fix = "mend the cause and run the test again"
         source.refuse(f"the tool reported an error: {quote(inner['error'])}", fix=fix)
     run = source.validate(_Run, inner)
+    devices = tuple(_device(source, device) for device in run.devices)
+    columns = max((len(row) for case in run.testcases for row in case.bandwidth_matrix or []), default=0)
+    if devices and ([x.index for x in devices] != list(range(len(devices))) or columns > len(devices)):
+        source.refuse("the list of GPUs is not complete, or not in order", fix="run the test again")
     return source.build(
         NvbandwidthResult,
         version=run.version,
         cuda_runtime=run.cuda,
         driver=run.driver,
-        devices=tuple(_device(source, device) for device in run.devices),
+        devices=devices,
         tests=tuple(_test(source, case) for case in run.testcases),
         error=run.error,
         warning=run.warning,
@@ -141,6 +145,10 @@ def _matrix(source: Source, case: _Case) -> Matrix:
     matrix = tuple(
         tuple(None if word == "N/A" else source.number(word, case.name) for word in row) for row in rows
     )
+    # "N/A" is a GPU with itself: the diagonal of a square, and nothing else.
+    absent = [(i, j) for i, row in enumerate(rows) for j, word in enumerate(row) if word == "N/A"]
+    if absent and absent != [(i, i) for i in range(len(rows))]:
+        source.refuse(f"{case.name}: N/A beside the diagonal of the matrix")
     total, slack = 0.0, 0.0
     for value, word in zip(chain(*matrix), chain(*rows), strict=True):
         if value is not None:

@@ -15,7 +15,8 @@ from shakedown.records.tool_text import Line, Source, quote
 _LINK = re.compile(r"(?:X|SYS|NODE|PHB|PXB|PIX|NV[0-9]{1,3})\Z")
 _DEVICE = re.compile(r"(?:GPU|NIC|mlx|bnxt|rdma|ib|roce|rocep|irdma)\w{0,32}\Z")
 _NIC = re.compile(r"\s*(NIC[0-9]{1,4}): (\S+)\Z")
-_FIELD = re.compile(r"(?P<name>[a-z][a-z0-9_.]*)(?: \[(?P<unit>[A-Za-z%]+)\])?\Z")
+# Some fields have capitals within: fabric.cliqueId, fabric.clusterUuid.
+_FIELD = re.compile(r"(?P<name>[a-z][A-Za-z0-9_.]*)(?: \[(?P<unit>[A-Za-z%]+)\])?\Z")
 _FAILED = re.compile(
     r"NVIDIA-SMI has failed|No devices were found|Failed to initialize NVML|Unable to determine"
 )
@@ -25,6 +26,8 @@ _NUMERIC = re.compile(
     r"(?:index|count|fan\.speed|temperature\.[a-z.]+|pcie\.link\.(?:gen|width)\.[a-z]+"
     r"|ecc\.errors\.[a-z_.]+|retired_pages\.[a-z_]+\.count)\Z"
 )
+# What tells one GPU from another.
+_IDENTITY = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial", "gpu_serial")
 _ABSENT = {"[N/A]", "N/A", "[Not Supported]", "Not Supported"}
 
 Value = int | float | str | None
@@ -89,21 +92,24 @@ def parse_topology(text: str, *, file: str | Path | None = None) -> TopologyResu
     return _topology(source)
 
 
-def parse_query(text: str, *, file: str | Path | None = None, fields: Sequence[str] = ()) -> QueryResult:
+def parse_query(
+    text: str, *, file: str | Path | None = None, fields: Sequence[str] = (), samples: bool = False
+) -> QueryResult:
     """Parse `nvidia-smi --query-gpu=FIELDS --format=csv[,noheader][,nounits]`.
 
     Args:
         text: the output.
         file: the name to quote when it is refused.
         fields: the fields asked for, in order; needed with `noheader`, checked against a header.
+        samples: the query was repeated (--loop): a GPU may stand there more than once.
 
     Raises:
-        BadInput: a row with other columns than the header, text where a number is due, an error in a cell,
-            a last line that was cut off.
+        BadInput: a GPU twice, a row with other columns than the header, text where a number is due, an
+            error in a cell, a last line that was cut off.
     """
     source = Source(text, file)
     _refuse_failure(source)
-    return _query(source, fields)
+    return _query(source, fields, samples=samples)
 
 
 def _refuse_failure(source: Source) -> None:
@@ -172,7 +178,7 @@ def _nics(source: Source, lines: list[Line], names: list[str]) -> dict[str, str]
     return nics
 
 
-def _query(source: Source, fields: Sequence[str]) -> QueryResult:
+def _query(source: Source, fields: Sequence[str], *, samples: bool = False) -> QueryResult:
     lines = [line for line in source.lines if line.text.strip()]
     names, units = list(fields), {}
     # Only a header consists of field names alone: a row has a number, a capital or a bracket somewhere.
@@ -192,7 +198,21 @@ def _query(source: Source, fields: Sequence[str]) -> QueryResult:
     if not source.terminated or not lines:
         source.ends_before("the end of the table", fix="capture it again")
     gpus = tuple(_gpu(source, line, names, units) for line in lines)
+    if not samples:
+        _refuse_twice(source, lines, gpus)
     return source.build(QueryResult, units=units, gpus=gpus)
+
+
+def _refuse_twice(source: Source, lines: list[Line], gpus: Sequence[dict[str, Value]]) -> None:
+    """Refuse two rows of one GPU, at one time and of one process where the query asks for these."""
+    seen: set[tuple[object, ...]] = set()
+    for line, gpu in zip(lines, gpus, strict=True):
+        for name in _IDENTITY:
+            key = (name, gpu.get(name), gpu.get("timestamp"), gpu.get("pid"))
+            if key[1] is not None and key in seen:
+                fix = "keep one query a file; see the node if nvidia-smi itself lists it twice"
+                source.refuse(f"{name} {key[1]} appears twice", line=line, fix=fix)
+            seen.add(key)
 
 
 def _gpu(source: Source, line: Line, names: list[str], units: dict[str, str]) -> dict[str, Value]:

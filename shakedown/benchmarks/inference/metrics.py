@@ -88,7 +88,7 @@ def _own_pauses(document: dict[str, Any], order: Inference) -> str:
 def _confirmations(
     document: dict[str, Any], output: Output[Inference]
 ) -> tuple[list[LoadGenResult], list[LoadGenResult]]:
-    """Return the full runs that LoadGen calls VALID under the planned bound, and the ones it does not."""
+    """Return the full runs that LoadGen calls VALID under the planned bound, without an error, and others."""
     good: list[LoadGenResult] = []
     bad: list[LoadGenResult] = []
     for run in document["runs"]:
@@ -99,7 +99,7 @@ def _confirmations(
         summary = output.folder.path / run["file"]
         result = parse_loadgen(output.folder.text(run["file"]), file=summary)
         _as_planned(result, output.order, summary)
-        (good if result.valid else bad).append(result)
+        (good if result.good else bad).append(result)
     return good, bad
 
 

@@ -20,7 +20,7 @@ _RULE = re.compile(r"={40,}\Z")
 _PAIR = re.compile(r"(?P<key>[A-Za-z0-9][^:]*?)\s*:\s*(?P<value>\S.*)\Z")
 _PERCENTILE = re.compile(r"(\d{1,3}\.\d+) percentile latency \(ns\)\Z")
 _COUNTED = re.compile(
-    r"(No|[0-9]+) (warning|error|ERROR)s? encountered(?: during test\.|\. See detailed log\.)\Z"
+    r"(No|[0-9]+) (warnings?|errors?|ERRORS?) encountered(?: during test\.|\.(?: See detailed log\.)?)\Z"
 )
 _TITLES = ("MLPerf Results Summary", "Additional Stats", "Test Parameters Used")
 
@@ -43,17 +43,46 @@ _CONSTRAINTS = {
     "Min queries satisfied": "min_queries",
     "Early stopping satisfied": "early_stopping",
 }
+_ADVICE = ("Recommendations:", "Early Stopping Result:", "TTFT Early Stopping Result:")
 # Figures that are kept under LoadGen's own names.
 _OTHER = re.compile(
-    r"[QT]PS w/o?\s+loadgen overhead|\d{1,3}\.\dth (?:first token )?percentile latency \(ns\)"
+    r"[QT]PS w/o?\s+loadgen overhead|\d{1,3}(?:\.\d)?th (?:first token )?percentile latency \(ns\)"
     r"|(?:Completed t|T)okens per second(?: \(inferred\))?"
     r"|(?:Min|Max|Mean) (?:First Token latency|Time (?:per|to) Output Token) \(ns\)"
     r"|\d{1,3}\.\d+ percentile (?:first token latency|time to output token) \(ns\)"
 )
+# The parameters that every version lists (LogSummary in loadgen/test_settings_internal.cc).
+_PARAMETERS = (
+    "samples_per_query",
+    "target_qps",
+    "max_async_queries",
+    "min_duration (ms)",
+    "max_duration (ms)",
+    "min_query_count",
+    "max_query_count",
+    "qsl_rng_seed",
+    "sample_index_rng_seed",
+    "schedule_rng_seed",
+    "accuracy_log_rng_seed",
+    "accuracy_log_probability",
+    "accuracy_log_sampling_target",
+    "print_timestamps",
+    "performance_issue_unique",
+    "performance_issue_same",
+    "performance_issue_same_index",
+    "performance_sample_count",
+)
+# Language models have two bounds, to the first token and between tokens; all others have one.
+_BOUND, _TOKEN_BOUNDS = "target_latency (ns)", ("ttft_latency (ns)", "tpot_latency (ns)")
 # LoadGen always lists these (latency_percentiles in results.h).
 _LISTED = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
+_LATENCIES_RISING = ("min_latency_ns", "mean_latency_ns", "max_latency_ns")
+_HEADLINE = re.compile(r"(\d{1,3}(?:\.\d)?)th percentile latency \(ns\)\Z")
+_OVERHEAD, _NO_OVERHEAD = "QPS w/ loadgen overhead", "QPS w/o loadgen overhead"
 # The figure that a scenario is about; a summary without it is not one.
 _DUE = {"Server": ("completed_samples_per_s", "scheduled_samples_per_s"), "Offline": ("samples_per_s",)}
+# Since 6.0 this parameter is listed too; such a version judges early stopping.
+_RECENT = "accuracy_sample_count"
 
 
 class Percentile(Record):
@@ -90,10 +119,16 @@ class LoadGenResult(Record):
     max_duration_ms: Count
     min_query_count: Count
     samples_per_query: Count
-    parameters: dict[str, float]  # all of "Test Parameters Used", under LoadGen's names
+    # "Test Parameters Used", under LoadGen's names: those that every version lists, and the bounds
+    parameters: dict[str, float]
     other: dict[str, float]  # further figures, under LoadGen's names
     warnings: Count
     errors: Count
+
+    @property
+    def good(self) -> bool:
+        """Whether LoadGen calls the run VALID and met no error in it."""
+        return self.valid and not self.errors
 
     def percentile_ns(self, percent: float) -> int | None:
         """The latency of a percentile in nanoseconds, or None if the summary does not list it."""
@@ -153,10 +188,13 @@ class _Summary:
         counts = {}
         for word, line in zip(("warnings", "errors"), lines[-2:], strict=False):
             match = _COUNTED.match(line.text.strip())
-            if match is None or not word.startswith(match[2].lower()):
+            if match is None or word.rstrip("s") != match[2].lower().rstrip("s"):
                 self.source.ends_before(f"the line that counts {word}")
             counts[word] = 0 if match[1] == "No" else self.source.integer(match[1], word, line=line)
         self.fields |= counts
+        strays = [x for x in lines[: at[0]] if not _RULE.match(x.text.strip())]
+        if strays:
+            self.source.refuse(f"unexpected {quote(strays[0].text.strip())}", line=strays[0])
         if sorted(at) != at or len(lines) - 2 <= at[2]:
             self.source.refuse("the sections are out of order", line=lines[at[0]])
         body = (lines[at[0] : at[1]], lines[at[1] : at[2]], lines[at[2] : -2])
@@ -175,10 +213,14 @@ class _Summary:
         self.fields[name] = value
 
     def _summary(self, lines: list[Line]) -> None:
-        for line in lines:
+        for number, line in enumerate(lines):
             text = line.text.strip()
             # What follows is advice in free text.
-            if text in {"Recommendations:", "Early Stopping Result:", "TTFT Early Stopping Result:"}:
+            if text in _ADVICE:
+                stopping = "early_stopping" in self.fields or "Early" not in text
+                if not stopping:
+                    self.source.refuse("'Early stopping satisfied' is missing", line=line)
+                self._check_advice(lines[number:])
                 break
             key, value = self._pair(line)
             if key in {"SUT name", "Mode", "Scenario"}:
@@ -197,6 +239,11 @@ class _Summary:
                 self._set(_CONSTRAINTS[key], value == "Yes", line)
             else:
                 self._figure(key, value, line)
+
+    def _check_advice(self, lines: list[Line]) -> None:
+        for line in lines:
+            if line.text.partition(":")[0].strip() in _CONSTRAINTS | _RATES:
+                self.source.refuse(f"a figure among advice: {quote(line.text.strip())}", line=line)
 
     def _stats(self, lines: list[Line]) -> None:
         for line in lines:
@@ -231,11 +278,13 @@ class _Summary:
             if key in numbers:
                 self.source.refuse(f"{key} is stated twice", line=line, fix="keep one run a file")
             numbers[key] = self.source.number(value, key, line=line)
-        due = ("target_qps", "min_duration (ms)", "max_duration (ms)", "min_query_count", "samples_per_query")
-        for key in due:
+        bounds = _TOKEN_BOUNDS if any(key in numbers for key in _TOKEN_BOUNDS) else (_BOUND,)
+        for key in (*_PARAMETERS, *bounds):
             if key not in numbers:
                 self.source.ends_before(f"the parameter {key}")
-        return numbers
+        if _RECENT in numbers and "early_stopping" not in self.fields:
+            self.source.refuse("'Early stopping satisfied' is missing", line=self.valid)
+        return {key: numbers[key] for key in (*_PARAMETERS, *bounds)}
 
     def _check(self) -> None:
         """Refuse a summary that lacks its figure or contradicts itself."""
@@ -243,17 +292,47 @@ class _Summary:
         for name in ("valid", "min_duration", "min_queries", *_LATENCIES.values()):
             if name not in self.fields:
                 self.source.ends_before(f"{name.replace('_', ' ')}")
-        if due and not any(name in self.fields for name in due):
-            self.source.refuse(f"no {due[0]} in a {self.fields['scenario']} summary", line=self.valid)
+        if lost := [name for name in due if name not in self.fields]:
+            self.source.refuse(f"no {lost[0]} in a {self.fields['scenario']} summary", line=self.valid)
         if [p.percent for p, _ in self.percentiles] != list(_LISTED):
             self.source.refuse("latency percentiles are missing", line=self.valid)
+        if self.fields.get("scenario") == "Server" and "performance_constraints" not in self.fields:
+            self.source.ends_before("'Performance constraints satisfied'")
         met = [self.fields[name] for name in _CONSTRAINTS.values() if name in self.fields]
         if self.fields["valid"] != all(met):
             self.source.refuse("VALID contradicts the constraints below it", line=self.valid)
-        rising = [0, *(p.latency_ns for p, _ in self.percentiles), self.fields["max_latency_ns"]]
+        self._check_witnesses()
+        rising = [
+            self.fields["min_latency_ns"],
+            *(p.latency_ns for p, _ in self.percentiles),
+            self.fields["max_latency_ns"],
+        ]
         for (_, line), low, high in zip(self.percentiles, rising, rising[1:], strict=False):
             if low > high:  # type: ignore[operator]
                 self.source.refuse("latency percentiles must rise", line=line)
+
+    def _check_witnesses(self) -> None:
+        """Refuse figures that another line of the summary contradicts."""
+        low, mean, high = (int(str(self.fields[name])) for name in _LATENCIES_RISING)
+        # LoadGen adds up latencies in 64 bits, which the millions of an Offline run may exceed.
+        if not low <= mean <= high and self.fields.get("scenario") != "Offline":
+            self.source.refuse(f"the mean latency {mean} ns is not between {low} and {high}", line=self.valid)
+        listed = {p.percent: p.latency_ns for p, _ in self.percentiles}
+        for key, value in self.other.items():
+            match = _HEADLINE.match(key)
+            if match and listed.get(float(match[1]), value) != value:
+                self.source.refuse(f"{key} is not the latency in the list of percentiles", line=self.valid)
+        rate = self.other.get(_NO_OVERHEAD)
+        single = self.fields.get("scenario") == "SingleStream"
+        streams = single or self.fields.get("scenario") == "MultiStream"
+        if streams and not any("th " in key for key in self.other):
+            self.source.ends_before("the percentile that the scenario is about")
+        if single and (rate is None or _OVERHEAD not in self.other):
+            self.source.ends_before(f"the figure {_OVERHEAD if rate is not None else _NO_OVERHEAD}")
+        if single and rate and abs(rate - 1e9 / mean) > 0.006 + 1e-5 * rate:
+            self.source.refuse(
+                f"{_NO_OVERHEAD} {rate} contradicts a mean latency of {mean} ns", line=self.valid
+            )
 
 
 def _whole(value: float | None) -> int | None:

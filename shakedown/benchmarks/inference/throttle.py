@@ -20,7 +20,7 @@ def throttled(text: str, *, gpus: int) -> str:
     Raises:
         BadInput: not the watch's output, a GPU that nvidia-smi could not read, or one that was not watched.
     """
-    rows = parse_query(text, fields=FIELDS).gpus
+    rows = parse_query(text, fields=FIELDS, samples=True).gpus
     if missing := sorted(set(range(gpus)) - {row["index"] for row in rows}):
         return f"GPU {missing[0]} was not watched: throttling would have gone unseen"
     for row in rows:

@@ -106,4 +106,4 @@ def parse_nccl_log(text: str, *, file: str | Path | None = None, allow_unfinishe
     """
     from shakedown.benchmarks.nccl import log_lines as nccl_log_lines
 
-    return nccl_log_lines.parse(Source(text, file), allow_unfinished)
+    return nccl_log_lines.parse(Source(text, file, mixed=True), allow_unfinished)

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 
 from shakedown.benchmarks.nccl.log import NcclChannel, NcclChoice, NcclIbDevice, NcclLog, NcclRank
+from shakedown.benchmarks.nccl.log_rings import Rings
 from shakedown.records.tool_text import Line, Source, quote
 
 LOG_LINE = re.compile(
@@ -16,6 +17,7 @@ LOG_LINE = re.compile(
     r"(?:(?:[0-9.]+ )?\S+:[0-9]+ (?:\(\S*\) )?)?NCCL (?P<level>INFO|WARN|TRACE|CALL) ?(?P<message>.*)\Z"
 )
 _SPLICED = re.compile(r"[^\s:]+:[0-9]+:[0-9]+ \[[0-9]+\] .*NCCL (?:INFO|WARN)|NCCL (?:INFO|WARN) ")
+_VERSION = re.compile(r"NCCL version ([0-9]\S*)\Z")
 _N = r"[0-9]{1,18}"
 _CHANNEL = re.compile(
     rf"Channel ({_N})(?:/({_N}))? : ({_N})\[[0-9a-f]+\] -> ({_N})\[[0-9a-f]+\]"
@@ -60,6 +62,7 @@ class _Log:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self.rings = Rings(source)
         self.channels: list[NcclChannel] = []
         self.pending: dict[tuple[str, str, str], Line] = {}
         self.aborted = 0
@@ -85,6 +88,9 @@ class _Log:
                 fix = "set NCCL_DEBUG_FILE=nccl.%h.%p so that every process writes a file of its own"
                 self.source.refuse("two lines of output are mixed", line=line, fix=fix)
             if match is None:
+                # With NCCL_DEBUG=VERSION, and by wrappers of INFO, the version stands alone.
+                if version := _VERSION.match(line.text.strip()):
+                    self.versions[version[1]] = None
                 continue
             if match["level"] == "WARN":
                 self.warnings[message] = None
@@ -92,9 +98,11 @@ class _Log:
                 self._info(line, match["host"], match["pid"], message)
         unfinished = [key for key in self.ranks if key not in self.ended]
         self._check(unfinished, allow_unfinished)
+        self.rings.check(tuple(self.ranks.values()), self.channels)
         return self._result(not unfinished)
 
     def _info(self, line: Line, host: str, pid: str, message: str) -> None:
+        self.rings.read(message)
         if message.startswith("Channel "):
             self._channel(line, host, message)
         elif _INIT_LIKE.search(message):
@@ -116,7 +124,10 @@ class _Log:
 
     def _device(self, line: Line, host: str, message: str) -> None:
         if message.startswith("NET/IB : Using"):
-            for index, name, port, link in _IB.findall(message):
+            devices = _IB.findall(message)
+            if not devices:
+                self.missing[host] = None
+            for index, name, port, link in devices:
                 fields = {"index": int(index), "name": name, "port": int(port), "link": link}
                 self.devices[self.source.build(NcclIbDevice, line=line, host=host, **fields)] = None
         elif message.startswith("NET/IB : No device found"):
@@ -132,28 +143,28 @@ class _Log:
             if not _RING.match(message):
                 self.source.refuse(f"a channel that cannot be read: {quote(message)}", line=line)
             return
-        channel, _, sender, receiver, direction, via = match.groups()
+        channel, connection, sender, receiver, direction, via = match.groups()
         transport, _, detail = via.partition("/")
         net = _NET.match(detail) if transport == "NET" else None
         known = net if transport == "NET" else transport in _LOCAL and _LOCAL[transport].match(detail)
         if not known:
             self.source.refuse(f"unknown transport {quote(via)}", line=line)
-        self.channels.append(
-            self.source.build(
-                NcclChannel,
-                line=line,
-                host=host,
-                channel=int(channel),
-                sender=int(sender),
-                receiver=int(receiver),
-                direction=direction,
-                transport=transport,
-                detail=detail,
-                network=net["net"] if net else None,
-                net_device=int(net["dev"]) if net else None,
-                gdr=net["gdr"] is not None if net else None,
-            )
+        found = self.source.build(
+            NcclChannel,
+            line=line,
+            host=host,
+            channel=int(channel),
+            sender=int(sender),
+            receiver=int(receiver),
+            direction=direction,
+            transport=transport,
+            detail=detail,
+            network=net["net"] if net else None,
+            net_device=int(net["dev"]) if net else None,
+            gdr=net["gdr"] is not None if net else None,
         )
+        self.channels.append(found)
+        self.rings.connection(line, found, connection)
 
     def _init(self, line: Line, host: str, pid: str, message: str) -> None:
         match = _INIT.match(message)

@@ -24,7 +24,9 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
     """
     order = output.order
     chosen = _choices(output)
-    for size, rows in planned_rows(repeats(output), output.record.test, order):
+    runs = repeats(output)
+    said = _last_error(runs)
+    for size, rows in planned_rows(runs, output.record.test, order):
         timings = [deciding(row) for row in rows]
         short = size < order.time_below_bytes
         samples = tuple(t.time_us if short else t.busbw_gb_per_s for t in timings)
@@ -37,7 +39,7 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
             continue
         many = samples if len(samples) > 1 else ()
         yield Read(metric, median(samples), unit, better, {"size_bytes": size}, chosen.get(size, ""), many)
-        yield Read("wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size})
+        yield Read("wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size}, said)
     if order.power:
         yield from power(output)
 
@@ -64,6 +66,12 @@ def deciding(row: NcclRow) -> NcclTiming:
 def wrong_elements(rows: list[NcclRow]) -> int:
     """Return how many elements were wrong, in place and out of place."""
     return sum(t.wrong or 0 for row in rows for t in (row.out_of_place, row.in_place) if t)
+
+
+def _last_error(runs: list[NcclResult]) -> str:
+    """Return what NCCL said last; it may be a warning that did no harm, so it is told and decides nothing."""
+    said = dict.fromkeys(run.last_error for run in runs if run.last_error)
+    return f"NCCL's last error: {'; '.join(said)}"[:900] if said else ""
 
 
 def _sibling(output: Output[NcclOrder], number: int) -> tuple[Path, str]:

@@ -1,4 +1,4 @@
-"""nccl-tests 2.13 to 2.19: results, the checks that text and JSON share, and the entry points.
+"""nccl-tests 2.13 to 2.19 and RCCL-tests: results and the entry points. The checks are in output_check.
 
 Sizes and bandwidths follow nccl-tests' own definitions (doc/PERFORMANCE.md): algbw = size / time, busbw =
 algbw x a factor of the operation and the number of ranks, both in GB/s = 10^9 byte/s.
@@ -6,14 +6,13 @@ algbw x a factor of the operation and the number of ranks, both in GB/s = 10^9 b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from shakedown.records.base import Record
-from shakedown.records.tool_text import Amount, Count, Line, Source
+from shakedown.records.tool_text import Amount, Count, Source
 
 
 class NcclTiming(Record):
@@ -96,7 +95,7 @@ def parse_nccl(text: str, *, file: str | Path | None = None) -> NcclResult:
     from shakedown.benchmarks.nccl import output_json as nccl_json
     from shakedown.benchmarks.nccl import output_text as nccl_text
 
-    source = Source(text, file)
+    source = Source(text, file, mixed=True)
     first = next(line.text.strip() for line in source.lines if line.text.strip())
     if first.startswith("{"):
         return nccl_json.parse(source)
@@ -108,100 +107,3 @@ def nccl_version(code: int) -> str:
     if code < 10000:
         return f"{code // 1000}.{code // 100 % 10}.{code % 100}"
     return f"{code // 10000}.{code // 100 % 100}.{code % 100}"
-
-
-# algbw = size / time for these; hypercube and alltoallv count bytes otherwise.
-_PLAIN = {
-    "all_gather",
-    "all_reduce",
-    "alltoall",
-    "broadcast",
-    "gather",
-    "reduce",
-    "reduce_scatter",
-    "scatter",
-    "sendrecv",
-}
-
-
-class Digits(Record):
-    """How far the printed figures of one timing can be trusted: half a unit of the last digit."""
-
-    time_us: float
-    algbw: float
-    busbw: float
-
-
-def check(source: Source, result: NcclResult, digits: list[tuple[Line | None, list[Digits]]]) -> None:
-    """Refuse a result whose figures contradict each other: a row was lost or a digit damaged.
-
-    Args:
-        source: what to quote.
-        result: the result to check.
-        digits: for every row its line and the precision of its timings, out of place first.
-    """
-    _check_sizes(source, result, [line for line, _ in digits])
-    busbw, slack = 0.0, 0.0
-    count = 0
-    for row, (line, precisions) in zip(result.rows, digits, strict=True):
-        timings = [t for t in (row.out_of_place, row.in_place) if t is not None]
-        for timing, precision in zip(timings, precisions, strict=True):
-            _check_timing(source, result, row, timing, precision, line)
-            busbw, slack, count = busbw + timing.busbw_gb_per_s, slack + precision.busbw, count + 1
-    mean = busbw / count
-    # The footer has six significant digits (%g).
-    if abs(mean - result.average_busbw_gb_per_s) > slack / count + 1e-5 * mean + 1e-6:
-        what = f"the average busbw {result.average_busbw_gb_per_s} is not that of the rows ({mean:.6g})"
-        source.refuse(what, line=digits[-1][0], fix="run the test again; rows are missing or damaged")
-
-
-def _check_timing(
-    source: Source, result: NcclResult, row: NcclRow, timing: NcclTiming, digits: Digits, line: Line | None
-) -> None:
-    if timing.wrong and not result.out_of_bounds:
-        source.refuse("a row has wrong elements but the footer says 0 out of bounds", line=line)
-    if result.operation not in _PLAIN or result.cpu_time or timing.time_us <= digits.time_us:
-        return
-    algbw = row.size_bytes / timing.time_us / 1e3
-    relative = digits.time_us / timing.time_us
-    if abs(algbw - timing.algbw_gb_per_s) > digits.algbw * 1.01 + algbw * (relative * 1.01 + 1e-6):
-        took = f"{row.size_bytes} bytes in {timing.time_us} us"
-        what = f"algbw {timing.algbw_gb_per_s} contradicts {took}, which make {algbw:.6g} GB/s"
-        source.refuse(what, line=line, fix="run the test again; the output is damaged")
-
-
-def _check_sizes(source: Source, result: NcclResult, lines: list[Line | None]) -> None:
-    """Every size of the sweep must be there, for every type, redop and root, in order."""
-    due = _sweep(result)
-    if not due:
-        return
-    rows = result.rows
-    if len(rows) % len(due):
-        what = f"{len(rows)} rows where {len(due)} sizes (or a multiple) are due: rows are missing"
-        fix = "run the test again; if nccl-tests reduced maxBytes for lack of memory, ask for less (-e)"
-        source.refuse(what, line=lines[-1], fix=fix)
-    # Operations that split the buffer round down to 16 bytes a rank; a type may be larger than the size.
-    slack = 32 * max(result.ranks, 1)
-    for index, (row, line) in enumerate(zip(rows, lines, strict=True)):
-        first = rows[index - index % len(due)]
-        same = (row.dtype, row.redop, row.root) == (first.dtype, first.redop, first.root)
-        size = due[index % len(due)]
-        fits = row.size_bytes <= size <= row.size_bytes + slack or result.operation == "alltoallv"
-        if not (same and fits):
-            source.refuse(f"row of {row.size_bytes} bytes where {size} are due: a row is missing", line=line)
-
-
-def _sweep(result: NcclResult) -> Sequence[int]:
-    """The sizes that were asked for; empty if the header defines no finite sweep."""
-    last = result.max_bytes if result.reduced_max_bytes is None else result.reduced_max_bytes
-    size = min(result.min_bytes, last)
-    if not result.step_is_factor:
-        # A range of more than 2^32 sizes has no row count that fits, nor a length that Python can state.
-        last = min(last, size + (result.step << 32))
-        return range(size, last + 1, result.step) if result.step else ()
-    if size < 1 or result.step < 2:
-        return ()
-    sizes = [size]
-    while sizes[-1] * result.step <= last:
-        sizes.append(sizes[-1] * result.step)
-    return sizes

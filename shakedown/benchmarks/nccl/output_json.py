@@ -12,15 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shakedown.benchmarks.nccl.output import (
-    Digits,
-    NcclDevice,
-    NcclResult,
-    NcclRow,
-    NcclTiming,
-    check,
-    nccl_version,
-)
+from shakedown.benchmarks.nccl.output import NcclDevice, NcclResult, NcclRow, NcclTiming, nccl_version
+from shakedown.benchmarks.nccl.output_check import Digits, check, operation_of
 from shakedown.records.tool_text import Amount, Count, Source, quote
 
 # Six decimals (%lf).
@@ -124,7 +117,7 @@ def parse(source: Source) -> NcclResult:
     timings = [t for row in data.results for t in (row.out_of_place, row.in_place) if t is not None]
     result = source.build(
         NcclResult,
-        operation=PurePosixPath(data.args[0]).name.removesuffix("_perf"),
+        operation=operation_of(PurePosixPath(data.args[0]).name),
         version=None,
         nccl_version=nccl_version(data.nccl_version),
         ranks=len(config.devices) * config.nthreads * config.ngpus,

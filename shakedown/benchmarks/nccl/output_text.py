@@ -1,8 +1,8 @@
-"""The text that nccl-tests programs print, 2.13 to 2.19.
+"""The text that nccl-tests programs print, 2.13 to 2.19, and RCCL-tests.
 
-Read from nccl-tests' own source (src/common.cu, later src/util.cu). Lines of NCCL_DEBUG may stand between the
-rows. An output is complete with its footer: "Out of bounds values", "Avg bus bandwidth" and, from 2.16 on,
-"Collective test concluded".
+Read from their own sources (src/common.cu, later src/util.cu). NCCL's log, a launcher's words and other whole
+lines may stand between the rows. An output is complete with its footer: "Out of bounds values", "Avg bus
+bandwidth" and, from 2.16.7 on, "Collective test concluded".
 """
 
 from __future__ import annotations
@@ -10,15 +10,8 @@ from __future__ import annotations
 import re
 
 from shakedown.benchmarks.nccl.log_lines import LOG_LINE
-from shakedown.benchmarks.nccl.output import (
-    Digits,
-    NcclDevice,
-    NcclResult,
-    NcclRow,
-    NcclTiming,
-    check,
-    nccl_version,
-)
+from shakedown.benchmarks.nccl.output import NcclDevice, NcclResult, NcclRow, NcclTiming, nccl_version
+from shakedown.benchmarks.nccl.output_check import Digits, check, operation_of
 from shakedown.records.tool_text import Line, Source, half_digit, quote
 
 _VERSION = re.compile(r"# nccl-tests version (\S+) nccl-headers=(\d+) nccl-library=(\d+)\Z")
@@ -35,8 +28,11 @@ _DEVICE = re.compile(
     r" device\s+(?P<device>\S+) \[(?P<pci>[0-9a-fA-Fx:.]+)\] (?P<name>.+)\Z"
 )
 _REDUCED = re.compile(r"# Reducing maxBytes to (\S+) due to memory limitation\Z")
+_RCCL_VERSION = re.compile(r"rccl-tests: Version \S+\Z")
+# NCCL prints its own version to the same stream (NCCL_DEBUG=VERSION or higher).
+_NCCL_VERSION = re.compile(r"NCCL version [0-9]\S*\Z")
 _OUT_OF_BOUNDS = re.compile(r"# Out of bounds values\s*: (\S+) (OK|FAILED)\Z")
-_AVERAGE = re.compile(r"# Avg bus bandwidth\s*: (\S+)(?:\s+(?:OK|FAILED))?\Z")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*: (\S+)(?:\s+(OK|FAILED))?\Z")
 _CONCLUDED = re.compile(r"# Collective test concluded: (\S+)\Z")
 _LAST_ERROR = re.compile(r"# error: (.*)\Z")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\Z")
@@ -44,6 +40,8 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\Z")
 _ROW = ["size", "count", "type", "redop", "root"]
 _TIMING = ["algbw", "busbw", "#wrong"]
 _SPREAD = ["i_min", "i_max", "i_p99", "i_cv%"]
+# Other programs' lines that are kept as warnings; a libfabric that logs everything writes thousands.
+_KEPT = 20
 _ERROR = re.compile(
     r"Test (?:NCCL|CUDA|MPI) failure|: Test failure|Test timeout|Invalid number of GPUs"
     r"|invalid (?:size|option)|Segmentation fault|MPI_ABORT|Aborted|Killed|core dumped"
@@ -68,10 +66,11 @@ class _Text:
             if _ERROR.search(line.text):
                 fix = "mend the cause and run the test again"
                 source.refuse(f"the test reported an error: {quote(line.text.strip())}", line=line, fix=fix)
-        self.warnings: list[str] = []
+        self.warnings: dict[str, None] = {}
 
     def parse(self) -> NcclResult:
         source = self.source
+        self._refuse_old()
         parameters, at = self._one(_PARAMETERS, "the line of parameters (# nThread ...)")
         heading = next(
             (i for i, x in enumerate(self.lines) if x.text.split()[:3] == ["#", "size", "count"]), None
@@ -83,7 +82,11 @@ class _Text:
             self._rows(heading, len(self.lines))  # a row that cannot be read is the better message
             source.ends_before("'Out of bounds values'")
         version, starting = self._maybe(_VERSION), self._maybe(_STARTING)
-        average, last_error = self._footer(end, starting)
+        # The program is named from 2.16.7 on, the version from 2.17.4 on, "unalign" from 2.18.2 on.
+        recent = "unalign:" in self._text(at)
+        if (recent and version is None) or (starting is None and (recent or version is not None)):
+            source.refuse("the header does not state version and program", line=self.lines[at])
+        average, last_error = self._footer(end, starting, labelled=version is not None)
         devices = self._devices(self.lines[at:heading])
         rows, digits, cpu_time, spread = self._rows(heading, end)
         out_of_bounds = self._out_of_bounds(self.lines[end])
@@ -96,7 +99,7 @@ class _Text:
         result = source.build(
             NcclResult,
             line=self.lines[at],
-            operation=None if starting is None else starting[1].removesuffix("_perf"),
+            operation=None if starting is None else operation_of(starting[1]),
             version=None if version is None else version[1],
             nccl_version=None
             if version is None
@@ -113,11 +116,28 @@ class _Text:
             out_of_bounds=out_of_bounds,
             average_busbw_gb_per_s=average,
             last_error=last_error,
-            warnings=tuple(self.warnings),
+            warnings=tuple(self.warnings)[:_KEPT],
             **numbers,
         )
         check(source, result, digits)
         return result
+
+    def _refuse_old(self) -> None:
+        """Before 2.13 the last column is the largest deviation: how many elements are wrong is not said."""
+        for line in self.lines:
+            words = line.text.split()
+            old = words[:3] == ["#", "size", "count"] and "error" in words
+            if old or words[:3] == ["#", "bytes", "N"]:
+                what = "nccl-tests before 2.13, which does not say how many elements are wrong"
+                self.source.refuse(
+                    what, line=line, fix="build nccl-tests 2.13 or later and run the test again"
+                )
+
+    def _foreign(self, line: Line) -> None:
+        """Keep another program's whole line."""
+        text = line.text.strip()
+        if not _RCCL_VERSION.match(text) and not _NCCL_VERSION.match(text):
+            self.warnings[text] = None
 
     def _text(self, index: int) -> str:
         return self.lines[index].text.strip()
@@ -143,7 +163,7 @@ class _Text:
                 if re.match(r"#\s+Rank\b", text) or text == "...":
                     self.source.refuse(f"not a rank and its device: {quote(text)}", line=line)
                 if not text.startswith("#"):
-                    self.warnings.append(text)
+                    self._foreign(line)
                 continue
             fields: dict[str, object] = dict(match.groupdict())
             for name in ("rank", "group", "pid", "device"):
@@ -161,24 +181,30 @@ class _Text:
         spread, stamped = _SPREAD[0] in names, names[-1] == "timestamp"
         time = names[5] if len(names) > 5 else ""
         timing = [time, *_TIMING, *(_SPREAD if spread else [])]
-        if names != [*_ROW, *timing, *timing, *(["timestamp"] if stamped else [])] or time not in {
-            "time",
-            "cputime",
-        }:
+        stamp = ["timestamp"] if stamped else []
+        # RCCL-tests leaves the first half out when it runs in place only.
+        halves = next((n for n in (2, 1) if names == [*_ROW, *timing * n, *stamp]), 0)
+        if not halves or time not in {"time", "cputime"}:
             self.source.refuse("unknown table heading", line=self.lines[heading])
+        columns = len(names) + len(stamp)  # date and time
         rows: list[NcclRow] = []
         digits: list[tuple[Line | None, list[Digits]]] = []
         for line in self.lines[heading + 1 : end]:
-            if line.text.startswith("#") and line.text.split()[1:2] == ["(B)"]:
+            if line.text.startswith("#"):
                 continue
-            row, precision = self._row(line, len(timing), spread, stamped)
+            if not _is_row(line, columns):
+                self._foreign(line)
+                continue
+            row, precision = self._row(line, len(timing), halves, spread, stamped)
             rows.append(row)
             digits.append((line, precision))
         if not rows:
             self.source.ends_before("the first row of results")
         return rows, digits, time == "cputime", spread
 
-    def _row(self, line: Line, width: int, spread: bool, stamped: bool) -> tuple[NcclRow, list[Digits]]:
+    def _row(
+        self, line: Line, width: int, halves: int, spread: bool, stamped: bool
+    ) -> tuple[NcclRow, list[Digits]]:
         words = line.text.split()
         if "NCCL" in words:
             fix = "set NCCL_DEBUG_FILE so that the log goes to a file of its own"
@@ -186,11 +212,11 @@ class _Text:
         if stamped and not _TIME.match(" ".join(words[-2:])):
             self.source.refuse(f"a row without its timestamp: {quote(line.text.strip())}", line=line)
         words = words[:-2] if stamped else words
-        if len(words) != len(_ROW) + 2 * width:
-            what = f"a row of {len(words)} columns where {len(_ROW) + 2 * width} are due"
+        if len(words) != len(_ROW) + halves * width:
+            what = f"a row of {len(words)} columns where {len(_ROW) + halves * width} are due"
             self.source.refuse(f"{what}: {quote(line.text.strip())}", line=line)
         size, count, dtype, redop, root = words[:5]
-        halves = [words[5 : 5 + width], words[5 + width :]]
+        parts = [words[5 : 5 + width], words[5 + width :]][:halves]
         row = self.source.build(
             NcclRow,
             line=line,
@@ -199,12 +225,10 @@ class _Text:
             dtype=dtype,
             redop=redop,
             root=self.source.integer(root, "root", line=line),
-            out_of_place=self._timing(line, halves[0], spread),
-            in_place=self._timing(line, halves[1], spread),
+            out_of_place=self._timing(line, parts[0], spread) if halves == 2 else None,
+            in_place=self._timing(line, parts[-1], spread),
         )
-        return row, [
-            Digits(time_us=half_digit(h[0]), algbw=half_digit(h[1]), busbw=half_digit(h[2])) for h in halves
-        ]
+        return row, [Digits(*(half_digit(word) for word in part[:3])) for part in parts]
 
     def _timing(self, line: Line, words: list[str], spread: bool) -> NcclTiming:
         number = self.source.number
@@ -236,24 +260,43 @@ class _Text:
             self.source.refuse(f"'{count} {match[2]}' contradicts itself", line=line)
         return count
 
-    def _footer(self, end: int, starting: re.Match[str] | None) -> tuple[float, str | None]:
+    def _footer(
+        self, end: int, starting: re.Match[str] | None, *, labelled: bool
+    ) -> tuple[float, str | None]:
         """Read the lines after the table; the last one tells that the output is whole."""
         lines = self.lines[end + 1 :]
-        average = _AVERAGE.match(lines[0].text.strip()) if lines else None
-        if average is None:
+        at = next((i for i, line in enumerate(lines) if _AVERAGE.match(line.text.strip())), None)
+        if at is None:
             self.source.ends_before("'Avg bus bandwidth'")
-        value = self.source.number(average[1], "Avg bus bandwidth", line=lines[0])
-        rest = [line.text.strip() for line in lines[1:]]
-        concluded = next((m for text in rest if (m := _CONCLUDED.match(text))), None)
-        if starting is not None and (concluded is None or concluded[1] != starting[1]):
+        average = _AVERAGE.match(lines[at].text.strip())
+        assert average is not None
+        value = self.source.number(average[1], "Avg bus bandwidth", line=lines[at])
+        if average[2] == "FAILED":
+            what = "the average busbw is less than NCCL_TESTS_MIN_BW asks for: the test says FAILED"
+            self.source.refuse(
+                what, line=lines[at], fix="find out why, or leave NCCL_TESTS_MIN_BW to Shakedown"
+            )
+        rest = [line.text.strip() for line in lines[at + 1 :]]
+        concluded = [m[1] for text in rest if (m := _CONCLUDED.match(text))]
+        if starting is not None and concluded != [starting[1]]:
             self.source.ends_before(f"'Collective test concluded: {starting[1]}'")
-        if not rest or rest[0] != "#":
+        if starting is None and concluded:
+            self.source.refuse(f"the header does not name {concluded[0]}", line=self.lines[0])
+        if "#" not in rest:
             self.source.ends_before("the line '#' after 'Avg bus bandwidth'")
         errors = [m[1] for text in rest if (m := _LAST_ERROR.match(text))]
-        free = [text for text in rest if not text.startswith("#")]
-        # Before 2.17 the last error stands on a line of its own.
-        last_error = " ".join(errors or (free if starting is None or not errors else [])) or None
-        return value, last_error
+        # Before 2.17.3 the last error stands on a line of its own.
+        free = [] if labelled else [text for text in rest if not text.startswith("#")]
+        return value, " ".join(errors or free) or None
+
+
+def _is_row(line: Line, columns: int) -> bool:
+    """Tell a row, a damaged one too, from a whole line of another program.
+
+    Every row lost is missed by its size, so a line that is no row need not be understood.
+    """
+    numbers = [word[0].isdigit() for word in line.text.split()]
+    return all(numbers[:2]) or (len(numbers) == columns and 2 * sum(numbers) > columns)
 
 
 def _checked(rows: list[NcclRow]) -> bool:

@@ -63,6 +63,8 @@ def parse(source: Source, report_gbits: bool | None) -> PerftestResult:
     else:
         latency = (_latency(source, results),)
     gid_index, tos = info.get("GID_index"), info.get("TOS")
+    if gid_index is None and info.get("Link_type") == "Ethernet":
+        source.refuse("GID_index is missing: RoCE has no address but a GID", fix="run the test again")
     return source.build(
         PerftestResult,
         operation=OPERATIONS[title["op"]],

@@ -45,8 +45,10 @@ _OPTIONAL_FACTS = ("gid_index", "tos")
 _SWITCHES = ("dual_port", "rdma_cm")
 _NUMBERS = ("queue_pairs", "mtu_bytes", "gid_index", "tos")
 
+_WAITS = ("* Waiting for client", "Waiting for client rdma_cm")
 _ADDRESS = re.compile(r"(local|remote) address: ")
 # A GID is printed byte by byte, in decimals; an IPv4 address is mapped into it (RFC 4291, 2.5.5.2).
+_GID = re.compile(r"M?GID\s*:")
 _IPV4_GID = re.compile(r"GID\s*: (?:00:){10}255:255:(\d{2,3}):(\d{2,3}):(\d{2,3}):(\d{2,3})\Z")
 
 # Table headings, without blanks; the optional last column is --cpu_util.
@@ -116,7 +118,8 @@ class _Text:
         else:
             latency = self._latency(self.lines[table], rows)
         self._check_sweep([row.size_bytes for row in bandwidth or latency], rows, facts)
-        waited = any(x.startswith(("* Waiting for client", "Waiting for client rdma_cm")) for x in self.seen)
+        # A frame of asterisks stands about it.
+        waited = any(x.startswith((*_WAITS, "*" * 36)) for x in self.seen)
         return self.source.build(
             PerftestResult,
             line=self.lines[start],
@@ -173,7 +176,7 @@ class _Text:
     def _refuse_silent_server(self, lines: list[Line]) -> None:
         """In read and atomic latency tests only the client posts requests, so only it prints a table."""
         silent = re.match(r"\s*(RDMA_Read|Atomic \w+) Latency Test", lines[0].text)
-        waited = any(x.startswith("* Waiting for client") for x in self.seen)
+        waited = any(x.startswith(_WAITS) for x in self.seen)
         if silent and waited and "remote address" in "".join(line.text for line in lines):
             fix = "parse the client's output"
             self.source.refuse("the server of this test prints no results", line=lines[-1], fix=fix)
@@ -194,25 +197,49 @@ class _Text:
                     facts[name] = self.source.integer(word, name, line=line)
                 else:
                     facts[name] = word
+        # RoCE has no address but a GID; the type of service stands in the line of the method.
+        optional = [x for x in _OPTIONAL_FACTS if x != "gid_index" or facts.get("link_layer") != "Ethernet"]
+        if not any(line.text.strip().startswith("Data ex. method") for line in lines):
+            self.source.refuse("the header does not state how data are exchanged", line=lines[0])
         for name in _FACTS:
-            if name not in facts and name not in _OPTIONAL_FACTS:
+            if name not in facts and name not in optional:
                 fix = "capture the whole output, from its first line on"
                 self.source.refuse(f"the header does not state {name}", line=lines[0], fix=fix)
             facts.setdefault(name, None)
         return facts
 
     def _addresses(self, lines: list[Line]) -> dict[str, str | None]:
-        """Return the IPv4 address of either side, where all its queue pairs have the same."""
+        """Return the IPv4 address of either side, where all its queue pairs have the same.
+
+        perftest prints every queue pair's local address, then every remote one, each with its GID below it
+        where a GID is used.
+        """
         found: dict[str, set[str | None]] = {"local": set(), "remote": set()}
+        shape: list[tuple[int, str]] = []
         side = "local"
-        for line in lines:
+        for number, line in enumerate(lines):
             text = line.text.strip()
             if match := _ADDRESS.match(text):
                 side = match[1]
-            elif text.startswith("GID:"):
+                shape.append((number, side))
+            elif _GID.match(text):
+                shape.append((number, "GID"))
                 gid = _IPV4_GID.match(text)
                 found[side].add(".".join(str(int(byte)) for byte in gid.groups()) if gid else None)
+        self._check_addresses(lines, shape)
         return {f"{side}_ipv4": seen.pop() if len(seen) == 1 else None for side, seen in found.items()}
+
+    def _check_addresses(self, lines: list[Line], shape: list[tuple[int, str]]) -> None:
+        kinds = [kind for _, kind in shape]
+        pairs = kinds.count("local")
+        below = ["GID"] if "GID" in kinds else []
+        due = ["local", *below] * pairs + ["remote", *below] * pairs
+        together = not shape or shape[-1][0] - shape[0][0] + 1 == len(shape)
+        stated = any(_FACTS["gid_index"].search(line.text) for line in lines)
+        if not pairs or kinds != due or not together or (below and not stated):
+            at = lines[shape[0][0]] if shape else lines[0]
+            what = "the addresses of the queue pairs are not complete: local, then remote, each with its GID"
+            self.source.refuse(what, line=at, fix="capture the whole output of one test")
 
     def _rows(self, lines: list[Line]) -> list[Line]:
         """Return the rows of the table; a clock warning between them is kept apart, an error refuses."""

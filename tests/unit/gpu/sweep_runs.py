@@ -34,13 +34,16 @@ def nccl_text(
     """Return what nccl-tests 2.19 prints."""
     sizes = sorted(times)
     factor = busbw_factor(Collective(operation), ranks)
+    # The count is one rank's where an operation splits the buffer (GetCollByteCount in src/<operation>.cu).
+    width = 2 if dtype == "half" else 4
+    width *= ranks if operation in ("all_gather", "reduce_scatter", "alltoall") else 1
     rows, rates = [], []
     for size in sizes:
         algbw = size / times[size] / 1e3
         rates.append(round(algbw * factor, 2))
         timing = f"{times[size]:9.2f} {algbw:7.2f} {algbw * factor:7.2f}"
         rows.append(
-            f"{size:12} {size // 4:13} {dtype:>9} {'sum':>7} {-1:7} {timing} {wrong:7} {timing}       0"
+            f"{size:12} {size // width:13} {dtype:>9} {'sum':>7} {-1:7} {timing} {wrong:7} {timing}       0"
         )
     step = sizes[1] // sizes[0] if len(sizes) > 1 else 2
     lines = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import captured
+import mutations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -118,9 +119,81 @@ def test_a_cut_capture_is_never_complete(name):
     """Catches truncated output read as complete."""
     text = captured.read(name)
     for cut in cuts(name):
-        if name.startswith("ethtool") and text[:cut].endswith("\n") and text[:cut].count("\n") > 1:
-            continue  # has no end mark: such a cut cannot be seen (see shakedown.nics.ethtool)
         assert outcome(captured.parser_of(name), text[:cut]) is None, f"cut at {cut}"
+
+
+# One of each form: text and JSON, every version's layout, every scenario.
+GOOD = (
+    "ethtool_6.14_virtio.txt",
+    "loadgen_6.0.17_multi_stream_invalid.txt",
+    "loadgen_6.0.17_offline_invalid.txt",
+    "loadgen_6.0.17_server_valid.txt",
+    "loadgen_6.0.17_single_stream_valid.txt",
+    "nccl-tests_2.19.6_all_reduce_4xH200.json",
+    "nccl-tests_2.19.6_all_reduce_4xH200.txt",
+    "nccl-tests_2.19.6_reduce_scatter_4xH200.txt",
+    "nccl_2.28.9_debug_info_all_reduce_16G_4xH200.txt",
+    "nvbandwidth_0.8_4xH200.json",
+    "nvidia-smi_topo_m_4xH200.txt",
+    "perftest_25.01_rxe_send_lat_client.json",
+    "perftest_25.01_rxe_write_bw_qp4_cpu_client.txt",
+    "perftest_25.01_rxe_write_bw_sweep_client.txt",
+    "perftest_4.5_rxe_write_bw_client.json",
+    "perftest_4.5_rxe_write_lat_sweep_server.txt",
+    "rdma_6.15_statistic_rxe.json",
+    "trainer_synthetic_2ranks.jsonl",
+)
+MUTATIONS = 60  # of a kind and a file
+
+
+def values(name: str, text: str) -> object:
+    """What a text says, or None if it is refused; the order of processes' lines and warnings left out."""
+    result = outcome(captured.parser_of(name), text)
+    if result is None:
+        return None
+    found = result.model_dump(exclude={"warnings"})
+    if name.startswith(("nccl_", "trainer_")):
+        return {key: sorted(map(str, x)) if isinstance(x, tuple) else x for key, x in found.items()}
+    return found
+
+
+def accepted(kind) -> tuple[list[str], int]:
+    """Which damaged files were read with other values and no sign, and how many were tried."""
+    wrong, tried = [], 0
+    for name in GOOD:
+        text = captured.read(name)
+        good = values(name, text)
+        for damaged in mutations.mutations(name, text, kind, MUTATIONS):
+            tried += 1
+            # A line of this file is a port. Only who knows the node's ports can miss one of them.
+            if name.startswith("rdma_") and damaged.count("ifname") < text.count("ifname"):
+                continue
+            if values(name, damaged) not in (None, good):
+                wrong.append(name)
+    return wrong, tried
+
+
+@pytest.mark.parametrize("kind", mutations.CUTS)
+def test_cut_and_dropped_lines_are_always_seen(kind):
+    """Catches a reading that lost a line and is read as another, whole one."""
+    wrong, tried = accepted(kind)
+    assert tried > 300
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", mutations.OTHERS)
+def test_damaged_lines_are_mostly_seen(kind):
+    """Catches a parser that takes doubled, moved or foreign lines for its own; no more than 5 % may pass."""
+    wrong, tried = accepted(kind)
+    assert tried > 300
+    assert len(wrong) <= 0.05 * tried, wrong
+
+
+@pytest.mark.parametrize("kind", mutations.DIGITS)
+def test_damaged_digits_are_never_a_crash(kind):
+    """Catches an exception that is no refusal; many a digit has no second witness in its output."""
+    _, tried = accepted(kind)
+    assert tried > 300
 
 
 # Not NCCL's log: the rows between its lines are another parser's.

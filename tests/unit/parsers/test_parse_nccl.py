@@ -143,8 +143,16 @@ def test_a_reduced_maximum_is_reported():
         (lambda t: t.replace("365.15       0", "365.15     0.5"), "#wrong should be a whole number"),
         (lambda t: t.replace("  365.15  ", "  nan  "), "busbw should be a finite number"),
         (lambda t: t.replace("  365.15  ", "  inf  "), "busbw should be a finite number"),
-        (lambda t: t.replace("  365.15  ", "  36.15  "), "is not that of the rows"),
-        (lambda t: t.replace("  243.43  ", "  24.43  "), "contradicts 8589934592 bytes"),
+        (lambda t: t.replace("  365.15  ", "  36.15  "), "busbw 36.15 contradicts algbw 243.43"),
+        (lambda t: t.replace(": 126.393", ": 126.493"), "is not that of the rows"),
+        (lambda t: t.replace("  243.43  ", "  24.43  "), "contradicts algbw 24.43"),
+        (lambda t: t.replace(" 35286.6  ", " 35386.6  "), "contradicts 8589934592 bytes"),
+        (lambda t: t.replace("    2147483648     float", "    2147483647     float"), "elements of float"),
+        (lambda t: t.replace("0 OK", "3 FAILED"), "no row has a wrong element"),
+        (lambda t: t.replace(": 126.393 ", ": 126.393 FAILED"), "NCCL_TESTS_MIN_BW"),
+        (lambda t: re.sub(r"#  Rank  3.*\n", "", t), "list of ranks is not complete: 3, in processes of 4"),
+        (lambda t: re.sub(r"# nccl-tests version.*\n", "", t), "does not state version and program"),
+        (lambda t: re.sub(r"# Collective test starting.*\n", "", t), "does not state version and program"),
         (lambda t: t.replace("  365.15  ", "  "), "a row of 12 columns where 13 are due"),
         (lambda t: re.sub(r"^ +4096 .*\n", "", t, flags=re.M), "rows are missing|a row is missing"),
         (lambda t: t.replace("        4096          1024", "        5096          1024"), "a row is missing"),
@@ -191,6 +199,123 @@ def test_wrong_elements_are_a_result():
     assert result.rows[-1].out_of_place.wrong == 1_000_000
 
 
+# What GetBw in src/<program>.cu makes of 1 MiB in 100 us on 4 ranks: algbw and busbw over size / time. Then
+# into how many parts the buffer is split, which shows in the count.
+_RATE = (1 << 20) / 100 / 1e3
+PROGRAMS = {
+    "all_gather": (1, 0.75, 4),
+    "reduce_scatter": (1, 0.75, 4),
+    "alltoall": (1, 0.75, 4),
+    "gather": (1, 0.75, 4),
+    "scatter": (1, 0.75, 4),
+    "hypercube": (0.75, 0.75, 4),
+    "all_reduce": (1, 1.5, 1),
+    "broadcast": (1, 1, 1),
+    "reduce": (1, 1, 1),
+    "sendrecv": (1, 1, 1),
+}
+
+
+def run_of(operation: str, *, named: bool, suffix: str = "") -> str:
+    """A run of one size, 1 MiB, in 100 us."""
+    share, bus, parts = PROGRAMS[operation]
+    timing = f"  100.0  {_RATE * share:6.2f}  {_RATE * bus:6.2f}      0"
+    row = f"{1 << 20:12}  {(1 << 18) // parts:12}     float     sum      -1{timing}{timing}"
+    text = nccl_output.text(named=named).replace("all_reduce_perf", f"{operation}_perf{suffix}")
+    text = re.sub(r"(?m)^ +8 .*\n +16 .*$", row, text).replace(
+        "minBytes 8 maxBytes 16", "minBytes M maxBytes M"
+    )
+    return text.replace("Bytes M", "Bytes 1048576").replace(": 0.0009", f": {round(_RATE * bus, 2):g}")
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("operation", PROGRAMS)
+def test_every_program_is_held_to_its_arithmetic(operation, named):
+    """Catches a busbw taken as printed: of a program that is not checked, or of a text without a name."""
+    good = run_of(operation, named=named)
+    assert parse_nccl(good).operation == (operation if named else None)
+    bus = f"{_RATE * PROGRAMS[operation][1]:6.2f}      0"
+    wrong = good.replace(bus, f"{_RATE * PROGRAMS[operation][1] * 1.2:6.2f}      0")
+    wrong = re.sub(r"(bandwidth +: )\S+", rf"\g<1>{_RATE * PROGRAMS[operation][1] * 1.2:.2f}", wrong)
+    assert wrong != good
+    with pytest.raises(BadInput, match="contradicts"):
+        parse_nccl(wrong)
+
+
+def test_builds_with_a_suffix():
+    """Catches checks that are off for all_reduce_perf_mpi, as nccl-tests' README names MPI builds."""
+    good = run_of("all_reduce", named=True, suffix="_mpi")
+    assert parse_nccl(good).operation == "all_reduce"
+    with pytest.raises(BadInput, match="contradicts"):
+        parse_nccl(good.replace("100.0", "101.0", 1))
+    document = edit(ALL_REDUCE, lambda d: d["args"].__setitem__(0, "build/all_reduce_perf_mpi"))
+    assert parse_nccl(document).operation == "all_reduce"
+
+
+def test_groups_of_ranks():
+    """Catches busbw held to all ranks where NCCL_TESTS_SPLIT made groups that run side by side."""
+    text = run_of("all_reduce", named=True)
+    for rank in (1, 3):
+        text = text.replace(f"Rank {rank:2} Group  0", f"Rank {rank:2} Group  1")
+    with pytest.raises(BadInput, match="contradicts algbw"):
+        parse_nccl(text)
+    busbw = f"{_RATE:.2f}"
+    text = text.replace(f"{_RATE * 1.5:6.2f}      0", f" {busbw}      0")
+    assert parse_nccl(re.sub(r"(bandwidth +: )\S+", rf"\g<1>{busbw}", text)).ranks == 4
+
+
+def test_whole_foreign_lines_between_the_rows():
+    """Catches a launcher's or library's line between rows refused as a row (seen: libfabric 1.15)."""
+    text = nccl_output.text(named=True)
+    rows = re.findall(r"(?m)^ +(?:8|16) .*\n", text)
+    foreign = (
+        "[n1:00100] 3 more processes have sent help message help-mpi-btl-openib.txt / ib port not selected\n"
+    )
+    among = text.replace(rows[1], "NCCL version 2.27.6+cuda12.8\n" + foreign + rows[1])
+    among = among.replace("# Avg bus", foreign + "# Avg bus")
+    result = parse_nccl(among)
+    assert result == parse_nccl(text).model_copy(update={"warnings": (foreign.strip(),)})
+    # It does not stand for a row.
+    with pytest.raises(BadInput, match="rows are missing"):
+        parse_nccl(text.replace(rows[1], foreign))
+
+
+def test_tags_of_open_mpi():
+    """Catches --tag-output refused: a tag before every piece of a row, other ranks' lines, lines without."""
+    text = nccl_output.text(named=True)
+    for tag in ("[1,0]<stdout>:", "[prterun-n1-100@1,0]<stdout>:"):
+        tagged = "".join(f"{tag}{line}\n" for line in text.split("\n"))
+        tagged = tagged.replace("      -1    20.00", f"      -1{tag}    20.00")
+        other = tag.replace(",0]", ",3]") + "n2:103:203 [1] NCCL INFO Connected all rings\n"
+        stray = "Warning: Permanently added 'n2' (ED25519) to the list of known hosts.\n"
+        assert parse_nccl(stray + tagged.replace(f"{tag}#\n", f"{tag}#\n{other}", 1)) == parse_nccl(text)
+        torn = tagged.replace(f"-1{tag}", "-1" + tag.replace(",0]", ",3]"), 1)
+        with pytest.raises(BadInput, match="two tasks share"):
+            parse_nccl(torn)
+
+
+def test_versions_before_2_13_are_refused_by_name():
+    """Catches "check that a program ran" said of one that ran, and a deviation read as a count."""
+    text = nccl_output.text().replace(" agg iters: 1", "").replace("#wrong", "error").replace(" graph: 0", "")
+    with pytest.raises(BadInput, match=r"before 2\.13, which does not say how many elements are wrong"):
+        parse_nccl(text)
+
+
+def test_rccl_tests():
+    """Catches RCCL-tests' header and its run in place only refused (its src/common.cu prints both)."""
+    text = nccl_output.text().replace("# Using", "rccl-tests: Version develop:ae3e635\n# Using")
+    text = re.sub(r"#  Rank ( \d) Group  0 ", r"#   Rank \1 ", text).replace("[0x0", "[0000:0")
+    asterisks = "# Errors with asterisks indicate errors that have exceeded the maximum threshold.\n"
+    text = text.replace("# Out of", asterisks + "# Out of")
+    result = parse_nccl(text)
+    assert (result.ranks, len(result.rows), result.warnings) == (4, 2, ())
+    timing = r"    20\.00    0\.00    0\.00      0"
+    once = re.sub(rf"(?m)^( +\d+ .*? -1{timing}){timing}$", r"\1", text)
+    once = re.sub(r"(?m)(#wrong) +time +algbw +busbw +#wrong$", r"\1", once)
+    row = parse_nccl(once).rows[0]
+    assert (row.out_of_place, row.in_place.time_us) == (None, 20.0)
+
+
 def edit(name: str, change) -> str:
     """A capture's JSON after `change(document)`."""
     document = json.loads(captured.read(f"{name}.json"))
@@ -209,7 +334,8 @@ def edit(name: str, change) -> str:
         (lambda d: d["results"][5]["in_place"].update(nwrong="nan"), "nwrong"),
         (lambda d: d["results"][5]["in_place"].pop("time"), "exactly one of time and cpu_time"),
         (lambda d: d["results"][5].update(root="x"), "root should be a whole number"),
-        (lambda d: d["results"][30]["in_place"].update(bus_bw=36.5), "not that of the rows"),
+        (lambda d: d["results"][30]["in_place"].update(bus_bw=36.5), "busbw 36.5 contradicts algbw"),
+        (lambda d: d["average_bus_bandwidth"].update(bandwidth=127.0), "not that of the rows"),
         (lambda d: d["out_of_bounds"].update(okay="false"), "contradicts itself"),
         (lambda d: d.update(version=4), "version"),
         (lambda d: d["config"].update(devices=[]), "devices"),

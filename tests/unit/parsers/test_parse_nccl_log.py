@@ -172,3 +172,50 @@ def test_an_unfinished_log_on_request():
     result = parse_nccl_log(log(end=False), allow_unfinished=True)
     assert (result.finished, len(result.ranks)) == (False, 4)
     assert not any(rank.finished for rank in result.ranks)
+
+
+def test_connections_lost_of_a_ring_or_a_tree():
+    """Catches a connection whose line was lost: it may have been the one over sockets."""
+    text = captured.read(CAPTURE)
+    for lost in ("Channel 07/0 : 2[2] -> 3[3] via", "Channel 09/24 :", "Channel 23/24 :"):
+        with pytest.raises(BadInput, match="is missing: lines of the log are lost"):
+            parse_nccl_log("".join(x for x in text.splitlines(True) if lost not in x))
+    again = next(x for x in text.splitlines(True) if "Channel 07/0 : 2[2] -> 3[3] via" in x)
+    with pytest.raises(BadInput, match="a connection is named twice"):
+        parse_nccl_log(text.replace(again, again * 2))
+
+
+def two_nodes(lost: str = "") -> str:
+    """Two ranks of two nodes in one ring and one tree; `lost` names a line that is not there."""
+    lines = [
+        line("Channel 00/01 : 0 1 2 3"),
+        line("Trees [0] 1/-1/-1->0->2"),
+        line("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"),
+        line("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0/GDRDMA", 1),
+        line("Channel 00/0 : 1[1] -> 2[0] [receive] via NET/IB/0/GDRDMA", 2),
+        line("Channel 00/0 : 2[0] -> 3[1] via P2P/CUMEM", 2),
+        line("Channel 00/0 : 3[1] -> 0[0] [send] via NET/IB/0/GDRDMA", 3),
+        line("Channel 00/0 : 3[1] -> 0[0] [receive] via NET/IB/0/GDRDMA"),
+        line("Connected all rings, use ring PXN 0 GDR 1"),
+        line("Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0/GDRDMA"),
+        line("Channel 00/0 : 0[0] -> 2[0] [receive] via NET/IB/0/GDRDMA", 2),
+        line("Connected all trees"),
+    ]
+    return log(*(x for x in lines if not lost or lost not in x))
+
+
+@pytest.mark.parametrize(
+    "lost", ["0[0] -> 1[1]", "1[1] -> 2[0] [send]", "1[1] -> 2[0] [receive]", "0[0] -> 2[0] [send]"]
+)
+def test_connections_between_nodes_have_two_ends(lost):
+    """Catches one end of a connection lost, of a ring or of a tree."""
+    assert parse_nccl_log(two_nodes()).net_gdr_connections == 6
+    with pytest.raises(BadInput, match="is missing: lines of the log are lost"):
+        parse_nccl_log(two_nodes(lost))
+
+
+def test_a_version_that_stands_alone_and_tagged_lines():
+    """Catches "NCCL version" without "NCCL INFO" passed over, and a log of all ranks under --tag-output."""
+    assert parse_nccl_log(log()).nccl_versions == ("2.27.6+cuda12.8",)
+    tagged = "".join(f"[1,{n % 4}]<stdout>:{x}\n" for n, x in enumerate(two_nodes().splitlines()))
+    assert parse_nccl_log(tagged) == parse_nccl_log(two_nodes())

@@ -123,6 +123,24 @@ def test_damaged_queries_are_refused(text, message):
         parse_nvidia_smi(text)
 
 
+def test_fields_with_capitals():
+    """Catches fabric.cliqueId, as drivers since 550 name it, taken for a row without a header."""
+    result = parse_query("index, fabric.cliqueId\n0, 32766\n")
+    assert result.gpus == ({"index": 0, "fabric.cliqueId": "32766"},)
+
+
+def test_a_gpu_twice():
+    """Catches a GPU that is counted twice, and samples of a loop refused."""
+    rows = "index, uuid\n0, GPU-a\n1, GPU-b\n"
+    for more in ("0, GPU-c\n", "2, GPU-b\n"):
+        with pytest.raises(BadInput, match="appears twice"):
+            parse_query(rows + more)
+        assert len(parse_query(rows + more, samples=True).gpus) == 3
+    stamped = "timestamp, index\n2026/11/20 12:00:00.000, 0\n2026/11/20 12:00:01.000, 0\n"
+    assert len(parse_query(stamped).gpus) == 2
+    assert len(parse_query("gpu_uuid, pid\nGPU-a, 7\nGPU-a, 8\n").gpus) == 2
+
+
 def test_a_header_that_was_not_asked_for():
     """Catches columns read under the names of another query."""
     with pytest.raises(BadInput, match="asked for was"):

@@ -59,10 +59,27 @@ def test_reads_the_addresses_out_of_the_gids():
     result = parse_perftest(bw())
     assert (result.local_ipv4, result.remote_ipv4) == ("192.168.10.1", "192.168.10.2")
     mine, theirs = (f" GID: {'00:' * 10}255:255:192:168:10:0{i}" for i in (1, 2))
-    another = bw().replace(theirs, theirs.replace("10:02", "10:03") + "\n" + theirs)
+    local, remote = (
+        next(x for x in bw().split("\n") if x.startswith(f" {side}")) for side in ("local", "remote")
+    )
+    pairs = "\n".join([local, mine, remote, theirs])
+    assert pairs in bw()
+    two = "\n".join([local, mine, local, mine, remote, theirs, remote, theirs.replace("10:02", "10:03")])
+    another = bw().replace(pairs, two)
     assert (parse_perftest(another).local_ipv4, parse_perftest(another).remote_ipv4) == ("192.168.10.1", None)
     link_local = bw().replace(mine, " GID: 254:128:00:00:00:00:00:00:80:84:00:255:254:00:00:01")
     assert parse_perftest(link_local).local_ipv4 is None
+
+
+@pytest.mark.parametrize(
+    "lost", [" local address", " GID: ", " remote address", " GID index", " Data ex. method"]
+)
+def test_a_header_that_lost_a_line(lost):
+    """Catches one queue pair's address, its GID or the type of service lost: the run looks like another."""
+    lines = bw().split("\n")
+    lines.remove(next(x for x in lines if x.startswith(lost)))
+    with pytest.raises(BadInput, match=r"addresses of the queue pairs|does not state"):
+        parse_perftest("\n".join(lines))
 
 
 def test_reads_gpu_memory_and_dmabuf():

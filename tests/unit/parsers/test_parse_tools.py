@@ -10,6 +10,7 @@ import pytest
 
 from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
 from shakedown.benchmarks.inference.output import parse_loadgen
+from shakedown.nics import counter_sets
 from shakedown.nics.ethtool import parse_ethtool
 from shakedown.nics.rdma import parse_rdma
 from shakedown.records.errors import BadInput
@@ -118,6 +119,9 @@ def test_loadgen_invalid_runs():
         (lambda t: t.replace("197.10", "inf"), "finite number"),
         (lambda t: t.replace("3654137", "36541x7"), "whole number"),
         (lambda t: t.replace("3654137", "9654137"), "must rise"),
+        (lambda t: t.replace(": 399837", ": 39983700"), "mean latency 39983700 ns is not between"),
+        (lambda t: t.replace("qsl_rng_seed : 0\n", ""), "the parameter qsl_rng_seed"),
+        (lambda t: t.replace("target_latency (ns): 15000000\n", ""), "the parameter target_latency"),
         (lambda t: t.replace("target_qps : 200", "target_qps : many"), "finite number"),
         (lambda t: t.replace("target_qps : 200\n", ""), "parameter target_qps"),
         (lambda t: re.sub(r"(?m)^.* samples per second .*\n", "", t), "no completed_samples_per_s"),
@@ -146,6 +150,130 @@ def test_ethtool_values():
     assert (result.counters["tx0_kicks"], result.counters["rx0_kicks"]) == (21245, 19)
     bnxt = "NIC statistics:\n     [0]: rx_ucast_packets: 18446744073709551615\n     rx prio3: bytes: 7\n"
     assert parse_ethtool(bnxt).counters == {"[0]: rx_ucast_packets": 2**64 - 1, "rx prio3: bytes": 7}
+    assert (result.driver, parse_ethtool(bnxt).driver) == ("virtio_net", None)
+
+
+def test_loadgen_errors():
+    """Catches "2 ERRORS encountered." taken for a cut summary, and a VALID run with errors taken for good."""
+    good = captured.read(SERVER)
+    ends = {"No errors encountered during test.": 0, "1 ERROR encountered. See detailed log.": 1}
+    ends |= {"2 ERRORS encountered.": 2, "3 ERRORS encountered. See detailed log.": 3}
+    for end, errors in ends.items():
+        result = parse_loadgen(good.replace("No errors encountered during test.", end))
+        assert (result.valid, result.errors, result.good) == (True, errors, not errors)
+
+
+def test_loadgen_figures_have_witnesses():
+    """Catches a digit lost in a figure that the summary states twice, and such a figure lost."""
+    good = captured.read("loadgen_6.0.17_single_stream_valid.txt")
+    changes = [
+        ("90.0th percentile latency (ns) : 1568291", "90.0th percentile latency (ns) : 156829", "list of")
+    ]
+    changes += [
+        (": 767.25", ": 767.35", "contradicts a mean"),
+        (": 767.25", ": 76.725", "contradicts a mean"),
+    ]
+    changes += [("QPS w/ loadgen overhead         : 763.19\n", "", "ends before the figure")]
+    changes += [("  Early stopping satisfied: Yes\n", "", "'Early stopping satisfied' is missing")]
+    for old, new, message in changes:
+        assert old in good
+        with pytest.raises(BadInput, match=message):
+            parse_loadgen(good.replace(old, new))
+    # LoadGen 1.0 to 2.1 wrote no decimal here.
+    assert parse_loadgen(good.replace("90.0th percentile", "90th percentile")).other[
+        "90th percentile latency (ns)"
+    ]
+
+
+def statistics(counters) -> str:
+    """What ethtool -S prints of these counters, as its drivers name them."""
+    return "".join(["NIC statistics:\n", *(f"     {name}: {value}\n" for name, value in counters.items())])
+
+
+def mlx5(queues: int = 2) -> dict[str, int]:
+    """The shape of a ConnectX's reading: ports, priorities, PFC on priority 3, and queues."""
+    names = [*counter_sets.driver_of({"rx_vport_unicast_packets": 1}, counter_sets.ETHTOOL).always]
+    names += [
+        f"{way}_prio{p}_{unit}" for p in range(8) for way in ("rx", "tx") for unit in ("bytes", "packets")
+    ]
+    names += [f"{way}_prio3_pause{end}" for way in ("rx", "tx") for end in ("", "_duration")]
+    names += ["rx_prio3_pause_transition"]
+    names += [
+        f"{kind}{n}_{name}" for kind in ("ch", "rx", "tx") for n in range(queues) for name in ("a", "b")
+    ]
+    return {name: number for number, name in enumerate(names)}
+
+
+def test_a_driver_s_whole_set_or_no_evidence():
+    """Catches a reading that was cut or lost a line: an absent counter compared as if it had not moved."""
+    whole = mlx5()
+    assert parse_ethtool(statistics(whole)).driver == "mlx5_core"
+    for lost in whole:
+        with pytest.raises(BadInput, match=r"always reports|missing or damaged"):
+            parse_ethtool(statistics({name: value for name, value in whole.items() if name != lost}))
+    rxe = json.loads(captured.read("rdma_6.15_statistic_rxe.json"))
+    for lost in set(rxe[0]) - {"ifname", "port"}:
+        less = [{name: value for name, value in rxe[0].items() if name != lost}, rxe[1]]
+        with pytest.raises(BadInput, match="rxe always reports"):
+            parse_rdma(json.dumps(less))
+
+
+@pytest.mark.parametrize("group", [1, 2, 3])
+def test_sets_that_a_port_has_whole_or_not_at_all(group):
+    """Catches one counter lost of a set that an mlx5 device has, and a device without the set."""
+    sets = next(x for x in counter_sets.RDMA if x.driver == "mlx5_ib")
+    without = {"ifname": "mlx5_0", "port": 1, **dict.fromkeys(sorted(sets.always), 0)}
+    assert parse_rdma(json.dumps([without])).ports[0].driver == "mlx5_ib"
+    names = sorted(sets.together[group])
+    assert parse_rdma(json.dumps([without | dict.fromkeys(names, 0)])).ports[0].driver == "mlx5_ib"
+    with pytest.raises(BadInput, match=f"mlx5_ib always reports {names[0]}"):
+        parse_rdma(json.dumps([without | dict.fromkeys(names[1:], 0)]))
+
+
+def test_rings_of_a_bnxt():
+    """Catches a ring's counter lost, and rings that only receive or only send refused."""
+    both = {f"[{n}]: {name}": n for n in range(3) for name in ("rx_discards", "tx_discards")}
+    apart = {f"[{n}]: {'rx' if n < 2 else 'tx'}_discards": n for n in range(4)}
+    for rings in (both, apart):
+        assert parse_ethtool(statistics(rings)).counters == rings
+    for rings, lost in ((both, "[1]: rx_discards"), (both, "[2]: tx_discards"), (apart, "[1]: rx_discards")):
+        with pytest.raises(BadInput, match="missing or damaged"):
+            parse_ethtool(statistics({name: value for name, value in rings.items() if name != lost}))
+
+
+def test_totals_of_virtio_are_the_sums_of_its_queues():
+    """Catches a digit lost where the same reading holds it twice."""
+    good = captured.read("ethtool_6.14_virtio.txt")
+    with pytest.raises(BadInput, match="tx_kicks is 21245, the sum of its queues is 2124"):
+        parse_ethtool(good.replace("tx0_kicks: 21245", "tx0_kicks: 2124"))
+
+
+def vmxnet3() -> str:
+    """A reading of two queues; names repeat in every queue, and one of them within a queue."""
+    sets = next(x for x in counter_sets.ETHTOOL if x.driver == "vmxnet3")
+    lines = ["NIC statistics:"]
+    for way in ("Tx", "Rx"):
+        own = sorted(x.partition(": ")[2] for x in sets.always if x.startswith(way))
+        for queue in range(2):
+            lines.append(f"     {way} Queue#: {queue}")
+            for value, name in enumerate(own):
+                blanks = 10 if ": " in name else 7
+                lines.append(f"{' ' * blanks}{name.rpartition(': ')[2]}: {value + 100 * queue}")
+    return "\n".join([*lines, "     tx timeout count: 0", ""])
+
+
+def test_vmxnet3_repeats_its_names():
+    """Catches "ucast pkts tx has two values" of a NIC with two queues (seen: vmxnet3 1.4.16 and 1.7.0)."""
+    result = parse_ethtool(vmxnet3())
+    assert result.driver == "vmxnet3"
+    once, twice = (result.counters[f"Tx Queue#{queue}: ucast pkts tx"] for queue in (0, 1))
+    assert twice == once + 100
+    assert "Tx Queue#1: drv dropped tx total: giant hdr" in result.counters
+    for lost in ("tx timeout count: 0", "     Rx Queue#: 1", "       ring full: 1"):
+        with pytest.raises(BadInput):
+            parse_ethtool(
+                "\n".join(x for x in vmxnet3().split("\n") if not x.startswith(lost) and x.strip() != lost)
+            )
 
 
 @pytest.mark.parametrize(
@@ -189,6 +317,7 @@ def test_rdma_values():
         ("[]", "not a list of RDMA ports"),
         ("{}", "not a list of RDMA ports"),
         ('[{"ifname":"rxe0","port":1}]', "counters"),
+        ('[{"ifname":"rxe0","port":1,"sent_pkts":5}]', "rxe always reports ack_deferred"),
         ('[{"ifname":"rxe0","port":1,"sent_pkts":"5"}]', "whole number"),
         ('[{"ifname":"rxe0","port":1,"sent_pkts":5.0}]', "whole number"),
         ('[{"ifname":"rxe0","port":1,"sent_pkts":true}]', "whole number"),
