@@ -10,6 +10,7 @@ import captured
 import pytest
 
 from shakedown.commands.parse import MAX_BYTES, parse, parsers
+from shakedown.records.errors import BadInput
 
 WRITE_BW = "perftest_25.01_rxe_write_bw_client.txt"
 
@@ -43,10 +44,13 @@ def test_every_tool(tool, name, key, value, capsys):
     assert key in capsys.readouterr().out
 
 
-def test_every_parser_is_tried():
-    """Catches a new tool without a test above."""
-    (mark,) = (m for m in test_every_tool.pytestmark if m.name == "parametrize")
-    assert {row[0] for row in mark.args[1]} == set(parsers())
+@pytest.mark.parametrize("tool", parsers())
+def test_every_parser_refuses_what_its_tool_did_not_write(tool, tmp_path):
+    """Catches a parser that is registered under a wrong name, or that reads any text as a result."""
+    file = tmp_path / "other.txt"
+    file.write_text("No such output.\n")
+    with pytest.raises(BadInput, match=r"other\.txt"):
+        parse(tool, file)
 
 
 def refused(*args: str | object) -> str:
