@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from shakedown.benchmarks.nccl.log import NcclChannel, NcclChoice, NcclIbDevice, NcclLog, NcclRank
+from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclChoice, NcclIbDevice, NcclLog, NcclRank
 from shakedown.benchmarks.nccl.log_rings import Rings
 from shakedown.records.tool_text import Line, Source, quote
 

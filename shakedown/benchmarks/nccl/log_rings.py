@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from shakedown.benchmarks.nccl.log import NcclChannel, NcclRank
+from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclRank
 from shakedown.records.tool_text import Line, Source
 
 _RING = re.compile(r"Channel ([0-9]{1,4})/([0-9]{1,4}) : +([0-9 ]+)\Z")

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.gpu.metrics import power
-from shakedown.benchmarks.nccl.log import NcclChoice, parse_nccl_log
+from shakedown.benchmarks.nccl.log import parse_nccl_log
+from shakedown.benchmarks.nccl.log_model import NcclChoice
 from shakedown.benchmarks.nccl.order import NcclOrder
-from shakedown.benchmarks.nccl.output import NcclResult, NcclRow, NcclTiming, parse_nccl
+from shakedown.benchmarks.nccl.output import parse_nccl
+from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow, NcclTiming
 from shakedown.benchmarks.nccl.transport import judge_log
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shakedown.benchmarks.nccl.output import NcclResult, NcclRow, NcclTiming
+from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow, NcclTiming
 from shakedown.records.tool_text import Line, Source
 
 

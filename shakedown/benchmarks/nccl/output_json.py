@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shakedown.benchmarks.nccl.output import NcclDevice, NcclResult, NcclRow, NcclTiming, nccl_version
 from shakedown.benchmarks.nccl.output_check import Digits, check, operation_of
+from shakedown.benchmarks.nccl.output_model import NcclDevice, NcclResult, NcclRow, NcclTiming, nccl_version
 from shakedown.records.tool_text import Amount, Count, Source, quote
 
 # Six decimals (%lf).

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from shakedown.benchmarks.nccl.log_lines import LOG_LINE
-from shakedown.benchmarks.nccl.output import NcclDevice, NcclResult, NcclRow, NcclTiming, nccl_version
 from shakedown.benchmarks.nccl.output_check import Digits, check, operation_of
+from shakedown.benchmarks.nccl.output_model import NcclDevice, NcclResult, NcclRow, NcclTiming, nccl_version
 from shakedown.records.tool_text import Line, Source, half_digit, quote
 
 _VERSION = re.compile(r"# nccl-tests version (\S+) nccl-headers=(\d+) nccl-library=(\d+)\Z")

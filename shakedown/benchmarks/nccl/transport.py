@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from shakedown.benchmarks.nccl.log import NcclChannel, NcclIbDevice, NcclLog
+from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclIbDevice, NcclLog
 from shakedown.benchmarks.nccl.order import ExpectedWay
 
 

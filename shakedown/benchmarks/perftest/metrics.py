@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from shakedown.benchmarks.base.metrics import Output, Value
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail
 from shakedown.benchmarks.perftest.order import MeshOrder
-from shakedown.benchmarks.perftest.output import PerftestResult, parse_perftest
+from shakedown.benchmarks.perftest.output import parse_perftest
+from shakedown.benchmarks.perftest.output_model import PerftestResult
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from shakedown.benchmarks.perftest.output import (
+from shakedown.benchmarks.perftest.output_model import (
     OPERATIONS,
     BandwidthRow,
     LatencyRow,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from shakedown.benchmarks.perftest.output import (
+from shakedown.benchmarks.perftest.output_model import (
     OPERATIONS,
     BandwidthRow,
     Kind,

@@ -16,7 +16,7 @@ from shakedown.benchmarks.gpu.output_look import parse_gpu_look
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.metrics import deciding, planned_rows, repeats, wrong_elements
 from shakedown.benchmarks.nccl.order import NcclOrder
-from shakedown.benchmarks.nccl.output import NcclResult, NcclRow
+from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.torch_collectives.metrics import as_ordered
 from shakedown.benchmarks.torch_collectives.order import TorchOrder
