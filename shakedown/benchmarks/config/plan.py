@@ -19,10 +19,7 @@ from shakedown.records.base import Params, Stage
 INTENT = none_allowed(
     "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
 )
-ALIKE = none_allowed(
-    "inventory.alike",
-    "parts of one class are sold and installed as alike (shakedown.benchmarks.config.uniformity)",
-)
+ALIKE = none_allowed("inventory.alike", "parts of one class are sold and installed as alike")
 
 
 def plan_config(draft: Draft, stage: ConfigStage) -> None:
