@@ -105,7 +105,9 @@ def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
     rule, text = _rule(m, bound)
     if rule is not Rule.WITHIN:
         hint = fault_hint(m, bound.reference) if rule is Rule.GATE else ""
-        text = ": ".join(part for part in (text, hint, m.detail) if part)
+        # What a tool says of a value that it gave does not say why its job ended badly.
+        detail = "" if rule is Rule.JOB_STATE and m.value is not None else m.detail
+        text = ": ".join(part for part in (text, hint, detail) if part)
     return _verdict(cell, rule, text, m.value, m.raw, bound)
 
 
@@ -154,13 +156,13 @@ def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:
         return Rule.REFERENCE, bound.unusable
     if m.unit != reference.unit or m.better is not reference.better:
         return Rule.UNIT, (
-            f"measured in {m.unit!r}, better={m.better.value}; "
-            f"planned in {reference.unit!r}, better={reference.better.value}"
+            f"measured in {m.unit!r} ({m.better.value} is better), "
+            f"planned in {reference.unit!r} ({reference.better.value} is better)"
         )
     if m.problem is not None:
         return Rule(m.problem.kind), m.problem.message
     if m.state != "COMPLETED":
-        return Rule.JOB_STATE, f"job {m.job or '-'} ended {m.state}, not COMPLETED"
+        return Rule.JOB_STATE, f"{f'job {m.job}' if m.job else 'its job'} ended {m.state}, not COMPLETED"
     if value is None:
         return Rule.NO_VALUE, "the tool gave no value"
     return _decide(value, m.samples, bound)
@@ -188,7 +190,7 @@ def _decide(  # noqa: PLR0911  (one return per rule reads best)
     if bound.outside(low) is not bound.outside(high) and (noise := _noise(value, samples, bound)):
         return Rule.NOISE, noise
     if bound.outside(value):
-        return Rule.GATE, _outside(value, bound)
+        return Rule.GATE, outside_text(value, bound)
     return Rule.WITHIN, bound.passed
 
 
@@ -221,7 +223,8 @@ def _impossible(value: float, reference: Reference) -> str:
     )
 
 
-def _outside(value: float, bound: Bound) -> str:
+def outside_text(value: float, bound: Bound) -> str:
+    """Return how far a value lies outside its gate."""
     reference, unit = bound.reference, bound.reference.unit
     target = reference.value if reference.ceiling is None or not bound.higher else reference.ceiling
     mine, gate = apart(value, bound.gate, unit), apart(bound.gate, value, unit)

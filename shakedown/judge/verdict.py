@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from shakedown.judge import headline
 from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter, judge_measurement
 from shakedown.records.base import Outcome, Stage, cell_id
 from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.results import Measurement
 from shakedown.records.verdict import CauseVerdict, CellVerdict, Coverage, GroupVerdict, Verdict
-from shakedown.records.wording import NOT_REQUIRED, count, number, printable, where
+from shakedown.records.wording import NOT_REQUIRED, clipped, count, number, printable, where
 from shakedown.statistics.robust import median, worse_outliers
 
 _LADDER = {stage: height for height, stage in enumerate(Stage)}
@@ -155,8 +156,7 @@ def summarise(
     planned: Counter[Stage] = Counter()
     measured: Counter[Stage] = Counter()
     groups: list[GroupVerdict] = []
-    listed: list[tuple[tuple[int, int, float, str], CellVerdict]] = []
-    worst: tuple[tuple[int, int, float, str], CellVerdict] | None = None
+    listed: list[tuple[tuple[int, int, float, str], CellVerdict, PlanItem]] = []
 
     for block in judged.items:
         item = block.item
@@ -166,49 +166,31 @@ def summarise(
             planned[item.stage] += group.planned
             measured[item.stage] += group.measured
             outcomes.update(group.outcomes)
-        for verdict in block.cells:
-            if verdict.outcome is Outcome.PASS:
-                continue
-            entry = (_rank(verdict, item), verdict)
-            listed.append(entry)
-            if item.required and (worst is None or entry[0] < worst[0]):
-                worst = entry
+        listed.extend((_rank(v, item), v, item) for v in block.cells if v.outcome is not Outcome.PASS)
 
     listed.sort(key=lambda e: e[0])
     holes = _holes(plan)
     coverage = Coverage(planned=planned.total(), measured=measured.total())
-    outcome, reason = _run(
-        outcomes, coverage, worst[1] if worst else None, problems, holes, _aside(groups, judged, outcomes)
-    )
+    outcome, reason = _run(outcomes, coverage, problems, holes)
+    if outcome is Outcome.PASS:
+        reason += _aside(groups, judged, outcomes)
+    elif not reason:
+        bad = [(verdict, item) for _, verdict, item in listed if item.required]
+        reason = headline.sentence(plan, outcome, bad, coverage.planned, causes)
     return Verdict(
         schema=1,
         run=plan.run,
         outcome=outcome,
-        reason=reason + _at_fault(causes),
+        reason=reason,
         coverage=coverage,
         stages={s: Coverage(planned=planned[s], measured=measured[s]) for s in Stage if planned[s]},
         outcomes={o: outcomes[o] for o in Outcome},
         groups=tuple(groups),
-        cells=tuple(v for _, v in listed),
+        cells=tuple(v for _, v, _ in listed),
         unplanned=judged.unplanned,
         problems=(*problems, *holes),
         causes=tuple(causes),
     )
-
-
-def _at_fault(causes: Sequence[CauseVerdict]) -> str:
-    """Whom the mesh blames, or else suspects, for the end of the reason."""
-    blamed = [c for c in causes if c.blamed]
-    if not causes:
-        return ""
-    named = blamed or causes
-    shown = [
-        f"{printable(c.element)} ({'no results' if c.effect <= -1 else f'{c.effect:+.1%}'}, "
-        f"confidence {c.confidence:.0%})"
-        for c in named[:3]
-    ]
-    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-    return f"; {'at fault by the mesh' if blamed else 'suspects of the mesh'}: {', '.join(shown)}{more}"
 
 
 def _group(item: PlanItem, cells: Sequence[CellVerdict]) -> GroupVerdict:
@@ -267,24 +249,18 @@ def _aside(groups: Sequence[GroupVerdict], judged: Judged, required: Counter[Out
 
 
 def _run(
-    outcomes: Counter[Outcome],
-    coverage: Coverage,
-    worst: CellVerdict | None,
-    problems: Sequence[str],
-    holes: Sequence[str],
-    aside: str,
+    outcomes: Counter[Outcome], coverage: Coverage, problems: Sequence[str], holes: Sequence[str]
 ) -> tuple[Outcome, str]:
-    """Return the outcome of the run and its reason in one sentence."""
-    total = coverage.planned
-    for outcome, text in (
-        (Outcome.FAIL, "of {} cells failed; worst: "),
-        (Outcome.INCONCLUSIVE, "of {} cells are undecided; first: "),
-        (Outcome.NOT_RUN, "of {} cells were not run; first: "),
-    ):
-        if outcome is Outcome.NOT_RUN and problems:
-            return Outcome.INCONCLUSIVE, problems[0]
-        if outcomes[outcome] and worst is not None:
-            return outcome, f"{outcomes[outcome]} {text.format(total)}{worst.reason}"
+    """Return the outcome of the run, and its reason if that is none of the cells'."""
+    if outcomes[Outcome.FAIL]:
+        return Outcome.FAIL, ""
+    if outcomes[Outcome.INCONCLUSIVE]:
+        return Outcome.INCONCLUSIVE, ""
+    if problems:
+        return Outcome.INCONCLUSIVE, clipped(problems[0], headline.MOST_CHARACTERS)
+    if outcomes[Outcome.NOT_RUN]:
+        return Outcome.NOT_RUN, ""
     if holes or not coverage.complete:
         return Outcome.NOT_RUN, holes[0] if holes else "the plan requires nothing"
-    return Outcome.PASS, f"all {total} required cells were measured and lie within their references{aside}"
+    total = coverage.planned
+    return Outcome.PASS, f"all {total} required cells were measured and lie within their references"

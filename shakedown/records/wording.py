@@ -3,8 +3,34 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 
 NOT_REQUIRED = " (not required)"  # ends the reason of a cell that decides nothing
+
+
+_RULER = re.compile(r"([-=*#_~])\1{5,}")
+# Where a text may be cut, best first.
+_STOPS = (("; ", ". "), (": ",), (", ",), (" ",))
+
+
+def clipped(text: str, most: int) -> str:
+    """Return text on one line, of at most so many characters, cut at the end of a clause if it can be."""
+    text = " ".join(_RULER.sub("", printable(text)).split())
+    if len(text) <= most:
+        return text
+    kept = text[: max(0, most - 3)]
+    for stops in _STOPS:
+        if (end := max(map(kept.rfind, stops))) >= len(kept) // 3:
+            return kept[:end].rstrip(" ,;:.") + "..."
+    return kept + "..."
+
+
+def those(names: Sequence[str], noun: str) -> str:
+    """Write `n1`, `n1 and n2`, `n1, n2 and n3`, `n1..n8 (8 nodes)`."""
+    if len(names) > 3:
+        return f"{names[0]}..{names[-1]} ({count(len(names), noun)})"
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def number(value: float, unit: str = "") -> str:
@@ -46,6 +72,21 @@ def apart(value: float, other: float, unit: str = "") -> str:
         if f"{value:.{digits}f}" != f"{other:.{digits}f}":
             return f"{value:.{digits}f}"
     return text
+
+
+def size(size_bytes: float) -> str:
+    """Return a message size exactly, in the unit that it was chosen in (65536 -> 64 KiB, 4000000 -> 4 MB)."""
+    binary = ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
+    for power, unit in binary:
+        if size_bytes >= 2**power and size_bytes % 2**power == 0 and size_bytes < 1024 * 2**power:
+            return f"{size_bytes / 2**power:g} {unit}"
+    for power, unit in ((9, "GB"), (6, "MB")):
+        if size_bytes >= 10**power and size_bytes % 10**power == 0:
+            return f"{size_bytes / 10**power:g} {unit}"
+    for power, unit in binary:
+        if size_bytes >= 2**power and size_bytes % 2 ** (power - 2) == 0:
+            return f"{size_bytes / 2**power:g} {unit}"
+    return f"{size_bytes:,.0f} B"
 
 
 def count(many: int, noun: str) -> str:

@@ -7,6 +7,7 @@ import re
 import unicodedata
 
 from shakedown.records.base import Params
+from shakedown.records.wording import size as size
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 # Format characters (Cf) reorder or hide text: a name must not read otherwise than it is.
@@ -53,21 +54,6 @@ def percent(part: float | None, whole: float | None) -> str:
     elif ratio >= 1000:
         shown = f"{ratio:,.0f}"
     return f"{shown} %"
-
-
-def size(size_bytes: float) -> str:
-    """Return a message size exactly, in the unit that it was chosen in (65536 -> 64 KiB, 4000000 -> 4 MB)."""
-    binary = ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
-    for power, unit in binary:
-        if size_bytes >= 2**power and size_bytes % 2**power == 0 and size_bytes < 1024 * 2**power:
-            return f"{size_bytes / 2**power:g} {unit}"
-    for power, unit in ((9, "GB"), (6, "MB")):
-        if size_bytes >= 10**power and size_bytes % 10**power == 0:
-            return f"{size_bytes / 10**power:g} {unit}"
-    for power, unit in binary:
-        if size_bytes >= 2**power and size_bytes % 2 ** (power - 2) == 0:
-            return f"{size_bytes / 2**power:g} {unit}"
-    return f"{size_bytes:,.0f} B"
 
 
 def params(values: Params) -> str:

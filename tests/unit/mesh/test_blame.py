@@ -24,7 +24,7 @@ def test_the_report_shows_cause_evidence_and_proposal(tmp_path):
     """Catches a localisation that nobody reads, because it is in no report."""
     run = tmp_path / "run"
     shutil.copytree(SLOW, run)
-    assert "at fault by the mesh: nic n3 rail1 rx" in report(run).reason
+    assert "the mesh's results blame n3's NIC on rail1, receiving" in report(run).reason
     for name in ("report.html", "report.md"):
         page = (run / name).read_text()
         for words in ("What the mesh says is at fault", "nic n3 rail1 rx", "drain n3 and look at its nic"):

@@ -1,0 +1,238 @@
+"""What is measured, and where, in the words of the field: `NCCL all-reduce of 8 GiB on n1 and n2`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from shakedown.records.plan import PlanItem
+from shakedown.records.wording import printable, size, those
+
+_OPERATIONS = {
+    "allreduce": "all-reduce",
+    "all_reduce": "all-reduce",
+    "all_gather": "all-gather",
+    "alltoall": "all-to-all",
+    "reduce_scatter": "reduce-scatter",
+    "sendrecv": "send-receive",
+    "pingpong": "ping-pong",
+}
+# Tests of programs that users run: a metric is of something in them.
+_APPLICATIONS = ("lora", "resnet50_server")
+_OF_AN_OPERATION = ("gdrdma_channels", "large_over_small")
+CORRECTNESS = "correctness of "
+_LIBRARIES = {"nccl": "NCCL", "torch": "PyTorch", "mpi": "MPI"}
+_TESTS = {
+    "copy": "copy between host and GPU",
+    "crosscheck": "cable ends",
+    "gpu_state": "GPU state",
+    "inventory": "hardware and software",
+    "lora": "LoRA training",
+    "nccl_transport": "NCCL transport",
+    "pcie_path": "PCIe path",
+    "resnet50_server": "ResNet50 inference",
+    "settings": "host settings",
+    "switch_settings": "switch settings",
+}
+# What a metric adds to its test; what says no more than the test itself adds nothing.
+_METRICS = {
+    "bandwidth": "",
+    "busbw": "bandwidth",
+    "comm_share": "share of time in communication",
+    "data_rate": "data rate",
+    "final_loss": "final loss",
+    "gdrdma_channels": "share of channels with GPUDirect RDMA",
+    "large_over_small": "time of many small messages over one large",
+    "latency_p99": "latency (99th percentile)",
+    "latency_typical": "latency",
+    "mfu": "FLOPs utilisation",
+    "nonfinite_steps": "steps without a finite loss",
+    "odd": "",
+    "rank_skew": "slowest rank's lag",
+    "samples_per_s": "samples per second",
+    "traffic_share": "share of the expected traffic",
+    "wrong": "",
+}
+_COUNTERS = {
+    "cnp_queue_drops": "congestion notifications dropped from their queue",
+    "drops": "dropped packets",
+    "duplicate_request": "duplicate requests",
+    "ecn_marked_ppm": "ECN marks per million packets",
+    "link_down_events_phy": "link losses",
+    "link_downed": "link losses",
+    "out_of_seq_request": "requests out of sequence",
+    "pfc_rx_ppm": "pauses received per million packets",
+    "pfc_tx_ppm": "pauses sent per million packets",
+    "rcvd_pkts": "received RoCE packets",
+    "rcvd_seq_err": "answers out of sequence",
+    "retry_exceeded_err": "retries given up",
+    "roce_ingress_drops": "RoCE packets dropped at ingress",
+    "roce_lost_packets": "RoCE packets lost in the switch",
+    "roce_misclassified_rx_packets": "RoCE packets in another class",
+    "roce_queue_drops": "packets dropped from the RoCE queue",
+    "roce_rx_packets": "received RoCE packets",
+    "rx_crc_errors_phy": "received frames with bit errors",
+    "rx_discards_phy": "packets discarded by the NIC",
+    "rx_drops": "dropped received packets",
+    "rx_dropped": "dropped received packets",
+    "rx_errors": "receive errors",
+    "tx_drops": "packets dropped at egress",
+    "tx_errors": "transmit errors",
+    "watchdog_events": "PFC watchdog events",
+}
+_TO_GPU, _FROM_GPU = "from host to GPU", "from GPU to host"
+_COPIES = {
+    "h2d": _TO_GPU,
+    "d2h": _FROM_GPU,
+    "host_to_device": _TO_GPU,
+    "device_to_host": _FROM_GPU,
+    "device_to_device": "between GPUs",
+}
+_IN_CLASS = re.compile(r"tc([0-7])_(rx|tx)_(bytes|packets)")
+_PERFTEST = re.compile(r"ib_(write|read|send)_(bw|lat)(_confirm)?")
+_MEMCPY = re.compile(
+    r"(host_to_device|device_to_host|device_to_device)_(bidirectional_)?memcpy(_read|_write)?_\w+"
+)
+
+
+class Place(NamedTuple):
+    """Where a cell is measured."""
+
+    nodes: tuple[str, ...]
+    rail: str
+    direction: str
+
+    @staticmethod
+    def of(cell: str) -> Place:
+        """Return the place that a cell's identity names; `-` becomes nothing."""
+        _, _, _, nodes, rail, direction, _ = printable(cell).split("/", 6)
+        return Place(tuple(nodes.split(",")), rail.strip("-"), direction.strip("-"))
+
+    @property
+    def ways(self) -> tuple[str, str] | None:
+        """The node that sends and the node that receives, where that is one each."""
+        if len(self.nodes) != 2 or self.direction not in ("forward", "reverse"):
+            return None
+        first, second = self.nodes
+        return (first, second) if self.direction == "forward" else (second, first)
+
+    def __str__(self) -> str:
+        rail = f" on {self.rail}" if self.rail else ""
+        if self.ways:
+            return f"from {self.ways[0]} to {self.ways[1]}{rail}"
+        way = f", {'receiving' if self.direction == 'rx' else 'sending'}" if self.direction in _WAYS else ""
+        return f"at {those(self.nodes, 'node')}{rail}{way}"
+
+
+_WAYS = ("rx", "tx")
+
+
+def kind(item: PlanItem) -> str:
+    """Return what a block of cells measures, without where: `RDMA write bandwidth`."""
+    test, metric = item.test, item.metric
+    if metric.startswith("counter."):
+        return counter(metric.removeprefix("counter."))
+    if found := _PERFTEST.fullmatch(test):
+        again = " measured again" if found[3] else ""
+        what = _METRICS.get(metric) or metric.replace("_", " ")
+        return f"RDMA {found[1]} {what}{again}"
+    if found := _MEMCPY.fullmatch(test):
+        both = " in both directions" if found[2] else ""
+        return f"copy {_COPIES[found[1]]}{both}"
+    what = _METRICS.get(metric, metric.replace("_", " "))
+    if metric == "wrong" and test.partition("_")[0] in _LIBRARIES and test not in _TESTS:
+        return f"{CORRECTNESS}{test_words(test)}"
+    if test in _APPLICATIONS or metric in _OF_AN_OPERATION:
+        return printable(f"{what} in {test_words(test)}")
+    return printable(f"{test_words(test)} {what}".strip())
+
+
+def test_words(test: str) -> str:
+    """Return the name of a test in words."""
+    prefix, _, operation = test.partition("_")
+    if found := _PERFTEST.fullmatch(test):
+        return f"RDMA {found[1]}"
+    if test not in _TESTS and prefix in _LIBRARIES:
+        return printable(f"{_LIBRARIES[prefix]} {_OPERATIONS.get(operation, operation.replace('_', ' '))}")
+    return printable(_TESTS.get(test) or test.replace("_", " "))
+
+
+def test(item: PlanItem) -> str:
+    """Return the test of a block of cells in words, whatever is measured of it; nothing for counters."""
+    return "" if item.metric.startswith("counter.") else test_words(item.test)
+
+
+def library(item: PlanItem) -> str:
+    """Return the library whose operation a block of cells measures, or nothing."""
+    return _LIBRARIES.get(item.test.partition("_")[0], "")
+
+
+def counter(name: str) -> str:
+    """Return what a counter of a NIC or a switch counts."""
+    last = name.rpartition(".")[2]
+    if found := _IN_CLASS.fullmatch(last):
+        return f"{found[3]} {'received' if found[2] == 'rx' else 'sent'} in class {found[1]}"
+    return _COUNTERS.get(last) or printable(last.replace("_", " "))
+
+
+def counted(item: PlanItem, cell: str, many: str) -> str:
+    """Return the start of a sentence about a counter: `leaf1 counted 12 dropped packets on port swp1`."""
+    place, port = Place.of(cell), item.params.get("port")
+    on = " of ".join(
+        part for part in (f"port {port}" if port and port != place.rail else "", place.rail) if part
+    )
+    return printable(f"{those(place.nodes, 'node')} counted {many} {kind(item)}{' on ' if on else ''}{on}")
+
+
+def subject(item: PlanItem, cell: str) -> str:
+    """Return what one cell measures and where, for the start of a sentence."""
+    place, params = Place.of(cell), item.params
+    gpus, gpu, port = params.get("gpus"), params.get("gpu"), params.get("port")
+    where = those(place.nodes, "node")
+    rail = f" on {place.rail}" if place.rail else ""
+    if item.metric.startswith("counter."):
+        on = f", port {port}" if port and port != place.rail else ""
+        return printable(f"the counter of {kind(item)} at {where}{on}{rail}")
+    part = ""
+    if item.test == "copy" and place.direction:
+        way, _, duplex = place.direction.partition("_")
+        some = f"{gpus} GPUs at once" if isinstance(gpus, int) and gpus > 1 else f"GPU {gpu}"
+        text = f"copy {_COPIES.get(way, way)}".replace("GPU", some)
+        return printable(f"{text}{' in both directions' if duplex else ''} at {where}")
+    if _MEMCPY.fullmatch(item.test):
+        peer = f" with GPU {params['peer']}" if "peer" in params else ""
+        text = (
+            kind(item).replace("GPUs", f"GPU {gpu}{peer}")
+            if peer
+            else kind(item).replace("GPU", f"GPU {gpu}")
+        )
+        return printable(f"{text} at {where}")
+    if isinstance(gpus, int) and item.test not in ("copy",):
+        part = f" with {gpus} {'GPU' if gpus == 1 else 'GPUs'}"
+    bytes_ = params.get("size_bytes")
+    if isinstance(bytes_, int | float) and not _PERFTEST.fullmatch(item.test):
+        part += f" of {size(bytes_)}"
+    if params.get("rails_at_once") == "all":
+        part += ", all rails at once"
+    return printable(f"{kind(item)}{part} {place}")
+
+
+def not_as_planned(item: PlanItem, cell: str) -> str:
+    """Return the start of a sentence about a check that found something wrong; its detail goes on."""
+    place, params = Place.of(cell), item.params
+    where = those(place.nodes, "node")
+    rail = f" on {place.rail}" if place.rail else ""
+    gpu, port = params.get("gpu"), params.get("port")
+    operation = str(params.get("operation", ""))
+    operation = _OPERATIONS.get(operation, operation.replace("_", " "))
+    sentence = {
+        "crosscheck": f"the cable of {where}{rail} is not as planned",
+        "gpu_state": f"{'the GPUs' if gpu is None else f'GPU {gpu}'} of {where} "
+        f"{'are' if gpu is None else 'is'} not as planned",
+        "inventory": f"{where} differs from its like",
+        "nccl_transport": f"NCCL {operation} on {where} does not run as planned",
+        "pcie_path": f"the PCIe path of GPU {gpu} at {where} is not as planned",
+        "settings": f"the settings of {where}{rail} are not as wanted",
+        "switch_settings": f"the settings of {where}{f' for port {port}' if port else ''} are not as wanted",
+    }.get(item.test)
+    return printable(sentence or f"{subject(item, cell)} is not as wanted")
