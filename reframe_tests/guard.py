@@ -190,7 +190,7 @@ class Guard(rfm.RegressionTestPlugin):
             problem = Problem(kind="environment", message=message)
         elif not state.good:
             message = f"Slurm says {state.state}, exit code {state.exit_code}, {state.restarts} restarts"
-            # A node that died is named: the others are not to be looked at.
+            # Name the node that died, so that the others are not suspected.
             with contextlib.suppress(BadInput, OSError, subprocess.SubprocessError):
                 down = unusable_nodes(self.spec.nodes, reserved=True)
                 message = f"{message}; {down}" if down else message

@@ -83,8 +83,8 @@ def seal(folder: Path, key: Path) -> None:
 def verify(folder: Path, signers: Path | None) -> Verification:
     """Recompute checksums, signature and verdict of a bundle. Raises BadInput for what is no bundle at all.
 
-    Without `signers` (ssh's allowed_signers format) the signature is checked to be intact, but nobody
-    vouches for whose it is.
+    Without `signers` (ssh's allowed_signers format) only the signature's integrity is checked: the signer
+    stays unconfirmed.
     """
     sums = read_bytes(folder / SUMS)
     recorded = _parse_sums(sums, folder / SUMS)

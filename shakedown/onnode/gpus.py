@@ -69,7 +69,7 @@ def look(when: str) -> dict[str, Any]:
     """Return everything that this node says of its GPUs."""
     commands = {name: run(command) for name, command in COMMANDS.items()}
     kernel = run(["dmesg"])
-    # The log holds much that concerns nobody; only the driver's own error lines are kept.
+    # The log holds much that has nothing to do with GPUs; only the driver's own error lines are kept.
     kernel["out"] = "".join(f"{line}\n" for line in _XID.findall(kernel["out"]))
     numa = {}
     for device in Path("/sys/bus/pci/drivers/nvidia").glob("*:*:*.*"):

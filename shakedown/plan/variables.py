@@ -1,7 +1,7 @@
 """Variables of the communication libraries for one run: configuration B of an A/B comparison.
 
 They go over those of the site's own file, which stays as it is. The jobs hold them (jobs.json), and the plan
-says so in a caveat: such a run is no word about the site as it is configured.
+says so in a caveat: such a run says nothing about the site as it is configured.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def config_of(spec: TrainingSpec) -> Any:  # noqa: ANN401
 
 
 def shape_of(config: Any) -> TransformerShape:  # noqa: ANN401
-    """Return what of a configuration decides parameters and FLOP."""
+    """Return the part of a configuration that decides parameters and FLOP."""
     heads = config.num_attention_heads
     head_width = getattr(config, "head_dim", None) or config.hidden_size // heads
     return TransformerShape(

@@ -35,7 +35,7 @@ class Night(Record):
 
     @property
     def calm(self) -> bool:
-        """Whether nobody needs to look."""
+        """Whether the night needs no attention."""
         return self.outcome == "PASS" and not (self.alarms or self.overdue or self.problems)
 
 

@@ -226,7 +226,7 @@ def _options(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables as a page may show them: nobody keeps a secret in one, until somebody does."""
+    """Return the variables as a page may show them, with what looks like a secret hidden."""
     shown = (redact(f"{name}={value}").partition("=") for name, value in variables.items())
     return {name: value for name, _, value in shown}
 
