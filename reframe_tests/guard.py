@@ -185,7 +185,7 @@ class Guard(rfm.RegressionTestPlugin):
             problem = Problem(kind="environment", message=message)
         elif set(nodes) != set(self.spec.nodes):
             message = (
-                f"the job ran on {','.join(nodes) or 'no node'}, planned was {','.join(self.spec.nodes)}"
+                f"the job ran on {','.join(nodes) or 'no node'}, planned were {','.join(self.spec.nodes)}"
             )
             problem = Problem(kind="environment", message=message)
         elif not state.good:

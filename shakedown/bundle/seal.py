@@ -107,7 +107,7 @@ def verify(folder: Path, signers: Path | None) -> Verification:
     source = "the raw files" if _has_jobs(folder) else f"{RESULTS} (no job of {JOBS} wrote raw files)"
     reason = f"{len(recorded)} files as sealed, verdict {verdict.outcome.value} recomputed from {source}"
     if signer is None:
-        reason += "; signature intact, but whose it is was not checked: give --signers"
+        reason += "; signature intact, but the signer was not checked: give --signers"
     else:
         reason += f", signed by {signer}"
     return Verification(None, reason, signer, verdict.outcome)

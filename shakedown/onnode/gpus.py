@@ -104,7 +104,7 @@ def obstacle(seen: dict[str, Any], wanted: int) -> dict[str, str] | None:  # noq
             "message": f"{many if found else 'no GPU'} on {node}, {wanted} are planned",
         }
     if processes["exit_code"] != 0:
-        return {"kind": "environment", "message": f"{node}: nvidia-smi cannot tell who uses the GPUs"}
+        return {"kind": "environment", "message": f"{node}: nvidia-smi cannot tell which processes use GPUs"}
     others = [line.split(",") for line in processes["out"].splitlines()[1:] if line.count(",") >= 2]
     if others:
         by = ", ".join(f"process {pid.strip()} ({memory.strip()})" for _, pid, memory, *_ in others[:3])

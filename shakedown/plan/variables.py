@@ -51,7 +51,7 @@ def with_variables(site: Site, variables: Mapping[str, str]) -> Site:
     said = ", ".join(f"{name}={value}" for name, value in sorted(variables.items()))
     changed["caveats"] = (
         *site.acceptance.caveats,
-        f"Set for this run alone, over the site's own file: {said}. It says nothing of the site as it is "
+        f"Set for this run alone, over the site's own file: {said}. It says nothing about the site as it is "
         "configured.",
     )
     return site.model_copy(update={"acceptance": site.acceptance.model_copy(update=changed)})

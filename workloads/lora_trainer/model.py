@@ -1,5 +1,4 @@
-"""The model: a shape or a saved one, with LoRA adapters, made without memory first and filled shard by
-shard."""
+"""The model: a shape or a saved one, with LoRA adapters, built without memory, then filled by shards."""
 
 from __future__ import annotations
 

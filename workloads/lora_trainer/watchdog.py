@@ -138,7 +138,7 @@ class Watchdog(threading.Thread):
                 _note(beats, rank, json.loads(value), now)
             if len(heard) < len(watched) and now - began > self._start_s:
                 missing = next(rank for rank in watched if rank not in beats)
-                self._end(f"rank {missing}: not heard of for {self._start_s:.0f} s, nor is its node known")
+                self._end(f"rank {missing}: no sign of life for {self._start_s:.0f} s, its node is unknown")
             if beats and (told := self._judge(beats, now)):
                 self._end(told)
 

@@ -142,7 +142,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def merge(folder: Path, *, trained: bool) -> None:
-    """Make one log of the ranks' own: header, steps in order, and a summary if the job came to its end.
+    """Make one log of the ranks' own: header, steps in order, and a summary if the job finished.
 
     Of a step that was trained twice, because a job was resumed in the same folder, the last counts.
     """

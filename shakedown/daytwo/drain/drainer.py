@@ -63,7 +63,7 @@ class Drainer:
                 said = "Slurm does not know it" if state is None else state.reason or "it is not drained"
                 raise BadInput(
                     f"{node} was not drained by us: {said}",
-                    fix="who drained it must give it back",
+                    fix="the person who drained it must give it back",
                     file=self.log,
                 )
             if len(set(partners) - {node}) < PARTNERS:

@@ -74,7 +74,7 @@ def text(night: Night) -> str:
         if found:
             lines += ["", f"{title}:", *(f"  {line}" for line in found)]
     if night.actions and not night.acted:
-        lines.append("  (proposals: nothing was told to Slurm)")
+        lines.append("  (proposals only: Slurm was not changed)")
     return "\n".join(printable(line) for line in lines) + "\n"
 
 

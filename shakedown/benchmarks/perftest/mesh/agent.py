@@ -47,7 +47,7 @@ class Agent:
         session: what tells this run's drivers from any other's.
 
     Raises:
-        BadInput: the port cannot be had.
+        BadInput: the port cannot be opened.
     """
 
     def __init__(self, node: Node, port: int, session: str) -> None:
@@ -64,7 +64,7 @@ class Agent:
         except OSError as error:
             self._listener.close()
             raise BadInput(
-                f"{node.name}: control port {port} cannot be had: {error.strerror}",
+                f"{node.name}: control port {port} cannot be opened: {error.strerror}",
                 fix="end what uses it, or choose another control_port",
             ) from error
         self._selector = selectors.DefaultSelector()

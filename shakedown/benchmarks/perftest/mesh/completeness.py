@@ -37,7 +37,7 @@ def lost_nodes(folder: Path, nodes: Iterable[str]) -> list[str] | None:
 
 
 def _journal(path: Path) -> tuple[bool, set[str]]:
-    """Return whether a driver's last start came to its end, and which partners it dropped."""
+    """Return whether a driver finished its last start, and which partners it dropped."""
     whole, named = False, set()
     for _, entry in events(path):
         event = entry["event"]
@@ -59,9 +59,9 @@ def main(arguments: list[str]) -> int:
         print(f"shakedown mesh: {refused}", file=sys.stderr)
         return 2
     if lost is None:
-        print("shakedown mesh: not every driver came to its end", file=sys.stderr)
+        print("shakedown mesh: not every driver finished", file=sys.stderr)
         return 1
-    print(f"shakedown mesh: whole but for {', '.join(lost)}" if lost else "shakedown mesh: whole")
+    print(f"shakedown mesh: complete except for {', '.join(lost)}" if lost else "shakedown mesh: complete")
     return 0
 
 
