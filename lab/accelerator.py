@@ -13,7 +13,7 @@ from lab.image import PROBE_MARKER, Image
 from lab.paths import cache_root
 from lab.qemu import KVM, MACHINE_ARGV, TCG, Accelerator, accelerator
 
-# A guest needs about 0.3 s with hardware virtualisation and 2.5 s without; one that hangs needs for ever.
+# A guest needs about 0.3 s with hardware virtualisation and 2.5 s without; one that hangs never ends.
 _PATIENCE_S = 10.0
 
 

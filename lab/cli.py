@@ -41,7 +41,7 @@ fault_app = typer.Typer(
     "delay: latency rises by the delay, nothing is lost.\n\n"
     "ecn-off, wrong-dscp-map, port-mtu, port-down: the port's own settings are wrong; traffic may flow all "
     "the same, and the read-back names the port.\n\n"
-    "miswire: two nodes' cables change places; all works, and only LLDP tells.\n\n"
+    "miswire: two nodes' cables change places; all works, and only LLDP shows it.\n\n"
     "link-down: the node's NIC has no carrier, its RDMA port is down and link_downed counts one.\n\n"
     "kill: the machine loses power; Slurm sees a node that does not answer.",
     **_PLAIN,  # type: ignore[arg-type]

@@ -182,7 +182,7 @@ class Lab:
             return planting.setting_fault(machines, node, rail, faults.port_down())
 
     def fault_miswire(self, node: str, other: str, rail: str) -> str:
-        """The cables of two nodes on one rail change places at the leaf."""
+        """Swap the cables of two nodes on one rail at the leaf."""
         with self._changing() as machines:
             return planting.miswire(machines, node, other, rail)
 
@@ -203,7 +203,7 @@ class Lab:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Machines]:
-        """The machines, with the state as it is now and nobody else changing it."""
+        """The machines, with the present state, locked against other commands."""
         with exclusive(self.paths, self._machines.progress):
             self._machines.reload_state()
             yield self._machines

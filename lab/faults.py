@@ -60,7 +60,7 @@ class SettingFault:
     description: str
 
 
-# The switch's own settings are there to be spoiled only once they have been made.
+# The switch's own settings must have been made before they can be spoiled.
 _CONFIGURED = """set -eu
 port=$1
 if [ ! -e /var/lib/roce-leaf/intent.json ]; then
@@ -72,7 +72,7 @@ fi
 
 def ecn_off() -> SettingFault:
     """Let the port's RoCE queue grow without marking (tc-red(8) without `ecn`)."""
-    # Everything but the two flags stays: read what is there and say it again. burst as in tc-red(8).
+    # Everything but the two flags stays: read what is there and set it again. burst as in tc-red(8).
     script = (
         _CONFIGURED
         + """
@@ -91,7 +91,7 @@ tc qdisc change dev "$port" parent 1:2 handle 20: red $options
 
 
 def wrong_dscp_map() -> SettingFault:
-    """Take what comes into the port with RoCE's DSCP for a class of the rest."""
+    """Classify what comes into the port with RoCE's DSCP as other traffic."""
     script = (
         _CONFIGURED
         + """
@@ -136,7 +136,8 @@ reseat() {
 }
 planted() { tc qdisc show dev "$1" root | grep -q " fa17: "; }
 """
-# tc does not replace a qdisc by one of another kind under the same handle, so an older fault goes first.
+# tc does not replace a qdisc by one of another kind under the same handle, so an older fault is removed
+# first.
 _PLANT = f"""set -eu{_RESEAT}
 port=$1; shift
 if planted "$port"; then tc qdisc del dev "$port" root; fi
@@ -178,7 +179,7 @@ def setting_argv(port: str, fault: SettingFault) -> list[str]:
 
 
 def swap_argv(one: str, other: str) -> list[str]:
-    """The leaf's command that lets the cables of two ports change places, or brings them back."""
+    """The leaf's command that swaps the cables of two ports, or swaps them back."""
     return ["sh", "-c", _SWAP, "swap", one, other]
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def silent(_line: str) -> None:
-    """Progress that nobody wants to see."""
+    """Ignore progress messages."""
 
 
 class Machines:

@@ -98,12 +98,12 @@ class LabPaths:
         return self.disks / f"{machine}.qemu.log"
 
     def create(self) -> None:
-        """Make both folders, private to this user; refuse one that somebody else prepared."""
+        """Make both folders, private to this user; refuse one that belongs to another user."""
         for folder in (self.run.parent, self.run, self.disks):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = folder.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-                raise LabError(f"{folder} belongs to somebody else", fix="remove it or set XDG_RUNTIME_DIR")
+                raise LabError(f"{folder} belongs to another user", fix="remove it or set XDG_RUNTIME_DIR")
             if stat.S_IMODE(found.st_mode) & 0o077 and folder != self.disks:
                 folder.chmod(0o700)
 

@@ -32,7 +32,7 @@ def setting_fault(lab: Machines, node: str, rail: str, fault: faults.SettingFaul
 
 
 def miswire(lab: Machines, node: str, other: str, rail: str) -> str:
-    """Let the cables of two nodes on one rail change places at the leaf."""
+    """Swap the cables of two nodes on one rail at the leaf."""
     links = [lab.topology.link(name, rail) for name in (node, other)]
     key = _MISWIRED.format(node=node, other=other, rail=rail)
     if node == other or any(fault == faults.MISWIRED for fault in lab.state.faults.values()):

@@ -26,7 +26,7 @@ class Process:
     started: int
 
     def alive(self, proc: Path = Path("/proc")) -> bool:
-        """Whether this very process still runs; a zombie does not (nobody may be there to reap it)."""
+        """Whether this very process still runs; a zombie does not (its parent may never reap it)."""
         found = _stat(self.pid, proc)
         return found is not None and found[1] == self.started and found[0] not in "ZX"
 

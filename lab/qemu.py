@@ -131,7 +131,7 @@ def guest_argv(
     accelerator: Accelerator,
     load: str = "",
 ) -> list[str]:
-    """QEMU's arguments for one machine; ``load`` names a snapshot to start from to start from, paused."""
+    """QEMU's arguments for one machine; ``load`` names a snapshot to start from, paused."""
     overlay = _escaped(paths.overlay(machine.name))
     console_log = _escaped(paths.console_log(machine.name))
 

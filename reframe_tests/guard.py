@@ -185,12 +185,12 @@ class Guard(rfm.RegressionTestPlugin):
             problem = Problem(kind="environment", message=message)
         elif set(nodes) != set(self.spec.nodes):
             message = (
-                f"the job ran on {','.join(nodes) or 'no node'}, planned was {','.join(self.spec.nodes)}"
+                f"the job ran on {','.join(nodes) or 'no node'}, planned were {','.join(self.spec.nodes)}"
             )
             problem = Problem(kind="environment", message=message)
         elif not state.good:
             message = f"Slurm says {state.state}, exit code {state.exit_code}, {state.restarts} restarts"
-            # A node that died is named: the others are not to be looked at.
+            # Name the node that died, so that the others are not suspected.
             with contextlib.suppress(BadInput, OSError, subprocess.SubprocessError):
                 down = unusable_nodes(self.spec.nodes, reserved=True)
                 message = f"{message}; {down}" if down else message

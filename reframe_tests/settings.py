@@ -1,4 +1,4 @@
-"""ReFrame's configuration, made from what the inventory says of the site.
+"""ReFrame's configuration, made from the site's inventory.
 
 The playbooks write that as JSON (`SHAKEDOWN_SITE` names the file); nothing here is edited per site.
 """

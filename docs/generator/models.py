@@ -41,7 +41,7 @@ RUN: tuple[tuple[str, Model], ...] = (
 FORMULAS = inner_models(Ceiling)
 # Meanings of keys whose model has neither a description nor a comment that says it.
 MEANINGS: dict[str, str] = yaml.safe_load((Path(__file__).parent / "meanings.yml").read_text())
-# Fields that whoever reads the file sets; `entries` are what stands under `references` in it.
+# Fields that the code which reads the file sets; `entries` are what stands under `references` in it.
 _NOT_WRITTEN = ("references[].line", "entries")
 HEAD = ("key", "type", "default", "meaning")
 

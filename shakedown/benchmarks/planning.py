@@ -31,7 +31,7 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
 
     Raises:
         MissingReference: a cell has no reference.
-        BadInput: nothing is asked for, or something that the site cannot do.
+        BadInput: the site asks for nothing, or for something that it cannot do.
     """
     draft = Draft(site, catalogue)
     for benchmark in BENCHMARKS:

@@ -1,4 +1,4 @@
-"""All benchmarks: one line each. Everything that must know them asks here."""
+"""All benchmarks: one line each. All code that must know them asks here."""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ def seal(folder: Path, key: Path) -> None:
 def verify(folder: Path, signers: Path | None) -> Verification:
     """Recompute checksums, signature and verdict of a bundle. Raises BadInput for what is no bundle at all.
 
-    Without `signers` (ssh's allowed_signers format) the signature is checked to be intact, but nobody
-    vouches for whose it is.
+    Without `signers` (ssh's allowed_signers format) only the signature's integrity is checked: the signer
+    stays unconfirmed.
     """
     sums = read_bytes(folder / SUMS)
     recorded = _parse_sums(sums, folder / SUMS)
@@ -107,7 +107,7 @@ def verify(folder: Path, signers: Path | None) -> Verification:
     source = "the raw files" if _has_jobs(folder) else f"{RESULTS} (no job of {JOBS} wrote raw files)"
     reason = f"{len(recorded)} files as sealed, verdict {verdict.outcome.value} recomputed from {source}"
     if signer is None:
-        reason += "; signature intact, but whose it is was not checked: give --signers"
+        reason += "; signature intact, but the signer was not checked: give --signers"
     else:
         reason += f", signed by {signer}"
     return Verification(None, reason, signer, verdict.outcome)

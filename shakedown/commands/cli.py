@@ -105,7 +105,7 @@ def _run(words: list[str]) -> int:
     try:
         _register()
         status = app(words, standalone_mode=False)
-        sys.stdout.flush()  # here, where a full disk is still an error that can be said
+        sys.stdout.flush()  # here, where a full disk can still be reported as an error
     except BadInput as refused:
         return _complain(str(refused))
     except TyperException as usage:
@@ -123,7 +123,7 @@ def _run(words: list[str]) -> int:
 
 def main() -> None:
     """Entry point."""
-    # Only the process's own streams: who replaced them, as a test does, keeps them.
+    # Only the process's own streams: a caller that replaced them, as a test does, keeps its own.
     if sys.stdout is sys.__stdout__:
         sys.stdout = _outliving(sys.stdout)
     if sys.stderr is sys.__stderr__:

@@ -46,10 +46,10 @@ def propose(
     ] = 0.1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> int:
-    """Say which nodes a run speaks against, with the evidence, and which drained ones may be given back.
+    """List the nodes that a run's failures point to, with evidence, and the drained ones to give back.
 
     A node is named if it failed with two partners that are good with others, or failed a test of its own.
-    Nodes that somebody else drained are never touched. Exit status 0: nothing to do; 1: something was
+    Nodes that someone else drained are never touched. Exit status 0: nothing to do; 1: something was
     proposed or done.
     """
     from shakedown.daytwo.drain.proposals import Policy

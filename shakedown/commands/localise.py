@@ -131,7 +131,7 @@ def slow_lines(slow: list[Slow], most: int = 5) -> list[str]:
     from shakedown.records.wording import count
 
     lines = [f"{s.source} to {s.sink}, {s.rail}: {s.effect:+.1%} ({s.label})" for s in slow[:most]]
-    head = [f"slow, and too few to say whose fault it is: {count(len(slow), 'result')}"] if slow else []
+    head = [f"slow, but too few to name the part at fault: {count(len(slow), 'result')}"] if slow else []
     return head + lines + ([f"... and {len(slow) - most} more"] if len(slow) > most else [])
 
 

@@ -179,7 +179,7 @@ def confirm(
         rounds = len(pack_rounds(wanted))
         _say([f"suspects {', '.join(suspected)}: {len(wanted)} pairs in {rounds} rounds"])
     larger = [c for c in causes if not c.element.node]
-    # No pair of nodes confirms these; everybody behind them shows them.
+    # No pair of nodes can confirm these: every node behind them is affected.
     _say([f"{c.element}, {c.effect:+.1%}: {c.proposal}" for c in larger])
     slow = unexplained(routes, causes)
     _say(slow_lines(slow))

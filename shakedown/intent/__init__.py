@@ -1,4 +1,4 @@
-"""A site folder becomes one validated intent; everyone who reads the intent asks here.
+"""A site folder becomes one validated intent; all code that reads the intent asks here.
 
 May import nos and the rooms before it.
 """

@@ -61,7 +61,7 @@ class AcceptanceBase(Record):
     qp_timeout: int | None = Field(default=None, ge=1, le=31)
     # Whether counters of NICs and switch ports are held to their references.
     counter_tests: bool = True
-    # What a reader of the report must know of this site.
+    # What a reader of the report must know about this site.
     caveats: tuple[str, ...] = ()
 
     def asked(self) -> Iterable[tuple[Section, Any]]:

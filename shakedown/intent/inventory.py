@@ -205,7 +205,7 @@ def _acceptance(
 
 
 def _reports(nos: str, fabric: Fabric | NoFabric) -> dict[str, tuple[str, ...]]:
-    """Return the counters that a switch's system is known to tell."""
+    """Return the counters that a switch's system is known to report."""
     if isinstance(fabric, NoFabric):
         return {}
     roce = fabric.roce

@@ -32,7 +32,7 @@ READ = {
 
 
 class RefusedError(Exception):
-    """A value that cannot be had: host, key and reason."""
+    """A value that cannot be read: host, key and reason."""
 
 
 class HostValues(Mapping[str, Any]):

@@ -1,4 +1,4 @@
-"""Where a key of an inventory stands. Ansible merges files and does not say, so they are searched again."""
+"""Where a key of an inventory stands. Ansible merges files without a trace, so they are searched again."""
 
 from __future__ import annotations
 

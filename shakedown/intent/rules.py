@@ -304,7 +304,7 @@ def cabling_problems(
 
 
 def switch_problems(fabric: Tree, nos: str, lossless_limit: int | None) -> Iterator[Problem]:
-    """Yield why a switch system cannot hold an intent. What is incomplete `roce_problems` says.
+    """Yield why a switch system cannot hold an intent. `roce_problems` reports what is incomplete.
 
     `lossless_limit`: lossless priorities that the platform can hold; None: its documents give no number.
     """

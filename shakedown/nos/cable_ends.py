@@ -57,7 +57,7 @@ def cables(settings: SwitchSettings) -> list[Cable]:
 def switch_ends(
     settings: SwitchSettings, heard: Neighbours | None = None, links: Mapping[str, Tree] | None = None
 ) -> dict[tuple[str, str], End]:
-    """Return what each cabled port says of itself. A system that is not understood here tells nothing.
+    """Return what each cabled port says of itself. For an unknown system, nothing.
 
     Args:
         settings: what the role read back.

@@ -96,7 +96,7 @@ def _link_counters(link: dict[str, Any], file: str | Path | None) -> dict[str, i
     counters = {f"rx_{key}": rx(key) for key in ("packets", "bytes", "errors")}
     counters |= {f"tx_{key}": tx(key) for key in ("packets", "bytes", "errors")}
     # Packets that ring or NIC had no room for. Not `dropped`: there the kernel counts every LLDP frame that a
-    # bridge rightly does not forward. What the bridge itself loses, FORWARDED proves.
+    # bridge rightly does not forward. FORWARDED shows what the bridge itself loses.
     counters["rx_drops"] = sum(rx(f"{why}_errors") for why in ("missed", "over", "fifo"))
     counters["tx_drops"] = tx("dropped")
     counters["link_flaps"] = tx("carrier_changes")
@@ -146,8 +146,8 @@ def end(found: Tree, port: str) -> Tree:
     classes = [one for one in found[port]["classes"] or [] if "dscp" in one]
     return {
         "mtu_bytes": found[port]["mtu"],
-        # Each DSCP has a filter for IPv4 and one for IPv6: the one asked first says it here. That both are as
-        # they should be is compared with the port's settings.
+        # Each DSCP has a filter for IPv4 and one for IPv6: the first one found stands for both here. That
+        # both are as they should be is compared with the port's settings.
         "dscp_map": {
             one["dscp"]: one["traffic_class"]
             for one in sorted(classes, key=lambda one: one["pref"], reverse=True)

@@ -1,7 +1,7 @@
 """Dell OS10: counters from `show queuing statistics interface ethernet 1/1/4`, one row an egress queue.
 
-The table is as it was recorded on a switch (netdev mailing list, 25 March 2022, "dctcp" combinations). What
-this system prints of PFC, ECN marks and ingress drops was seen nowhere, so it is not read.
+The table is as it was recorded on a switch (netdev mailing list, 25 March 2022, "dctcp" combinations). No
+recorded output shows how this system prints PFC, ECN marks and ingress drops, so these are not read.
 """
 
 from __future__ import annotations

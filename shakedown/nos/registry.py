@@ -24,7 +24,7 @@ SYSTEMS: dict[str, SwitchSystem] = {
 
 
 def known(nos: str) -> SwitchSystem:
-    """Return what is known of `nos`; of a system that is not listed, nothing is."""
+    """Return what is known of `nos`; for a system that is not listed, nothing."""
     return SYSTEMS.get(nos, SwitchSystem(nos))
 
 

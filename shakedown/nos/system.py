@@ -39,8 +39,8 @@ class SwitchSystem:
             not zero.
         forwarded: counters of what enters and what leaves whose sums over a rail's ports must agree, if the
             system has such.
-        tells: what its read-backs tell of a cable's end (constants of `crosscheck`); None: nobody found out,
-            so everything is asked, and what it does not tell stays open.
+        tells: what its read-backs report of a cable's end (constants of `crosscheck`); None: unknown, so
+            everything is checked, and what it does not report stays open.
         end: one port of the settings' read-back (`found`) to fields of `crosscheck.End`.
         links: rate (`speed_gbps`) and FEC (`fec`) of ports, from a counter reading.
         neighbours: output of its LLDP command to neighbours; raises BadInput. None: it is not asked.

@@ -2,8 +2,8 @@
 
     srun --ntasks-per-node=1 python -m shakedown.onnode.counters before FOLDER
 
-writes FOLDER/counters.NODE.before.json. The raw values are kept as they are; deltas are made later, by
-whoever reads both files.
+writes FOLDER/counters.NODE.before.json. The raw values are kept as they are; deltas are computed later, from
+both files.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def look(when: str) -> dict[str, Any]:
     """Return everything that this node says of its GPUs."""
     commands = {name: run(command) for name, command in COMMANDS.items()}
     kernel = run(["dmesg"])
-    # The log holds much that concerns nobody; only the driver's own error lines are kept.
+    # The log holds much that has nothing to do with GPUs; only the driver's own error lines are kept.
     kernel["out"] = "".join(f"{line}\n" for line in _XID.findall(kernel["out"]))
     numa = {}
     for device in Path("/sys/bus/pci/drivers/nvidia").glob("*:*:*.*"):
@@ -104,7 +104,7 @@ def obstacle(seen: dict[str, Any], wanted: int) -> dict[str, str] | None:  # noq
             "message": f"{many if found else 'no GPU'} on {node}, {wanted} are planned",
         }
     if processes["exit_code"] != 0:
-        return {"kind": "environment", "message": f"{node}: nvidia-smi cannot tell who uses the GPUs"}
+        return {"kind": "environment", "message": f"{node}: nvidia-smi cannot tell which processes use GPUs"}
     others = [line.split(",") for line in processes["out"].splitlines()[1:] if line.count(",") >= 2]
     if others:
         by = ", ".join(f"process {pid.strip()} ({memory.strip()})" for _, pid, memory, *_ in others[:3])

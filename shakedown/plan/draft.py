@@ -98,7 +98,7 @@ class Draft:
     ) -> None:
         """Add a block of cells that count something, held to a contract of `none_allowed`.
 
-        `not_run`: why nobody can count it; then it is in the plan, and the verdict does not wait for it.
+        `not_run`: why it cannot be counted; the plan then holds it, and the verdict does not wait for it.
         """
         self.references[reference.id] = reference
         self.items.append(

@@ -54,8 +54,8 @@ def job_and_attempt(folder: str) -> tuple[str, int]:
 def counter_tests(jobs: Iterable[JobSpec]) -> dict[str, str]:
     """Return, by job, the test under which the NICs' counters over that job stand.
 
-    It is the job's first test. Where several jobs share that one it is the job itself: two readings of one
-    NIC would stand in one place, and nobody could say which of the jobs lost the packets.
+    It is the job's first test. Where several jobs share that test it is the job itself: otherwise two
+    readings of one NIC would stand in one place, and the job that lost packets could not be found.
     """
     jobs = list(jobs)
     sharing = Counter((job.stage, job.tests[0]) for job in jobs)

@@ -1,7 +1,7 @@
 """Variables of the communication libraries for one run: configuration B of an A/B comparison.
 
 They go over those of the site's own file, which stays as it is. The jobs hold them (jobs.json), and the plan
-says so in a caveat: such a run is no word about the site as it is configured.
+says so in a caveat: such a run says nothing about the site as it is configured.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def with_variables(site: Site, variables: Mapping[str, str]) -> Site:
     said = ", ".join(f"{name}={value}" for name, value in sorted(variables.items()))
     changed["caveats"] = (
         *site.acceptance.caveats,
-        f"Set for this run alone, over the site's own file: {said}. It says nothing of the site as it is "
+        f"Set for this run alone, over the site's own file: {said}. It says nothing about the site as it is "
         "configured.",
     )
     return site.model_copy(update={"acceptance": site.acceptance.model_copy(update=changed)})

@@ -18,8 +18,8 @@ Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9]
 # A comma or an equals sign would let two different sets of parameters have one cell id.
 Param = bool | int | float | Annotated[str, Field(max_length=200, pattern=r"^[^,=\x00-\x1f\x7f]*$")]
 Params = dict[Name, Param]
-# Counters of NICs and switches have 64 bits. Whatever is more was never counted, and would not fit the
-# arithmetic of those who judge it.
+# Counters of NICs and switches have 64 bits. A larger number was never counted, and would not fit the
+# arithmetic that judges it.
 COUNTER_END = 1 << 64
 CounterValue = Annotated[int, Field(ge=0, lt=COUNTER_END)]
 

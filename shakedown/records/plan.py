@@ -17,7 +17,7 @@ class ReferenceKind(StrEnum):
     """Where a reference value comes from, strongest claim last."""
 
     BASELINE = "baseline"  # this site's own earlier runs
-    MEASURED = "measured"  # somebody's published or our own measurement
+    MEASURED = "measured"  # a measurement, published or our own
     VENDOR = "vendor"
     CONTRACT = "contract"
     PHYSICAL = "physical"

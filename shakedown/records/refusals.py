@@ -62,7 +62,7 @@ def explain(error: ValidationError, model: object) -> str:
         if detail["type"] in UNKNOWN:
             path, known = walk(model, detail["loc"][:-1])
             key = str(detail["loc"][-1])
-            # A union's other branch may know the key: then it is that branch that was meant.
+            # Another branch of the union may know the key: then that branch was meant.
             if key not in known:
                 return _sentence(path, unknown_key(key, known))
     first = details[0]
@@ -70,7 +70,7 @@ def explain(error: ValidationError, model: object) -> str:
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Return how a key that is none is told, with the nearest of the known ones if one is near."""
+    """Return what to say of an unknown key, with the nearest known one if one is near."""
     near = nearest(key, known)
     return f"unknown key {key[:_KEY]}" + (f", did you mean {near}?" if near else "")
 

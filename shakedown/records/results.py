@@ -54,8 +54,8 @@ class Measurement(Record):
 class OutputRecord(Record):
     """One tool's own output inside a job (a line of `raw/<job>/outputs.jsonl`, written while the job runs).
 
-    This is the only link between a file of raw text and the cell it measures, so it is written by
-    whoever started the tool, at the moment it ended, and never derived later from orders of lists.
+    This is the only link between a file of raw text and the cell it measures, so the program that started the
+    tool writes it when the tool ends; it is never derived later from the order of lists.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")

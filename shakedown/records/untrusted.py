@@ -13,7 +13,7 @@ from typing import Any
 from shakedown.records.errors import BadInput
 
 # Nothing that drivers write or read is nested even half as deeply. Far below what Python's own limit allows,
-# so that whoever walks through the value, or only prints it, does not run into that limit either.
+# so that code that walks through the value, or only prints it, does not reach that limit either.
 _DEEPEST = 32
 
 

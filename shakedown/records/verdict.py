@@ -44,7 +44,7 @@ class CauseVerdict(Record):
     """A piece of hardware that explains bad results of a mesh, or a suspect (see judge.localise)."""
 
     element: str
-    blamed: bool  # else a suspect
+    blamed: bool  # named as the cause; else a suspect
     confidence: float
     effect: float  # worst relative change of its results; -1 when they are missing
     evidence: tuple[str, ...]
@@ -81,7 +81,7 @@ class Verdict(Record):
     unplanned: tuple[str, ...] = ()
     # Flaws of the run itself: a file cut off in a line, a node that no cell measures.
     problems: tuple[str, ...] = ()
-    # What a mesh's results blame, most first. They explain; cells decide.
+    # What explains a mesh's bad results, the likeliest first. They explain; cells decide.
     causes: tuple[CauseVerdict, ...] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -22,7 +22,7 @@ class LintRule(StrEnum):
     MISSING_FIELD = "missing-field"
     UNKNOWN_FIELD = "unknown-field"
     UNIT_MISMATCH = "unit-mismatch"
-    UNEXPLAINED = "unexplained"  # it does not gate and nobody says why
+    UNEXPLAINED = "unexplained"  # it does not gate and gives no reason
     INVALID = "invalid"
 
 

@@ -1,6 +1,6 @@
 """References proposed from a run's own repeats, for a person to read, correct and sign.
 
-A proposal is no reference: nothing here is used by a plan until somebody has put it into a profile.
+A proposal is no reference: nothing here is used by a plan until a person has put it into a profile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shakedown.statistics.robust import median
 
 # Fewer repeats say nothing about their spread.
 MIN_SAMPLES = 3
-# A bound closer to the value than this would measure the tool's resolution and the day's weather.
+# A bound closer to the value than this would measure the tool's resolution and chance.
 FLOOR = 0.02
 # Of a normal value the range of three repeats is 1.7 standard deviations in the mean: two ranges beyond the
 # median are 3.4 of them.

@@ -29,7 +29,7 @@ def reframe_references(entries: Iterable[Entry]) -> dict[str, dict[str, object]]
     unit].
 
     A class is the test's name in CamelCase (`nccl_all_reduce` -> `NcclAllReduce`). ReFrame has no place for
-    kind and source, and finds no reference silently where a key is missing: the verdict is therefore made
+    kind and source, and silently finds no reference where a key is missing: the verdict is therefore made
     from ours, and a ReFrame test that uses this sets `require_reference=True`. Entries that do not gate are
     left out.
     """

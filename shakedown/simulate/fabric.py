@@ -21,7 +21,7 @@ from shakedown.physics.roce import payload_ceiling_gbps
 # ib_read_bw on 8 x H100 nodes reached 390.89 of 392.15 Gb/s (Tolly, May 2024); less leaves room for noise.
 REACHED_OF_CEILING = 0.985
 MTU_BYTES = 4096
-# What TCP over the same NIC reaches, as a part: 3 against 489 GB/s when NCCL falls back to sockets.
+# What TCP over the same NIC reaches, as a fraction: 3 against 489 GB/s when NCCL falls back to sockets.
 TCP_FACTOR = 3 / 489
 # PCIe Gen5 x8 under a 400G NIC: at most 233.8 Gb/s.
 HALF_PCIE_FACTOR = 233.8 / 392.15

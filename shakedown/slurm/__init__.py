@@ -1,1 +1,1 @@
-"""What Slurm says of jobs and nodes, and the few things that it is told. May import records."""
+"""What Slurm says of jobs and nodes, and the few commands sent to it. May import records."""

@@ -1,6 +1,6 @@
 """Cancels those of our jobs that wait for a node which has gone out of service since they were submitted.
 
-Slurm would keep them until somebody mends the node, and ReFrame with them; ReFrame's own way out of this
+Slurm would keep them until the node is mended, and ReFrame with them; ReFrame's own way out of this
 (`slurm_job_cancel_reasons`) raises while the test waits, after which it never ends.
 """
 
@@ -29,7 +29,7 @@ class _Job:
 
 @dataclass
 class Pending:
-    """Jobs that are about to be submitted, each with its nodes, looked at from a thread of its own."""
+    """Jobs that are about to be submitted, each with its nodes, watched by a thread of its own."""
 
     slurm: Slurm = field(default_factory=Slurm)
     cancelled: dict[str, str] = field(default_factory=dict)  # why, by job
@@ -38,7 +38,7 @@ class Pending:
     _thread: threading.Thread | None = None
 
     def watch(self, job_id: Callable[[], object], nodes: tuple[str, ...], *, reserved: bool) -> None:
-        """Look after a job until it runs. `job_id` gives nothing before it is submitted."""
+        """Look after a job until it runs. `job_id` returns nothing before it is submitted."""
         with self._lock:
             self._jobs.append(_Job(job_id, nodes, reserved))
             if self._thread is None:

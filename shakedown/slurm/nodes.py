@@ -19,10 +19,10 @@ class NodeState:
 
     @property
     def drained(self) -> bool:
-        """Whether somebody took it out of service."""
+        """Whether it was taken out of service on purpose."""
         return "DRAIN" in self.states
 
     @property
     def ours(self) -> bool:
-        """Whether that was us: by our own prefix in the reason, and nothing else."""
+        """Whether we drained it: our own prefix in the reason decides, and nothing else."""
         return self.drained and self.reason.startswith(PREFIX)

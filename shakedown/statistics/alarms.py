@@ -27,13 +27,13 @@ EWMA_WEIGHT, EWMA_L = 0.1, 4.8
 # Both together give 365,000 x 2 / 1.8e6 = 0.4; nights left out of the baseline make it a little more, which
 # tests/bench/bench_alarms.py counts.
 FALSE_ALARMS_PER_1000_YEARS = 0.5
-# A night this far out is not taken into the baseline: a fault must not teach that it is normal.
+# A night this far out is not taken into the baseline: a fault must not become the norm.
 _SUSPECT = 3.5
 # A score beyond this only says "certain"; two normal nights after it must be able to end the alarm.
 _LARGEST_SCORE = 8.0
 # An alarm ends when so many nights in a row are back within two sigmas.
 _QUIET_NIGHTS = 3
-# A smaller deviation than this share of the value is no reason to wake anybody, however quiet the metric.
+# A smaller deviation than this share of the value raises no alarm, however quiet the metric.
 SMALLEST_EFFECT = 0.003
 
 

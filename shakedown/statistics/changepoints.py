@@ -49,7 +49,8 @@ def change_points(values: Floats, *, resolution: float = 0.0, smallest: float = 
     z = (values - np.median(values)) / sigma
     middle = _running_median(z)
     z = np.clip(z, middle - _CLIP_SIGMAS, middle + _CLIP_SIGMAS)
-    # To load ruptures takes longer than all else that is asked of one node; to use it, less than to be sure.
+    # Loading ruptures costs more than the exact test that it is needed (`_join_costs`); once it is loaded,
+    # using it costs less.
     if not _can_change(z) or ("ruptures" not in sys.modules and not _join_costs(z)):
         return []
     import ruptures
@@ -80,7 +81,7 @@ def _running_median(z: Floats) -> Floats:
 def _can_change(z: Floats) -> bool:
     """Whether the fit could find a change at all; most series need none.
 
-    If it finds one, to join two neighbouring segments would lose the penalty (`_join_costs`); that loss is at
+    If it finds one, joining two neighbouring segments would lose the penalty (`_join_costs`); that loss is at
     most what both gain about the common mean, so one segment alone gains half the penalty.
     """
     s = np.concatenate([[0.0], np.cumsum(z - z.mean())])
@@ -89,7 +90,7 @@ def _can_change(z: Floats) -> bool:
 
 
 def _join_costs(z: Floats) -> bool:
-    """Whether there are two neighbouring segments that to join would lose the penalty."""
+    """Whether joining some two neighbouring segments would lose the penalty."""
     s = np.concatenate([[0.0], np.cumsum(z - z.mean())])
     for middle in range(SHORTEST_NIGHTS, len(z) - SHORTEST_NIGHTS + 1):
         left = np.arange(SHORTEST_NIGHTS, middle + 1)

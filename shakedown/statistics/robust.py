@@ -77,7 +77,7 @@ def tail_probabilities(z: Sequence[float], members: int | None = None) -> list[f
 
     By Student's t with 0.37 (n - 1) degrees of freedom, which is what the MAD of n values is worth. The
     normal tail would be wrong: simulated on healthy normal classes of 6 to 1,024 members, this one with
-    Benjamini-Hochberg at q = 0.01 accuses anybody in about 1 % of classes, the normal one in up to 8 %.
+    Benjamini-Hochberg at q = 0.01 accuses a member in about 1 % of classes, the normal one in up to 8 %.
     """
     freedom = max(1.0, MAD_EFFICIENCY * ((len(z) if members is None else members) - 1))
     # Below 2 the tail is more than 2 % whatever the freedom: that rejects nothing at any sensible q.
@@ -113,19 +113,19 @@ def worse_outliers(
     `min_effect` is a fraction of the class median. A class of fewer than six members, or with a median of
     zero, accuses no member. An improvement is never an outlier.
     """
-    nobody = [False] * len(values)
+    none_worse = [False] * len(values)
     if len(values) < SMALLEST_CLASS:
-        return nobody
+        return none_worse
     centre = median(values)
     if centre == 0:
-        return nobody
+        return none_worse
     sign = -1.0 if higher else 1.0
     worse_by = [sign * (v - centre) / abs(centre) for v in values]
     if max(worse_by) <= min_effect:
-        return nobody
+        return none_worse
     z = [sign * x for x in robust_z(values, resolution(values))]
     if max(z) <= ROBUST_Z_CUTOFF:
-        return nobody
+        return none_worse
     rejected = benjamini_hochberg(tail_probabilities(z), q)
     return [
         r and x > ROBUST_Z_CUTOFF and effect > min_effect

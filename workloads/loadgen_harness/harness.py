@@ -1,7 +1,8 @@
 """LoadGen on one side, the workers' rings on the other: makes one Server run and keeps LoadGen's own summary.
 
-LoadGen calls back for queries; each goes to the worker that owes least. A second thread reports what workers
-have answered, in lists. The callbacks take interpreter time for every query, so the workers are processes.
+LoadGen calls back for queries; each goes to the worker with the fewest unanswered queries. A second thread
+reports what workers have answered, in lists. The callbacks take interpreter time for every query, so the
+workers are processes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class WorkerLostError(RuntimeError):
 
 @dataclass(frozen=True)
 class ServerRun:
-    """What one Server run is asked for."""
+    """The settings of one Server run."""
 
     target_qps: float
     latency_ms: float

@@ -213,7 +213,7 @@ class TorchBackend:
         direct(0, samples, stream.cuda_stream)
         stream.synchronize()
         if not torch.equal(self.inputs[0][: len(samples)].cpu(), self.source[samples]):
-            raise BatchCopiesError("cudaMemcpyBatchAsync left other bytes than it was given")
+            raise BatchCopiesError("cudaMemcpyBatchAsync copied other bytes than it was given")
         return direct
 
     def _record(self) -> None:

@@ -20,7 +20,7 @@ STARTING, READY, STOP, FAILED = 0, 1, 2, 3
 
 
 class Times(NamedTuple):
-    """Sums over a worker's batches, and the longest of each since somebody set it to zero."""
+    """Sums over a worker's batches, and the longest of each since it was last set to zero."""
 
     batches: int = 0
     host_ns: int = 0  # to start them: gathering and handing over, in which nothing else is done
@@ -31,7 +31,7 @@ class Times(NamedTuple):
 
 
 class Ring:
-    """One worker's ring. Ids are LoadGen's response ids, indices the samples asked for."""
+    """One worker's ring. Ids are LoadGen's response ids, indices those of the samples to answer."""
 
     def __init__(self, name: str | None = None) -> None:
         """Create a ring, or open the one of that name."""

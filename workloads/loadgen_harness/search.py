@@ -138,7 +138,7 @@ def _next_confirmation(runs: Sequence[SearchRun], confirmed: Bracket, limits: Li
     if confirmed.low is None:
         assert confirmed.high is not None
         failed = sorted({r.target_qps for r in runs if r.kind == "confirm" and r.finished and not r.valid})
-        # Short probes were too kind. One resolution below, then two, four, ...
+        # Short probes were too optimistic. One resolution below, then two, four, ...
         lower = _rounded(failed[-1] * (1 - limits.resolution * 2 ** (len(failed) - 1)))
         if lower < limits.floor_qps or len(failed) > 7:
             return End(None, f"the latency bound was never met in a full run, not at {failed[0]:g} queries/s")

@@ -81,7 +81,7 @@ class Int8ResNet50:
     """The engine on the present CUDA device, from bytes to class numbers.
 
     Raises:
-        TensorRTError: see there.
+        TensorRTError: TensorRT is missing or unfit, or its engine computes other scores.
     """
 
     def __init__(self, network: ResNet50, images: torch.Tensor, max_batch: int) -> None:

@@ -42,7 +42,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self.ask = Gap()  # LoadGen issues queries
-        self.look = Gap()  # somebody looks for answers
+        self.look = Gap()  # the reporting thread looks for answers
         self.faults = Rise()  # page faults while queries are under way
 
 

@@ -32,7 +32,7 @@ class Backend(Protocol):
 
 
 def serve(ring: Ring, backend: Backend, *, hold_s: float, poll_s: float, wanted: Callable[[], bool]) -> None:
-    """Answer queries until the ring says stop, or until nobody wants answers any more."""
+    """Answer queries until the ring says stop, or until the harness is gone."""
     taken = ring.done
     free = deque(range(backend.slots))
     busy: deque[tuple[int, int, int]] = deque()  # (slot, count of queries answered with it, started at)
@@ -70,7 +70,7 @@ def serve(ring: Ring, backend: Backend, *, hold_s: float, poll_s: float, wanted:
         if not moved:
             time.sleep(poll_s)
             if time.monotonic() > look_again:
-                # Whoever asked may have been killed: a worker that nobody stops would spin for ever.
+                # The harness may have been killed: a worker that is never stopped would spin for ever.
                 if not wanted():
                     return
                 look_again = time.monotonic() + 1

@@ -1,4 +1,4 @@
-"""Checkpoints of the adapters and their optimiser: small, since what is frozen need not be saved.
+"""Checkpoints of the adapters and their optimiser: small, since frozen weights need not be saved.
 
 A checkpoint is whole once `latest.json` names it; it is written last, by rank 0, after all others are done.
 """

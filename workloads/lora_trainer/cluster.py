@@ -1,4 +1,4 @@
-"""The job as one rank sees it: who it is, which device it has, and how ranks meet."""
+"""The job as one rank sees it: its number, its device, and how the ranks connect."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def join(spec: TrainingSpec) -> Cluster:
         store=dist.PrefixStore("group", store),
         rank=rank,
         world_size=world,
-        # Longer than the watchdog's patience: the watchdog knows who is at fault, the backend does not.
+        # Longer than the watchdog's patience: the watchdog knows which rank is at fault, the backend does
+        # not.
         timeout=timedelta(seconds=spec.start_s + 60),
         device_id=device if spec.device == "cuda" else None,
     )

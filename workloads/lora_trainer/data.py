@@ -25,7 +25,7 @@ _LONGEST_FILE_BYTES = 1 << 30
 
 
 class Tokenizer(Protocol):
-    """What of a tokenizer is used."""
+    """The part of a tokenizer that is used."""
 
     def encode(self, text: str) -> list[int]:
         """Return a text's tokens."""

@@ -1,4 +1,4 @@
-"""How a model and its batch are spread over ranks, and how gradients meet again.
+"""How a model and its batch are spread over ranks, and how gradients are combined.
 
 ddp: every rank holds the model. tp: the ranks of a node share each layer, nodes are data-parallel. fsdp:
 weights are sharded over all ranks and gathered layer by layer. hsdp: sharded within the node, replicated

@@ -1,5 +1,4 @@
-"""The model: a shape or a saved one, with LoRA adapters, made without memory first and filled shard by
-shard."""
+"""The model: a shape or a saved one, with LoRA adapters, built without memory, then filled by shards."""
 
 from __future__ import annotations
 
@@ -81,7 +80,7 @@ def config_of(spec: TrainingSpec) -> Any:  # noqa: ANN401
 
 
 def shape_of(config: Any) -> TransformerShape:  # noqa: ANN401
-    """Return what of a configuration decides parameters and FLOP."""
+    """Return the part of a configuration that decides parameters and FLOP."""
     heads = config.num_attention_heads
     head_width = getattr(config, "head_dim", None) or config.hidden_size // heads
     return TransformerShape(

@@ -1,8 +1,8 @@
 """Ends a job whose ranks make no progress, and names the rank at fault.
 
 A collective that one rank never enters blocks all others for the backend's timeout, half an hour by default,
-and then every rank complains about every other. Here each rank has a thread that tells the store how far it
-has come. Rank 0 reads all of them, the others read rank 0's. Who is silent, or behind the others, is at
+and then every rank complains about every other. Here each rank has a thread that reports its progress to the
+store. Rank 0 reads all reports, the others read rank 0's. A rank that is silent, or behind the others, is at
 fault. A store whose node is gone without a word leaves its clients waiting, for the operating system's limit
 of many minutes: a second thread ends the rank when the first has waited too long for an answer.
 """
@@ -48,14 +48,16 @@ class Beat:
     moved: float
 
 
-def culprits(beats: dict[int, Beat], now: float, *, silent_s: float, hang_s: float) -> tuple[str, list[int]]:
+def ranks_at_fault(
+    beats: dict[int, Beat], now: float, *, silent_s: float, hang_s: float
+) -> tuple[str, list[int]]:
     """Return what is wrong, and with which ranks; an empty text if nothing is.
 
     Args:
         beats: by rank.
         now: the clock of `Beat.changed` and `Beat.moved`, in seconds.
         silent_s: a rank that sends nothing for longer is dead or stopped.
-        hang_s: nobody moving for longer is a hang; at fault is who is behind.
+        hang_s: no rank moving for longer is a hang; those behind the others are at fault.
     """
     silent = [rank for rank, beat in beats.items() if now - beat.changed > silent_s]
     if silent:
@@ -65,7 +67,7 @@ def culprits(beats: dict[int, Beat], now: float, *, silent_s: float, hang_s: flo
     last = min((beat.step, beat.place) for beat in beats.values())
     behind = [rank for rank, beat in beats.items() if (beat.step, beat.place) == last]
     if len(behind) == len(beats):
-        return f"no progress for {hang_s:.0f} s and nobody is behind: a hung collective", behind
+        return f"no progress for {hang_s:.0f} s and no rank is behind: a hung collective", behind
     return f"no progress for {hang_s:.0f} s while the others wait", behind
 
 
@@ -136,7 +138,7 @@ class Watchdog(threading.Thread):
                 _note(beats, rank, json.loads(value), now)
             if len(heard) < len(watched) and now - began > self._start_s:
                 missing = next(rank for rank in watched if rank not in beats)
-                self._end(f"rank {missing}: not heard of for {self._start_s:.0f} s, nor is its node known")
+                self._end(f"rank {missing}: no sign of life for {self._start_s:.0f} s, its node is unknown")
             if beats and (told := self._judge(beats, now)):
                 self._end(told)
 
@@ -147,13 +149,13 @@ class Watchdog(threading.Thread):
 
     def _judge(self, beats: dict[int, Beat], now: float) -> str:
         started = all(beat.step > 1 for beat in beats.values())
-        # Only rank 0 sees who is behind; the others see whether rank 0 lives.
+        # Only rank 0 sees which ranks are behind; the others see whether rank 0 lives.
         limit = (self._hang_s if started else self._start_s) if self._rank == 0 else float("inf")
-        what, ranks = culprits(beats, now, silent_s=self._silent_s, hang_s=limit)
+        what, ranks = ranks_at_fault(beats, now, silent_s=self._silent_s, hang_s=limit)
         return describe(what, ranks, beats) if what else ""
 
     def _watch_store(self) -> None:
-        # Counted, not timed: a process that was itself stopped for a while has not waited for anybody.
+        # Counted, not timed: a process that was itself stopped for a while has not waited for the store.
         while not self._done.wait(_PERIOD_S):
             self._unanswered += 1
             if self._unanswered * _PERIOD_S > self._silent_s:

@@ -143,7 +143,7 @@ def run_unwritten(module: AnsibleModule, action: str) -> list[Target]:
 def apply(module: AnsibleModule, files: dict[str, str], root: Path) -> tuple[list[Target], dict[str, str]]:
     """Write the files that differ and set what differs: reports, and the files' former text.
 
-    Looks first, so that what is refused is refused before anything is written.
+    Looks first, so that whatever must be refused is refused before anything is written.
     """
     differs = differing(files, root)
     if differs or module.check_mode:

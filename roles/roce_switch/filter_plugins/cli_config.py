@@ -50,8 +50,8 @@ def compare(wanted: str, found: str, owned: list[str]) -> dict[str, Any]:
     Args:
         wanted: what the switch must have.
         found: its running configuration.
-        owned: regular expressions on `" / "`-joined paths. What they match is ours alone: found and not
-            wanted, it is too much. Everything else of the switch is nobody's business here.
+        owned: regular expressions on `" / "`-joined paths. What they match is ours alone: if it is found and
+            not wanted, it is too much. Everything else on the switch is left alone.
 
     Returns:
         differences (one line each, for people), commands (to type in configuration mode) and `wanted` and

@@ -1,4 +1,4 @@
-"""The contract of a benchmark: one object says everything that the rest of the house must know of it.
+"""The contract of a benchmark: one object holds everything that the rest of Shakedown must know about it.
 
 Planning, the keys of a site's acceptance.yml, the ReFrame check, collecting, `shakedown parse` and the
 nightly rotation derive from these objects; the registry is the list of them.
@@ -62,17 +62,17 @@ class JobKind:
 
     Attributes:
         catches: which faults the job is there to find, in a sentence.
-        order: a job's settings in `jobs.json` as metrics are given them. Raises ValueError or BadInput.
+        order: turns a job's settings in `jobs.json` into what metrics receive. Raises ValueError or BadInput.
         launch: the command of a job, and the folder in which it leaves its outputs.
         by_srun: one task a node, started by srun; else the program starts its own steps.
         mpi: what `srun --mpi=` gets.
         wait_s: seconds that the other tasks get once the first has ended; 0: until the job's time limit.
-        also_good: a further exit status with which the program did what it was for; 0: none.
+        also_good: a further exit status that counts as success; 0: none.
         outlives_nodes: the program goes on without a node that died.
-        completeness: after a bad status, the words of a program that ends with 0 if the outputs are complete
-            but for nodes that died.
-        lost_nodes: whether nodes died, from the job's folder and its nodes: whoever talked to them then
-            counts losses that are not its own.
+        completeness: command to run after a bad status; it exits with 0 if the outputs are complete except
+            for nodes that died.
+        lost_nodes: whether nodes died, given the job's folder and its nodes. Packets that their partners lost
+            to them are then not counted as the partners' fault.
     """
 
     catches: str

@@ -1,8 +1,8 @@
 """The config stage: what every node's settings must be according to the intent, and what a read-back found.
 
-A node compares itself with what Ansible once wrote there; that alone would pass a node whose configuration
-is of last month's intent. So the settings of the RoCE class are compared here with the plan's own intent,
-and the node's own judgement decides only about the rest.
+A node compares itself with what Ansible once wrote there; that alone would pass a node that still has last
+month's configuration. So the settings of the RoCE class are compared here with the plan's own intent, and the
+node's own judgement decides only about the rest.
 """
 
 from __future__ import annotations

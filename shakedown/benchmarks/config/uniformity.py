@@ -1,7 +1,7 @@
 """Whether members of one class are alike: firmware, drivers and tools of like parts must not differ.
 
 A class is what was sold as one: NICs of one board, GPUs of one name, nodes of one product. A member that
-differs from most of its class is odd; where there is no majority all who differ are.
+differs from most of its class is odd; without a majority, all of them are odd.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def odd_parts(inventory: Snapshot) -> Iterator[tuple[str, str, int, str]]:
             most = (
                 f"{first or 'nothing'} on {often} others"
                 if often > next_often
-                else "and the class is not of one mind"
+                else "and the class has no majority"
             )
             counted[part.host, kind].append(f"{what} is {value or 'not there'}, {most}")
     for (host, kind), odd in counted.items():

@@ -42,7 +42,7 @@ def main() -> int:
     sampler.terminate()
     sampler.wait()
     after = gpus.write(folder, gpus.look("after"))
-    # Missing GPUs are a finding here, not an obstacle; what cannot be read is the reader's to say.
+    # Missing GPUs are a result here, not an error; the parser reports what cannot be read.
     hidden = problem if problem and before["commands"]["gpus"]["exit_code"] != 0 else None
     journal.add(
         tool="gpu-state",

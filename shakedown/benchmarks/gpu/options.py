@@ -18,7 +18,7 @@ Bandwidth = Literal[
 
 
 class GpuState(Record):
-    """What every GPU of a node must show. None: not looked at, because the platform does not tell it."""
+    """What every GPU of a node must show. None: not checked, because the platform does not report it."""
 
     pcie_generation: int | None = Field(default=None, ge=1)  # under load; an idle link may be slower
     pcie_width: int | None = Field(default=None, ge=1)

@@ -1,6 +1,7 @@
 """What `shakedown.onnode.gpus look` wrote: nvidia-smi's own outputs of one node, read into one record.
 
-Absent is not zero: a field that the driver does not tell is None, and whoever needs it must say so.
+Absent is not zero: a field that the driver does not report is None, and code that needs it must say that it
+is missing.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _query(source: Source, fields: Sequence[str], *, samples: bool = False) -> Q
         named = [match["name"] for match in header if match]
         units = {match["name"]: match["unit"] for match in header if match and match["unit"]}
         if fields and named != names:
-            what = f"the header names {quote(', '.join(named))}, asked for was {quote(', '.join(names))}"
+            what = f"the header names {quote(', '.join(named))}, expected were {quote(', '.join(names))}"
             source.refuse(what, line=lines[0])
         names, lines = named, lines[1:]
     elif not fields:
@@ -232,7 +232,7 @@ def _value(source: Source, line: Line, name: str, cell: str, units: dict[str, st
     number, _, unit = cell.partition(" ")
     known = units.get(name)
     if known is None and not _NUMERIC.match(name):
-        # Without a header the unit in the cell is all there is to tell a number by.
+        # Without a header only the unit in the cell shows that it is a number.
         if unit in {"MiB", "W", "MHz", "%", "us", "C"} and re.match(r"[0-9.]+\Z", number):
             units[name] = unit
         else:

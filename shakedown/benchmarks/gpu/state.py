@@ -1,4 +1,4 @@
-"""What a node's GPUs show against what they must: one finding a check and GPU."""
+"""What a node's GPUs show against what they must show: one finding per check and GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shakedown.records.base import Record
 
 @dataclass(frozen=True, slots=True)
 class GpuCheck:
-    """One check. `wrong` None: it cannot be told, and `detail` says why."""
+    """One check. `wrong` None: unknown, and `detail` says why."""
 
     check: str
     gpu: int | None

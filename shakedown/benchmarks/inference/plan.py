@@ -35,7 +35,7 @@ def plan_inference(draft: Draft, asked: Mapping[str, Inference]) -> None:
                     tests=(TEST,),
                     nodes=(node,),
                     time_limit_s=int(start_s + len(counts) * 1.2 * full_s),
-                    # What is ordered is what was asked, less the numbers of GPUs that the node has not.
+                    # As the site asks, without the numbers of GPUs that the node does not have.
                     settings={**section.model_dump(), "gpus": counts},
                 )
             )

@@ -64,7 +64,7 @@ def _batch(document: Mapping[str, Any]) -> BatchTime | None:
     try:
         full = [run for run in document["runs"] if run["kind"] == "confirm" and "spent" in run]
         full = [run for run in full if run.get("target_qps") == document.get("peak_qps")]
-        if not full:  # a run of before it was kept
+        if not full:  # a run from before this was recorded
             return None
         slowest = max(full, key=lambda run: float(run["p99_ms"]))["spent"]
         batch, host, device, busy = (

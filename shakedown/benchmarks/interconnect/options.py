@@ -17,7 +17,7 @@ class PlannedPath(Record):
     """The way from the root port to every GPU of a node, as the plan has it."""
 
     name: Name = "none"  # as the system's documentation numbers it: none, path1, ..., path4
-    # None for these two: nobody states it, so it is read and shown in the report but not judged.
+    # None for these two: no value is planned, so the report shows what was read without judging it.
     switch_hops: int | None = Field(default=0, ge=0, le=8)
     generation: Literal[3, 4, 5, 6]
     width: Literal[4, 8, 16] = 16

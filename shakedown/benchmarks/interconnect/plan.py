@@ -12,7 +12,7 @@ from shakedown.records.base import Better, Params, Stage
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
-# What a wrong pin costs is shown; how much it may cost nobody says.
+# The cost of a wrong pin is shown, not judged: no source says how much it may be.
 FAR_PIN = Reference(
     id="interconnect.far-pin",
     value=1,

@@ -38,7 +38,7 @@ _ENDED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 def trainer_command(settings: dict[str, Any], nodes: int, source: Path, folder: Path) -> list[str]:
     """Return the words of a shell that start torchrun on each node, `$`-variables for the job to fill in.
 
-    The first node of the job is where ranks meet; a port of its own lets two jobs share it.
+    The rendezvous is on the job's first node, at a port of the job's own, so that two jobs can share a node.
     """
     spec = TrainingSpec.from_json(settings)
     interpreter = [shlex.quote(spec.python or "python3")]
@@ -47,10 +47,10 @@ def trainer_command(settings: dict[str, Any], nodes: int, source: Path, folder: 
         seen = [folder.parent.parent, source, *_given(spec)]
         binds = [word for path in seen for word in ("--bind", shlex.quote(str(path)))]
         interpreter = ["apptainer", "exec", *gpus, *binds, shlex.quote(spec.container), *interpreter]
-    meeting = ["--standalone"]
+    rendezvous = ["--standalone"]
     if nodes > 1:
         endpoint = '"$SLURMD_NODENAME:$((29500 + SLURM_JOB_ID % 1000))"'
-        meeting = ["--rdzv-backend=c10d", '--rdzv-id="$SLURM_JOB_ID"', f"--rdzv-endpoint={endpoint}"]
+        rendezvous = ["--rdzv-backend=c10d", '--rdzv-id="$SLURM_JOB_ID"', f"--rdzv-endpoint={endpoint}"]
     return [
         *interpreter,
         "-m",
@@ -58,7 +58,7 @@ def trainer_command(settings: dict[str, Any], nodes: int, source: Path, folder: 
         f"--nnodes={nodes}",
         f"--nproc-per-node={spec.gpus_per_node}",
         "--max-restarts=0",
-        *meeting,
+        *rendezvous,
         shlex.quote(str(source / "workloads" / "lora_trainer" / "launch.py")),
         shlex.quote(str(folder / "spec.json")),
         shlex.quote(str(folder)),
@@ -66,7 +66,7 @@ def trainer_command(settings: dict[str, Any], nodes: int, source: Path, folder: 
 
 
 def _given(spec: TrainingSpec) -> list[Path]:
-    """Return what the site gave by path; a file's folder, since what it is made of may lie beside it."""
+    """Return the paths that the site gave; for a file its folder, because it may refer to files beside it."""
     paths = [Path(name) for name in (spec.model, spec.data) if name.startswith("/")]
     return [path.parent if path.suffix else path for path in paths]
 
@@ -142,7 +142,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def merge(folder: Path, *, trained: bool) -> None:
-    """Make one log of the ranks' own: header, steps in order, and a summary if the job came to its end.
+    """Make one log of the ranks' own: header, steps in order, and a summary if the job finished.
 
     Of a step that was trained twice, because a job was resumed in the same folder, the last counts.
     """
@@ -194,7 +194,7 @@ def _summary(steps: dict[tuple[int, int], dict[str, Any]], elapsed_s: float) -> 
 
 
 def reason(folder: Path, code: int) -> dict[str, str]:
-    """Return why the trainer gave no result: whom a signal killed, or what a rank said, or who failed first.
+    """Return why the trainer gave no result: a death by signal, a rank's own reason, or the first failure.
 
     A rank whose partner is killed complains of a broken connection; what it says is a consequence, so an
     error that it did not expect yields to a death by signal (but SIGTERM, with which torchrun ends the rest).

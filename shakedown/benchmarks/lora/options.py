@@ -1,4 +1,4 @@
-"""What a LoRA fine-tuning job must do: one record for the planner, the trainer and whoever judges it.
+"""What a LoRA fine-tuning job must do: one record for the planner, the trainer and the verdict.
 
 A plain dataclass, because the trainer runs in the training environment, where pydantic need not be: the
 inventory is validated by pydantic through it, the trainer builds it from the job's settings.
@@ -16,7 +16,7 @@ from shakedown.physics.training import SHAPES, StepTraffic, TransformerShape, lo
 from shakedown.records.errors import BadInput
 
 GENERATED = "generated"
-# Installs the environment for `python`; said wherever it is missing.
+# The command that installs the environment for `python`; messages quote it where that is missing.
 INSTALL = "make training-env TRAINING_ENV=FOLDER (on the nodes' shared file system)"
 Layout = Literal["ddp", "tp", "fsdp", "hsdp"]
 Metric = Literal[

@@ -1,7 +1,7 @@
 """What a training log says: rates, loss, and which rank lags. Pure functions of the steps of all ranks.
 
-Ranks of one job step together, so all of them take as long as the slowest: step times cannot tell who it is.
-Each rank's own computing can, the part of a step in which it waits for no other rank.
+Ranks of one job step together, so all of them take as long as the slowest: step times cannot show which rank
+that is. Each rank's own computing can, the part of a step in which it waits for no other rank.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class PingpongRow(Record):
 def parse_pingpong(
     text: str, *, sizes: tuple[int, ...], file: str | Path | None = None
 ) -> tuple[PingpongRow, ...]:
-    """Read `python -m mpi4py.bench pingpong`. It has no closing line, so the sizes asked for are needed.
+    """Read `python -m mpi4py.bench pingpong`. It has no closing line, so the planned sizes are needed.
 
     Raises:
         BadInput: a size is missing or out of turn, or a token is not a number.
@@ -38,7 +38,7 @@ def parse_pingpong(
     rows = tuple(_pingpong_row(source, line) for line in lines[heading + 1 :])
     if not source.terminated or tuple(row.size_bytes for row in rows) != sizes:
         got = ", ".join(str(row.size_bytes) for row in rows) or "none"
-        source.refuse(f"sizes measured are {got}, asked for were {sizes[0]} to {sizes[-1]} by doubling")
+        source.refuse(f"sizes measured are {got}, expected were {sizes[0]} to {sizes[-1]} by doubling")
     return rows
 
 

@@ -69,7 +69,7 @@ def launch(spec: dict[str, Any], program: list[str], variables: dict[str, str]) 
         return [*step, *ranks, "--mpi=pmix", *pinned], 1
     exported = [word for name in sorted(variables) for word in ("-x", name)]
     # mpirun is to start its daemons by srun: by itself it looks for ssh too, and ends where there is none.
-    # As root it asks to be told that this is meant.
+    # As root it wants an option that says this is intended.
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     ranks = ["-np", str(nodes * per_node), "--map-by", f"ppr:{per_node}:node", "--bind-to", "none"]
     return ["mpirun", *root, "--mca", "plm", "slurm", *ranks, *exported, *pinned], 1

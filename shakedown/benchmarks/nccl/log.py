@@ -15,7 +15,7 @@ def parse_nccl_log(text: str, *, file: str | Path | None = None, allow_unfinishe
     Args:
         text: the log; lines that are not NCCL's are passed over.
         file: the name to quote when it is refused.
-        allow_unfinished: accept a log in which communicators were not destroyed. `finished` tells.
+        allow_unfinished: accept a log in which communicators were not destroyed; see `finished`.
 
     Raises:
         BadInput: no communicator was set up, lines are mixed or damaged, or the log ends early.

@@ -103,7 +103,7 @@ def _check_footer(source: Source, result: NcclResult, last: Line | None) -> None
         source.refuse("a row has wrong elements but the footer says 0 out of bounds", line=last)
     if result.out_of_bounds and not wrong:
         what = f"the footer says {result.out_of_bounds} out of bounds, FAILED, and no row has a wrong element"
-        source.refuse(what, line=last, fix="take the data for wrong; run the test again")
+        source.refuse(what, line=last, fix="treat the data as wrong; run the test again")
 
 
 def _check_laws(source: Source, result: NcclResult, digits: list[tuple[Line | None, list[Digits]]]) -> None:

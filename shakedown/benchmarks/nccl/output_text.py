@@ -263,7 +263,7 @@ class _Text:
     def _footer(
         self, end: int, starting: re.Match[str] | None, *, labelled: bool
     ) -> tuple[float, str | None]:
-        """Read the lines after the table; the last one tells that the output is whole."""
+        """Read the lines after the table; the last one shows that the output is whole."""
         lines = self.lines[end + 1 :]
         at = next((i for i, line in enumerate(lines) if _AVERAGE.match(line.text.strip())), None)
         if at is None:
@@ -293,7 +293,7 @@ class _Text:
 def _is_row(line: Line, columns: int) -> bool:
     """Tell a row, a damaged one too, from a whole line of another program.
 
-    Every row lost is missed by its size, so a line that is no row need not be understood.
+    A lost row shows as a missing size, so a line that is no row need not be understood.
     """
     numbers = [word[0].isdigit() for word in line.text.split()]
     return all(numbers[:2]) or (len(numbers) == columns and 2 * sum(numbers) > columns)

@@ -16,7 +16,7 @@ TRANSPORT = none_allowed(
     "nccl.transport",
     "acceptance.nccl.expect and the planned NICs, held against NCCL's own log of the measured run",
 )
-# What is asked of each run's log; those of the network only where data leave the node.
+# What each run's log is checked for; the network's checks only where data leave the node.
 LOCAL_CHECKS = ("ranks", "intra_node", "nvls")
 NETWORK_CHECKS = ("network", "gdr", "nics")
 

@@ -53,9 +53,9 @@ def _plan_crosscheck(draft: Draft, stage: ConfigStage) -> None:
     blocks: dict[tuple[str, str, str], list[str]] = {}
     for switch in draft.site.switches:
         for kind, checks in kinds.items():
-            # A system that nobody understands is asked all the same: what it does not tell is not fine.
+            # A system without a parser is planned all the same: what it does not report must not pass.
             told = known(switch.nos).can_tell(kind)
-            why = "" if told else f"{kind} is not told by the read-back of {switch.nos}"
+            why = "" if told else f"{kind} is not reported by the read-back of {switch.nos}"
             for check in checks:
                 for _port, host, _netdev, rail in switch.ports:
                     if host in draft.site.nics:

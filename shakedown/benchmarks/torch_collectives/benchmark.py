@@ -33,10 +33,10 @@ BENCHMARK = Benchmark(
         takes_variables=True,
     ),
     plan=plan_torch,
-    night=NotAtNight("it adds nothing to a night that nccl-tests would not say"),
+    night=NotAtNight("at night it would add nothing to nccl-tests"),
     jobs={
         "torch_collectives": JobKind(
-            catches="an nccl-tests build that flatters or slanders the hardware; what small messages cost",
+            catches="an nccl-tests build that misrepresents the hardware; what small messages cost",
             order=TorchOrder.model_validate,
             launch=_launch,
             by_srun=False,

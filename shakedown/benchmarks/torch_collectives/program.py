@@ -41,7 +41,7 @@ def main() -> int:
     if gpu:
         torch.cuda.set_device(device)
     dist.init_process_group(
-        spec["backend"], init_method=meeting(), rank=rank, world_size=ranks, timeout=timedelta(seconds=120)
+        spec["backend"], init_method=rendezvous(), rank=rank, world_size=ranks, timeout=timedelta(seconds=120)
     )
     hosts: list[Any] = [None] * ranks
     dist.all_gather_object(hosts, platform.node())
@@ -69,9 +69,11 @@ def main() -> int:
         for _ in range(iterations):
             run()
         settle()
-        spent = torch.tensor([(time.perf_counter() - begin) / iterations], dtype=torch.float64, device=device)
-        dist.all_reduce(spent, op=dist.ReduceOp.MAX)
-        return float(spent.item())
+        elapsed = torch.tensor(
+            [(time.perf_counter() - begin) / iterations], dtype=torch.float64, device=device
+        )
+        dist.all_reduce(elapsed, op=dist.ReduceOp.MAX)
+        return float(elapsed.item())
 
     def settle() -> None:
         if gpu:
@@ -154,8 +156,8 @@ def prepare(
     return lambda: dist.reduce_scatter_tensor(part, whole), check_part
 
 
-def meeting() -> str:
-    """Return where the ranks meet: the job's first node, at a port that follows from the job's id."""
+def rendezvous() -> str:
+    """Return the rendezvous of the ranks: the job's first node, at a port that follows from the job's id."""
     first = os.environ.get("SHAKEDOWN_FIRST_NODE", "127.0.0.1")
     return f"tcp://{first}:{20000 + int(os.environ['SLURM_JOB_ID']) % 20000}"
 

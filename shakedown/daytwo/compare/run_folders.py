@@ -99,7 +99,7 @@ def _side(folder: Path) -> Side:
     inventory = run.inventory()
     if inventory is None:
         raise BadInput(
-            "the run has no inventory, so nobody knows what changed",
+            "the run has no inventory, so what changed is unknown",
             fix="make the run with playbooks/acceptance.yml, which notes it",
             file=folder / INVENTORY,
         )

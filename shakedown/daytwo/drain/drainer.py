@@ -63,7 +63,7 @@ class Drainer:
                 said = "Slurm does not know it" if state is None else state.reason or "it is not drained"
                 raise BadInput(
                     f"{node} was not drained by us: {said}",
-                    fix="who drained it must give it back",
+                    fix="the person who drained it must give it back",
                     file=self.log,
                 )
             if len(set(partners) - {node}) < PARTNERS:
@@ -80,7 +80,7 @@ class Drainer:
                     node=node, action="begin-retest", reason=f"with {', '.join(partners)}", step="dry-run"
                 )
                 return name
-            # Reserved before it is resumed: nobody else's job may start on it.
+            # Reserved before it is resumed, so that no other user's job starts on it.
             self._step(node, "reserve", name, lambda: self.slurm.reserve(name, (node, *partners), self.user))
             self._step(node, "resume", f"for its retest in {name}", lambda: self.slurm.resume(node))
             self._wait_for(node)
@@ -134,14 +134,14 @@ class Drainer:
             step = "left" if action.action == "none" else "dry-run"
             self._write(node=action.node, action=action.action, reason=action.reason, step=step, run=run)
             return
-        # Somebody may have acted since: what Slurm says now decides.
+        # Someone may have acted since: what Slurm says now decides.
         now = self.slurm.nodes().get(action.node)
         changed = now is None or (now.drained if action.action == "drain" else not now.ours)
         if changed:
             self._write(
                 node=action.node,
                 action=action.action,
-                reason="somebody else acted first",
+                reason="someone else acted first",
                 step="left",
                 run=run,
             )

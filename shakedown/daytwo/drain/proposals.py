@@ -1,8 +1,9 @@
-"""Which nodes to take out of service, and which to give back: a pure decision over evidence and Slurm's word.
+"""Which nodes to take out of service, and which to give back: a pure decision over evidence and what Slurm
+says.
 
-A proposal rests on failed cells with at least two partners while those partners are well with others; what is
-inconclusive, or has only one partner to speak against it, proposes nothing. Nodes that someone else took out
-are never touched, in neither direction.
+A proposal rests on failed cells with at least two partners while those partners are well with others; an
+inconclusive result, or failures with only one partner, propose nothing. Nodes that someone else took out are
+never touched, in neither direction.
 """
 
 from __future__ import annotations

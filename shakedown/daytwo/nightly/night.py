@@ -43,7 +43,7 @@ class Rotation(Record):
     """When each slot of each node was covered last, in Unix time (`rotation.json`)."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
-    first: float  # when this began: what was never covered has waited since then
+    first: float  # when the rotation began: slots never covered have waited since then
     covered: dict[str, dict[str, float]]
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -35,7 +35,7 @@ class Night(Record):
 
     @property
     def calm(self) -> bool:
-        """Whether nobody needs to look."""
+        """Whether the night needs no attention."""
         return self.outcome == "PASS" and not (self.alarms or self.overdue or self.problems)
 
 
@@ -74,7 +74,7 @@ def text(night: Night) -> str:
         if found:
             lines += ["", f"{title}:", *(f"  {line}" for line in found)]
     if night.actions and not night.acted:
-        lines.append("  (proposals: nothing was told to Slurm)")
+        lines.append("  (proposals only: Slurm was not changed)")
     return "\n".join(printable(line) for line in lines) + "\n"
 
 

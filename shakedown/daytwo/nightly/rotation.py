@@ -105,11 +105,11 @@ def choose(
 
 
 def _serve(night: _Night, slot: str, members: Sequence[str]) -> bool:
-    """Give a slot to those who wish it; return whether anybody got it."""
+    """Give a slot to the nodes that want it; return whether any got it."""
     taking = [
         n for n in members if night.left[n] >= night.costs[slot] and n not in night.chosen.get(slot, ())
     ]
-    # One alone needs a partner: whoever waits the longest and can spare the time.
+    # A node alone needs a partner: the one that has waited longest and can spare the time.
     if slot not in night.alone and len(taking) + len(night.chosen.get(slot, ())) < 2:
         partner = _partner(night, slot, taking[0]) if taking else None
         if partner is None:

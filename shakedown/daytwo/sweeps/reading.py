@@ -190,10 +190,10 @@ def _draw(output: Output[NcclOrder]) -> Draw | None:
 
 def _nccl_facts(result: NcclResult) -> dict[str, str]:
     return {
-        "GPU": ", ".join(sorted({device.name for device in result.devices})) or "not told",
+        "GPU": ", ".join(sorted({device.name for device in result.devices})) or "not reported",
         "ranks": str(result.ranks),
-        "NCCL": result.nccl_version or "not told",
-        "nccl-tests": result.version or "not told",
+        "NCCL": result.nccl_version or "not reported",
+        "nccl-tests": result.version or "not reported",
     }
 
 
@@ -201,13 +201,13 @@ def _way(job: _Attempt, operation: str) -> str:
     """Say by which transports the data went, from NCCL's log of the measured runs."""
     record = job.outputs.get(("nccl_transport", operation))
     if record is None:
-        return "not told"
+        return "not reported"
     try:
         output = job.output(record, None)
         log = parse_nccl_log(output.text, file=output.file)
     except BadInput as refused:
-        job.notes.append(f"the way of the data is not told: {job.said(refused)}")
-        return "not told"
+        job.notes.append(f"the log does not show which way the data went: {job.said(refused)}")
+        return "not reported"
     ways = [*sorted(log.transports), *(["NVLink SHARP"] if log.nvls_channels else [])]
     return ", ".join(ways) or "no connection in the log"
 
@@ -217,8 +217,8 @@ def _driver(job: _Attempt, node: str) -> str:
     try:
         seen = parse_gpu_look(read_bytes(file).decode("utf-8"), file=file)
     except (BadInput, UnicodeDecodeError):
-        return "not told"
-    return ", ".join(sorted({gpu.driver for gpu in seen.gpus})) or "not told"
+        return "not reported"
+    return ", ".join(sorted({gpu.driver for gpu in seen.gpus})) or "not reported"
 
 
 def _options(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -226,7 +226,7 @@ def _options(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables as a page may show them: nobody keeps a secret in one, until somebody does."""
+    """Return the variables as a page may show them, with what looks like a secret hidden."""
     shown = (redact(f"{name}={value}").partition("=") for name, value in variables.items())
     return {name: value for name, _, value in shown}
 

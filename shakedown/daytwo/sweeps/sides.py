@@ -105,7 +105,7 @@ def differing(sides: Sequence[Side], paired: Sequence[tuple[Sweep, ...]]) -> Ite
     found: dict[tuple[str, tuple[str, ...]], list[Combination]] = {}
     for sweeps in paired:
         told = [{"nodes": node_names(sweep.nodes), **sweep.facts} for sweep in sweeps]
-        for known, absent in (([sweep.variables for sweep in sweeps], "not set"), (told, "not told")):
+        for known, absent in (([sweep.variables for sweep in sweeps], "not set"), (told, "not reported")):
             for fact in dict.fromkeys(name for facts in known for name in facts):
                 values = tuple(facts.get(fact, absent) for facts in known)
                 if len(set(values)) > 1:

@@ -167,7 +167,7 @@ def test_a_run_without_inventory_is_refused(pair):
     """Catches: 'nothing changed' concluded from nobody having looked."""
     a, b = pair()
     (b / "inventory.json").unlink()
-    with pytest.raises(BadInput, match="nobody knows what changed"):
+    with pytest.raises(BadInput, match="what changed is unknown"):
         compare_folders(a, b, changed=FIRMWARE)
 
 

@@ -52,7 +52,7 @@ def test_the_report_says_so():
     changed = with_variables(site(nccl=NCCL, caveats=["Emulated."]), {"NCCL_IB_DISABLE": "1"})
     first, last = changed.acceptance.caveats
     assert first == "Emulated."
-    assert "NCCL_IB_DISABLE=1" in last and "nothing of the site as it is configured" in last
+    assert "NCCL_IB_DISABLE=1" in last and "nothing about the site as it is configured" in last
     assert with_variables(site(nccl=NCCL), {}).acceptance.caveats == ()
 
 

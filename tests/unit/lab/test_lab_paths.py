@@ -63,7 +63,7 @@ def test_a_run_folder_made_by_somebody_else_is_refused(
     elsewhere = short_path / "elsewhere"
     elsewhere.mkdir()
     paths.run.symlink_to(elsewhere)
-    with pytest.raises(LabError, match="belongs to somebody else"):
+    with pytest.raises(LabError, match="belongs to another user"):
         paths.create()
 
 

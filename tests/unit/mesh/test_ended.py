@@ -55,7 +55,7 @@ def test_a_dead_node_that_a_partner_names_is_the_only_one_lost(folder):
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "shakedown mesh: whole but for n3\n")
+    assert (done.returncode, done.stdout) == (0, "shakedown mesh: complete except for n3\n")
 
 
 def test_half_a_last_line_is_no_event(folder):

@@ -373,7 +373,7 @@ def test_a_slow_pair_is_told_though_nobody_is_named(shakedown, folder, nodes):
     made = folder(nodes, 2, rate=rate)
     status, said, _ = shakedown("localise", made.out, "--spec", made.spec_file)
     assert status == 3 and "0 causes" in said, said
-    assert "slow, and too few to say whose fault it is: 4 results" in said, said
+    assert "slow, but too few to name the part at fault: 4 results" in said, said
     assert "n2 to n3, rail0: -50." in said or "n2 to n3, rail0: -49." in said
 
 

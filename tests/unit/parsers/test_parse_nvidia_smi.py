@@ -143,5 +143,5 @@ def test_a_gpu_twice():
 
 def test_a_header_that_was_not_asked_for():
     """Catches columns read under the names of another query."""
-    with pytest.raises(BadInput, match="asked for was"):
+    with pytest.raises(BadInput, match="expected were"):
         parse_query(QUERY, fields=["index", "uuid"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lora_trainer import watchdog
-from lora_trainer.watchdog import Beat, Watchdog, culprits, describe
+from lora_trainer.watchdog import Beat, Watchdog, describe, ranks_at_fault
 
 
 def beat(step: int, place: int, *, changed: float = 100.0, moved: float = 100.0, node: str = "n1") -> Beat:
@@ -26,7 +26,7 @@ def beat(step: int, place: int, *, changed: float = 100.0, moved: float = 100.0,
         # All wait; the one that is behind in the step, or a step behind, is the one they wait for.
         ({0: beat(5, 9), 1: beat(5, 3), 2: beat(5, 9)}, 141.0, [1], "while the others wait"),
         ({0: beat(6, 1), 1: beat(5, 9)}, 141.0, [1], "while the others wait"),
-        ({0: beat(5, 9), 1: beat(5, 9)}, 141.0, [0, 1], "nobody is behind"),
+        ({0: beat(5, 9), 1: beat(5, 9)}, 141.0, [0, 1], "no rank is behind"),
         # One still moves: no hang, however long another takes.
         ({0: beat(5, 9), 1: beat(5, 3, moved=140.0)}, 141.0, [], ""),
     ],
@@ -34,7 +34,7 @@ def beat(step: int, place: int, *, changed: float = 100.0, moved: float = 100.0,
 def test_who_is_at_fault(beats, now, who, told):
     """Catches: a waiting rank blamed for the one that it waits for, and a slow one taken for a hung one."""
     alive = {rank: b if b.changed < 100 else Beat(**{**vars(b), "changed": now}) for rank, b in beats.items()}
-    what, ranks = culprits(alive, now, silent_s=20, hang_s=40)
+    what, ranks = ranks_at_fault(alive, now, silent_s=20, hang_s=40)
     assert ranks == who and told in what and bool(what) == bool(told)
     if ranks:
         assert f"rank {who[0]} on n1" in describe(what, ranks, alive)

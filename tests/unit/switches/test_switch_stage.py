@@ -111,7 +111,9 @@ def test_ends_that_fit_pass_and_what_a_bridge_cannot_have_is_said(run):
     failed, open_ = run.judged()
     assert failed == {}
     assert len(open_) == 4  # PFC, of every cable
-    assert all("pfc is not told by the read-back of linux (not required)" in why for why in open_.values())
+    assert all(
+        "pfc is not reported by the read-back of linux (not required)" in why for why in open_.values()
+    )
     groups = [g for g in judge_folder(run.folder).groups if g.test == "crosscheck" and g.measured == 2]
     whats = ["mtu", "cabling", "dscp.26", "dscp.48"]
     assert sorted(str(g.params["what"]) for g in groups) == sorted(whats * 2)
@@ -239,7 +241,7 @@ def test_what_a_read_back_never_tells_is_said_and_decides_nothing(tmp_path):
     assert failed == {}
     for what in ("pfc", "mtu"):
         said = open_[f"config/crosscheck/wrong/n1/rail0/-/what={what}"]
-        assert f"{what} is not told by the read-back of os9 (not required)" in said
+        assert f"{what} is not reported by the read-back of os9 (not required)" in said
 
 
 @pytest.mark.parametrize("nos", ["os10", "mystery"])

@@ -101,7 +101,7 @@ def _congestion_control(found: Mapping[str, Any], nic: Nic) -> list[Item]:
         "alt_vlan_pcp": roce.cnp.priority,
     }
     if not inbox:
-        # Nobody can say whether the NIC reacts to congestion; that is a failure, not an exception.
+        # Whether the NIC reacts to congestion is then unknown; that is a failure, not an exception.
         return [Setting("dcqcn", None, "configfs bnxt_re or debugfs bnxt_re/*/cc_config")]
     # Attributes of the firmware's answer; the driver ends a refused write with success, so only the
     # read-back tells.

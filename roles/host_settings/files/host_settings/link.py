@@ -72,7 +72,7 @@ _FEC = {"off": "none", "baser": "fc"}
 
 
 def _fec(system: System, netdev: str) -> str | None:
-    """The FEC in use; None if the driver tells none, which is no reason to refuse the NIC."""
+    """The FEC in use; None if the driver reports none, which is no reason to refuse the NIC."""
     done = system.run("ethtool", "--show-fec", netdev)
     active = re.search(r"^Active FEC encoding:\s*(\w+)\s*$", done.out, re.M) if done.status == 0 else None
     return None if active is None else _FEC.get(active[1].lower(), active[1].lower())
@@ -156,5 +156,5 @@ def speed_observation(found: dict[str, Any], nic: Nic) -> Item:
 def fec_observation(found: dict[str, Any]) -> Item:
     """The FEC in use. No intent names it: acceptance holds it against the switch port at the other end."""
     if found["fec"] is None:
-        return NotApplicable("link.fec", "the driver tells no FEC")
+        return NotApplicable("link.fec", "the driver reports no FEC")
     return Setting("link.fec", found["fec"], found["fec"])

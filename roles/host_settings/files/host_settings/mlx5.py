@@ -80,8 +80,8 @@ def items(found: dict[str, Any], nic: Nic) -> list[Item]:
 
 
 def _replace_dscps(dev: str) -> Callable[[Mapping[int, int], Mapping[int, int]], tuple[Action, ...]]:
-    """The driver replaces an entry by itself. What has no successor is deleted; deleting the last entry
-    brings back trust in PCP, which is what an empty map before meant.
+    """The driver replaces an entry by itself. An entry without a successor is deleted; deleting the last
+    entry brings back trust in PCP, which is what an empty map before meant.
 
     The map names all 64 DSCPs because what is not listed stays as the firmware has it, by default
     dscp >> 3, which puts 24 to 31 on priority 3 without showing them. The first entry makes the port

@@ -32,7 +32,7 @@ class Write:
 
 @dataclass(frozen=True)
 class ConfigfsWrite:
-    """Write attributes of a configfs item that exists only while somebody holds its folder."""
+    """Write attributes of a configfs item that exists only while its folder is held."""
 
     folder: str
     attributes: tuple[tuple[str, str], ...]

@@ -18,7 +18,7 @@ from shakedown.benchmarks.perftest.mesh.spec import Node
 from shakedown.benchmarks.perftest.mesh.wire import MAX_MESSAGE_BYTES, Message, decode, encode, set_timeouts
 from shakedown.records.errors import BadInput
 
-# A stranger that connects and says nothing is shut out after so long.
+# A stranger that connects and says nothing is disconnected after this time.
 _SILENT_AFTER_S = 10.0
 _MAX_STRANGERS = 512
 
@@ -47,7 +47,7 @@ class Agent:
         session: what tells this run's drivers from any other's.
 
     Raises:
-        BadInput: the port cannot be had.
+        BadInput: the port cannot be opened.
     """
 
     def __init__(self, node: Node, port: int, session: str) -> None:
@@ -64,7 +64,7 @@ class Agent:
         except OSError as error:
             self._listener.close()
             raise BadInput(
-                f"{node.name}: control port {port} cannot be had: {error.strerror}",
+                f"{node.name}: control port {port} cannot be opened: {error.strerror}",
                 fix="end what uses it, or choose another control_port",
             ) from error
         self._selector = selectors.DefaultSelector()
@@ -75,7 +75,7 @@ class Agent:
         self._thread.start()
 
     def enter_round(self, index: int) -> None:
-        """Say in which round this node now is; arrivals for rounds gone by are sent away."""
+        """Set the round that this node is in; arrivals for earlier rounds are turned away."""
         with self._changed:
             self._round = index
             for key in [k for k in self._arrivals if k[0] < index]:
@@ -140,7 +140,7 @@ class Agent:
             sock.close()
 
     def _pong(self, message: Message) -> Message:
-        """Answer a ping, or what comes too late: both want to know where we are. Strangers learn nothing."""
+        """Answer a ping or a late arrival with this node's round; a stranger gets a bare pong."""
         if message.get("session") != self._session:
             return {"type": "pong"}
         return {"type": "pong", "session": self._session, "round": self._round}

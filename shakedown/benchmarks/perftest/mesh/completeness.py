@@ -2,9 +2,9 @@
 
     python -m shakedown.benchmarks.perftest.mesh.completeness OUTDIR
 
-srun's status after the death of a node says nothing of what the others measured. Their journals do. Exit
-status 0: every driver came to its end, or is named as lost by a partner that came to its own. 1: the job is
-no good. The cells of a lost node have no value in any case.
+After a node dies, srun's status says nothing about what the others measured; their journals do. Exit status
+0: every driver finished, or a partner that finished names it as lost. 1: the job cannot be used. The cells of
+a lost node have no value in any case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shakedown.records.errors import BadInput
 
 
 def lost_nodes(folder: Path, nodes: Iterable[str]) -> list[str] | None:
-    """Return which of a mesh's nodes died, in order; None if one neither ended nor was named as lost.
+    """Return which of a mesh's nodes died, in order; None if one neither finished nor was named as lost.
 
     Raises:
         BadInput: a journal is no plain file, or has a line that is no event.
@@ -37,7 +37,7 @@ def lost_nodes(folder: Path, nodes: Iterable[str]) -> list[str] | None:
 
 
 def _journal(path: Path) -> tuple[bool, set[str]]:
-    """Return whether a driver's last start came to its end, and which partners it dropped."""
+    """Return whether a driver finished its last start, and which partners it dropped."""
     whole, named = False, set()
     for _, entry in events(path):
         event = entry["event"]
@@ -59,9 +59,9 @@ def main(arguments: list[str]) -> int:
         print(f"shakedown mesh: {refused}", file=sys.stderr)
         return 2
     if lost is None:
-        print("shakedown mesh: not every driver came to its end", file=sys.stderr)
+        print("shakedown mesh: not every driver finished", file=sys.stderr)
         return 1
-    print(f"shakedown mesh: whole but for {', '.join(lost)}" if lost else "shakedown mesh: whole")
+    print(f"shakedown mesh: complete except for {', '.join(lost)}" if lost else "shakedown mesh: complete")
     return 0
 
 

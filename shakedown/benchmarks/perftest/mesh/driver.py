@@ -8,7 +8,8 @@ SPEC.json is described in spec.py, what it leaves in OUTDIR in store.py. The
 node's name is $SLURMD_NODENAME. A second start with the same OUTDIR measures only what is missing; it must be
 of the same specification and the same perftest as what is there.
 
-Exit status: 0 every cell of this node's pairs is measured, 2 bad input, 3 something is missing and says why.
+Exit status: 0 every cell of this node's pairs is measured, 2 bad input, 3 something is missing, and why is
+noted.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def _all_rounds(spec: Spec, host: Host, store: NodeFiles, agent: Agent, meetings
         total.measured += tally.measured
         total.failed += tally.failed
         total.skipped += tally.skipped
-    # Whoever still waits for this node in a round gone by learns that it has gone on.
+    # A partner that still waits for this node in an earlier round learns that it has moved on.
     agent.enter_round(round_count(spec))
     return total
 

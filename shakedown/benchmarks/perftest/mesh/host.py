@@ -112,7 +112,7 @@ def listening_ports(pid: int, proc: Path = Path("/proc")) -> set[int]:
 
 
 def port_in_use(ipv4: str, port: int, proc: Path = Path("/proc")) -> bool:
-    """Return whether a client that connects to this node's address and port would already meet somebody."""
+    """Return whether a client that connects to this node's address and port would already find a listener."""
     # proc(5): the address as the kernel's 32-bit word in host byte order, in hexadecimal.
     own = f"{int.from_bytes(ipaddress.IPv4Address(ipv4).packed, sys.byteorder):08X}"
     for table, addresses in (("tcp", {own, "0" * 8}), ("tcp6", {"0" * 32})):

@@ -1,10 +1,10 @@
-"""What a pair does when it has met: slot after slot, one end serves, the other measures and keeps the record.
+"""What a connected pair does: slot after slot, one end serves, the other measures and keeps the record.
 
 Within a slot three messages go over the conversation: `ready` (the servers listen, on these ports), `done`
-(the clients have ended) and `closed` (the servers have ended, so). No end ever waits for a fixed time.
+(the clients have ended) and `closed` (how the servers ended). Neither end ever waits for a fixed time.
 
-A slot is measured whole. Where it runs all rails at once, a number stands for a rail beside busy neighbours,
-and one that was reached beside idle ones would pass too easily. So
+A slot is measured as a whole. Where it runs all rails at once, a number counts only if the neighbouring rails
+were busy; beside idle ones a rail would pass too easily. So
 
 * if one rail cannot be measured, none is, and the others' notes say for which rail;
 * if one rail fails while they run, the others' numbers are recorded with that as their problem;
@@ -43,11 +43,11 @@ from shakedown.records.untrusted import unused
 
 # After its client has ended, a server needs a moment for the last exchange and the teardown.
 _SERVER_GRACE_S = 5.0
-# A server whose client has failed waits for nothing any more; it may have something to say about it.
+# A server whose client has failed has nothing left to wait for, but may still print the reason.
 _FAILED_GRACE_S = 0.5
 # On top of the time that the other end may take for its part.
 _MARGIN_S = 15.0
-# In so many tries for each rail of a slot perftest may miss its clock's rate; then the slot has no number.
+# After so many tries per rail of a slot in which perftest misses its clock's rate, the slot has no number.
 _CLOCK_TRIES = 4
 
 
@@ -88,7 +88,7 @@ class PairWork:
     pair: Pair
     index: int
     tally: Tally = field(default_factory=Tally)
-    # What this node has written a record of in this round.
+    # The cells that this node has recorded in this round.
     _recorded: set[Cell] = field(default_factory=set)
 
     def hello(self) -> Message:
@@ -246,13 +246,13 @@ class PairWork:
         server = self.pair[0] if self.pair[1] == self.host.name else self.pair[1]
         ready = conversation.receive("ready", self.spec.start_timeout_s + _MARGIN_S)
         ports, problems = ports_of(ready, slot), problems_of(ready)
-        nobody = ("other", f"{server} did not serve")
+        unanswered = ("other", f"{server} did not serve")
         if len(ports) < len(slot.rails):
             unserved = {rail: p for rail, p in problems.items() if rail in slot.rails and rail not in ports}
-            self._refuse(partner, slot, unserved or {r: nobody for r in slot.rails if r not in ports})
+            self._refuse(partner, slot, unserved or {r: unanswered for r in slot.rails if r not in ports})
             return False
         clients: dict[str, Perftest] = {}
-        # What was no load to the other rails, and why.
+        # Rails that put no load on the others, and why.
         idle: dict[str, str] = {}
         try:
             for rail in slot.rails:
@@ -273,7 +273,7 @@ class PairWork:
             rail: f"{rail} failed: {run.last_words()}" for rail, run in clients.items() if run.exit_code != 0
         }
         clockless = {rail for rail, run in clients.items() if run.without_clock()}
-        # A try in which something else went wrong as well is not repeated: a failure would be forgotten.
+        # A try in which something else went wrong as well is not repeated: that would hide the failure.
         again = bool(clockless) and not idle and number < _clock_tries(slot)
         exits: Mapping[str, Any] = {}
         heard = False
@@ -333,7 +333,7 @@ class PairWork:
     ) -> Perftest | Problem:
         device = self.host.devices[nic_rail(self.host.name, self.pair, slot.direction, rail)]
         stem = self.store.stem(self.pair, slot, rail, attempt)
-        # A driver that was killed left an output without a record, a server of an earlier try its words.
+        # A killed driver leaves an output without a record; a server of an earlier try leaves its messages.
         output = unused(stem.with_name(f"{stem.name}{'.server' if server is None else ''}.txt"))
         try:
             return Perftest(argv(self.spec, slot.operation, device, port, server), output, device.cpus)

@@ -1,4 +1,4 @@
-"""What the partner says, taken apart with suspicion: what does not fit counts as not said."""
+"""The partner's messages, parsed without trust: what does not fit counts as not said."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shakedown.benchmarks.perftest.mesh.wire import Message, PeerLost
 Problem = tuple[str, str]  # kind (of records.Problem), message
 Cell = tuple[int, str]  # slot index, rail
 
-# No cell is ever tried so often; a larger number is no number of attempts.
+# No cell is ever tried so often; a larger number is ignored.
 _MAX_ATTEMPTS = 10_000
 
 

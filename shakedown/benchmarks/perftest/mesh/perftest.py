@@ -123,7 +123,7 @@ class Perftest:
             return False
 
     def set_aside(self, number: int) -> None:
-        """Keep the output under another name, over none that is there: the program is started again."""
+        """Rename the output, overwriting no other, because the program is started again."""
         self.output.replace(unused(self.output.with_suffix(f".noclock{number}.txt")))
 
     def last_words(self) -> str:

@@ -1,7 +1,7 @@
 """How two drivers find each other in a round, and how a dead one is told from a late one.
 
 No coordinator and no collective: a node talks only to its partner of the round, so the death of any node
-costs its own pairs and nothing else. Who has been found dead is passed on with every hello.
+costs its own pairs and nothing else. Every hello also names the nodes that have been found dead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shakedown.benchmarks.perftest.mesh.wire import (
 
 _CONNECT_S = 3.0
 _RETRY_S = 0.2
-# Somebody else has already found it dead: one quick look of our own, then believe it.
+# Another node has already found it dead: check once, quickly, then believe it.
 _SECOND_LOOK_S = 2.0
 
 
@@ -70,7 +70,7 @@ class Probe:
 
 
 class Meetings:
-    """Meets the partners of one node, round after round, and remembers who was lost.
+    """Connects one node to its partners, round after round, and remembers which were lost.
 
     Args:
         spec: the mesh.
@@ -85,7 +85,7 @@ class Meetings:
         self._limit_s = spec.join_timeout_s + 2 * longest_round_s
         self._join_until = time.monotonic() + spec.join_timeout_s
         self._met: set[str] = set()
-        # node -> who found it lost; one accuser is checked, two are believed.
+        # node -> those that found it lost; one report is checked, two are believed.
         self.lost: dict[str, set[str]] = {}
 
     def meet(self, pair: Pair, index: int, hello: Message) -> tuple[Conversation, Message]:
@@ -111,7 +111,7 @@ class Meetings:
             conversation, theirs = self._await(partner, index, probe)
             conversation.send({**hello, "time": time.time()})
         if theirs.get("session") != self._session or theirs.get("node") != partner:
-            raise PeerLost("somebody else answers there")
+            raise PeerLost("another program answers there")
         self._met.add(partner)
         self._learn(theirs.get("lost"))
         return conversation, theirs
@@ -156,7 +156,7 @@ class Meetings:
                 raise PeerLost(f"alive, but did not come within {self._limit_s:.0f} s")
 
     def _learn(self, lost: object) -> None:
-        """Take over what the partner knows of lost nodes; of ourselves we know better."""
+        """Adopt what the partner knows of lost nodes, except about this node itself."""
         if not isinstance(lost, dict):
             return
         for node, accusers in lost.items():

@@ -1,7 +1,7 @@
-"""The mesh's schedule: which pairs meet in which round, and what a pair measures when it meets.
+"""The mesh's schedule: which pairs are measured in which round, and what each pair measures.
 
-Pure, standard library only. Both ends of a pair compute the same schedule from the same specification, so
-nobody has to hand it out while the job runs.
+Pure, standard library only. Both ends of a pair compute the same schedule from the same specification, so it
+need not be handed out while the job runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     # Not imported where the driver runs: it brings pydantic along.
     from shakedown.records.results import Measurement, OutputRecord
 
-# How the problem begins of what lacked the load of its neighbours: it says nothing against its own rail.
+# How the problem of a rail without busy neighbours begins; it says nothing against the rail itself.
 LESS_LOAD = "not all rails at once"
 
 Pair = tuple[str, str]
@@ -117,7 +117,7 @@ def round_count(spec: Spec) -> int:
 
 
 def slots_of(spec: Spec) -> tuple[Slot, ...]:
-    """Return what every pair does when it meets, in order."""
+    """Return what every pair measures, in order."""
     slots: list[Slot] = []
     for operation in spec.operations:
         for direction in spec.directions:
@@ -270,7 +270,7 @@ def coverage_of(
 
     Args:
         spec: the specification.
-        measured: the cells with a number; whoever names them has seen it (`cell_of`).
+        measured: the cells (`cell_of`) for which the caller has seen a number.
         reasons: why a cell has none.
     """
     pairs, blocks = pairs_of(spec), blocks_of(spec)

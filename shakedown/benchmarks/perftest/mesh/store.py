@@ -3,7 +3,7 @@
 Every node writes files of its own, because appends of several hosts to one file interleave on NFS:
 
 * ``outputs.<node>.jsonl``  one OutputRecord a measurement; read them all with ``outputs.*.jsonl``
-* ``journal.<node>.jsonl``  start, rounds, dropped nodes, end, each with what a reader wants to prove
+* ``journal.<node>.jsonl``  start, rounds, dropped nodes, end, each with the facts that readers check
 * ``<test>.<a>,<b>.<rail>...txt``  perftest's own output
 """
 
@@ -65,7 +65,7 @@ class NodeFiles:
                 raise BadInput(
                     f"not an output record: {error}", fix=_FIX, file=self._outputs, line=number
                 ) from error
-            # A result that is gone is not there, whatever was noted of it; its attempt was made all the same.
+            # A result whose file is gone does not count as measured, but its attempt was made all the same.
             self._note(record, there=holds_something(folder / record["file"]))
             if is_measured(record):
                 self._earlier.append((record["test"], record["started"]))
@@ -81,12 +81,12 @@ class NodeFiles:
             BadInput: naming the journal's line.
         """
         found = starts(self._journal)
-        # A node that is new to the folder asks the journal of another; to read all would be nodes squared.
+        # A node that is new to the folder reads one other's journal; reading all would cost nodes squared.
         others = [] if found else sorted(self.folder.glob("journal.*.jsonl"))
         refuse_other_specification(found or next((s for s in map(starts, others) if s), []), digest)
         if self._earlier and not found:
             raise BadInput(
-                "has results, and no journal says of which specification", fix=_FIX, file=self._outputs
+                "has results, but no journal says of which specification", fix=_FIX, file=self._outputs
             )
         for test, started in self._earlier:
             refuse_other_version(start_of(found, started), test, versions.get(test))
