@@ -245,7 +245,7 @@ def small_labs(divide: int) -> list[str]:
                 f" {innocent:>9}"
             )
             if alarms > 1:
-                missed.append(f"{alarms} false blames in {healthy} healthy labs of {nodes} nodes")
+                missed.append(f"{alarms} false alarms in {healthy} healthy labs of {nodes} nodes")
     return missed
 
 
@@ -314,7 +314,7 @@ def check(mine: dict[str, Score], missed: list[str]) -> list[str]:
     for row, score in mine.items():
         if row == "healthy":
             if score.alarms > score.cases / 1000:
-                missed.append(f"{score.alarms} false blames in {score.cases} healthy acceptances")
+                missed.append(f"{score.alarms} false alarms in {score.cases} healthy acceptances")
             continue
         if row.startswith(("node", "link")):
             recall, first = (

@@ -155,7 +155,7 @@ def test_a_rank_that_was_never_heard_of_is_named(ended):
     store.forget()
     started(store, said, rank=0, start_s=0.3, step=0)
     assert ended.wait(10)
-    assert "rank 1: not heard of" in said[0][1]
+    assert "rank 1: no sign of life" in said[0][1]
 
 
 def test_a_rank_tells_where_it_is_before_its_thread_first_runs(ended, monkeypatch):
