@@ -18,7 +18,8 @@ import json, os, sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
 from fleet import Night, names
-from shakedown.run.folder import judge_folder, write_verdict
+from shakedown.judge.judged import judge_folder
+from shakedown.run.folder import write_verdict
 words = [w.partition("=")[2] for w in sys.argv if w.startswith("--extra-vars=")]
 run, root = words[1].partition("=")[2], Path(json.loads(words[0])["run_root"])
 after, slow = run.endswith("-after"), float(os.environ.get("FAKE_FACTOR", "1"))

@@ -35,6 +35,7 @@ def report(test, size, gbps, ends, device="rxe0", mtu="4096"):
  Link type       : Ethernet
  GID index       : 3
  rdma_cm QPs     : OFF
+ Data ex. method : Ethernet
 {RULER}
  local address: LID 0000 QPN 0x0011 PSN 0x1 RKey 0x1 VAddr 0x1
  GID: {gids[0]}
