@@ -6,8 +6,10 @@ import math
 import re
 import unicodedata
 
+from shakedown.records import wording
 from shakedown.records.base import Params
-from shakedown.records.wording import size as size
+
+size = wording.size
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 # Format characters (Cf) reorder or hide text: a name must not read otherwise than it is.

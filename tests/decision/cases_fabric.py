@@ -90,6 +90,18 @@ def cables_swapped(c: Case) -> None:
 
 
 @case
+def two_machines_one_name(c: Case) -> None:
+    c.all_lines(c.plan(WRITE_BW, [["n1", "n2"]]), good)
+    words = "n1 is heard on swp1 and swp2: two machines with one name"
+    setting(c, "crosscheck", "n1", 1.0, words, what="cabling")
+    item = c.plan(
+        INTENT, [["n2"]], stage="config", test="crosscheck", metric="wrong", params={"what": "cabling"}
+    )
+    message = f"cabling of n2/fab0 and leaf0/swp2 is not proven: {words}"
+    c.line(item, ["n2"], None, problem={"kind": "setup", "message": message}, detail=message)
+
+
+@case
 def roce_in_another_queue(c: Case) -> None:
     c.all_lines(c.plan(WRITE_BW, [["n1", "n2"]]), good)
     for port in ("swp1", "swp2"):
