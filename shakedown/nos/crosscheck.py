@@ -167,7 +167,7 @@ def _cabling(cable: Cable, host: End, switch: End, known: Set[str], twice: Mappi
         (cable.switch_end, cable.host_end, switch.neighbours),
     ):
         names = {_ours(name, other, known) for name in seen or ()} - {None}
-        impostors += sorted(twice[name] for name in names - {other} if name in twice)
+        impostors += sorted(twice[name] for name in names - {other} if name is not None and name in twice)
         strangers = sorted(str(name) for name in names - {other} - twice.keys())
         if strangers:
             wrong.append(f"{end} has {_and(strangers)} at its other end")
