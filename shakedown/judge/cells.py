@@ -106,7 +106,8 @@ def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
     if rule is not Rule.WITHIN:
         hint = fault_hint(m, bound.reference) if rule is Rule.GATE else ""
         # What a tool says of a value that it gave does not say why its job ended badly.
-        detail = "" if rule is Rule.JOB_STATE and m.value is not None else m.detail
+        known = m.detail == text or (rule is Rule.JOB_STATE and m.value is not None)
+        detail = "" if known else m.detail
         text = ": ".join(part for part in (text, hint, detail) if part)
     return _verdict(cell, rule, text, m.value, m.raw, bound)
 

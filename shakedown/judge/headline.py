@@ -38,7 +38,12 @@ _ASIDE = {Outcome.INCONCLUSIVE: "undecided", Outcome.NOT_RUN: "not run"}
 
 
 def sentence(
-    plan: Plan, outcome: Outcome, bad: Sequence[Bad], total: int, causes: Sequence[CauseVerdict]
+    plan: Plan,
+    outcome: Outcome,
+    bad: Sequence[Bad],
+    total: int,
+    causes: Sequence[CauseVerdict],
+    lost: str = "",
 ) -> str:
     """Return the sentence for a run that did not pass.
 
@@ -48,11 +53,12 @@ def sentence(
         bad: the required cells that did not pass, worst first.
         total: how many cells are required.
         causes: what explains the results of the mesh.
+        lost: who lost the packets that the worst cell counts, if that is what it does.
     """
     same = [entry for entry in bad if entry[0].outcome is outcome]
     if outcome is Outcome.FAIL:
         told = same[:1]
-        head = _what_failed(plan, told[0], causes)
+        head = lost or _what_failed(plan, told[0], causes)
     else:
         alike: dict[str, list[Bad]] = defaultdict(list)
         for entry in same:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shakedown.judge import headline
 from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter, judge_measurement
+from shakedown.judge.losses import Losses
+from shakedown.judge.words import Place
+from shakedown.nics.counters import end_to_end
 from shakedown.records.base import Outcome, Stage, cell_id
 from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, PlanItem
@@ -33,6 +36,17 @@ class Judged:
 
     items: tuple[JudgedItem, ...]
     unplanned: tuple[str, ...]
+    losses: Losses = field(default_factory=Losses)
+
+    def pairs(self, stage: Stage, test: str, rail: str) -> set[tuple[str, ...]]:
+        """Return the pairs between which a test has values on a rail."""
+        return {
+            nodes
+            for block in self.items
+            if (block.item.stage, block.item.test) == (stage, test) and rail in block.item.rails
+            for v, (_, nodes, on, _) in zip(block.cells, block.item.cells(), strict=True)
+            if len(nodes) == 2 and on == rail and v.value is not None
+        }
 
 
 def judge(
@@ -69,7 +83,10 @@ def judge_cells(
             unplanned.add(cell)
         else:
             file(cell, m.attempt, judge_measurement(cell, m, bound))
+    losses = Losses()
     for reading in counters:
+        if reading.run == plan.run:
+            losses.add(reading)
         cell = counter_cell(reading)
         bound = planned.get(cell)
         if reading.run != plan.run:
@@ -83,7 +100,7 @@ def judge_cells(
         verdict = combine((first, *again.get(cell, ()))) if first else _absent(cell, bound)
         cells[id(bound)].append(verdict)
     items = [JudgedItem(b.item, tuple(_optional(_with_outliers(cells[id(b)], b), b.item))) for b in bounds]
-    return Judged(tuple(items), tuple(sorted(unplanned)))
+    return Judged(tuple(items), tuple(sorted(unplanned)), losses)
 
 
 def counter_cell(reading: CounterReading) -> str:
@@ -176,7 +193,14 @@ def summarise(
         reason += _aside(groups, judged, outcomes)
     elif not reason:
         bad = [(verdict, item) for _, verdict, item in listed if item.required]
-        reason = headline.sentence(plan, outcome, bad, coverage.planned, causes)
+        reason = headline.sentence(
+            plan,
+            outcome,
+            bad,
+            coverage.planned,
+            causes,
+            _lost(judged, bad[0]) if outcome is Outcome.FAIL else "",
+        )
     return Verdict(
         schema=1,
         run=plan.run,
@@ -191,6 +215,16 @@ def summarise(
         problems=(*problems, *holes),
         causes=tuple(causes),
     )
+
+
+def _lost(judged: Judged, worst: headline.Bad) -> str:
+    """Say who lost packets, if the worst cell only counts at one end that they were lost between two."""
+    verdict, item = worst
+    place, name = Place.of(verdict.cell), item.metric.removeprefix("counter.")
+    if name == item.metric or not place.rail or not end_to_end(name) or verdict.rule != Rule.GATE:
+        return ""
+    pairs = judged.pairs(item.stage, item.test, place.rail)
+    return judged.losses.told(item.stage, item.test, place.rail, place.nodes[0], pairs)
 
 
 def _group(item: PlanItem, cells: Sequence[CellVerdict]) -> GroupVerdict:

@@ -226,7 +226,9 @@ def not_as_planned(item: PlanItem, cell: str) -> str:
     operation = str(params.get("operation", ""))
     operation = _OPERATIONS.get(operation, operation.replace("_", " "))
     sentence = {
-        "crosscheck": f"the cable of {where}{rail} is not as planned",
+        "crosscheck": f"LLDP does not confirm the cable of {where}{rail}"
+        if params.get("what") == "cabling"
+        else f"the two ends of the cable of {where}{rail} do not agree",
         "gpu_state": f"{'the GPUs' if gpu is None else f'GPU {gpu}'} of {where} "
         f"{'are' if gpu is None else 'is'} not as planned",
         "inventory": f"{where} differs from its like",

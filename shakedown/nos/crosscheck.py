@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pydantic import Field
 
 from shakedown.records.base import Name, Record
+from shakedown.records.names import natural_key
 
 MTU, PFC, DSCP, SPEED, FEC, CABLING = "mtu", "pfc", "dscp", "speed", "fec", "cabling"
 
@@ -84,6 +85,7 @@ def cross_check(
         dscps: the DSCPs that matter, RoCE's and its CNPs'; the rest of a map may differ.
     """
     known = {end for cable in cables for end in (cable.host_end, cable.switch_end, cable.host, cable.switch)}
+    twice = _heard_twice(cables, switches, known)
     for cable in cables:
         host = hosts.get((cable.host, cable.netdev), End())
         switch = switches.get((cable.switch, cable.port), End())
@@ -95,7 +97,7 @@ def cross_check(
             else:
                 text = f"{what}: {cable.host_end} has {mine}, {cable.switch_end} has {theirs}"
                 yield Check(what=key, cable=cable, fits=fits, text=text)
-        yield _cabling(cable, host, switch, known)
+        yield _cabling(cable, host, switch, known, twice)
 
 
 def _pairs(
@@ -119,20 +121,49 @@ def _pairs(
     yield FEC, "FEC", fecs[0], fecs[1], fecs[0] == fecs[1]
 
 
-def _cabling(cable: Cable, host: End, switch: End, known: Set[str]) -> Check:
+def _heard_twice(
+    cables: Sequence[Cable], switches: Mapping[tuple[str, str], End], known: Set[str]
+) -> dict[str, str]:
+    """Return the host ends that several switch ports hear, each with what that means.
+
+    A cable has one port: two machines give themselves the same name. Where all these ports hear the same
+    neighbours, something between them and the hosts repeats LLDP frames, and that is no such proof.
+    """
+    ports: dict[str, dict[str, frozenset[str]]] = {}
+    for cable in cables:
+        seen = switches.get((cable.switch, cable.port), End()).neighbours or ()
+        ends = frozenset(end for name in seen if (end := _ours(name, cable.host_end, known)) in known and end)
+        for end in ends:
+            ports.setdefault(end, {})[cable.switch_end] = ends
+    switch_names = {cable.switch for cable in cables}
+    found = {}
+    for end, heard in ports.items():
+        if len(heard) > 1 and (len(set(heard.values())) > 1 or set(heard.values()) == {frozenset({end})}):
+            names = sorted(heard, key=natural_key)
+            if len(switch_names) == 1:
+                names = [name.partition("/")[2] for name in names]
+            host = end.partition("/")[0]
+            found[end] = f"{host} is heard on {_and(names)}: two machines with one name"
+    return found
+
+
+def _cabling(cable: Cable, host: End, switch: End, known: Set[str], twice: Mapping[str, str]) -> Check:
     """Compare the neighbour that each end hears with the plan. One end that hears the right one is enough.
 
     A neighbour that the plan does not know is no proof of anything: NIC firmware has LLDP agents of its own,
-    which give MAC addresses for names.
+    which give MAC addresses for names. Nor is a name that two machines share: its own cables fail for it, and
+    a port that hears it in another's place leaves that other's cable open.
     """
     planned = f"cabling of {cable.host_end} and {cable.switch_end}"
-    right, wrong, silent = False, [], []
+    shared = sorted({text for end, text in twice.items() if end.partition("/")[0] == cable.host})
+    right, wrong, silent, impostors = False, [], [], []
     for end, other, seen in (
         (cable.host_end, cable.switch_end, host.neighbours),
         (cable.switch_end, cable.host_end, switch.neighbours),
     ):
         names = {_ours(name, other, known) for name in seen or ()} - {None}
-        strangers = sorted(str(name) for name in names - {other})
+        impostors += sorted(twice[name] for name in names - {other} if name is not None and name in twice)
+        strangers = sorted(str(name) for name in names - {other} - twice.keys())
         if strangers:
             wrong.append(f"{end} has {_and(strangers)} at its other end")
         elif names:
@@ -142,8 +173,14 @@ def _cabling(cable: Cable, host: End, switch: End, known: Set[str]) -> Check:
         else:
             heard = "was not asked for LLDP neighbours" if seen is None else "heard no LLDP neighbour"
             silent.append(f"{end} {heard}")
+    if shared:
+        return Check(what=CABLING, cable=cable, fits=False, text="; ".join((*shared, *wrong)))
     if wrong:
         return Check(what=CABLING, cable=cable, fits=False, text=f"{planned} by plan: {'; '.join(wrong)}")
+    if impostors:
+        return Check(
+            what=CABLING, cable=cable, fits=None, text=f"{planned} is not proven: {'; '.join(impostors)}"
+        )
     if right:
         return Check(what=CABLING, cable=cable, fits=True, text=planned)
     return Check(what=CABLING, cable=cable, fits=None, text=f"{planned}: {_and(silent)}")
@@ -168,4 +205,4 @@ def _set(values: frozenset[int] | None) -> str | None:
 
 
 def _and(texts: list[str]) -> str:
-    return " and ".join(texts)
+    return " and ".join(part for part in (", ".join(texts[:-1]), *texts[-1:]) if part)

@@ -110,8 +110,10 @@ class Case:
         for number, (nodes, rail, direction) in enumerate(cells):
             self.line(item, nodes, value(number), rail=rail, direction=direction, **fields)
 
-    def counter(self, name: str, device: str, port: str, before: int | None, after: int | None) -> None:
-        """Add a counter line of a switch port."""
+    def counter(
+        self, name: str, device: str, port: str, before: int | None, after: int | None, **fields: Any
+    ) -> None:
+        """Add a counter line, of a switch port unless told otherwise."""
         record = {
             "schema": 1,
             "run": self.name,
@@ -123,6 +125,7 @@ class Case:
             "counter": name,
             "before": before,
             "after": after,
+            **fields,
         }
         self.counters.append(json.dumps(record))
 

@@ -90,6 +90,18 @@ def cables_swapped(c: Case) -> None:
 
 
 @case
+def two_machines_one_name(c: Case) -> None:
+    c.all_lines(c.plan(WRITE_BW, [["n1", "n2"]]), good)
+    words = "n1 is heard on swp1 and swp2: two machines with one name"
+    setting(c, "crosscheck", "n1", 1.0, words, what="cabling")
+    item = c.plan(
+        INTENT, [["n2"]], stage="config", test="crosscheck", metric="wrong", params={"what": "cabling"}
+    )
+    message = f"cabling of n2/fab0 and leaf0/swp2 is not proven: {words}"
+    c.line(item, ["n2"], None, problem={"kind": "setup", "message": message}, detail=message)
+
+
+@case
 def roce_in_another_queue(c: Case) -> None:
     c.all_lines(c.plan(WRITE_BW, [["n1", "n2"]]), good)
     for port in ("swp1", "swp2"):
@@ -102,3 +114,52 @@ def roce_in_another_queue(c: Case) -> None:
         )
     c.counter("roce_misclassified_rx_packets", "leaf0", "swp1", 40, 6440)
     c.counter("roce_misclassified_rx_packets", "leaf0", "swp2", 40, 40)
+
+
+PORTS = {"n1": "swp1", "n2": "swp2", "n3": "swp3"}
+
+
+def lossy(
+    c: Case, missed: dict[str, int], leaf: dict[str, int], nics: dict[str, int], nodes: int = 2
+) -> None:
+    """Plan a mesh that is fast and must miss no packet; count what was missed, and dropped where read."""
+    c.nodes = list(PORTS)[:nodes]
+    pairs = list(combinations(c.nodes, 2))
+    c.all_lines(c.plan(WRITE_BW, pairs, directions=["forward", "reverse"]), good)
+    for node in c.nodes:
+        c.plan(DROPS, [[node]], metric="counter.rdma.out_of_seq_request", params={"port": "rxe0"})
+        nic = {"kind": "nic", "rail": "rail0", "peer": f"leaf0/{PORTS[node]}"}
+        c.counter("rdma.out_of_seq_request", node, "rxe0", 5, 5 + missed.get(node, 0), **nic)
+        if node in nics:
+            c.counter("netdev.rx_dropped", node, "rxe0", 0, nics[node], **nic)
+        if node in leaf:
+            port = {"rail": "rail0", "peer": f"{node}/fab0", "test": "switches"}
+            c.counter("tx_drops", "leaf0", PORTS[node], 7, 7 + leaf[node], **port)
+
+
+NONE = {"n1": 0, "n2": 0, "n3": 0}
+
+
+@case
+def loss_of_the_sender(c: Case) -> None:
+    lossy(c, {"n1": 33}, NONE, NONE)
+
+
+@case
+def loss_of_the_sender_of_three(c: Case) -> None:
+    lossy(c, {"n1": 33, "n3": 40}, NONE, NONE, nodes=3)
+
+
+@case
+def loss_in_the_leaf(c: Case) -> None:
+    lossy(c, {"n1": 33}, {"n1": 30, "n2": 0}, NONE)
+
+
+@case
+def loss_in_the_receivers_nic(c: Case) -> None:
+    lossy(c, {"n1": 33}, NONE, {"n1": 33, "n2": 0})
+
+
+@case
+def loss_that_no_leaf_tells_of(c: Case) -> None:
+    lossy(c, {"n1": 33}, {}, NONE)

@@ -67,10 +67,10 @@ def test_two_ends_that_fit_are_compared_and_fine():
         ),
         (
             {},
-            {"neighbours": ("n2/fab0",)},
-            "cabling of n1/fab0 and leaf0/swp1 by plan: leaf0/swp1 has n2/fab0 at its other end",
+            {"neighbours": ("n2/fab1",)},
+            "cabling of n1/fab0 and leaf0/swp1 by plan: leaf0/swp1 has n2/fab1 at its other end",
         ),
-        ({}, {"neighbours": ("n1/fab0", "n2/fab0")}, "leaf0/swp1 has n2/fab0 at its other end"),
+        ({}, {"neighbours": ("n1/fab0", "n2/fab1")}, "leaf0/swp1 has n2/fab1 at its other end"),
         ({}, {"neighbours": ("n2.example.org/52:54:00:00:00:02",)}, "leaf0/swp1 has n2/52:54"),
     ],
 )
@@ -113,6 +113,46 @@ def test_two_swapped_cables_are_both_named():
     silent = {"neighbours": None}
     found = wrong(check(silent, {"neighbours": ("n2/fab0",)}, neighbours=("n1/fab0",)))
     assert ["leaf0/swp1 has n2/fab0" in found[0], "leaf0/swp2 has n1/fab0" in found[1]] == [True, True]
+
+
+def test_two_machines_with_one_name_blame_no_good_cable():
+    """Catches: a second machine that calls itself n1 told as n2's wrong cable, or n1 passed all the same."""
+    silent = {"neighbours": None}
+    checks = check(silent, {}, neighbours=("n1/fab0",))
+    cabling = {c.cable.host: (c.fits, c.text) for c in checks if c.what == "cabling"}
+    words = "n1 is heard on swp1 and swp2: two machines with one name"
+    assert cabling["n1"] == (False, words)
+    assert cabling["n2"] == (None, f"cabling of n2/fab0 and leaf0/swp2 is not proven: {words}")
+    beside = check(silent, {}, neighbours=("n2/fab0", "n1.example.org/fab0"))  # n2 is heard there, too
+    assert [c.fits for c in beside if c.what == "cabling"] == [False, None]
+
+
+def test_frames_that_are_repeated_are_no_second_machine():
+    """Catches: two machines with one name claimed where a box on the way repeats what all ports send."""
+    both = ("n1/fab0", "n2/fab0")
+    found = wrong(check({"neighbours": None}, {"neighbours": both}, neighbours=both))
+    assert ["leaf0/swp1 has n2/fab0" in found[0], "leaf0/swp2 has n1/fab0" in found[1]] == [True, True]
+
+
+def test_all_cables_of_a_shared_name_fail_and_ports_are_in_their_order():
+    """Catches: a cable of n1 that passes although either of two machines may be at it; swp10 before swp9."""
+    ports = {
+        ("n1", "fab0"): "swp9",
+        ("n1", "fab1"): "swp11",
+        ("n2", "fab0"): "swp10",
+        ("n2", "fab1"): "swp12",
+    }
+    cables = [Cable(host=h, netdev=d, switch="leaf0", port=p, rail="r") for (h, d), p in ports.items()]
+    heard = {"swp9": "n1/fab0", "swp10": "n1/fab0", "swp11": "n1/fab1", "swp12": "n2/fab1"}
+    switches = {("leaf0", port): End(neighbours=(name,)) for port, name in heard.items()}
+    found = {c.cable.port: c for c in cross_check(cables, {}, switches, ()) if c.what == "cabling"}
+    assert {port: c.fits for port, c in found.items()} == {
+        "swp9": False,
+        "swp10": None,
+        "swp11": False,
+        "swp12": True,
+    }
+    assert "n1 is heard on swp9 and swp10:" in found["swp11"].text
 
 
 def test_lldp_of_a_real_leaf_names_hosts_and_interfaces():

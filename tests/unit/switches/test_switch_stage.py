@@ -188,6 +188,18 @@ def test_swapped_cables_are_named_with_both_ends(run):
     assert "cabling of n1/fab0 and leaf0/swp1 by plan: leaf0/swp1 has n2/fab0 at its other end" in reason
 
 
+def test_a_second_machine_of_one_name_is_named_as_that(run):
+    """Catches: good cables of n2 blamed because another machine calls itself n1."""
+    path = run.raw / "leaf0.after.json"
+    reading = json.loads(path.read_text().replace("n2", "n1"))
+    reading["cabling"] = CABLING
+    path.write_text(json.dumps(reading))
+    failed, open_ = run.judged()
+    assert sorted(failed) == [f"config/crosscheck/wrong/n1/rail{r}/-/what=cabling" for r in (0, 1)]
+    assert "n1 is heard on swp1 and swp2: two machines with one name" in failed[min(failed)]
+    assert "is not proven: n1 is heard on swp1" in open_["config/crosscheck/wrong/n2/rail0/-/what=cabling"]
+
+
 def test_a_host_that_differs_is_not_the_switchs_fault_alone(run):
     """Catches a host's PFC or map compared with the intent only."""
     run.host("n1", "fab1", **{"dscp.map": "0-63:0"})

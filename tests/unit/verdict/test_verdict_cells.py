@@ -240,3 +240,11 @@ def test_parameters_that_could_forge_a_cell_id_are_refused(value: str) -> None:
                 "reference": "r",
             }
         )
+
+
+def test_a_reason_says_nothing_twice_and_quotes_no_good_value():
+    """Catches: a problem repeated as its own detail; the words of a good value as why its job ended badly."""
+    twice = verdict(None, problem={"kind": "setup", "message": "no LLDP"}, detail="no LLDP")
+    assert twice.reason.count("no LLDP") == 1
+    ended = verdict(391.0, state="NOT-SUBMITTED", detail="p99 14.80 ms, worst of 3 full runs")
+    assert ended.reason.endswith(": its job ended NOT-SUBMITTED, not COMPLETED")

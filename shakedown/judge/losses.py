@@ -1,0 +1,134 @@
+"""Who lost the packets that a receiver misses: its own counter accuses the good end.
+
+A NIC that receives counts what is missing, and one that sends counts what it had to repeat. Where the packets
+went is told by what drops or damages them, the leaf's ports and the NICs. What none of them counted was most
+likely lost before the leaf. Where that was not read, both ends are named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shakedown.judge.words import counter
+from shakedown.nics.counters import counts_errors, end_to_end
+from shakedown.nos.counters import LOST
+from shakedown.records.base import Stage
+from shakedown.records.counters import CounterReading
+from shakedown.records.wording import count, those
+
+# What a receiver counts: a request or an answer came, and one before it had not.
+_MISSED = re.compile(r"out_of_seq|implied_nak_seq")
+_Place = tuple[Stage, str, str]  # stage, node, rail
+_Drop = tuple[int, str, str, str]  # packets, negative so that the most comes first; counter, device, port
+# A drop explains up to this many times as many missed packets: after one, others come out of sequence.
+_MOST_TIMES = 2
+
+
+@dataclass
+class Losses:
+    """What was missed and where packets were dropped, gathered while counters go by."""
+
+    # (stage, test, rail) -> receiver -> packets
+    missed: dict[tuple[Stage, str, str], dict[str, int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
+    # What was read there: the counter that counted the most, which may be nothing.
+    at_leaf: dict[_Place, _Drop] = field(default_factory=dict)
+    at_nic: dict[_Place, _Drop] = field(default_factory=dict)
+    in_leaf: dict[tuple[Stage, str], int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, reading: CounterReading) -> None:
+        """Take one reading into account; most are of no use here."""
+        rail, name, delta = reading.rail, reading.counter, reading.delta
+        if rail is None or delta is None:
+            return
+        if name == LOST:
+            self.in_leaf[reading.stage, rail] += delta
+        elif reading.kind == "nic" and delta and _MISSED.search(name):
+            self.missed[reading.stage, reading.test, rail][reading.device] += delta
+        elif counts_errors(name) and not end_to_end(name):
+            nic = reading.kind == "nic"
+            node = reading.device if nic else (reading.peer or "").partition("/")[0]
+            found, place = self.at_nic if nic else self.at_leaf, (reading.stage, node, rail)
+            drop = (-delta, name, reading.device, reading.port)
+            found[place] = min(found.get(place, drop), drop)
+
+    def told(self, stage: Stage, test: str, rail: str, accused: str, pairs: Iterable[tuple[str, ...]]) -> str:
+        """Say whose loss it was.
+
+        Args:
+            stage: of the counter.
+            test: of the counter.
+            rail: of the counter.
+            accused: the node that counted.
+            pairs: the nodes between which that test measured on that rail, two each.
+        """
+        partners: dict[str, set[str]] = defaultdict(set)
+        for first, second in pairs:
+            partners[first].add(second)
+            partners[second].add(first)
+        missed = {node: n for node, n in self.missed.get((stage, test, rail), {}).items() if node in partners}
+        if not partners.get(accused):
+            return ""
+        if not missed:
+            others = those(sorted(partners[accused]), "node")
+            return f"packets were lost on {rail} between {accused} and {others}, by which is not told"
+        sender, alone = _sender(missed, partners), _alone(missed, partners)
+        receivers = those(sorted(missed), "node")
+        total = sum(missed.values())
+        said = f"{receivers} missed {count(total, 'packet')}"
+        ends = sorted({*missed, sender}) if sender else sorted(missed)
+        leaf, nic = (_most(found, stage, rail, ends) for found in (self.at_leaf, self.at_nic))
+        inside = self.in_leaf.get((stage, rail), 0)
+        if leaf and -leaf[0] * _MOST_TIMES >= total:
+            _, name, device, port = leaf
+            lead, why = (
+                f"{device} port {port} dropped packets on {rail}",
+                f"the port counted {-leaf[0]} {counter(name)}",
+            )
+        elif nic and -nic[0] * _MOST_TIMES >= total:
+            _, name, device, _ = nic
+            lead, why = (
+                f"{device}'s NIC on {rail} dropped packets",
+                f"the NIC counted {-nic[0]} {counter(name)}",
+            )
+        elif inside * _MOST_TIMES >= total:
+            lead, why = f"the leaf lost packets on {rail}", f"{inside} that entered it never left"
+        else:
+            read = all((stage, node, rail) in self.at_leaf for node in ends)
+            read = read and all((stage, node, rail) in self.at_nic for node in missed)
+            none = read and not (leaf or nic or inside)
+            why = "the leaf dropped none" if none else "not as many were dropped where it was read"
+            why = why if read else "not every NIC and port on the way was read"
+            if none and (sender or alone):
+                lead = f"{sender} {rail} tx" if sender else f"{alone} {rail} rx"
+                why = f"{why}: likely {sender or alone}'s NIC or its cable"
+            else:
+                all_ends = sorted(missed.keys() | {p for node in missed for p in partners[node]})
+                lead = f"packets were lost on {rail} between {those(all_ends, 'node')}, by which is not told"
+        return f"{lead}: {said}, {why}"
+
+
+def _most(found: Mapping[_Place, _Drop], stage: Stage, rail: str, nodes: Iterable[str]) -> _Drop | None:
+    """Return what counted the most at these nodes' ends, or nothing if none did."""
+    told = [drop for node in nodes if (drop := found.get((stage, node, rail))) and drop[0]]
+    return min(told, default=None)
+
+
+def _sender(missed: Mapping[str, int], partners: Mapping[str, set[str]]) -> str:
+    """Return the one node from which all receivers miss packets, and that misses none; else nothing."""
+    found = [s for s in sorted(partners) if s not in missed and partners[s] == missed.keys()]
+    # One that has a single partner is told from that partner only where the partner has no other.
+    lonely = len(missed) == 1 and any(len(partners[node]) > 1 for node in missed)
+    return found[0] if len(found) == 1 and not lonely else ""
+
+
+def _alone(missed: Mapping[str, int], partners: Mapping[str, set[str]]) -> str:
+    """Return the one node that misses packets of partners of whom others miss none; else nothing."""
+    if len(missed) != 1:
+        return ""
+    (node,) = missed
+    return node if all(partners[p] - {node} for p in partners[node]) else ""

@@ -1,0 +1,93 @@
+"""Who is told to have lost packets, where the receivers that miss them are counted."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from shakedown.judge.losses import Losses
+from shakedown.records.base import Stage
+from shakedown.records.counters import CounterReading
+
+FOUR = ("n1", "n2", "n3", "n4")
+
+
+def reading(kind, node, counter, delta):
+    """A counter of a node's NIC, or of the leaf's port of that node."""
+    nic = kind == "nic"
+    return CounterReading(
+        run="r",
+        stage="fabric",
+        test="ib_write_bw" if nic else "switches",
+        kind=kind,
+        device=node if nic else "leaf0",
+        port="mlx5_0" if nic else f"to-{node}",
+        rail="rail0",
+        peer="leaf0/p" if nic else f"{node}/fab0",
+        counter=counter,
+        before=0,
+        after=delta,
+    )
+
+
+def told(missed, pairs, *others, nodes=FOUR):
+    """Say who lost what the nodes missed, with every NIC and port read, and these readings beside."""
+    losses = Losses()
+    quiet = [
+        reading(k, n, c, 0) for n in nodes for k, c in (("nic", "rx_discards"), ("switch_port", "tx_drops"))
+    ]
+    counted = [reading("nic", node, "out_of_sequence", n) for node, n in missed.items()]
+    for one in (*quiet, *counted, *others):
+        losses.add(one)
+    return losses.told(Stage.FABRIC, "ib_write_bw", "rail0", min(missed), pairs)
+
+
+ALL = list(combinations(FOUR, 2))
+
+
+@pytest.mark.parametrize(
+    ("missed", "pairs", "begins"),
+    [
+        (
+            {"n1": 9, "n2": 9, "n4": 9},
+            ALL,
+            "n3 rail0 tx: n1, n2 and n4 missed 27 packets, the leaf dropped none",
+        ),
+        (
+            {"n1": 9},
+            ALL,
+            "n1 rail0 rx: n1 missed 9 packets, the leaf dropped none: likely n1's NIC or its cable",
+        ),
+        (
+            {"n1": 9, "n2": 9},
+            ALL,
+            "packets were lost on rail0 between n1..n4 (4 nodes), by which is not told",
+        ),
+        (
+            {"n1": 9},
+            [("n1", "n2"), ("n1", "n3")],
+            "packets were lost on rail0 between n1, n2 and n3, by which",
+        ),
+        (
+            {"n1": 9, "n2": 9},
+            [("n1", "n2")],
+            "packets were lost on rail0 between n1 and n2, by which is not told",
+        ),
+    ],
+)
+def test_a_node_is_named_only_where_it_is_told_from_its_partners(missed, pairs, begins):
+    """Catches: a receiver blamed for its sender, and a sender named that may as well be another."""
+    assert told(missed, pairs).startswith(begins)
+
+
+def test_a_drop_that_explains_little_accuses_nothing():
+    """Catches: one packet dropped by a port told as the cause of a hundred missed ones."""
+    few = reading("switch_port", "n1", "rx_errors", 1)
+    said = told({"n1": 100}, [("n1", "n2")], few)
+    assert said.startswith("packets were lost on rail0 between n1 and n2, by which is not told")
+    assert said.endswith("not as many were dropped where it was read")
+    most = reading("switch_port", "n1", "rx_errors", 90)
+    assert told({"n1": 100}, [("n1", "n2")], few, most).startswith(
+        "leaf0 port to-n1 dropped packets on rail0"
+    )
