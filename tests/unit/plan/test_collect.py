@@ -20,7 +20,8 @@ from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.order import MeshOrder
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.bundle import seal as bundle
-from shakedown.collect.run import collect, gather, journal
+from shakedown.collect.outputs import journal
+from shakedown.collect.run import collect, gather
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode.counters import main as count
 from shakedown.onnode.counters import read_boot
@@ -367,9 +368,15 @@ def test_a_pipe_among_the_raw_files_does_not_hang(run, name):
     os.mkfifo(path)
     if "switches" in name:
         (path.parent / "leaf0.after.json").write_text("{}")
-    with pytest.raises(BadInput, match="is not a plain file") as refused:
-        gather(run)
-    assert str(refused.value).startswith(f"{path}: ")
+    if name == "jobs.json":
+        with pytest.raises(BadInput, match="is not a plain file") as refused:
+            gather(run)
+        assert str(refused.value).startswith(f"{path}: ")
+    else:
+        found, _ = gather(run)
+        told = {m.problem.message.partition(" -- ")[0] for m in found if m.problem}
+        # A mesh's own journal measures nothing; without it nobody knows which nodes died.
+        assert told == {f"{Path(name).name}: is not a plain file"} or "journal" in name or "switches" in name
     with pytest.raises(BadInput, match="special file"):
         collect(run)
 
@@ -387,17 +394,44 @@ def test_a_pipe_for_an_output_costs_its_own_cell_only(run):
 @pytest.mark.parametrize(
     "value", ["1" * 400, "1" * 5000, str(2**64), "-1", "1e400", "1.5", '"7"', "true", "null", "[" * 5000]
 )
-def test_a_number_that_no_counter_can_hold_is_refused_in_one_line(run, value):
-    """Catches: 400 digits that overflow the verdict's arithmetic, a traceback instead of the file's name."""
+def test_a_number_that_no_counter_can_hold_costs_the_cells_of_its_node(run, value):
+    """Catches: 400 digits that overflow the verdict's arithmetic, and one damaged file that stops the run."""
     path = run / JOB / "counters.n2.after.json"
     path.write_text(
         f'{{"schema": 1, "devices": [{{"device": "rxe0", "counters": {{"rdma.rcvd_pkts": {value}}}}}]}}'
     )
-    with pytest.raises(BadInput, match="not a counter file") as refused:
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    counted = [c for c in cells.values() if "/counter." in c.cell]
+    assert counted and all("/n2/" in c.cell and c.outcome == "INCONCLUSIVE" for c in counted)
+    for cell in counted:
+        assert "counters.n2.after.json: not a counter file" in cell.reason
+        assert len(cell.reason.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["job.json", "outputs.n1.jsonl"])
+def test_a_damaged_record_of_a_job_costs_the_cells_of_that_job(run, name):
+    """Catches: half a record that stops the whole run, or cells that were lost with it and have no reason."""
+    path = run / JOB / name
+    path.write_text(path.read_text().replace('"schema"', '"scheme"', 1))
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert cells[CELL].rule == "parse"
+    assert name in cells[CELL].reason
+
+
+def test_collecting_that_fails_leaves_nothing_that_passes(run):
+    """Catches: results of an hour ago that say PASS, although the raw files can be read no longer."""
+    assert judged(run)[0].outcome == "PASS"
+    write_verdict(run, judge_folder(run))
+    (run / "report.html").write_text("PASS")
+    (run / "jobs.json").write_text("{}")
+    with pytest.raises(BadInput, match="jobs.json"):
         collect(run)
-    assert refused.value.file == path
-    assert len(str(refused.value).splitlines()) == 1
-    assert not (run / "results.jsonl").exists()
+    for name in ("results.jsonl", "counters.jsonl", "verdict.json", "report.html"):
+        assert not (run / name).exists(), name
+        assert (run / f"{name}.old").exists(), name
+    assert judge_folder(run).outcome == "NOT-RUN"
 
 
 def test_the_largest_counter_is_a_counter(run):
