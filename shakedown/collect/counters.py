@@ -60,17 +60,13 @@ def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, 
     spec = next((spec for spec in jobs.jobs if spec.name == job.test), None)
     if spec is None:
         return []
-    return counted(plan, jobs, job_folder, job, spec, tests[spec.name], read_nodes(job_folder, job, spec.nodes)[0])
+    return counted(
+        plan, jobs, job_folder, job, spec, tests[spec.name], read_nodes(job_folder, job, spec.nodes)[0]
+    )
 
 
 def counted(
-    plan: Plan,
-    jobs: Jobs,
-    job_folder: Path,
-    job: JobRecord,
-    spec: JobSpec,
-    test: str,
-    readings: NodeReadings,
+    plan: Plan, jobs: Jobs, job_folder: Path, job: JobRecord, spec: JobSpec, test: str, readings: NodeReadings
 ) -> list[CounterReading]:
     """Return one line for every counter that a job's NICs have in these readings."""
     lines: list[CounterReading] = []
@@ -203,7 +199,9 @@ def misplaced(
     for one, lower, upper in ((before, from_time, window.begin), (after, window.end, until)):
         at = moment(one.taken)
         if at is None:
-            return f"{one.switch}: the reading {one.when} the stage is of {one.taken[:40]!r}, which is no time"
+            return (
+                f"{one.switch}: the reading {one.when} the stage is of {one.taken[:40]!r}, which is no time"
+            )
         too_early = lower is not None and (lower - at).total_seconds() > slack
         too_late = upper is not None and (at - upper).total_seconds() > slack
         if too_early or too_late:

@@ -94,7 +94,10 @@ def _short(
     if not lacking:
         return True, ""
     if not all_tell:
-        return False, f"{where}: the driver of {', '.join(devices)} has no counter of RDMA bytes that is known here"
+        return (
+            False,
+            f"{where}: the driver of {', '.join(devices)} has no counter of RDMA bytes that is known here",
+        )
     return True, f"{where}: by the outputs of this job it {' and '.join(lacking)}"
 
 

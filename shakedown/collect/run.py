@@ -10,13 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shakedown.benchmarks.registry import BENCHMARKS
-from shakedown.collect.counters import (
-    counted,
-    read_nodes,
-    switch_counters,
-    uncounted,
-    without_the_idle,
-)
+from shakedown.collect.counters import counted, read_nodes, switch_counters, uncounted, without_the_idle
 from shakedown.collect.moved import confirmed
 from shakedown.collect.outputs import journal, told_by, without_place
 from shakedown.collect.window import stage_windows

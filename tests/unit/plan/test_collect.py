@@ -138,6 +138,38 @@ def test_a_result_that_the_raw_files_do_not_give_is_found(run, tmp_path, name):
     assert (found.authentic, found.differs) == (False, name), found.reason
 
 
+@pytest.mark.parametrize("command", ["verdict", "report"])
+@pytest.mark.parametrize("name", ["results.jsonl", "counters.jsonl"])
+def test_edited_results_get_no_verdict(run, shakedown, name, command):
+    """Catches: a value edited in results.jsonl that gets PASS and status 0, or leaves an older PASS behind."""
+    assert shakedown("collect", run)[0] == 0
+    status, printed, error = shakedown("verdict", run, "--write")
+    assert (status, error) == (0, "")
+    assert "as it stands" not in printed
+    content = (run / name).read_text()
+    (run / name).write_text(content.replace("0.15", "0.16").replace('"after":5000', '"after":5001'))
+    assert (run / name).read_text() != content
+    status, printed, error = shakedown(command, run)
+    assert (status, printed) == (2, "")
+    assert f"{name}: differs from the raw files in " in error
+    assert ", first: line " in error
+    assert f"run shakedown collect {run}" in error
+    assert command == "report" or not (run / "verdict.json").exists()
+    assert shakedown("collect", run)[0] == 0
+    assert shakedown(command, run)[0] == 0
+
+
+def test_results_without_raw_files_are_said_to_be_judged_as_they_stand(run, shakedown):
+    """Catches: results that nobody can recompute, judged as if they had been."""
+    assert shakedown("collect", run)[0] == 0
+    (run / "jobs.json").unlink()
+    _, printed, _ = shakedown("verdict", run)
+    assert printed.splitlines()[2].startswith("results.jsonl was judged as it stands")
+    _, printed, error = shakedown("verdict", run, "--json")
+    assert error.startswith("results.jsonl was judged as it stands")
+    assert "as it stands" not in printed
+
+
 def test_truncated_output_gives_no_value(run):
     """Catches: half an output read as a whole one."""
     raw = run / "raw" / "fabric.ib_write_bw.a1" / FORWARD
