@@ -1,7 +1,8 @@
 """What outputs say that they moved, held against the NICs' own counters over the job.
 
 An output can be made up, or be that of a wrapper that did less. The payload which it implies must have
-gone through the NICs at its ends: headers and retransmissions only add to it. See docs/decisions/ordered-work.md.
+gone through the NICs at its ends: headers and retransmissions only add to it
+(docs/decisions/ordered-work.md).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ def confirmed(
     unread: Mapping[str, Problem],
     nics: Mapping[str, tuple[NicSpec, ...]],
 ) -> list[Told]:
-    """Return what the outputs of a job say, with a problem for those that the NICs' counters do not bear out.
+    """Return what a job's outputs say, with a problem for those that the NICs' counters do not bear out.
 
-    An output is borne out when an end's counters can tell and none of them contradicts it. Nothing is asked of
-    outputs that imply no traffic, or of nodes without NICs. Such a problem makes a cell undecided, never bad:
-    it is the evidence that is at fault.
+    An output is borne out when an end's counters can tell and none of them contradicts it. Nothing is asked
+    of outputs that imply no traffic, or of nodes without NICs. Such a problem makes a cell undecided, never
+    bad: it is the evidence that is at fault.
     """
     implied: dict[End, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for one in told:
@@ -60,14 +61,14 @@ def _held(one: Told, short: Mapping[End, tuple[bool, str]]) -> Told:
     )
 
 
-def _short(
+def _short(  # noqa: PLR0911  (one return per reason reads best)
     end: End,
     sums: Iterable[float],
     readings: Mapping[str, tuple[NodeCounters, NodeCounters]],
     unread: Mapping[str, Problem],
     nics: Mapping[str, tuple[NicSpec, ...]],
 ) -> tuple[bool, str]:
-    """Return whether an end's counters can tell what it moved, and what speaks against it or why they cannot."""
+    """Return whether an end's counters can tell what it moved, and what speaks against it, or why not."""
     node, rail = end
     where = f"{node} {rail}" if rail else node
     devices = [nic.rdma_device for nic in nics.get(node, ()) if rail in (None, nic.rail)]

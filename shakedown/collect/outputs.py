@@ -53,7 +53,7 @@ def told_by(
     job: JobRecord,
     outputs: Iterable[OutputRecord],
 ) -> list[Told]:
-    """Return what each of a job's outputs says; one that cannot be read gives its cells no value and a reason."""
+    """Return what each of a job's outputs says; one that cannot be read gives no values, and a reason."""
     ordered, window = _Ordered(specs, job_folder), job_window(job)
     found: list[Told] = []
     for output in _that_count(outputs):

@@ -1,4 +1,4 @@
-"""Whether a run's results are what its raw files give: results.jsonl is only their copy, and anyone can edit it."""
+"""Whether a run's results are what its raw files give: results.jsonl is a copy that anyone can edit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def uncollected(folder: Path) -> tuple[str, str] | None:
 
 
 def hold_against_raw(folder: Path) -> str:
-    """Hold a run's results against its raw files; return a notice where there is nothing to hold them against.
+    """Hold a run's results against its raw files; return a notice where there are none to hold against.
 
     Raises:
         BadInput: they differ, or the raw files cannot be read.

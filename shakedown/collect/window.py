@@ -67,7 +67,7 @@ def job_window(job: JobRecord) -> Window:
 
 
 def stage_windows(jobs: Iterable[JobRecord]) -> dict[Stage, Window]:
-    """Return, by stage, when its first job began and its last one ended; stages without a known job are left out."""
+    """Return when the first job of each stage began and its last one ended; without a known job, nothing."""
     found: dict[Stage, Window] = {}
     for job in jobs:
         one = job_window(job)

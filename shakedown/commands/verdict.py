@@ -36,8 +36,6 @@ def verdict(
         write_verdict(run, result)
     if as_json:
         sys.stdout.write(to_json(result).decode())
-        if notice:
-            sys.stderr.write(f"{notice}\n")
     else:
         show(result, worst, notice)
     return exit_status(result.outcome)
