@@ -64,7 +64,8 @@ def moved(output: Output[MeshOrder]) -> Iterator[Moved]:
 
 def _rows(result: PerftestResult, record: OutputRecord) -> Iterator[BandwidthRow | LatencyRow]:
     size = record.params.get("size_bytes")
-    yield from (row for row in (*result.bandwidth, *result.latency) if row.size_bytes == size)
+    yield from (row for row in result.bandwidth if row.size_bytes == size)
+    yield from (latency for latency in result.latency if latency.size_bytes == size)
 
 
 def _as_ordered(output: Output[MeshOrder]) -> PerftestResult:

@@ -149,3 +149,44 @@ def test_a_damaged_reading_of_a_switch_costs_its_own_cells(recorded_run, shakedo
     assert all(
         c.cell.startswith("fabric/switches/") and "leaf0.after.json" in c.reason for c in cells.values()
     )
+
+
+def test_an_all_reduce_of_less_than_was_ordered_decides_nothing(recorded_run, shakedown):
+    """Catches: one iteration, or one rank, in place of the ordered ones, fast because it did nothing."""
+    for old, new, words in (
+        ('"n2"], "sizes"', '"n2"], "iterations": 1, "sizes"', "it ran 1 iterations, 5 were planned"),
+        ('"hosts": ["n1", "n2"]', '"hosts": ["n1"]', "it ran on 1 ranks, planned was one on each of 2 nodes"),
+    ):
+        run = recorded_run("lab_healthy")
+        raw = run / "raw/collective.mpi_allreduce.a1/mpi_allreduce.txt"
+        assert old in raw.read_text()
+        raw.write_text(raw.read_text().replace(old, new))
+        verdict, cells = collected(shakedown, run)
+        assert verdict.outcome == "INCONCLUSIVE"
+        assert cells
+        assert all("/mpi_allreduce/" in c.cell and words in c.reason for c in cells.values())
+
+
+def test_mpi_that_never_touched_the_fabric_decides_nothing(recorded_run, shakedown):
+    """Catches: MPI over the management network, or a table made up, certified as MPI over the fabric."""
+    run = recorded_run("lab_healthy")
+    job = run / "raw/collective.mpi_pingpong.n1-n2.a1"
+    for node in ("n1", "n2"):
+        before = json.loads((job / f"counters.{node}.before.json").read_text())
+        after = job / f"counters.{node}.after.json"
+        after.write_text(json.dumps({**json.loads(after.read_text()), "devices": before["devices"]}))
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    words = "n1: by the outputs of this job it sent 1.15 MB, the NIC counted 0 bytes and received 1.15 MB"
+    assert all("/mpi_pingpong/" in c.cell and words in c.reason for c in cells.values())
+
+
+def test_fewer_iterations_of_nccl_tests_decide_nothing(recorded_run, shakedown):
+    """Catches: five iterations of twenty ordered, whose mean says little, judged as the ordered sweep."""
+    run = recorded_run("h200x4_nccl_healthy")
+    (raw,) = run.glob("raw/collective.*/nccl_all_reduce.r1.txt")
+    raw.write_text(raw.read_text().replace(" iters: 20 agg", " iters: 5 agg"))
+    _, cells = collected(shakedown, run)
+    spoiled = [c for c in cells.values() if "it ran 5 iterations after 5 of warm-up, 20 after 5" in c.reason]
+    assert spoiled
+    assert all("/nccl_all_reduce/" in c.cell and c.outcome == "INCONCLUSIVE" for c in spoiled)
