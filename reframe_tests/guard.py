@@ -28,7 +28,7 @@ from reframe.core.exceptions import PerformanceError, SanityError, SkipTestError
 
 from shakedown.benchmarks.base.contract import JobKind
 from shakedown.benchmarks.registry import JOB_KINDS
-from shakedown.collect.run import job_measurements
+from shakedown.collect.outputs import job_measurements
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput

@@ -12,15 +12,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from shakedown.collect.run import gather
+from shakedown.collect.recollect import difference, has_jobs, uncollected
 from shakedown.judge.judged import judge_folder
-from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import open_plain, read_bytes, read_record
+from shakedown.records.reading import open_plain, read_bytes
 from shakedown.records.wording import printable
 from shakedown.run.files import SIGNATURE, SUMS, redacted_files, run_files
-from shakedown.run.folder import COUNTERS, JOBS, RESULTS, VERDICT, lines_of, to_json, write_aside
+from shakedown.run.folder import JOBS, RESULTS, VERDICT, to_json, write_aside
 
 NAMESPACE = "shakedown"
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
@@ -55,18 +54,16 @@ def seal(folder: Path, key: Path) -> None:
                 fix="seal with --redact, or remove it by hand",
                 file=folder / name,
             )
-    uncollected = _uncollected(folder)
-    if uncollected:
-        name, difference = uncollected
+    if stale := uncollected(folder):
+        name, how = stale
         raise BadInput(
-            f"is not what the raw files give: {difference}",
+            f"is not what the raw files give: {how}",
             fix=f"run shakedown collect {folder}",
             file=folder / name,
         )
-    difference = _difference(read_bytes(folder / VERDICT), to_json(judge_folder(folder)))
-    if difference:
+    if how := difference(read_bytes(folder / VERDICT), to_json(judge_folder(folder))):
         raise BadInput(
-            f"is not what the raw results give: {difference}",
+            f"is not what the raw results give: {how}",
             fix=f"run shakedown verdict --write {folder}",
             file=folder / VERDICT,
         )
@@ -94,17 +91,15 @@ def verify(folder: Path, signers: Path | None) -> Verification:
     signer, flaw = _signer(folder, sums, signers)
     if flaw:
         return _differs(SIGNATURE, flaw)
-    uncollected = _uncollected(folder)
-    if uncollected:
-        name, difference = uncollected
-        return _differs(name, f"{name} is not what the raw files give: {difference}")
+    if stale := uncollected(folder):
+        name, how = stale
+        return _differs(name, f"{name} is not what the raw files give: {how}")
     verdict = judge_folder(folder)
     if VERDICT not in recorded:
         return _differs(VERDICT, f"{VERDICT} is missing")
-    difference = _difference(read_bytes(folder / VERDICT), to_json(verdict))
-    if difference:
-        return _differs(VERDICT, f"{VERDICT} is not what the raw results give: {difference}")
-    source = "the raw files" if _has_jobs(folder) else f"{RESULTS} (no job of {JOBS} wrote raw files)"
+    if how := difference(read_bytes(folder / VERDICT), to_json(verdict)):
+        return _differs(VERDICT, f"{VERDICT} is not what the raw results give: {how}")
+    source = "the raw files" if has_jobs(folder) else f"{RESULTS} (no job of {JOBS} wrote raw files)"
     reason = f"{len(recorded)} files as sealed, verdict {verdict.outcome.value} recomputed from {source}"
     if signer is None:
         reason += "; signature intact, but the signer was not checked: give --signers"
@@ -128,40 +123,6 @@ def _changed(folder: Path, recorded: dict[str, str]) -> tuple[str, str] | None:
 
 def _differs(name: str, reason: str) -> Verification:
     return Verification(printable(name), printable(reason), None, None)
-
-
-def _uncollected(folder: Path) -> tuple[str, str] | None:
-    """Return the first of results and counters that is not what the raw files give, and how it differs.
-
-    A run without jobs (a simulation, a case written by hand) has no source but its results.
-    """
-    if not _has_jobs(folder):
-        return None
-    measurements, counters = gather(folder)
-    for name, records in ((RESULTS, lines_of(measurements)), (COUNTERS, lines_of(counters))):
-        difference = _difference(read_bytes(folder / name), records)
-        if difference:
-            return name, difference
-    return None
-
-
-def _has_jobs(folder: Path) -> bool:
-    return (folder / JOBS).exists() and bool(read_record(folder / JOBS, Jobs).jobs)
-
-
-def _difference(recorded: bytes, expected: bytes) -> str:
-    """Name the first line in which a recorded file differs from the recomputed one."""
-    if recorded == expected:
-        return ""
-    old, new = recorded.splitlines(), expected.splitlines()
-    for number, (a, b) in enumerate(zip(old, new, strict=False), start=1):
-        if a != b:
-            # Lines of JSON are long and differ somewhere: show that place.
-            at = max(0, next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0) - 40)
-            at = at if at > 40 else 0
-            was, now = (x[at:].strip().decode(errors="replace")[:120] for x in (a, b))
-            return f"line {number} says {was}, recomputed {now}"
-    return f"{len(old)} lines, recomputed {len(new)}"
 
 
 def _sha256(path: Path) -> str:

@@ -40,7 +40,6 @@ def plan(
 
     from shakedown.benchmarks.planning import make_plan, read_site
     from shakedown.plan.variables import with_variables
-    from shakedown.records.errors import BadInput
     from shakedown.references.files import load_catalogue
     from shakedown.run.folder import run_name, to_json, write_aside, write_plan
 
@@ -51,8 +50,7 @@ def plan(
     catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
     made, jobs = make_plan(site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"))
     if output is not None:
-        if (output / "plan.json").exists():
-            raise BadInput("a run is here already", fix="give another folder", file=output)
+        _refuse_used(output)
         write_plan(output, made)
         write_aside(output / "jobs.json", to_json(jobs))
         (output / "raw").mkdir(exist_ok=True)
@@ -60,6 +58,24 @@ def plan(
         typer.echo(to_json(made).decode(), nl=False)
     else:
         _show(made, jobs)
+
+
+def _refuse_used(folder: Path) -> None:
+    """Refuse a folder that has a plan or anything raw: what an earlier run left would pass for this one's."""
+    from shlex import quote
+
+    from shakedown.records.errors import BadInput
+
+    raw = next((path for path in (folder / "raw").rglob("*") if not path.is_dir()), None)
+    held = [name for name in ("plan.json", "jobs.json") if (folder / name).exists()]
+    if raw is not None:
+        held.append(str(raw.relative_to(folder)))
+    if held:
+        raise BadInput(
+            f"holds {' and '.join(held)} of a run already",
+            fix=f"give another run id, or remove that run: rm -r {quote(str(folder))}",
+            file=folder,
+        )
 
 
 def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")]) -> None:

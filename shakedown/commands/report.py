@@ -23,9 +23,11 @@ def report(
     ] = None,
 ) -> ExitStatus:
     """Write report.html, junit.xml, metrics.prom and report.md. Exit status 0 PASS, 1 FAIL, 3 otherwise."""
+    from shakedown.collect.recollect import hold_against_raw
     from shakedown.commands.verdict import exit_status
     from shakedown.report.write import report as write
 
+    hold_against_raw(run)
     written = write(run, output)
     typer.echo(f"{written.outcome.value}  {written.reason}")
     for path in written.files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,17 +29,37 @@ def verdict(
     worst: Annotated[int, typer.Option(min=0, help="How many cells to list, worst first.")] = 10,
 ) -> int:
     """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE or NOT-RUN."""
-    from shakedown.judge.judged import judge_folder
     from shakedown.run.folder import to_json, write_verdict
 
-    result = judge_folder(run)
+    result, notice = judged_from_raw(run)
     if write:
         write_verdict(run, result)
     if as_json:
         sys.stdout.write(to_json(result).decode())
     else:
-        show(result, worst)
+        show(result, worst, notice)
     return exit_status(result.outcome)
+
+
+def judged_from_raw(run: Path) -> tuple[Verdict, str]:
+    """Return the verdict on a run whose results are what its raw files give, and a notice if it has none.
+
+    Raises:
+        BadInput: a file cannot be used, or the results differ from the raw files. An older verdict and its
+            report are set aside then: they would go on saying PASS.
+    """
+    from shakedown.collect.recollect import hold_against_raw
+    from shakedown.judge.judged import judge_folder
+    from shakedown.records.errors import BadInput
+    from shakedown.run.aside import JUDGED, set_aside
+
+    try:
+        notice = hold_against_raw(run)
+        return judge_folder(run), notice
+    except BadInput:
+        with contextlib.suppress(OSError):  # a folder that only lets itself be read
+            set_aside(run, JUDGED)
+        raise
 
 
 def exit_status(outcome: Outcome) -> ExitStatus:
@@ -49,8 +70,8 @@ def exit_status(outcome: Outcome) -> ExitStatus:
 _COLOUR = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "NOT-RUN": "yellow"}
 
 
-def show(result: Verdict, worst: int) -> None:
-    """Print the reason first, then the worst cells, then every group with its coverage."""
+def show(result: Verdict, worst: int, notice: str = "") -> None:
+    """Print the reason first, then what was judged, the worst cells, and every group with its coverage."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -68,6 +89,8 @@ def show(result: Verdict, worst: int) -> None:
     counts = ", ".join(f"{n} {o.value}" for o, n in result.outcomes.items() if n)
     covered = f"{result.coverage.measured} of {result.coverage.planned} required cells measured"
     say(f"run {result.run}: {covered}; {counts or 'none'}")
+    if notice:
+        say(notice)
     for problem in result.problems:
         say(f"problem: {problem}")
     for cell in result.cells[:worst]:

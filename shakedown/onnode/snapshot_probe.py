@@ -6,6 +6,8 @@ that is missing leaves its part out.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import platform
@@ -68,6 +70,25 @@ def component(kind: str, name: str, attributes: dict[str, str]) -> Component:
     return {"kind": kind, "name": plain, "attributes": {k: v[:300] for k, v in attributes.items() if v}}
 
 
+def machine_id() -> str:
+    """What stands for machine-id(5), which itself is not to leave its machine: enough to tell two apart."""
+    found = text("/etc/machine-id")
+    return hashlib.sha256(b"shakedown " + found.encode()).hexdigest()[:32] if found else ""
+
+
+def ssh_host_keys() -> str:
+    """Fingerprints of the SSH host keys, as ssh-keygen -l prints them, blanks between."""
+    found = []
+    for path in sorted(Path("/etc/ssh").glob("ssh_host_*_key.pub")):
+        words = text(str(path)).split()
+        try:
+            key = base64.b64decode(words[1], validate=True)
+        except (IndexError, ValueError):
+            continue
+        found.append("SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("="))
+    return " ".join(found[:5])  # an attribute has 300 characters
+
+
 def node(kind: str) -> Component:
     """Board, firmware, CPU, memory and kernel."""
     dmi, cpu = "/sys/class/dmi/id", text("/proc/cpuinfo")
@@ -76,6 +97,10 @@ def node(kind: str) -> Component:
         "vendor": text(f"{dmi}/sys_vendor"),
         "product": text(f"{dmi}/product_name"),
         "serial": text(f"{dmi}/product_serial"),
+        "board_serial": text(f"{dmi}/board_serial"),
+        "machine_id": machine_id(),
+        "boot_id": text("/proc/sys/kernel/random/boot_id"),
+        "ssh_host_keys": ssh_host_keys(),
         "bios_version": text(f"{dmi}/bios_version"),
         "bios_date": text(f"{dmi}/bios_date"),
         "bmc_firmware": field(r"^Firmware Revision\s*: (\S+)", run("ipmitool", "mc", "info")),
@@ -121,6 +146,9 @@ def nics() -> list[Component]:
         attributes = {
             "netdev": netdev,
             "rdma_device": " ".join(sorted(p.name for p in (entry / "device").glob("infiniband/*"))),
+            "node_guid": " ".join(
+                text(str(p / "node_guid")) for p in sorted((entry / "device").glob("infiniband/*"))
+            ),
             "pci": address,
             "driver": field(r"^driver: (\S+)", driver),
             "driver_version": field(r"^version: (.*)$", driver),

@@ -21,7 +21,7 @@ _NEVER_BACK = ("netdev.rx_packets", "netdev.tx_packets", "netdev.rx_bytes", "net
 
 
 class _Device(BaseModel):
-    """One RDMA device. What else a file says of it (its netdev, the time) is for people."""
+    """One RDMA device. What else a file says of it (its netdev) is for people."""
 
     model_config = ConfigDict(strict=True)
 
@@ -33,15 +33,17 @@ class _File(BaseModel):
     model_config = ConfigDict(strict=True)
 
     boot_id: Annotated[str, Field(max_length=64)] | None = None
+    taken: Annotated[str, Field(max_length=64)] | None = None
     devices: tuple[_Device, ...]
 
 
 @dataclass(frozen=True)
 class NodeCounters:
-    """One reading of a node: its counters by RDMA device, and the boot they were read in, if it is known."""
+    """One reading of a node: its counters by RDMA device, and boot and time (RFC 3339), if they are known."""
 
     devices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     boot_id: str | None = None
+    taken: str | None = None
 
     def began_anew(self, later: NodeCounters, device: str) -> bool:
         """Whether a device counts from zero again in a later reading, so that differences mean nothing."""
@@ -71,4 +73,4 @@ def read_counters(path: Path) -> NodeCounters:
     except ValidationError as error:
         again = "run the job again: its counters are damaged"
         raise refusal(error, _File, file=path, about="not a counter file", fix=again) from None
-    return NodeCounters({entry.device: entry.counters for entry in found.devices}, found.boot_id)
+    return NodeCounters({entry.device: entry.counters for entry in found.devices}, found.boot_id, found.taken)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.base.metrics import Metrics
+from shakedown.benchmarks.base.metrics import Metrics, Moved, Output
 from shakedown.benchmarks.base.night import Night
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import Draft
@@ -96,11 +96,14 @@ class Tool:
         told_by_file: the field of a journal's record (`test`, `direction`) by which several records share one
             file, because the file itself tells their results apart.
         that_count: which of a job's records count, where a later one may supersede an earlier; None: all.
+        moved: what must have gone over the NICs for an output that has been read; the NICs' counters must
+            show it. None: nothing is known. Raises BadInput.
     """
 
     metrics: Metrics
     told_by_file: str = ""
     that_count: Callable[[Iterable[OutputRecord]], Iterable[OutputRecord]] | None = None
+    moved: Callable[[Output[Any]], Iterator[Moved]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

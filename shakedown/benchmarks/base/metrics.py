@@ -34,6 +34,18 @@ Value = (
 )
 
 
+class Moved(NamedTuple):
+    """Payload that an output says went over a node's NICs, in bytes.
+
+    `rail` None: over any of them.
+    """
+
+    node: str
+    rail: str | None
+    sent: float
+    received: float
+
+
 @dataclass(frozen=True)
 class Output(Generic[OrderT_co]):
     """One tool's own output and what was ordered of it.

@@ -7,7 +7,7 @@ from pathlib import Path
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
 from shakedown.benchmarks.base.night import EveryNight
 from shakedown.benchmarks.config.metrics import settings
-from shakedown.benchmarks.config.odd_parts import odd_measurements
+from shakedown.benchmarks.config.odd_parts import snapshot_measurements
 from shakedown.benchmarks.config.options import ConfigStage
 from shakedown.benchmarks.config.order import SettingsOrder
 from shakedown.benchmarks.config.plan import plan_config
@@ -37,5 +37,5 @@ BENCHMARK = Benchmark(
         )
     },
     tools={"settings": Tool(metrics=settings)},
-    gather=odd_measurements,
+    gather=snapshot_measurements,
 )

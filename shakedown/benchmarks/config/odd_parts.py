@@ -1,44 +1,69 @@
-"""Parts of one class that differ, as measurements, from the run's snapshot of its machines."""
+"""What the run's snapshot says: parts of one class that differ, and hosts that are one machine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from shakedown.benchmarks.config.identity import shared_identities
 from shakedown.benchmarks.config.uniformity import odd_parts
-from shakedown.records.base import Better, Stage
-from shakedown.records.plan import Plan
+from shakedown.records.base import Params
+from shakedown.records.errors import BadInput
+from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.reading import read_record
-from shakedown.records.results import Measurement
+from shakedown.records.results import Measurement, Problem
 from shakedown.records.snapshot import Snapshot
 from shakedown.run.folder import INVENTORY
 
+UNIFORM, IDENTITY = "inventory", "identity"
 
-def odd_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
-    """Yield how many parts of each node differ from their class, from `inventory.json`."""
+
+def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
+    """Yield from `inventory.json` how many parts of each node are odd, and what it shares with another node.
+
+    Cells of a snapshot that cannot be read get no value, and the reason.
+    """
     planned = {
-        (node, item.params.get("part"))
+        (item.test, node, item.params.get("part")): item
         for item in plan.items
-        if item.test == "inventory"
+        if item.test in (UNIFORM, IDENTITY)
         for nodes in item.nodes
         for node in nodes
     }
     if not planned or not (folder / INVENTORY).exists():
         return  # planned and absent: the verdict says NOT-RUN
-    found = read_record(folder / INVENTORY, Snapshot)
+    try:
+        found = read_record(folder / INVENTORY, Snapshot)
+    except BadInput as refused:
+        problem = Problem(kind="parse", message=f"{INVENTORY}: {refused.what}"[:2000])
+        for (_, host, _), item in planned.items():
+            yield _measured(plan, item, host, None, "", problem)
+        return
     for host, part, odd, detail in odd_parts(found):
-        if (host, part) not in planned:
-            continue  # the inventory is of more than what is under test: the submit host, switches
-        yield Measurement(
-            run=plan.run,
-            stage=Stage.CONFIG,
-            test="inventory",
-            metric="odd",
-            value=float(odd),
-            unit="1",
-            better=Better.LOWER,
-            nodes=(host,),
-            params={"part": part},
-            state="COMPLETED",
-            detail=detail[:1000] or None,
-        )
+        # The inventory is of more than what is under test: the submit host, switches.
+        if (uniform := planned.get((UNIFORM, host, part))) is not None:
+            yield _measured(plan, uniform, host, odd, detail)
+    nodes = {host for test, host, _ in planned if test == IDENTITY}
+    for host, shared, detail in shared_identities(found, nodes):
+        problem_of = None if shared is not None else Problem(kind="setup", message=detail[:2000])
+        yield _measured(plan, planned[IDENTITY, host, None], host, shared, detail, problem_of)
+
+
+def _measured(
+    plan: Plan, item: PlanItem, host: str, value: int | None, detail: str, problem: Problem | None = None
+) -> Measurement:
+    params: Params = item.params
+    return Measurement(
+        run=plan.run,
+        stage=item.stage,
+        test=item.test,
+        metric=item.metric,
+        value=None if value is None else float(value),
+        unit=item.unit,
+        better=item.better,
+        nodes=(host,),
+        params=params,
+        state="COMPLETED",
+        detail=detail[:1000] or None,
+        problem=problem,
+    )

@@ -20,6 +20,11 @@ INTENT = none_allowed(
     "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
 )
 ALIKE = none_allowed("inventory.alike", "parts of one class are sold and installed as alike")
+DISTINCT = none_allowed(
+    "inventory.distinct",
+    "hosts of the inventory are different machines; machine-id(5), boot_id of random(4), IEEE 802 "
+    "addresses and GUIDs are each of one machine",
+)
 
 
 def plan_config(draft: Draft, stage: ConfigStage) -> None:
@@ -78,7 +83,10 @@ def plan_settings(draft: Draft, stage: ConfigStage) -> None:
 
 
 def plan_inventory(draft: Draft) -> None:
-    """Firmware, drivers and tools of like parts must be alike; read from the run's own inventory."""
+    """Like parts must have like firmware, drivers and tools, and hosts be different machines."""
+    draft.forbid(
+        DISTINCT, "identity", metric="shared", stage=Stage.CONFIG, nodes=[(node,) for node in draft.nodes]
+    )
     for part in PARTS:
         if part != "gpu" or "gpu" in draft.site.acceptance.scope:
             draft.forbid(

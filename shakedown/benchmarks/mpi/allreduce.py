@@ -46,9 +46,10 @@ def main() -> int:
     while size <= chosen.max:
         sizes.append(size // FLOAT_BYTES * FLOAT_BYTES)
         size *= chosen.factor
+    counts = {"iterations": chosen.iterations, "warmup": chosen.warmup}
     if rank == 0:
         library = MPI.Get_library_version().splitlines()[0].strip(chr(0))
-        write({"type": "header", "mpi": library, "hosts": hosts, "sizes": sizes})
+        write({"type": "header", "mpi": library, "hosts": hosts, "sizes": sizes, **counts})
     total_wrong = 0
     for size in sizes:
         # Small integers: float32 adds them exactly in any order.

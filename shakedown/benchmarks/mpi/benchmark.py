@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
 from shakedown.benchmarks.base.night import NotAtNight
-from shakedown.benchmarks.mpi.metrics import mpi
+from shakedown.benchmarks.mpi.metrics import moved, mpi
 from shakedown.benchmarks.mpi.options import Mpi, Sweep
 from shakedown.benchmarks.mpi.plan import plan_mpi
 from shakedown.intent.acceptance import Section
@@ -64,5 +64,5 @@ BENCHMARK = Benchmark(
             mpi="pmix",
         ),
     },
-    tools={"mpi": Tool(metrics=mpi)},
+    tools={"mpi": Tool(metrics=mpi, moved=moved)},
 )

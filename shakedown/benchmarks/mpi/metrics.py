@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shakedown.benchmarks.base.metrics import Output, Value
+from shakedown.benchmarks.base.metrics import Moved, Output, Value
 from shakedown.benchmarks.mpi.options import Sweep
-from shakedown.benchmarks.mpi.output import parse_allreduce, parse_pingpong
+from shakedown.benchmarks.mpi.output import AllreduceResult, parse_allreduce, parse_pingpong
 from shakedown.records.base import Better, Params
+from shakedown.records.errors import BadInput
 
 
 def mpi(output: Output[Sweep]) -> Iterator[Value]:
     """Yield time, busbw and wrong elements of an all-reduce, or the bandwidth of a ping-pong."""
     if output.record.test == "mpi_allreduce":
-        result = parse_allreduce(output.text, file=output.file)
+        result = _allreduce(output)
         for row in result.rows:
             params: Params = {"size_bytes": row.size_bytes}
             yield "time", row.time_us, "us", Better.LOWER, params
@@ -24,3 +25,40 @@ def mpi(output: Output[Sweep]) -> Iterator[Value]:
         for pingpong in parse_pingpong(output.text, sizes=output.order.powers_of_two(), file=output.file):
             params = {"size_bytes": pingpong.size_bytes}
             yield "bandwidth", pingpong.bandwidth_gb_per_s, "GB/s", Better.HIGHER, params
+
+
+def moved(output: Output[Sweep]) -> Iterator[Moved]:
+    """Yield what each node must have sent and received, in bytes. Raises as `mpi` does.
+
+    One rank a node: for an all-reduce each must at least give away its own message and learn the sum of the
+    others', whatever the algorithm; of a ping-pong each message goes both ways. Warm-up comes on top.
+    """
+    order, nodes = output.order, output.record.nodes
+    if len(nodes) < 2:
+        return
+    if output.record.test == "mpi_allreduce":
+        sizes = [row.size_bytes for row in _allreduce(output).rows]
+        payload = float(sum(sizes) * order.iterations)
+    else:
+        rows = parse_pingpong(output.text, sizes=order.powers_of_two(), file=output.file)
+        payload = float(sum(row.size_bytes for row in rows) * order.iterations)
+    for node in nodes:
+        yield Moved(node, None, payload, payload)
+
+
+def _allreduce(output: Output[Sweep]) -> AllreduceResult:
+    """Return the all-reduce, if it is the one that was ordered. Raises BadInput."""
+    result, order = parse_allreduce(output.text, file=output.file), output.order
+    header, fix = result.header, "run it as planned"
+    # The program rounds to whole numbers of its type; the planner's sizes are whole already.
+    if header.sizes != order.steps():
+        sizes = ", ".join(map(str, header.sizes))
+        raise BadInput(f"sizes are {sizes}, planned were {order.steps()}", fix=fix, file=output.file)
+    if len(header.hosts) != len(output.record.nodes):
+        nodes = len(output.record.nodes)
+        what = f"it ran on {len(header.hosts)} ranks, planned was one on each of {nodes} nodes"
+        raise BadInput(what, fix=fix, file=output.file)
+    if header.iterations not in (None, order.iterations):
+        what = f"it ran {header.iterations} iterations, {order.iterations} were planned"
+        raise BadInput(what, fix=fix, file=output.file)
+    return result

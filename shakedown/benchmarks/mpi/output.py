@@ -74,6 +74,9 @@ class AllreduceHeader(Record):
     mpi: str
     hosts: tuple[str, ...]
     sizes: tuple[Count, ...]
+    # None: written by a release that did not say.
+    iterations: Count | None = None
+    warmup: Count | None = None
 
 
 class AllreduceResult(Record):

@@ -102,6 +102,11 @@ def _checked(run: NcclResult, output: Output[NcclOrder], file: Path) -> NcclResu
         what = f"{len(run.rows)} sizes, {sizes} were planned"
     elif {row.dtype for row in run.rows} != {order.dtype}:
         what = f"data type {run.rows[0].dtype}, {order.dtype} was planned"
+    elif (run.iterations, run.warmup_iterations) != (order.iterations, order.warmup):
+        what = (
+            f"it ran {run.iterations} iterations after {run.warmup_iterations} of warm-up, "
+            f"{order.iterations} after {order.warmup} were planned"
+        )
     elif not all(_is_checked(row, operation) for row in run.rows):
         what = "the data were not checked"
     if what:

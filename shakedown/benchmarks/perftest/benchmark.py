@@ -8,7 +8,7 @@ from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parse
 from shakedown.benchmarks.base.night import Pairs
 from shakedown.benchmarks.perftest.mesh.completeness import lost_nodes
 from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
-from shakedown.benchmarks.perftest.metrics import perftest
+from shakedown.benchmarks.perftest.metrics import moved, perftest
 from shakedown.benchmarks.perftest.night import only, slots
 from shakedown.benchmarks.perftest.options import PerftestTests
 from shakedown.benchmarks.perftest.order import MeshOrder
@@ -45,7 +45,7 @@ BENCHMARK = Benchmark(
             lost_nodes=lambda folder, nodes: bool(lost_nodes(folder, nodes)),
         )
     },
-    tools={"perftest": Tool(metrics=perftest, that_count=drop_superseded)},
+    tools={"perftest": Tool(metrics=perftest, that_count=drop_superseded, moved=moved)},
     parsers=(
         Parser(
             tool="perftest",

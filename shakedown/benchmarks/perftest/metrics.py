@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shakedown.benchmarks.base.metrics import Output, Value
-from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail
+from shakedown.benchmarks.base.metrics import Moved, Output, Value
+from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail, source_and_sink
 from shakedown.benchmarks.perftest.order import MeshOrder
 from shakedown.benchmarks.perftest.output import parse_perftest
-from shakedown.benchmarks.perftest.output_model import PerftestResult
+from shakedown.benchmarks.perftest.output_model import BandwidthRow, LatencyRow, PerftestResult
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 
 _KINDS = {"bw": "bandwidth", "lat": "latency"}
 _TEST = re.compile(r"ib_(?P<operation>write|read|send|atomic)_(?P<kind>bw|lat)\Z")
+# How far the time that a test counted over may be from the ordered one: its alarms come late on a busy host.
+_LENGTH_TOLERANCE = 0.25
 _AGAIN = "measure the cell again; what belongs elsewhere proves nothing here"
 
 
@@ -24,21 +26,62 @@ def perftest(output: Output[MeshOrder]) -> Iterator[Value]:
 
     Raises:
         BadInput: the output cannot be read, or is of something else than its record says or the job ordered:
-            another test, nodes' addresses, GID index or MTU.
+            another test, nodes' addresses, GID index, MTU, iterations or duration.
     """
+    result = _as_ordered(output)
+    for row in _rows(result, output.record):
+        if isinstance(row, BandwidthRow):
+            yield "bandwidth", row.bw_average_gbps, "Gb/s", Better.HIGHER, {}
+        else:
+            yield "latency_typical", row.t_typical_us, "us", Better.LOWER, {}
+            yield "latency_p99", row.t_p99_us, "us", Better.LOWER, {}
+
+
+def moved(output: Output[MeshOrder]) -> Iterator[Moved]:
+    """Yield the payload from the source's NIC to the sink's, in bytes. Raises as `perftest` does.
+
+    In duration mode perftest counts the middle of the time only, so more went over than this.
+    """
+    record = output.record
+    if (
+        len(record.nodes) != 2
+        or record.rail is None
+        or record.direction not in ("forward", "reverse", "both")
+    ):
+        return
+    result, pair = _as_ordered(output), (record.nodes[0], record.nodes[1])
+    ordered = output.order.operation(record.test, record.params.get("size_bytes"), result.queue_pairs)
+    each_pair = ordered is None or ordered.duration_s is None  # else the number is of all queue pairs
+    for row in _rows(result, record):
+        payload = float(row.size_bytes * row.iterations * (result.queue_pairs if each_pair else 1))
+        # Counted over a time, both directions are in one number; a ping-pong goes both ways.
+        ways = ("forward", "reverse") if record.direction == "both" else (record.direction,)
+        payload /= 1 if each_pair else len(ways)
+        for way in ways:
+            source, sink = source_and_sink(pair, way)
+            yield Moved(source, nic_rail(source, pair, way, record.rail), payload, 0.0)
+            yield Moved(sink, nic_rail(sink, pair, way, record.rail), 0.0, payload)
+
+
+def _rows(result: PerftestResult, record: OutputRecord) -> Iterator[BandwidthRow | LatencyRow]:
+    size = record.params.get("size_bytes")
+    yield from (row for row in result.bandwidth if row.size_bytes == size)
+    yield from (latency for latency in result.latency if latency.size_bytes == size)
+
+
+def _as_ordered(output: Output[MeshOrder]) -> PerftestResult:
+    """Return the result, if it is of what the record says and the job ordered. Raises BadInput."""
     record, order = output.record, output.order
     result = parse_perftest(output.text, file=output.file)
-    for wrong, fix in (_another(result, record), _elsewhere(result, record, order), _mtu(result, order)):
+    for wrong, fix in (
+        _another(result, record),
+        _elsewhere(result, record, order),
+        _mtu(result, order),
+        _less_work(result, record, order),
+    ):
         if wrong:
             raise BadInput(wrong, fix=fix, file=output.file)
-    size = record.params.get("size_bytes")
-    for row in result.bandwidth:
-        if row.size_bytes == size:
-            yield "bandwidth", row.bw_average_gbps, "Gb/s", Better.HIGHER, {}
-    for latency in result.latency:
-        if latency.size_bytes == size:
-            yield "latency_typical", latency.t_typical_us, "us", Better.LOWER, {}
-            yield "latency_p99", latency.t_p99_us, "us", Better.LOWER, {}
+    return result
 
 
 def _another(result: PerftestResult, output: OutputRecord) -> tuple[str, str]:
@@ -98,3 +141,28 @@ def _mtu(result: PerftestResult, order: MeshOrder) -> tuple[str, str]:
         return "", ""
     wrong = f"this test ran with an RDMA MTU of {result.mtu_bytes} bytes, {ordered} were ordered"
     return wrong, "give both NICs and the switch ports between them the planned MTU"
+
+
+def _less_work(result: PerftestResult, record: OutputRecord, order: MeshOrder) -> tuple[str, str]:
+    """Return why the test did not run as many iterations, or as long, as was ordered.
+
+    In duration mode perftest counts from a quarter of the time to a quarter before its end, in whole seconds
+    (linux-rdma/perftest, perftest_parameters.c, margin); iterations over their rate are that time.
+    """
+    qps = record.params.get("qps", 1)
+    ordered = order.operation(record.test, record.params.get("size_bytes"), qps)
+    fix = "measure the cell again, as it was planned"
+    for row in _rows(result, record):
+        if ordered is None:
+            continue
+        if ordered.iterations is not None and row.iterations != ordered.iterations:
+            return f"this test ran {row.iterations} iterations, {ordered.iterations} were ordered", fix
+        if ordered.duration_s is None or not isinstance(row, BandwidthRow):
+            continue
+        counted_s = ordered.duration_s - 2 * (ordered.duration_s // 4)
+        rate = row.bw_average_gbps * 1e9 / 8 / row.size_bytes
+        took_s = row.iterations / rate if rate > 0 else 0.0
+        if abs(took_s - counted_s) > _LENGTH_TOLERANCE * counted_s:
+            due = f"{counted_s} s of the {ordered.duration_s} s ordered are due"
+            return f"this test counted over {took_s:.3g} s, {due}", fix
+    return "", ""

@@ -24,9 +24,28 @@ class OrderedNode(_Part):
     rails: dict[str, OrderedNic] = {}
 
 
+class OrderedOperation(_Part):
+    """One test: so many iterations on each queue pair, or so many seconds."""
+
+    test: str
+    size_bytes: int
+    duration_s: int | None = None
+    iterations: int | None = None
+    qps: int = 1
+
+
 class MeshOrder(_Part):
-    """Addresses, RDMA MTU in bytes (None: any), and the GID's index where the site chose it itself."""
+    """What is measured between whom.
+
+    And the RDMA MTU in bytes (None: any), and the GID's index where the site chose it itself.
+    """
 
     nodes: dict[str, OrderedNode] = {}
+    operations: tuple[OrderedOperation, ...] = ()
     mtu: int | None = None
     gid_index: int | None = None
+
+    def operation(self, test: str, size_bytes: object, qps: object) -> OrderedOperation | None:
+        """Return what was ordered of a test with messages of one size; None if nothing was."""
+        asked = (test, size_bytes, qps)
+        return next((op for op in self.operations if (op.test, op.size_bytes, op.qps) == asked), None)

@@ -41,4 +41,7 @@ def as_ordered(output: Output[TorchOrder]) -> TorchResult:
     if result.header.ranks != ranks or result.header.backend != order.backend:
         found = f"{result.header.ranks} ranks over {result.header.backend}"
         raise BadInput(f"{found}, planned were {ranks} over {order.backend}", file=output.file)
+    if result.header.iterations not in (None, order.iterations):
+        found = f"{result.header.iterations} iterations"
+        raise BadInput(f"{found}, planned were {order.iterations}", fix="run it as planned", file=output.file)
     return result

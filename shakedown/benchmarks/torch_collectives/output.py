@@ -23,6 +23,7 @@ class Header(Record):
     backend: Literal["nccl", "gloo"]
     ranks: int = Field(ge=1)
     hosts: tuple[str, ...]
+    iterations: int | None = Field(default=None, ge=1)  # None: written by a release that did not say
 
 
 class Row(Record):

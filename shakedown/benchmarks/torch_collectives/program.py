@@ -55,6 +55,7 @@ def main() -> int:
                 "backend": spec["backend"],
                 "ranks": ranks,
                 "hosts": hosts,
+                "iterations": spec["iterations"],
             }
         )
 

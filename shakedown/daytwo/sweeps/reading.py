@@ -21,7 +21,7 @@ from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.torch_collectives.metrics import as_ordered
 from shakedown.benchmarks.torch_collectives.order import TorchOrder
 from shakedown.benchmarks.torch_collectives.output import Row
-from shakedown.collect.run import journal
+from shakedown.collect.outputs import journal
 from shakedown.daytwo.sweeps.sides import Combination, Draw, Samples, Side, Sweep
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt

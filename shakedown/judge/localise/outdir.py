@@ -34,7 +34,7 @@ from shakedown.benchmarks.perftest.mesh.schedule import (
 from shakedown.benchmarks.perftest.mesh.spec import LATENCY_TESTS, Spec
 from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.order import MeshOrder, OrderedNic, OrderedNode
-from shakedown.collect.run import journal
+from shakedown.collect.outputs import journal
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs, is_pair
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput

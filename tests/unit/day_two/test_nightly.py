@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import shakedown.daytwo.nightly.night as under_test
 from shakedown.benchmarks.planning import site_of
-from shakedown.collect.run import node_counters
+from shakedown.collect.counters import node_counters
 from shakedown.commands import cli
 from shakedown.daytwo.nightly.config import Delivery, Draining, Mail, NightlyConfig, Webhook
 from shakedown.daytwo.nightly.deliver import SIGNATURE, STAMP, deliver, signature

@@ -20,7 +20,8 @@ from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.order import MeshOrder
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.bundle import seal as bundle
-from shakedown.collect.run import collect, gather, journal
+from shakedown.collect.outputs import journal
+from shakedown.collect.run import collect, gather
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode.counters import main as count
 from shakedown.onnode.counters import read_boot
@@ -44,6 +45,7 @@ def run(tmp_path):
     inventory = document()
     for host in inventory["_meta"]["hostvars"].values():
         host["acceptance"]["mpi"] = {}
+        host["acceptance"]["perftest"][0]["iterations"] = 300  # as the recorded job ran
     site = site_of(inventory, WHERE)
     plan, jobs = make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
     folder = tmp_path / "r1"
@@ -56,6 +58,9 @@ def run(tmp_path):
             counters = json.loads((GOLDEN / "counters.n1.before.json").read_text())
             for device in counters["devices"]:
                 device["counters"]["rdma.rcvd_pkts"] += more
+                # Two outputs each way of 300 messages of 64 KiB, and their headers.
+                device["counters"]["netdev.rx_bytes"] += 8000 * more
+                device["counters"]["netdev.tx_bytes"] += 8000 * more
             (job / f"counters.{node}.{when}.json").write_text(json.dumps(counters))
     write_job(job)
     return folder
@@ -135,6 +140,38 @@ def test_a_result_that_the_raw_files_do_not_give_is_found(run, tmp_path, name):
     (run / "SHA256SUMS.sig").write_bytes(done.stdout)
     found = bundle.verify(run, signers)
     assert (found.authentic, found.differs) == (False, name), found.reason
+
+
+@pytest.mark.parametrize("command", ["verdict", "report"])
+@pytest.mark.parametrize("name", ["results.jsonl", "counters.jsonl"])
+def test_edited_results_get_no_verdict(run, shakedown, name, command):
+    """Catches: a value edited in results.jsonl that gets PASS and status 0, or an older PASS left behind."""
+    assert shakedown("collect", run)[0] == 0
+    status, printed, error = shakedown("verdict", run, "--write")
+    assert (status, error) == (0, "")
+    assert "as it stands" not in printed
+    content = (run / name).read_text()
+    (run / name).write_text(content.replace("0.15", "0.16").replace('"after":5000', '"after":5001'))
+    assert (run / name).read_text() != content
+    status, printed, error = shakedown(command, run)
+    assert (status, printed) == (2, "")
+    assert f"{name}: differs from the raw files in " in error
+    assert ", first: line " in error
+    assert f"run shakedown collect {run}" in error
+    assert command == "report" or not (run / "verdict.json").exists()
+    assert shakedown("collect", run)[0] == 0
+    assert shakedown(command, run)[0] == 0
+
+
+def test_results_without_raw_files_are_said_to_be_judged_as_they_stand(run, shakedown):
+    """Catches: results that nobody can recompute, judged as if they had been."""
+    assert shakedown("collect", run)[0] == 0
+    (run / "jobs.json").unlink()
+    _, printed, _ = shakedown("verdict", run)
+    assert printed.splitlines()[2].startswith("results.jsonl was judged as it stands")
+    # The record holds what was judged, to the byte the same wherever it came from.
+    _, printed, error = shakedown("verdict", run, "--json")
+    assert "as it stands" not in printed + error
 
 
 def test_truncated_output_gives_no_value(run):
@@ -367,9 +404,15 @@ def test_a_pipe_among_the_raw_files_does_not_hang(run, name):
     os.mkfifo(path)
     if "switches" in name:
         (path.parent / "leaf0.after.json").write_text("{}")
-    with pytest.raises(BadInput, match="is not a plain file") as refused:
-        gather(run)
-    assert str(refused.value).startswith(f"{path}: ")
+    if name == "jobs.json":
+        with pytest.raises(BadInput, match="is not a plain file") as refused:
+            gather(run)
+        assert str(refused.value).startswith(f"{path}: ")
+    else:
+        found, _ = gather(run)
+        told = {m.problem.message.partition(" -- ")[0] for m in found if m.problem}
+        # A mesh's own journal measures nothing; without it nobody knows which nodes died.
+        assert told == {f"{Path(name).name}: is not a plain file"} or "journal" in name or "switches" in name
     with pytest.raises(BadInput, match="special file"):
         collect(run)
 
@@ -387,17 +430,44 @@ def test_a_pipe_for_an_output_costs_its_own_cell_only(run):
 @pytest.mark.parametrize(
     "value", ["1" * 400, "1" * 5000, str(2**64), "-1", "1e400", "1.5", '"7"', "true", "null", "[" * 5000]
 )
-def test_a_number_that_no_counter_can_hold_is_refused_in_one_line(run, value):
-    """Catches: 400 digits that overflow the verdict's arithmetic, a traceback instead of the file's name."""
+def test_a_number_that_no_counter_can_hold_costs_the_cells_of_its_node(run, value):
+    """Catches: 400 digits that overflow the verdict's arithmetic, and one damaged file that stops the run."""
     path = run / JOB / "counters.n2.after.json"
     path.write_text(
         f'{{"schema": 1, "devices": [{{"device": "rxe0", "counters": {{"rdma.rcvd_pkts": {value}}}}}]}}'
     )
-    with pytest.raises(BadInput, match="not a counter file") as refused:
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    counted = [c for c in cells.values() if "/counter." in c.cell]
+    assert counted and all("/n2/" in c.cell and c.outcome == "INCONCLUSIVE" for c in counted)
+    for cell in counted:
+        assert "counters.n2.after.json: not a counter file" in cell.reason
+        assert len(cell.reason.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["job.json", "outputs.n1.jsonl"])
+def test_a_damaged_record_of_a_job_costs_the_cells_of_that_job(run, name):
+    """Catches: half a record that stops the whole run, or cells that were lost with it and have no reason."""
+    path = run / JOB / name
+    path.write_text(path.read_text().replace('"schema"', '"scheme"', 1))
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert cells[CELL].rule == "parse"
+    assert name in cells[CELL].reason
+
+
+def test_collecting_that_fails_leaves_nothing_that_passes(run):
+    """Catches: results of an hour ago that say PASS, although the raw files can be read no longer."""
+    assert judged(run)[0].outcome == "PASS"
+    write_verdict(run, judge_folder(run))
+    (run / "report.html").write_text("PASS")
+    (run / "jobs.json").write_text("{}")
+    with pytest.raises(BadInput, match="required"):
         collect(run)
-    assert refused.value.file == path
-    assert len(str(refused.value).splitlines()) == 1
-    assert not (run / "results.jsonl").exists()
+    for name in ("results.jsonl", "counters.jsonl", "verdict.json", "report.html"):
+        assert not (run / name).exists(), name
+        assert (run / f"{name}.old").exists(), name
+    assert judge_folder(run).outcome == "NOT-RUN"
 
 
 def test_the_largest_counter_is_a_counter(run):
@@ -477,6 +547,7 @@ ANOTHER = {
         replaced(": 4096[B]", ": 1024[B]"),
         "this test ran with an RDMA MTU of 1024 bytes, 4096 were ordered",
     ),
+    "iterations": (replaced(" 300  ", " 20   "), "this test ran 20 iterations, 300 were ordered"),
     "rail": (of_another_cell(OTHER_RAIL), "the client of this test is 10.10.1.1, n1 has 10.10.0.1"),
     "direction": (of_another_cell(REVERSE), "the client of this test is 10.10.0.2, n1 has 10.10.0.1"),
     "partner": (
@@ -636,3 +707,81 @@ def test_only_tools_whose_one_file_has_several_cells_may_share_it(tmp_path, tool
     lines = [record, record, {**record, field: other[field]}]
     (tmp_path / "outputs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [output.problem is None for output in journal(tmp_path)] == [alike] * 3
+
+
+def test_a_duration_is_held_against_the_order(run):
+    """Catches: two seconds of ten ordered, in which a link that sags under load looks well."""
+    jobs = json.loads((run / "jobs.json").read_text())
+    ordered = {"test": "ib_write_bw", "size_bytes": 65536, "duration_s": 10, "iterations": None}
+    jobs["jobs"][0]["settings"]["operations"] = [ordered]
+    (run / "jobs.json").write_text(json.dumps(jobs))
+    file = run / JOB / FORWARD
+    record = next(r for r in journal(run / JOB) if r.file == FORWARD)
+    # Of ten seconds perftest counts six; 0.15 Gb/s are 286 messages of 64 KiB a second.
+    for iterations, good in ((286 * 6, True), (286 * 2, False), (286 * 20, False)):
+        text = file.read_text().replace(" 300 ", f" {iterations} ")
+        if good:
+            assert len(values(record, file, text)) == 1
+        else:
+            with pytest.raises(BadInput, match="6 s of the 10 s ordered are due"):
+                values(record, file, text)
+
+
+@pytest.mark.parametrize(("node", "counter"), [("n1", "netdev.tx_bytes"), ("n2", "netdev.rx_bytes")])
+def test_outputs_that_the_nics_did_not_see_decide_nothing(run, node, counter):
+    """Catches: outputs made up, or of a wrapper that did a tenth of the work, 100 packets are no floor."""
+    before, after = (run / JOB / f"counters.{node}.{when}.json" for when in ("before", "after"))
+    was, now = json.loads(before.read_text()), json.loads(after.read_text())
+    now["devices"][0]["counters"][counter] = was["devices"][0]["counters"][counter] + 4_000_000
+    after.write_text(json.dumps(now))
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert sorted(c.cell for c in cells.values()) == sorted(
+        CELL.replace("forward", way).replace("one", at_once)
+        for way in ("forward", "reverse")
+        for at_once in ("one", "all")
+    )
+    what = "sent" if counter == "netdev.tx_bytes" else "received"
+    words = f"{node} rail0: by the outputs of this job it {what} 39.3 MB, the NIC counted 4 MB"
+    assert all(words in cell.reason for cell in cells.values())
+
+
+@pytest.mark.parametrize("share", [0.94, 0.96])
+def test_the_last_reading_may_miss_the_end_of_a_job(run, share):
+    """Catches: good hardware doubted as its NIC refreshes counters now and then, or a tolerance too wide."""
+    payload = 2 * 300 * 65536
+    for node in ("n1", "n2"):
+        path = run / JOB / f"counters.{node}.after.json"
+        now = json.loads(path.read_text())
+        was = json.loads((run / JOB / f"counters.{node}.before.json").read_text())
+        for first, last in zip(was["devices"], now["devices"], strict=True):
+            for name in ("netdev.rx_bytes", "netdev.tx_bytes"):
+                last["counters"][name] = first["counters"][name] + round(share * payload)
+        path.write_text(json.dumps(now))
+    assert judged(run)[0].outcome == ("PASS" if share > 0.95 else "INCONCLUSIVE")
+
+
+@pytest.mark.parametrize("source", ["ib.port_{}_data", "rdma.{}_bytes", "rdma.ip4{}Octets", None])
+def test_each_driver_counts_rdma_in_its_own_way(run, source):
+    """Catches: a NIC whose netdev does not see RDMA doubted, or passed by counters that nobody reads."""
+    names = {
+        "ib.port_{}_data": ("xmit", "rcv"),
+        "rdma.{}_bytes": ("tx", "rx"),
+        "rdma.ip4{}Octets": ("Out", "In"),
+    }
+    for node in ("n1", "n2"):
+        for when, moved in (("before", 0), ("after", 40_000_000)):
+            path = run / JOB / f"counters.{node}.{when}.json"
+            content = json.loads(path.read_text())
+            for device in content["devices"]:
+                for name in ("netdev.rx_bytes", "netdev.tx_bytes", "rdma.sent_pkts"):
+                    device["counters"].pop(name, None)
+                for way in names[source] if source else ():
+                    unit = 4 if source.startswith("ib.") else 1
+                    device["counters"][source.format(way)] = moved // unit
+            path.write_text(json.dumps(content))
+    verdict, cells = judged(run)
+    assert verdict.outcome == ("PASS" if source else "INCONCLUSIVE")
+    for cell in cells.values():
+        assert "no counter bears out what this output says" in cell.reason
+        assert "no counter of RDMA bytes that is known here" in cell.reason

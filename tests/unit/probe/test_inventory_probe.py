@@ -48,6 +48,12 @@ def test_real_run_is_an_inventory():
     found = Snapshot.model_validate(document)
     assert found.components[0].kind == "node"
     assert found.components[0].attributes["kernel"]
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert found.components[0].attributes["boot_id"] == boot
+    own = Path("/etc/machine-id").read_text().strip() if Path("/etc/machine-id").exists() else ""
+    told = found.components[0].attributes.get("machine_id", "")
+    assert bool(told) == bool(own)
+    assert told != own or not own, "machine-id(5) is confidential"
 
 
 @pytest.fixture

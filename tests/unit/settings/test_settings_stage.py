@@ -14,7 +14,7 @@ from shakedown.benchmarks.config import job
 from shakedown.benchmarks.config.settings import TargetReport, expected_of_nic, judge
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
-from shakedown.collect.run import job_measurements
+from shakedown.collect.outputs import job_measurements
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge as judge_run
 from shakedown.references.catalogue import Catalogue

@@ -101,12 +101,12 @@ def run(tmp_path):
     (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
     (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
 
-    def judged(found: Snapshot | None) -> dict[str, tuple[str, str]]:
+    def judged(found: Snapshot | None, of: tuple[str, ...] = ("inventory",)) -> dict[str, tuple[str, str]]:
         if found:
             (tmp_path / "inventory.json").write_text(found.model_dump_json(by_alias=True))
         collect(tmp_path)
         verdict = judge(plan, list(Run(tmp_path).measurements()), [])
-        return {c.cell: (c.outcome.value, c.reason) for c in verdict.cells if "/inventory/" in c.cell}
+        return {c.cell: (c.outcome.value, c.reason) for c in verdict.cells if c.cell.split("/")[1] in of}
 
     return judged
 
@@ -125,3 +125,88 @@ def test_no_inventory_is_not_run(run):
     assert len(cells) == 12
     assert {outcome for outcome, _ in cells.values()} == {"NOT-RUN"}
     assert json.dumps(cells)
+
+
+MACHINES = {
+    f"n{i}": {
+        "machine_id": f"m{i}",
+        "boot_id": f"b{i}",
+        "serial": "To be filled by O.E.M.",
+        "board_serial": f"S{i}",
+        "ssh_host_keys": "SHA256:one-image",  # nodes without disks boot one image, its keys included
+    }
+    for i in range(1, 5)
+}
+SAME = MACHINES["n1"]
+
+
+def machines(**changes: dict[str, str]) -> Snapshot:
+    """Four machines; a host's attributes can be changed, its NIC's by `HOST_nic`."""
+    parts = []
+    for i, (host, own) in enumerate(MACHINES.items(), start=1):
+        guid = f"5054:00ff:fe00:000{i}"
+        nic = {"mac": f"52:54:00:00:00:0{i}", "node_guid": guid, "pci": "0000:17:00.0"}
+        usb = {"mac": "6e:1a:00:00:00:01", "pci": "usb-0000:00:14.0-1"}  # the BMC's, alike in every server
+        of_node, of_nic = {**own, **changes.get(host, {})}, {**nic, **changes.get(f"{host}_nic", {})}
+        for kind, name, attributes in (
+            ("node", host, of_node),
+            ("nic", "eth2", of_nic),
+            ("nic", "usb0", usb),
+        ):
+            parts.append({"host": host, "kind": kind, "name": name, "attributes": attributes})
+    # The submit host may be a node as well.
+    parts.append({"host": "head", "kind": "node", "name": "head", "attributes": SAME})
+    document = {"schema": 1, "run": "r1", "taken": "2026-11-20T00:00:00Z", "components": parts}
+    return Snapshot.model_validate(document)
+
+
+def test_machines_of_one_image_are_different_machines(run):
+    """Catches: good nodes accused for what all machines of a vendor, or of an image, have in common."""
+    assert run(machines(), ("identity",)) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"n2": SAME, "n2_nic": {"mac": "52:54:00:00:00:01", "node_guid": "5054:00ff:fe00:0001"}},
+            "n1 and n2 are one machine: same machine id, same boot id, same serial number of the board, same "
+            "MAC address 52:54:00:00:00:01, same RDMA node GUID 5054:00ff:fe00:0001, same SSH host keys",
+        ),
+        ({"n2": {"boot_id": "b1"}}, "n1 and n2 are one machine: same boot id"),
+        (
+            {"n2": {"machine_id": "m1", "ssh_host_keys": "SHA256:own"}},
+            "n1 and n2 have the same machine id, but nothing else in common: cloned images: give each its "
+            "own (rm /etc/machine-id && systemd-machine-id-setup",
+        ),
+        ({"n2": {"board_serial": "S1"}}, "n1 and n2 look like one machine: same serial number of the board"),
+        ({"n2_nic": {"mac": "52:54:00:00:00:01"}}, "n1 and n2 look like one machine: same MAC address 52:54"),
+        ({"n2_nic": {"node_guid": "5054:00ff:fe00:0001"}}, "same RDMA node GUID 5054:00ff:fe00:0001"),
+    ],
+)
+def test_two_hosts_that_are_one_machine_fail_and_both_are_named(run, changes, words):
+    """Catches: one machine under two names, measured against itself, that passes as two."""
+    changed = {host: {**MACHINES.get(host, {}), **values} for host, values in changes.items()}
+    cells = run(machines(**changed), ("identity",))
+    assert sorted(cells) == [f"config/identity/shared/{host}/-/-/-" for host in ("n1", "n2")]
+    for outcome, reason in cells.values():
+        assert outcome == "FAIL"
+        assert words in reason
+
+
+def test_a_machine_that_nothing_identifies_is_undecided(run):
+    """Catches: a host whose snapshot is empty, certified as a machine of its own."""
+    nothing = dict.fromkeys(SAME, "")
+    no_nic = {"mac": "00:00:00:00:00:00", "node_guid": ""}
+    [(cell, (outcome, reason))] = run(machines(n3=nothing, n3_nic=no_nic), ("identity",)).items()
+    assert (cell, outcome) == ("config/identity/shared/n3/-/-/-", "INCONCLUSIVE")
+    assert "nothing tells it from another machine" in reason
+
+
+def test_a_damaged_snapshot_costs_its_own_cells(run, tmp_path):
+    """Catches: half an inventory.json that stops the whole run."""
+    (tmp_path / "inventory.json").write_text('{"schema": 1, "run"')
+    cells = run(None, ("identity", "inventory"))
+    assert len(cells) == 16
+    assert {outcome for outcome, _ in cells.values()} == {"INCONCLUSIVE"}
+    assert all("inventory.json: " in reason for _, reason in cells.values())

@@ -1,0 +1,244 @@
+"""The counters of NICs over each job, and of switches over each stage, from what was read before and after.
+
+A reading that is damaged or of another time costs its own cells: they get no value, and the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from shakedown.benchmarks.registry import JOB_KINDS
+from shakedown.collect.outputs import without_place
+from shakedown.collect.window import CLOCKS_S, Window, job_window, moment
+from shakedown.nics.counters import end_to_end
+from shakedown.nos.readings import SwitchReading, load_reading, readings
+from shakedown.plan.jobs import Jobs, JobSpec
+from shakedown.records.base import Better, Stage
+from shakedown.records.counters import CounterReading
+from shakedown.records.errors import BadInput
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_record
+from shakedown.records.results import JobRecord, Measurement, Problem
+from shakedown.run.nic_counters import NodeCounters, read_counters
+
+WHEN = ("before", "after")
+NodeReadings = dict[str, tuple[NodeCounters, NodeCounters]]
+
+
+def read_nodes(
+    job_folder: Path, job: JobRecord, nodes: Iterable[str]
+) -> tuple[NodeReadings, dict[str, Problem]]:
+    """Return what each node's NICs counted before and after a job, and why a node's readings are no evidence.
+
+    Such a node, like one that was not read, has empty readings.
+    """
+    window = job_window(job)
+    found: NodeReadings = {}
+    flaws: dict[str, Problem] = {}
+    for node in nodes:
+        both: list[NodeCounters] = []
+        for when in WHEN:
+            file = job_folder / f"counters.{node}.{when}.json"
+            try:
+                both.append(read_counters(file))
+            except (BadInput, OSError) as refused:
+                flaws[node] = Problem(kind="parse", message=without_place(job_folder, refused))
+                break
+            if stale := window.misses(both[-1].taken):
+                flaws[node] = Problem(kind="other", message=f"{file.name}: {stale}")
+        found[node] = (NodeCounters(), NodeCounters()) if node in flaws else (both[0], both[1])
+    return found, flaws
+
+
+def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, str]) -> list[CounterReading]:
+    """Return the counters of every NIC over one job, from `counters.NODE.{before,after}.json`.
+
+    `tests`: under which test they stand, by job (`counter_tests`). Raises BadInput if `job.json` is damaged.
+    """
+    job = read_record(job_folder / "job.json", JobRecord)
+    spec = next((spec for spec in jobs.jobs if spec.name == job.test), None)
+    if spec is None:
+        return []
+    return counted(
+        plan, jobs, job_folder, job, spec, tests[spec.name], read_nodes(job_folder, job, spec.nodes)[0]
+    )
+
+
+def counted(
+    plan: Plan, jobs: Jobs, job_folder: Path, job: JobRecord, spec: JobSpec, test: str, readings: NodeReadings
+) -> list[CounterReading]:
+    """Return one line for every counter that a job's NICs have in these readings."""
+    lines: list[CounterReading] = []
+    anew = {
+        (node, nic.rdma_device)
+        for node, (before, after) in readings.items()
+        for nic in jobs.nics.get(node, ())
+        if before.began_anew(after, nic.rdma_device)
+    }
+    # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
+    bereaved = bool(anew) or _lost_nodes(job_folder, spec)
+    for node, (before, after) in readings.items():
+        for nic in jobs.nics.get(node, ()):
+            first, last = before.devices.get(nic.rdma_device), after.devices.get(nic.rdma_device)
+            if first is None or last is None:
+                continue  # planned and absent: the verdict says NOT-RUN
+            began_anew = (node, nic.rdma_device) in anew
+            for name in sorted(first.keys() | last.keys()):
+                if bereaved and end_to_end(name) and not began_anew:
+                    continue
+                lines.append(
+                    CounterReading(
+                        run=plan.run,
+                        stage=job.stage,
+                        test=test,
+                        kind="nic",
+                        device=node,
+                        port=nic.rdma_device,
+                        rail=nic.rail,
+                        counter=name,
+                        before=first.get(name),
+                        peer=f"{nic.leaf}/{nic.leaf_port}" if nic.leaf else None,
+                        after=last.get(name),
+                        began_anew=began_anew,
+                        job=job.job,
+                        raw=f"raw/{job_folder.name}/counters.{node}.after.json",
+                    )
+                )
+    return lines
+
+
+def _lost_nodes(job_folder: Path, spec: JobSpec) -> bool:
+    """Return whether nodes died in a job; where nothing can tell any more, they may have."""
+    kind = JOB_KINDS.get(spec.kind)
+    try:
+        return kind is not None and kind.lost_nodes is not None and kind.lost_nodes(job_folder, spec.nodes)
+    except (BadInput, OSError):
+        return True
+
+
+def uncounted(
+    plan: Plan, stage: Stage, test: str, device: str, problem: Problem, *, job: JobRecord | None = None
+) -> Iterator[Measurement]:
+    """Yield the planned counters of a node or switch without values, with the reason."""
+    for item in plan.items:
+        if item.stage != stage or item.test != test or not item.metric.startswith("counter."):
+            continue
+        for _, nodes, rail, direction in item.cells():
+            if nodes == (device,):
+                yield Measurement(
+                    run=plan.run,
+                    stage=stage,
+                    test=test,
+                    metric=item.metric,
+                    value=None,
+                    unit=item.unit,
+                    better=item.better,
+                    nodes=nodes,
+                    rail=rail,
+                    direction=direction,
+                    params=item.params,
+                    job=job.job if job else None,
+                    state=job.state if job else "COMPLETED",
+                    attempt=job.attempt if job else 1,
+                    problem=problem,
+                )
+
+
+# ---- switches ----
+
+
+def switch_counters(
+    plan: Plan, folder: Path, windows: Mapping[Stage, Window]
+) -> tuple[list[CounterReading], list[Measurement]]:
+    """Return every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`.
+
+    And, without values, the cells of switches whose readings are damaged or of another time. A switch that
+    was not read both times has neither: planned and absent, the verdict says NOT-RUN.
+    """
+    lines: list[CounterReading] = []
+    spoiled: list[Measurement] = []
+    for stage in Stage:
+        for after in sorted((folder / "raw" / f"switches.{stage}").glob("*.after.json")):
+            name = after.name.removesuffix(".after.json")
+            before = after.with_name(f"{name}.before.json")
+            if not before.exists():
+                continue
+            raw = str(after.relative_to(folder))
+            try:
+                first, last = load_reading(before), load_reading(after)
+                if stale := misplaced(plan, stage, first, last, windows):
+                    flaw = Problem(kind="other", message=stale)
+                else:
+                    lines += readings(first, last, run=plan.run, stage=stage, test="switches", raw=raw)
+                    continue
+            except (BadInput, OSError) as refused:
+                flaw = Problem(kind="parse", message=without_place(folder, refused))
+            spoiled += uncounted(plan, stage, "switches", name, flaw)
+    return lines, spoiled
+
+
+def misplaced(
+    plan: Plan, stage: Stage, before: SwitchReading, after: SwitchReading, windows: Mapping[Stage, Window]
+) -> str:
+    """Return why a switch's two readings are not those around a stage; empty if they are.
+
+    The first is read before the stage's first job, which may wait in the queue for hours, and never before
+    the run was planned; the second when the last job has ended, and before the next stage's jobs begin.
+    """
+    window = windows.get(stage)
+    if window is None or window.begin is None or window.end is None:
+        return ""
+    slack = CLOCKS_S
+    planned = moment(plan.created)
+    ladder = list(Stage)
+    later = [windows[s].begin for s in ladder[ladder.index(stage) + 1 :] if s in windows]
+    earlier = [windows[s].end for s in ladder[: ladder.index(stage)] if s in windows]
+    from_time = max([t for t in (planned, *earlier) if t is not None], default=None)
+    until = min([t for t in later if t is not None], default=None)
+    for one, lower, upper in ((before, from_time, window.begin), (after, window.end, until)):
+        at = moment(one.taken)
+        if at is None:
+            return (
+                f"{one.switch}: the reading {one.when} the stage is of {one.taken[:40]!r}, which is no time"
+            )
+        too_early = lower is not None and (lower - at).total_seconds() > slack
+        too_late = upper is not None and (at - upper).total_seconds() > slack
+        if too_early or too_late:
+            return f"{one.switch}: {window.says(at, f'reading {one.when} the stage')}"
+    return ""
+
+
+# ---- idle ends ----
+
+
+def without_the_idle(
+    plan: Plan, counters: list[CounterReading], measurements: Iterable[Measurement]
+) -> list[CounterReading]:
+    """Return the readings without those that must show traffic, at ends over which nothing was measured.
+
+    A silent NIC or port whose partner is dead is no finding: such a reading is left out, its cell not run.
+    """
+    busy = {
+        (m.stage, node, rail)
+        for m in measurements
+        if m.value is not None and m.rail
+        for node in m.nodes
+        for rail in m.rail.split(">")
+    }
+    floors = {
+        (item.stage, item.metric.removeprefix("counter."))
+        for item in plan.items
+        if item.metric.startswith("counter.") and item.better is Better.HIGHER
+    }
+    return [
+        reading
+        for reading in counters
+        if (reading.stage, reading.counter) not in floors
+        or (reading.stage, _node(reading), reading.rail or "") in busy
+    ]
+
+
+def _node(reading: CounterReading) -> str:
+    """Return the node at which a counter counts: its own, or the one cabled to the switch port."""
+    return reading.device if reading.kind == "nic" else (reading.peer or "").partition("/")[0]

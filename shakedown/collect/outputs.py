@@ -1,0 +1,228 @@
+"""What the outputs of one job say: each read by its tool's reader, for the cells that a journal names.
+
+The benchmarks know which number of which tool is which metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from shakedown.benchmarks.base.metrics import Moved, Output, Read, Value
+from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
+from shakedown.collect.window import job_window
+from shakedown.plan.jobs import JobSpec, job_and_attempt
+from shakedown.records.base import Params
+from shakedown.records.errors import BadInput
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.refusals import refusal
+from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
+from shakedown.records.untrusted import complete_lines
+from shakedown.run.job_folder import JobFolder
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one output says: its measurements, and what must have gone over the NICs for them."""
+
+    measurements: tuple[Measurement, ...]
+    moved: tuple[Moved, ...] = ()
+
+
+def job_measurements(plan: Plan, specs: Mapping[str, JobSpec], job_folder: Path) -> list[Measurement]:
+    """Return every measurement that a job's folder holds; `specs` are the run's jobs by name.
+
+    Raises:
+        BadInput: `job.json` or a journal line cannot be read.
+    """
+    job = read_record(job_folder / "job.json", JobRecord)
+    told = told_by(plan, specs, job_folder, job, journal(job_folder))
+    return [measurement for one in told for measurement in one.measurements]
+
+
+def told_by(
+    plan: Plan,
+    specs: Mapping[str, JobSpec],
+    job_folder: Path,
+    job: JobRecord,
+    outputs: Iterable[OutputRecord],
+) -> list[Told]:
+    """Return what each of a job's outputs says; one that cannot be read gives no values, and a reason."""
+    ordered, window = _Ordered(specs, job_folder), job_window(job)
+    found: list[Told] = []
+    for output in _that_count(outputs):
+        problem = output.problem or job.problem
+        values: Iterable[Value] = ()
+        moved: tuple[Moved, ...] = ()
+        if stale := window.misses(output.started, of=f"{output.file}, an output"):
+            problem = problem or Problem(kind="other", message=stale)
+        elif output.tool not in TOOLS:
+            problem = problem or Problem(kind="other", message=f"no reader for outputs of {output.tool}")
+        elif problem is None or output.problem is None:
+            try:
+                tool, read = TOOLS[output.tool], ordered.output(output)
+                values = list(tool.metrics(read))
+                moved = tuple(tool.moved(read)) if tool.moved and problem is None else ()
+            except (BadInput, OSError) as refused:
+                problem = problem or Problem(kind="parse", message=without_place(job_folder, refused))
+        if not values:
+            values = planned_without_value(plan, output)
+        found.append(Told(tuple(_measurements(plan, job, job_folder, output, values, problem)), moved))
+    return found
+
+
+def _measurements(
+    plan: Plan,
+    job: JobRecord,
+    job_folder: Path,
+    output: OutputRecord,
+    values: Iterable[Value],
+    problem: Problem | None,
+) -> Iterator[Measurement]:
+    for value in values:
+        read = Read(*value)
+        yield Measurement(
+            run=plan.run,
+            stage=job.stage,
+            test=output.test,
+            metric=read.metric,
+            value=read.value,
+            unit=read.unit,
+            better=read.better,
+            nodes=output.nodes,
+            rail=output.rail,
+            direction=output.direction,
+            params={**output.params, **read.params},
+            job=job.job,
+            state=job.state,
+            attempt=max(output.attempt, job.attempt),
+            started=output.started,
+            duration_s=output.duration_s,
+            raw=f"raw/{job_folder.name}/{output.file}",
+            problem=problem,
+            detail=read.detail[:1000] or None,
+            samples=read.samples,
+        )
+
+
+class _Ordered:
+    """What a job was ordered to do, and its outputs with it."""
+
+    def __init__(self, specs: Mapping[str, JobSpec], folder: Path) -> None:
+        self._folder = JobFolder(folder)
+        self._spec = specs.get(job_and_attempt(folder.name)[0])
+
+    @cached_property
+    def _order(self) -> Any:  # noqa: ANN401  (each kind of job has settings of its own)
+        if self._spec is None:
+            raise BadInput("no such job was planned", fix="see jobs.json", file=self._folder.path)
+        kind = JOB_KINDS.get(self._spec.kind)
+        try:
+            return kind.order(self._spec.settings) if kind else None
+        except ValueError as error:
+            raise BadInput(
+                f"the settings of job {self._spec.name} are not those of {self._spec.kind}: {error}"[:500],
+                fix="restore the run's own jobs.json",
+            ) from None
+
+    def output(self, record: OutputRecord) -> Output[Any]:
+        """Return one output. Raises BadInput."""
+        return Output(self._folder.text(record.file), record, self._order, self._folder)
+
+
+def _that_count(outputs: Iterable[OutputRecord]) -> Iterator[OutputRecord]:
+    """Yield the records of a job without those that a better one of the same tool has superseded."""
+    choosing: dict[str, list[OutputRecord]] = {}
+    for output in outputs:
+        if output.tool in TOOLS and TOOLS[output.tool].that_count is not None:
+            choosing.setdefault(output.tool, []).append(output)
+        else:
+            yield output
+    for tool, records in choosing.items():
+        that_count = TOOLS[tool].that_count
+        assert that_count is not None
+        yield from that_count(records)
+
+
+def without_place(folder: Path, refused: Exception) -> str:
+    """Say what was refused without naming where the run lies: the same run says the same anywhere."""
+    return str(refused).replace(f"{folder}/", "")[:2000]
+
+
+def journal(job_folder: Path, flaws: list[BadInput] | None = None) -> list[OutputRecord]:
+    """Return the records of all journals of a job.
+
+    A file that several records claim, although one file of that tool is of one cell, is a problem of each.
+
+    Args:
+        job_folder: the folder.
+        flaws: gets why a journal cannot be read to its end; what stands before the flaw is returned.
+
+    Raises:
+        BadInput: a journal cannot be read, unless there are `flaws` to say so.
+    """
+    outputs: list[OutputRecord] = []
+    for path in sorted(job_folder.glob("outputs*.jsonl")):
+        try:
+            outputs.extend(_lines(path))
+        except BadInput as refused:
+            if flaws is None:
+                raise
+            flaws.append(refused)
+    claims: dict[str, set[tuple[object, ...]]] = {}
+    for output in outputs:
+        claims.setdefault(output.file, set()).add(_claim(output))
+    return [
+        output
+        if output.problem is not None or len(claims[output.file]) == 1
+        else output.model_copy(update={"problem": _contested(output.file, len(claims[output.file]))})
+        for output in outputs
+    ]
+
+
+def _lines(path: Path) -> Iterator[OutputRecord]:
+    """Yield the records of one journal. Raises BadInput."""
+    # A node that died while it wrote leaves half a line; the cell it was about stays without a value.
+    for number, line in complete_lines(read_bytes(path)):
+        try:
+            yield OutputRecord.model_validate_json(line)
+        except ValidationError as error:
+            again = "run the job again: its journal is damaged"
+            raise refusal(error, OutputRecord, file=path, line=number, fix=again) from None
+
+
+def _claim(output: OutputRecord) -> tuple[object, ...]:
+    """Return what a record takes its file for, without what the tool's file tells apart itself."""
+    told = TOOLS[output.tool].told_by_file if output.tool in TOOLS else ""
+    place = {"test": output.test, "direction": output.direction, "rail": output.rail, "nodes": output.nodes}
+    kept = tuple(value for name, value in place.items() if name != told)
+    return (output.tool, *kept, tuple(sorted(output.params.items())), output.attempt)
+
+
+def _contested(file: str, claims: int) -> Problem:
+    message = f"{file} is named by the records of {claims} cells or attempts: nobody can tell whose it is"
+    return Problem(kind="parse", message=message)
+
+
+def planned_without_value(plan: Plan, output: OutputRecord) -> list[Value]:
+    """Return the cells that an output should have given, without values."""
+
+    def rest(params: Params) -> Params:
+        return {key: value for key, value in params.items() if key not in output.params}
+
+    return [
+        (item.metric, None, item.unit, item.better, rest(item.params))
+        for item in plan.items
+        if item.test == output.test
+        and output.nodes in item.nodes
+        and output.rail in item.rails
+        and output.direction in item.directions
+        and not item.metric.startswith("counter.")
+        and all(item.params.get(key) == value for key, value in output.params.items())
+    ]

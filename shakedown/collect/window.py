@@ -1,0 +1,81 @@
+"""When a job or a stage ran: what was read at another time is no evidence of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from shakedown.records.base import Stage
+from shakedown.records.results import JobRecord
+
+# Clocks of nodes, switches and controller differ; no more than this is put down to them, in seconds. A clock
+# that is further off is itself a finding, and what was read by it cannot be told from an old reading.
+CLOCKS_S = 120.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """From when to when something ran, as far as it is known (UTC). `what`: "the job", "the fabric stage"."""
+
+    what: str
+    begin: datetime | None = None
+    end: datetime | None = None
+
+    def misses(self, taken: str | None, *, of: str = "reading") -> str:
+        """Return why something of that time (RFC 3339) does not belong here; empty if it does.
+
+        Nothing is held against an unknown window, nor against a reading that carries no time.
+        """
+        if taken is None or self.begin is None:
+            return ""
+        at = moment(taken)
+        if at is None:
+            return f"{of} of {taken[:40]!r}, which is no time"
+        slack = timedelta(seconds=CLOCKS_S)
+        if at < self.begin - slack or (self.end is not None and at > self.end + slack):
+            return self.says(at, of)
+        return ""
+
+    def says(self, at: datetime, of: str) -> str:
+        """Say when something was read and when this ran."""
+        begin, end = self.begin, self.end
+        form = "%H:%M:%S" if begin and begin.date() == at.date() else "%Y-%m-%d %H:%M:%S"
+        ran = f"{begin:{form}} to {f'{end:{form}}' if end else 'an unknown time'}"
+        return f"{of} of {at:{form}}, {self.what} ran {ran}: it is no evidence of it"
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time of RFC 3339; one without an offset is UTC. None if it is no time."""
+    try:
+        at = datetime.fromisoformat(text)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def job_window(job: JobRecord) -> Window:
+    """Return when a job ran, by Slurm."""
+    begin = moment(job.started) if job.started else None
+    if begin is None:
+        return Window("the job")
+    try:
+        end = None if job.duration_s is None else begin + timedelta(seconds=job.duration_s)
+    except (ValueError, OverflowError):
+        end = None
+    return Window("the job", begin, end)
+
+
+def stage_windows(jobs: Iterable[JobRecord]) -> dict[Stage, Window]:
+    """Return when the first job of each stage began and its last one ended; without a known job, nothing."""
+    found: dict[Stage, Window] = {}
+    for job in jobs:
+        one = job_window(job)
+        if one.begin is None:
+            continue
+        last = one.end or one.begin
+        known = found.get(job.stage)
+        begin = min(one.begin, known.begin) if known and known.begin else one.begin
+        end = max(last, known.end) if known and known.end else last
+        found[job.stage] = Window(f"the {job.stage} stage", begin, end)
+    return found

@@ -1,0 +1,192 @@
+"""What an earlier run left, and what was read at another time: neither proves anything of this run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from shakedown.judge.judged import judge_folder
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+LAB = CHECKOUT / "inventories" / "lab"
+JOB = "raw/fabric.ib_read_bw.a1"
+
+
+@pytest.mark.parametrize("left", ["plan.json", "jobs.json", "raw/switches.fabric/leaf0.before.json"])
+def test_a_used_folder_is_not_planned_into(tmp_path, shakedown, left):
+    """Catches: a run id used again, whose old readings are judged as the new run's."""
+    run = tmp_path / "again"
+    (run / left).parent.mkdir(parents=True)
+    (run / left).write_text("{}")
+    status, printed, error = shakedown("plan", LAB, "--output", run)
+    assert (status, printed) == (2, "")
+    assert error.count("\n") == 1
+    assert f"holds {left} of a run already -- give another run id, or remove that run: rm -r {run}" in error
+    shutil.rmtree(run)
+    assert shakedown("plan", LAB, "--output", run)[0] == 0
+
+
+@pytest.mark.slow
+def test_the_playbook_refuses_a_used_run_id_and_says_the_way_out(tmp_path):
+    """Catches: "Unknown error." for a run id that was used, or a run judged from an older one's raw files."""
+    left = tmp_path / "used" / "raw" / "switches.fabric" / "leaf0.before.json"
+    left.parent.mkdir(parents=True)
+    left.write_text("{}")
+    play = [Path(sys.executable).with_name("ansible-playbook"), "-i", LAB, "playbooks/acceptance.yml"]
+    done = subprocess.run(
+        [*play, "-e", f"run_root={tmp_path}", "-e", "run_id=used"],
+        cwd=CHECKOUT,
+        check=False,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0"},
+    )
+    assert done.returncode == 2, done.stdout
+    told = " ".join(done.stdout.split())
+    assert (
+        "holds raw files of an earlier run: give another run_id, or remove that run here with rm -r" in told
+    )
+    assert not (tmp_path / "used" / "plan.json").exists()
+
+
+def moved(text: str, hours: float) -> str:
+    """A time, so many hours later."""
+    at = datetime.fromisoformat(text) + timedelta(hours=hours)
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def shift(path: Path, hours: float, key: str = "taken") -> None:
+    """Let a file be of another time."""
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, key: moved(content[key], hours)}))
+
+
+def collected(shakedown, run: Path):
+    """Collect and judge; return the verdict and its cells by id."""
+    assert shakedown("collect", run)[0] == 0
+    verdict = judge_folder(run)
+    return verdict, {cell.cell: cell for cell in verdict.cells}
+
+
+def test_readings_of_a_switch_from_another_hour_are_no_evidence(recorded_run, shakedown):
+    """Catches: PASS from a leaf's readings of an hour ago, because it could not be reached today."""
+    run = recorded_run("lab_healthy")
+    for when in ("before", "after"):
+        shift(run / f"raw/switches.fabric/leaf0.{when}.json", -1)
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    of_leaf = [c for c in cells.values() if c.cell.startswith("fabric/switches/")]
+    assert of_leaf
+    for cell in cells.values():
+        assert cell in of_leaf
+        assert (
+            "leaf0: reading before the stage of 12:29:48, the fabric stage ran 13:29:57 to 13:31:26"
+            in cell.reason
+        )
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_one_old_reading_of_a_switch_is_enough(recorded_run, shakedown, when):
+    """Catches: a fresh reading after the stage subtracted from another stage's, or the other way round."""
+    run = recorded_run("lab_healthy")
+    shift(run / f"raw/switches.fabric/leaf0.{when}.json", -1)
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert not [c for c in cells.values() if c.outcome == "FAIL"]
+
+
+def test_a_switch_that_was_not_read_after_a_stage_is_not_run(recorded_run, shakedown):
+    """Catches: a leaf that went away in mid-stage, judged from what another stage read."""
+    run = recorded_run("lab_healthy")
+    (run / "raw/switches.fabric/leaf0.after.json").unlink()
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "NOT-RUN"
+    assert all(c.cell.startswith("fabric/switches/") for c in cells.values())
+
+
+@pytest.mark.parametrize(("hours", "outcome"), [(-1, "INCONCLUSIVE"), (1, "INCONCLUSIVE"), (0.02, "PASS")])
+def test_counters_of_a_node_from_another_hour_are_no_evidence(recorded_run, shakedown, hours, outcome):
+    """Catches: counters of another job, or of a clock an hour off, that certify this job's zero loss."""
+    run = recorded_run("lab_healthy")
+    shift(run / JOB / "counters.n2.before.json", hours)
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == outcome
+    for cell in cells.values():
+        assert cell.cell.startswith("fabric/ib_read_bw/counter.")
+        assert "/n2/" in cell.cell
+        assert "counters.n2.before.json: reading of 1" in cell.reason
+        assert "the job ran 13:30:26 to 13:30:40: it is no evidence of it" in cell.reason
+
+
+def test_an_output_of_another_hour_is_no_evidence(recorded_run, shakedown):
+    """Catches: an output of yesterday's run copied into today's job."""
+    run = recorded_run("lab_healthy")
+    path = run / JOB / "outputs.n1.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[0]["started"] = moved(lines[0]["started"], -24)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    (cell,) = cells.values()
+    assert f"{lines[0]['file']}, an output of 2026-11-19 13:30:" in cell.reason
+
+
+def test_a_damaged_reading_of_a_switch_costs_its_own_cells(recorded_run, shakedown):
+    """Catches: half a file of one leaf that stops the whole run, and leaves an older PASS behind."""
+    run = recorded_run("lab_healthy")
+    path = run / "raw/switches.fabric/leaf0.after.json"
+    path.write_text(path.read_text()[:300])
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert all(
+        c.cell.startswith("fabric/switches/") and "leaf0.after.json" in c.reason for c in cells.values()
+    )
+
+
+def test_an_all_reduce_of_less_than_was_ordered_decides_nothing(recorded_run, shakedown):
+    """Catches: one iteration, or one rank, in place of the ordered ones, fast because it did nothing."""
+    for old, new, words in (
+        ('"n2"], "sizes"', '"n2"], "iterations": 1, "sizes"', "it ran 1 iterations, 5 were planned"),
+        ('"hosts": ["n1", "n2"]', '"hosts": ["n1"]', "it ran on 1 ranks, planned was one on each of 2 nodes"),
+    ):
+        run = recorded_run("lab_healthy")
+        raw = run / "raw/collective.mpi_allreduce.a1/mpi_allreduce.txt"
+        assert old in raw.read_text()
+        raw.write_text(raw.read_text().replace(old, new))
+        verdict, cells = collected(shakedown, run)
+        assert verdict.outcome == "INCONCLUSIVE"
+        assert cells
+        assert all("/mpi_allreduce/" in c.cell and words in c.reason for c in cells.values())
+
+
+def test_mpi_that_never_touched_the_fabric_decides_nothing(recorded_run, shakedown):
+    """Catches: MPI over the management network, or a table made up, certified as MPI over the fabric."""
+    run = recorded_run("lab_healthy")
+    job = run / "raw/collective.mpi_pingpong.n1-n2.a1"
+    for node in ("n1", "n2"):
+        before = json.loads((job / f"counters.{node}.before.json").read_text())
+        after = job / f"counters.{node}.after.json"
+        after.write_text(json.dumps({**json.loads(after.read_text()), "devices": before["devices"]}))
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    words = "n1: by the outputs of this job it sent 1.15 MB, the NIC counted 0 bytes and received 1.15 MB"
+    assert all("/mpi_pingpong/" in c.cell and words in c.reason for c in cells.values())
+
+
+def test_fewer_iterations_of_nccl_tests_decide_nothing(recorded_run, shakedown):
+    """Catches: five iterations of twenty ordered, whose mean says little, judged as the ordered sweep."""
+    run = recorded_run("h200x4_nccl_healthy")
+    (raw,) = run.glob("raw/collective.*/nccl_all_reduce.r1.txt")
+    raw.write_text(raw.read_text().replace(" iters: 20 agg", " iters: 5 agg"))
+    _, cells = collected(shakedown, run)
+    spoiled = [c for c in cells.values() if "it ran 5 iterations after 5 of warm-up, 20 after 5" in c.reason]
+    assert spoiled
+    assert all("/nccl_all_reduce/" in c.cell and c.outcome == "INCONCLUSIVE" for c in spoiled)
