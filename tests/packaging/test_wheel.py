@@ -111,6 +111,7 @@ def test_the_wheel_holds_data_and_no_workload(wheel):
     data |= {
         f"shakedown/references/profiles/{p.name}" for p in (ROOT / "reframe_tests/references").glob("*.yml")
     }
+    data |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "shakedown/benchmarks").glob("*/*.c")}
     assert {n for n in names if n.startswith("shakedown/")} == source | data | {"shakedown/py.typed"}
     assert wheel.stat().st_size < 1e6
 

@@ -92,3 +92,11 @@ def test_the_architecture_names_every_room_in_order():
 
 def _one_line(table: list[str], *rooms: str) -> bool:
     return any(all(f"`{room}`" in line for room in rooms) for line in table)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_tables_have_a_row_a_line(page):
+    """Catches: a table whose rows were reflowed as if they were prose."""
+    for block in FENCE.sub("", page.read_text()).split("\n\n"):
+        if block.startswith("| "):
+            assert all(line.startswith("|") and line.endswith("|") for line in block.strip().splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -30,7 +31,8 @@ FABRIC: dict[str, Any] = {
     "link_speed_gbps": "{{ speed }}",
     "mtu_bytes": {"link": 9216, "host": 9000, "rdma": 4096},
     "ip_version": 4,
-    "roce": {**ROCE, "ecn": {"min_bytes": 1048576, "max_bytes": 2097152, "mark_percent": 5}},
+    # A copy: tests here change what is deep inside.
+    "roce": {**copy.deepcopy(ROCE), "ecn": {"min_bytes": 1048576, "max_bytes": 2097152, "mark_percent": 5}},
     "rails": [{"name": "rail0", "subnet": "10.20.3.0/24"}],
     "switches": {"leaves": ["leaf0"], "spines": [], "uplinks_per_leaf_per_spine": 0},
 }
