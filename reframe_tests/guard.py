@@ -124,6 +124,8 @@ class Guard(rfm.RegressionTestPlugin):
             job = self.job
             PENDING.watch(lambda: job.jobid, self.spec.nodes, reserved=reserved)
         self.job.options += [
+            # The plan's own name, for people who read squeue: ReFrame's is the one check's and a hash.
+            f"--job-name={self.spec.name}",
             f"--nodelist={','.join(self.spec.nodes)}",
             f"--nodes={len(self.spec.nodes)}",
             # A second start would mix its output with the first one's.

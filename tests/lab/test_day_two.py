@@ -157,7 +157,7 @@ def test_a_preempted_night_is_inconclusive_within_a_minute(day, tmp_path):
     taken: list[float] = []
 
     def preempt() -> None:
-        if _wait_for_job(day, "Perftest"):
+        if _wait_for_job(day, "fabric."):
             taken.append(time.time())
             urgent = [
                 "srun",
@@ -185,7 +185,7 @@ def test_a_night_that_loses_a_node_is_inconclusive(day, tmp_path):
     killed: list[float] = []
 
     def kill() -> None:
-        if _wait_for_job(day, "Perftest"):
+        if _wait_for_job(day, "fabric."):
             killed.append(time.time())
             day.lab.fault_kill("n3")
 
