@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from shakedown.collect.run import gather
 from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_bytes, read_record
@@ -24,8 +24,7 @@ def uncollected(folder: Path) -> tuple[str, str] | None:
     """
     if not has_jobs(folder):
         return None
-    measurements, counters = gather(folder)
-    for name, records in ((RESULTS, lines_of(measurements)), (COUNTERS, lines_of(counters))):
+    for name, records in _recomputed(folder):
         found = difference(read_bytes(folder / name), records)
         if found:
             return name, found
@@ -42,8 +41,7 @@ def hold_against_raw(folder: Path) -> str:
         return ""  # nothing was collected, so nothing can pass
     if not has_jobs(folder) or not any((folder / RAW).glob("*/job.json")):
         return f"{RESULTS} was judged as it stands: this run has no jobs' raw files to recompute it from"
-    measurements, counters = gather(folder)
-    for name, records in ((RESULTS, lines_of(measurements)), (COUNTERS, lines_of(counters))):
+    for name, records in _recomputed(folder):
         recorded = read_bytes(folder / name) if (folder / name).exists() else b""
         if recorded != records:
             pairs = zip_longest(recorded.splitlines(), records.splitlines())
@@ -55,6 +53,16 @@ def hold_against_raw(folder: Path) -> str:
                 file=folder / name,
             )
     return ""
+
+
+def _recomputed(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield results and counters, each by its file's name, as the raw files give them."""
+    # For cost: it brings all benchmarks along, which a run without raw files need not wait for.
+    from shakedown.collect.run import gather
+
+    measurements, counters = gather(folder)
+    yield RESULTS, lines_of(measurements)
+    yield COUNTERS, lines_of(counters)
 
 
 def difference(recorded: bytes, expected: bytes) -> str:

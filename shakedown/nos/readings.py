@@ -6,7 +6,6 @@ keyed to the host NIC at the other end by the cabling that the reading carries.
 
 from __future__ import annotations
 
-from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -17,13 +16,13 @@ from shakedown.nos.registry import counters_of, known
 from shakedown.records.base import Name, Record, Stage
 from shakedown.records.counters import CounterReading, went_back
 from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_bytes
 from shakedown.records.refusals import refusal
-from shakedown.records.untrusted import loads, open_plain
+from shakedown.records.untrusted import loads
 
 RecordT = TypeVar("RecordT", bound=Record)
 # A port's traffic never decreases: where it did, its drops were set back with it.
 _TRAFFIC = tuple(name for name, due in COUNTERS.items() if due is Due.TRAFFIC)
-_LARGEST = 256 << 20  # bytes; as for every document of a run
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
 
 
@@ -73,23 +72,11 @@ def load_reading(path: Path) -> SwitchReading:
 def load_record(path: Path, kind: type[RecordT]) -> RecordT:
     """Read a file that the switch roles wrote. Raises BadInput if it is none."""
     try:
-        return kind.model_validate(loads(_content(path)))
+        return kind.model_validate(loads(read_bytes(path)))
     except ValidationError as error:
         raise refusal(error, kind, file=path, fix="read the switch again") from None
     except ValueError as error:
         raise BadInput(f"not JSON: {error}", fix="read the switch again", file=path) from None
-
-
-def _content(path: Path) -> bytes:
-    """Return what a plain file holds. Raises BadInput."""
-    file = open_plain(path, "a run holds plain files")
-    if file is None:
-        raise BadInput("does not exist", fix="name a complete run folder", file=path)
-    with BufferedReader(file) as buffered:
-        content = buffered.read(_LARGEST + 1)
-    if len(content) > _LARGEST:
-        raise BadInput(f"is larger than {_LARGEST} bytes", fix="it is no record of a run", file=path)
-    return content
 
 
 def readings(
