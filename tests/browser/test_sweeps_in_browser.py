@@ -11,7 +11,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 from tests.browser.test_report_page import CONTRAST, WIDTHS, load, requests
-from tests.unit.gpu.sweep_runs import write_run
+from tests.unit.daytwo.sweep_runs import write_run
 
 SIZES = (64, 1 << 15, 1 << 24)  # by one factor, as nccl-tests steps
 

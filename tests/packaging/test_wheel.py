@@ -18,7 +18,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-CAPTURES = ROOT / "tests/unit/parsers/captures"
+CAPTURES = ROOT / "tests/unit/benchmarks/outputs/captures"
 UV = Path(sys.executable).with_name("uv")
 # Imports of programs that other environments run, and of a type checker.
 ELSEWHERE = {"torch", "mpi4py", "ansible", "_typeshed", "pydantic_core"}

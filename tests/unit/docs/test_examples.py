@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests/unit/day_two")]
+sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests/unit/daytwo")]
 
 from fake_slurm import FakeSlurm  # noqa: E402
 from fleet import START, Night, names  # noqa: E402
@@ -46,7 +46,7 @@ PRINTS_NO_TABLE = (
     "simulate",
 )
 EXAMPLES = [line for command in COMMANDS.values() for line in examples(command)]
-CAPTURES = ROOT / "tests/unit/parsers/captures"
+CAPTURES = ROOT / "tests/unit/benchmarks/outputs/captures"
 MESH = "reports/runs/lab/raw/fabric.ib_write_bw.a1"
 PROFILE = """\
 schema: 1

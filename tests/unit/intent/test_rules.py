@@ -22,7 +22,7 @@ from shakedown.intent import rules, variables
 from shakedown.intent.site import Fabric
 
 ROOT = Path(__file__).parents[3]
-INTENT = yaml.safe_load((ROOT / "tests/unit/switches/intent.yml").read_text())
+INTENT = yaml.safe_load((ROOT / "tests/unit/nos/intent.yml").read_text())
 
 
 def load(path: str) -> ModuleType:

@@ -572,7 +572,7 @@ def test_an_output_of_something_else_than_its_record_says_has_no_value(run, what
 
 def test_a_latency_output_in_place_of_a_bandwidth_output_has_no_value(run):
     """Catches: microseconds under the name of a bandwidth cell."""
-    captures = Path(__file__).parents[1] / "parsers" / "captures"
+    captures = Path(__file__).parents[1] / "benchmarks" / "outputs" / "captures"
     shutil.copy(captures / "perftest_25.01_rxe_write_lat_client.txt", run / JOB / FORWARD)
     _, cells = judged(run)
     assert "this is a write latency test, its record says ib_write_bw" in cells[CELL].reason

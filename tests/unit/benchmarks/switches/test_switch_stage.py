@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from rendering import leaf
 
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json
+from tests.unit.nos.rendering import leaf
 from tests.unit.plan.test_planner import WHERE, document
 
-READINGS = Path(__file__).parent / "readings"
+READINGS = Path(__file__).parents[2] / "nos" / "readings"
 CABLES = [(f"swp{2 * r + n}", f"n{n}", f"fab{r}", f"rail{r}") for r in (0, 1) for n in (1, 2)]
 CABLING = [{"port": p, "host": h, "netdev": d, "rail": r} for p, h, d, r in CABLES]
 

@@ -18,7 +18,7 @@ from shakedown.daytwo.sweeps.reading import read_side
 from shakedown.daytwo.sweeps.sides import Combination, Samples, Side, Sweep
 from shakedown.records.snapshot import Component, Snapshot
 from shakedown.references.files import load_profile
-from tests.unit.gpu.sweep_runs import write_run
+from tests.unit.daytwo.sweep_runs import write_run
 
 JOB = "collective.nccl0.one-process.1x.gpu1"
 REDUCE = Combination("nccl-tests", "all_reduce", "float", 1, "one-process")

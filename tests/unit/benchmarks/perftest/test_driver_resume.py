@@ -7,6 +7,9 @@ import os
 
 import pytest
 
+# Drivers that wait for each other by the clock.
+pytestmark = pytest.mark.slow
+
 
 def content(folder):
     """All files of a folder with what they hold."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_planner import WHERE, document
 
 from shakedown.benchmarks.lora import training_run
 from shakedown.benchmarks.lora.job import merge, reason, trainer_command
@@ -23,6 +22,7 @@ from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
 from shakedown.run.job_folder import JobFolder
+from tests.unit.plan.test_planner import WHERE, document
 
 JOB: dict[str, Any] = {
     "model": "tiny",

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import rendering
 from rendering import PORTS, cabling, cli, enterprise, general, intent, nvue, render, sonic
 

@@ -9,11 +9,15 @@ import subprocess
 import sys
 import time
 
+import pytest
 from local_mesh import REPOSITORY
 
 from shakedown.benchmarks.perftest.mesh.schedule import blocks_of, drop_superseded, pairs_of
 from shakedown.records.base import cell_id
 from shakedown.records.plan import PlanItem
+
+# Drivers that wait for each other by the clock.
+pytestmark = pytest.mark.slow
 
 
 def by_cell(records):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, render, sonic
 
 from shakedown.benchmarks.config.host_end import host_end
@@ -18,7 +15,7 @@ from shakedown.nos.crosscheck import CABLING, FEC, SPEED, cross_check
 from shakedown.nos.readings import SwitchReading, load_reading
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.errors import BadInput
-from tests.unit.switches.test_renders import facts
+from tests.unit.nos.test_renders import facts
 
 
 def read_back(nos):

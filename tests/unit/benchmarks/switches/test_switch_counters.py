@@ -17,7 +17,7 @@ from shakedown.records.base import Stage
 from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
 
-READINGS = Path(__file__).parent / "readings"
+READINGS = Path(__file__).parents[2] / "nos" / "readings"
 
 
 def load(when: str) -> SwitchReading:

@@ -6,6 +6,9 @@ import pytest
 
 from shakedown.benchmarks.perftest.mesh.schedule import LESS_LOAD, drop_superseded
 
+# Drivers that wait for each other by the clock.
+pytestmark = pytest.mark.slow
+
 PAIR = "n1,n2"
 
 

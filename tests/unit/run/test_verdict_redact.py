@@ -163,6 +163,6 @@ def test_hostile_text_takes_linear_time(piece, times):
 
 def test_no_capture_is_damaged():
     """Catches redaction of anything in real tool output but its environment."""
-    for path in sorted((Path(__file__).parents[1] / "parsers").rglob("*.txt")):
+    for path in sorted((Path(__file__).parents[1] / "benchmarks" / "outputs").rglob("*.txt")):
         text = path.read_text(errors="replace")
         assert redact(text) == text, path.name

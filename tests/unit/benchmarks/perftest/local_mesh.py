@@ -18,7 +18,7 @@ from shakedown.judge.localise.outdir import Covered, Outdir
 from shakedown.records.results import OutputRecord
 
 HERE = Path(__file__).parent
-REPOSITORY = HERE.parents[2]
+REPOSITORY = HERE.parents[3]
 RUNNER = """
 import pathlib, sys
 from shakedown.benchmarks.perftest.mesh.driver import main
