@@ -11,6 +11,7 @@ from shakedown.intent.site import Site
 from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import Jobs
+from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.references.catalogue import Catalogue
@@ -26,13 +27,20 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
     return inventory.site_of(document, file, Acceptance)
 
 
-def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tuple[Plan, Jobs]:
+def make_plan(
+    site: Site, catalogue: Catalogue, *, run: str, created: str, wanted: Wanted | None = None
+) -> tuple[Plan, Jobs]:
     """Return the plan of a run and the jobs that carry it out, both in the order of the ladder.
+
+    `wanted`: the part of the site that is to be measured; the plan says so, and so does its verdict.
 
     Raises:
         MissingReference: a cell has no reference.
-        BadInput: the site asks for nothing, or for something that it cannot do.
+        BadInput: the site asks for nothing, for something that it cannot do, or for nothing of that part.
     """
+    if wanted is not None and wanted.anything:
+        part, scope = narrowed_site(site, wanted)
+        return narrowed_plan(*make_plan(part, catalogue, run=run, created=created), scope)
     draft = Draft(site, catalogue)
     for benchmark in BENCHMARKS:
         key = benchmark.section.key

@@ -11,7 +11,10 @@ from shakedown.commands.assigned import assigned
 from shakedown.commands.examples import examples
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shakedown.plan.jobs import Jobs
+    from shakedown.records.base import Stage
     from shakedown.records.plan import Plan
 
 
@@ -30,25 +33,53 @@ def plan(
         list[str] | None,
         typer.Option(help="NAME=VALUE for this run's collectives, over the site's: NCCL_IB_DISABLE=1."),
     ] = None,
+    nodes: Annotated[
+        list[str] | None, typer.Option(help="Judge these nodes alone: gpu[001-003] or n1,n2.")
+    ] = None,
+    rails: Annotated[list[str] | None, typer.Option(help="Measure these rails alone: rail0,rail1.")] = None,
+    stage: Annotated[
+        list[str] | None, typer.Option(help="Measure these stages alone: fabric, or config,fabric.")
+    ] = None,
+    partners: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=1000,
+            help="How many further nodes --nodes are measured with; used, never judged.",
+            show_default="as many as make three",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json instead of a table.")] = False,
 ) -> None:
     """Show what will be measured, on which nodes, how long and against what.
 
     Nothing is run and no host is contacted. A cell without a reference is an error here, never a pass later.
+    A plan of some nodes, rails or stages can pass, and its verdict begins with what it is of.
     """
     from datetime import UTC, datetime
 
     from shakedown.benchmarks.planning import make_plan, read_site
+    from shakedown.intent.part import named_nodes, named_rails
+    from shakedown.plan.scope import Wanted
     from shakedown.plan.variables import with_variables
     from shakedown.references.files import load_catalogue
     from shakedown.run.folder import run_name, to_json, write_aside, write_plan
 
     variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
-    site = with_variables(read_site(inventory), variables)
+    whole = read_site(inventory)
+    wanted = Wanted(
+        nodes=named_nodes(whole, nodes) if nodes else (),
+        rails=named_rails(whole, rails) if rails else (),
+        stages=_stages(stage or ()),
+        partners=partners,
+    )
+    site = with_variables(whole, variables)
     now = datetime.now(UTC)
     run = run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ")
     catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
-    made, jobs = make_plan(site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    made, jobs = make_plan(
+        site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"), wanted=wanted
+    )
     if output is not None:
         _refuse_used(output)
         write_plan(output, made)
@@ -58,6 +89,17 @@ def plan(
         typer.echo(to_json(made).decode(), nl=False)
     else:
         _show(made, jobs)
+
+
+def _stages(given: Iterable[str]) -> tuple[Stage, ...]:
+    """Return the stages in the order of the ladder. Raises BadInput for one that is not there."""
+    from shakedown.records.base import Stage
+    from shakedown.records.errors import BadInput
+
+    names = {name for text in given for name in text.split(",")}
+    for name in sorted(names - set(Stage)):
+        raise BadInput(f"--stage {name[:40]!r} is no stage", fix=f"use {', '.join(Stage)}")
+    return tuple(stage for stage in Stage if stage in names)
 
 
 def _refuse_used(folder: Path) -> None:
@@ -125,5 +167,8 @@ def _show(made: Plan, jobs: Jobs) -> None:
         f"\n{total} cells ({counters} of them counters) on {len(made.nodes)} nodes x {len(made.rails)} rails,"
         f" {len(jobs.jobs)} Slurm jobs, at most {limit / 60:.0f} min ({node_hours:.1f} node-hours)"
     )
+    if made.scope is not None:
+        with_them = f"; measured with {span(made.scope.partners)}" if made.scope.partners else ""
+        console.print(f"Scope: {made.scope.words}{with_them}")
     for caveat in made.caveats:
         console.print(f"Note: {caveat}")

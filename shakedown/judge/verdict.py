@@ -69,6 +69,8 @@ def judge_cells(
     found: dict[str, tuple[int, CellVerdict]] = {}
     again: dict[str, list[tuple[int, CellVerdict]]] = {}
     unplanned: set[str] = set()
+    # Of those that are measured with and not judged, there is more than the plan has.
+    partners = set(plan.scope.partners) if plan.scope else set()
 
     def file(cell: str, attempt: int, verdict: CellVerdict) -> None:
         if cell in found:
@@ -80,7 +82,8 @@ def judge_cells(
         cell = m.cell
         bound = planned.get(cell)
         if bound is None or m.run != plan.run:
-            unplanned.add(cell)
+            if m.run != plan.run or not partners.issuperset(m.nodes):
+                unplanned.add(cell)
         else:
             file(cell, m.attempt, judge_measurement(cell, m, bound))
     losses = Losses()
@@ -201,6 +204,8 @@ def summarise(
             causes,
             _lost(judged, bad[0]) if outcome is Outcome.FAIL else "",
         )
+    if plan.scope is not None:
+        reason = f"{plan.scope.words}; {reason}"
     return Verdict(
         schema=1,
         run=plan.run,

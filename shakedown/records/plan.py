@@ -105,6 +105,29 @@ class PlanItem(Record):
         return len(self.nodes) * len(self.rails) * len(self.directions)
 
 
+class PlanScope(Record):
+    """Which part of a site a plan is of. A plan without it is of the whole site."""
+
+    nodes: tuple[Name, ...] = Field(min_length=1)  # those that are judged
+    of_nodes: int = Field(gt=0)
+    rails: tuple[Name, ...] = ()
+    of_rails: int = Field(ge=0)
+    stages: tuple[Stage, ...] = ()  # none: all of them
+    partners: tuple[Name, ...] = ()  # nodes that are measured with and never judged
+
+    @property
+    def words(self) -> str:
+        """Say it: `3 of 64 nodes, fabric only: not an acceptance of the site`."""
+        parts = []
+        if len(self.nodes) < self.of_nodes:
+            parts.append(f"{len(self.nodes)} of {self.of_nodes} nodes")
+        if len(self.rails) < self.of_rails:
+            parts.append(f"{len(self.rails)} of {self.of_rails} rails")
+        if self.stages:
+            parts.append(f"{' and '.join(self.stages)} only")
+        return f"{', '.join(parts) or 'the whole site'}: not an acceptance of the site"
+
+
 class Plan(Record):
     """Everything that must be measured, and against what (`plan.json`)."""
 
@@ -119,6 +142,8 @@ class Plan(Record):
     references: dict[Name, Reference]
     # What emulated or recorded parts mean for the reader; printed in the report.
     caveats: tuple[str, ...] = ()
+    # The part of the site that was asked for, if it is not the whole.
+    scope: PlanScope | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

@@ -9,6 +9,7 @@ from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.daytwo.nightly.rotation import Share
 from shakedown.intent.acceptance import AcceptanceBase
+from shakedown.intent.part import part_of
 from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests
 from shakedown.records.names import natural_key
@@ -144,21 +145,7 @@ def _share(site: Site, share: Share, rails: Sequence[str]) -> tuple[Site, str]:
 def _only(site: Site, nodes: Iterable[str], rails: Sequence[str], acceptance: AcceptanceBase) -> Site:
     """Return a site of some nodes and rails, asked for this alone, with the switch ports that they use."""
     some = set(nodes)
-    return site.model_copy(
-        update={
-            "fabric": site.fabric.model_copy(
-                update={"rails": tuple(r for r in site.fabric.rails if r.name in rails)}
-            ),
-            "acceptance": acceptance,
-            "own": {},
-            "nics": {n: tuple(x for x in site.nics[n] if x.rail in rails) for n in site.nics if n in some},
-            "addresses": {n: a for n, a in site.addresses.items() if n in some},
-            "switches": tuple(
-                s.model_copy(update={"ports": tuple(p for p in s.ports if p[1] in some and p[3] in rails)})
-                for s in site.switches
-            ),
-        }
-    )
+    return part_of(site, some, rails, some).model_copy(update={"acceptance": acceptance, "own": {}})
 
 
 def covered_slots(slots: Mapping[str, str], measurements: Iterable[Measurement]) -> set[tuple[str, str]]:

@@ -1,0 +1,110 @@
+"""Parts of a site: some of its nodes and rails, described as a site of its own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from shakedown.intent.site import Site
+from shakedown.records.errors import BadInput
+from shakedown.records.names import natural_key
+from shakedown.records.refusals import nearest
+
+_GROUP = re.compile(r"[^,\[\]]*(?:\[[0-9,-]+\][^,\[\]]*)?")
+# Slurm's own limit of one expression is of this order; a typing error must not fill the memory.
+_MOST_NAMES = 65_536
+
+
+def part_of(site: Site, nodes: Collection[str], rails: Collection[str], ports_of: Collection[str]) -> Site:
+    """Return the site with these nodes and rails alone, and with the switch ports of `ports_of`."""
+    return site.model_copy(
+        update={
+            "fabric": site.fabric.model_copy(
+                update={"rails": tuple(r for r in site.fabric.rails if r.name in rails)}
+            ),
+            "own": {n: own for n, own in site.own.items() if n in nodes},
+            "nics": {n: tuple(x for x in site.nics[n] if x.rail in rails) for n in site.nics if n in nodes},
+            "addresses": {n: a for n, a in site.addresses.items() if n in nodes},
+            "gpus": {n: count for n, count in site.gpus.items() if n in nodes},
+            "switches": tuple(
+                s.model_copy(
+                    update={"ports": tuple(p for p in s.ports if p[1] in ports_of and p[3] in rails)}
+                )
+                for s in site.switches
+            ),
+        }
+    )
+
+
+def named_nodes(site: Site, expressions: Sequence[str]) -> tuple[str, ...]:
+    """Return the nodes that Slurm's way of writing them names: `gpu[001-003,007],login1`.
+
+    Raises:
+        BadInput: an expression that cannot be read, or a node that the site does not have.
+    """
+    names = list(dict.fromkeys(name for text in expressions for name in _expanded(text)))
+    return _known(names, sorted(site.nics, key=natural_key), "--nodes", "node")
+
+
+def named_rails(site: Site, names: Sequence[str]) -> tuple[str, ...]:
+    """Return rails by their names, `rail0,rail1` or one at a time. Raises BadInput for an unknown one."""
+    split = list(dict.fromkeys(name for text in names for name in text.split(",")))
+    return _known(split, [rail.name for rail in site.fabric.rails], "--rails", "rail")
+
+
+def partners(site: Site, nodes: Collection[str], number: int, avoid: Collection[str] = ()) -> tuple[str, ...]:
+    """Return nodes to measure with: those that share most leaves with `nodes`, in natural order.
+
+    A partner on the same leaf keeps what is between the leaves out of the measurement.
+    """
+    leaves = Counter(nic.leaf for node in nodes for nic in site.nics[node] if nic.leaf)
+
+    def shared(node: str) -> int:
+        return sum(leaves[nic.leaf] for nic in site.nics[node] if nic.leaf)
+
+    others = [n for n in sorted(site.nics, key=natural_key) if n not in nodes and n not in avoid]
+    chosen = sorted(others, key=lambda n: -shared(n))[:number]
+    return tuple(sorted(chosen, key=natural_key))
+
+
+def _known(names: Sequence[str], known: Sequence[str], option: str, what: str) -> tuple[str, ...]:
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            raise BadInput(
+                f"{option} names {name[:80]!r}, which is no {what} of the site",
+                fix=f"use {near}"
+                if near
+                else f"the site has {', '.join(known[:3])}{', ...' * (len(known) > 3)}",
+            )
+    return tuple(name for name in known if name in names)
+
+
+def _expanded(text: str) -> Iterable[str]:
+    """Yield the names of one expression."""
+    groups, at = [], 0
+    while at <= len(text):
+        found = _GROUP.match(text, at)
+        assert found is not None  # the pattern matches the empty text
+        groups.append(found[0])
+        if found.end() < len(text) and text[found.end()] != ",":
+            raise BadInput(f"--nodes {text[:80]!r} cannot be read", fix="write gpu[001-003,007] or n1,n2")
+        at = found.end() + 1
+    for group in groups:
+        head, _, rest = group.partition("[")
+        inside, _, tail = rest.partition("]")
+        if not head:
+            raise BadInput(f"--nodes {text[:80]!r} has an empty name", fix="write gpu[001-003,007] or n1,n2")
+        if not inside:
+            yield head
+            continue
+        for span in inside.split(","):
+            first, dash, last = span.partition("-")
+            last = last if dash else first
+            if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+                raise BadInput(f"--nodes: {span[:40]!r} in {text[:80]!r} is no range", fix="write 001-003")
+            if int(last) - int(first) >= _MOST_NAMES:
+                raise BadInput(f"--nodes: {span[:40]!r} names too many nodes", fix="write 001-003")
+            width = len(first)
+            yield from (f"{head}{n:0{width}d}{tail}" for n in range(int(first), int(last) + 1))

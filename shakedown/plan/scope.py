@@ -1,0 +1,100 @@
+"""A plan of a part of the site: some nodes, rails and stages, with partners that are used and not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from shakedown.intent.part import part_of, partners
+from shakedown.intent.site import Site
+from shakedown.plan.jobs import Jobs
+from shakedown.records.base import Stage
+from shakedown.records.errors import BadInput
+from shakedown.records.names import natural_key
+from shakedown.records.plan import Plan, PlanItem, PlanScope
+
+# With three nodes a slow pair shows which of its two ends is slow.
+FEWEST_NODES = 3
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person wants measured; what is empty is all of it.
+
+    Attributes:
+        nodes: compute nodes that are judged.
+        rails: rails that are measured.
+        stages: rungs of the ladder.
+        partners: how many further nodes the nodes are measured with; None: as many as make three.
+        avoid: nodes that are no good partners.
+    """
+
+    nodes: tuple[str, ...] = ()
+    rails: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    partners: int | None = None
+    avoid: tuple[str, ...] = ()
+
+    @property
+    def anything(self) -> bool:
+        """Whether it is less than the whole site."""
+        return bool(self.nodes or self.rails or self.stages)
+
+
+def narrowed_site(site: Site, wanted: Wanted) -> tuple[Site, PlanScope]:
+    """Return the part of the site that must be planned, partners included, and the words for it."""
+    rails = wanted.rails or tuple(rail.name for rail in site.fabric.rails)
+    nodes = wanted.nodes or tuple(sorted(site.nics, key=natural_key))
+    fewest = max(FEWEST_NODES - len(nodes), 0) if wanted.partners is None else wanted.partners
+    with_them = partners(site, nodes, fewest if wanted.nodes else 0, wanted.avoid)
+    scope = PlanScope(
+        nodes=nodes,
+        of_nodes=len(site.nics),
+        rails=rails,
+        of_rails=len(site.fabric.rails),
+        stages=wanted.stages,
+        partners=with_them,
+    )
+    return part_of(site, {*nodes, *with_them}, rails, nodes), scope
+
+
+def narrowed_plan(plan: Plan, jobs: Jobs, scope: PlanScope) -> tuple[Plan, Jobs]:
+    """Return plan and jobs without what is of partners alone or of other stages.
+
+    Raises:
+        BadInput: nothing is left.
+    """
+    stages: Collection[Stage] = scope.stages or tuple(Stage)
+    strangers = set(scope.partners)
+    kept = [job for job in jobs.jobs if job.stage in stages and not strangers.issuperset(job.nodes)]
+    # What no job measures any more is read from switches; a stage without jobs is not run at all.
+    with_jobs = {job.stage for job in kept}
+    items = [i for item in plan.items if item.stage in with_jobs and (i := _without(item, strangers))]
+    if not items:
+        said = ", ".join(scope.stages) or "any stage"
+        raise BadInput(
+            f"nothing of {said} is left to measure on {', '.join(scope.nodes[:3])}",
+            fix="widen --nodes, --rails or --stage",
+        )
+    used = {item.reference for item in items}
+    rails = {rail for item in items if item.required for rail in item.rails}
+    # A rail that the whole plan measures, in a stage that is left out here, is no hole.
+    elsewhere = {rail for item in plan.items if item.required for rail in item.rails} - rails
+    part = plan.model_copy(
+        update={
+            "nodes": scope.nodes,
+            "rails": tuple(rail for rail in plan.rails if rail not in elsewhere),
+            "items": tuple(items),
+            "references": {k: v for k, v in plan.references.items() if k in used},
+            "scope": scope,
+        }
+    )
+    return part, jobs.model_copy(update={"jobs": tuple(kept)})
+
+
+def _without(item: PlanItem, strangers: Collection[str]) -> PlanItem | None:
+    """Return the block without the cells that are of partners alone, if any is left."""
+    nodes = tuple(group for group in item.nodes if not set(group) <= set(strangers))
+    if len(nodes) == len(item.nodes):
+        return item
+    return item.model_copy(update={"nodes": nodes}) if nodes else None

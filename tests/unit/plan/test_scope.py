@@ -1,0 +1,205 @@
+"""A part of a site is planned as what it is: all of it is judged, others are not, and it says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.intent.part import named_nodes, named_rails, partners
+from shakedown.judge.verdict import judge
+from shakedown.plan.scope import Wanted
+from shakedown.records.base import Outcome, Stage
+from shakedown.records.errors import BadInput
+from shakedown.records.results import Measurement
+from shakedown.references.files import load_catalogue
+from tests.unit.plan.test_planner import WHERE, document
+
+
+def site(nodes: int = 5):
+    """Return a site of the lab's kind."""
+    return site_of(document(nodes), WHERE)
+
+
+def plan_of(**wanted: object):
+    """Return plan and jobs of a part."""
+    return make_plan(
+        site(), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z", wanted=Wanted(**wanted)
+    )
+
+
+def measured(plan, worse: str = ""):
+    """Return every cell measured at its reference, but zero for those whose name holds `worse`."""
+    for item in plan.items:
+        reference = plan.references[item.reference]
+        for cell, nodes, rail, direction in item.cells():
+            value = 0.0 if worse and worse in cell else reference.value
+            yield Measurement(
+                run=plan.run,
+                stage=item.stage,
+                test=item.test,
+                metric=item.metric,
+                unit=item.unit,
+                better=item.better,
+                nodes=nodes,
+                rail=rail,
+                direction=direction,
+                params=item.params,
+                value=value,
+                samples=(value,) * reference.min_samples,
+                attempt=1,
+                job="1",
+                state="COMPLETED",
+            )
+
+
+def nodes_of(plan):
+    """Return whom the cells are of, without switches."""
+    return {name for item in plan.items for group in item.nodes for name in group if name.startswith("n")}
+
+
+def test_one_node_is_measured_with_two_partners_that_are_not_judged():
+    """Catches: a pair between partners that is judged; a node that nothing is measured with."""
+    plan, jobs = plan_of(nodes=("n4",))
+    assert plan.nodes == ("n4",)
+    assert plan.scope.partners == ("n1", "n2")
+    pairs = {group for item in plan.items if item.metric == "bandwidth" for group in item.nodes}
+    assert {frozenset(pair) for pair in pairs} == {frozenset(("n1", "n4")), frozenset(("n2", "n4"))}
+    assert not any(set(group) <= {"n1", "n2"} for item in plan.items for group in item.nodes)
+    assert nodes_of(plan) == {"n1", "n2", "n4"}
+    assert all("n4" in job.nodes and "n3" not in job.nodes for job in jobs.jobs)
+
+
+def test_three_nodes_need_no_partner_and_have_all_their_pairs():
+    """Catches: a pair of the part that is left out, or partners that nobody asked for."""
+    plan, _ = plan_of(nodes=("n1", "n2", "n5"))
+    assert plan.scope.partners == ()
+    pairs = {frozenset(g) for item in plan.items if item.metric == "bandwidth" for g in item.nodes}
+    assert pairs == {frozenset(p) for p in (("n1", "n2"), ("n1", "n5"), ("n2", "n5"))}
+
+
+def test_a_part_can_pass_and_says_what_it_is_of():
+    """Catches: a PASS of three nodes that reads like one of the site; a stage alone that can never pass."""
+    plan, jobs = plan_of(nodes=("n1", "n2", "n3"), stages=(Stage.FABRIC,))
+    assert {item.stage for item in plan.items} == {job.stage for job in jobs.jobs} == {Stage.FABRIC}
+    verdict = judge(plan, measured(plan))
+    assert verdict.outcome is Outcome.PASS, verdict.reason
+    assert verdict.reason.startswith("3 of 5 nodes, fabric only: not an acceptance of the site; all ")
+    failed = judge(plan, measured(plan, worse="/ib_write_bw/bandwidth/"))
+    assert failed.outcome is Outcome.FAIL
+    assert failed.reason.startswith("3 of 5 nodes, fabric only: not an acceptance of the site; ")
+
+
+def test_a_rail_that_nothing_measures_is_still_a_hole():
+    """Catches: a part that hides a rail which its own plan forgot."""
+    plan, _ = plan_of(nodes=("n1", "n2", "n3"))
+    forgotten = plan.model_copy(
+        update={"items": tuple(item for item in plan.items if "rail1" not in item.rails)}
+    )
+    verdict = judge(forgotten, measured(forgotten))
+    assert verdict.outcome is Outcome.NOT_RUN
+    assert "rail rail1 is in the plan, but no required cell measures it" in verdict.reason
+
+
+def test_what_was_measured_of_partners_alone_is_no_surprise():
+    """Catches: a notice of unplanned cells for pairs of partners; one that is missing for a stranger's."""
+    plan, _ = plan_of(nodes=("n4",))
+    results = list(measured(plan))
+    pair = next(m for m in results if m.test == "ib_write_bw")
+    of_partners = pair.model_copy(update={"nodes": ("n1", "n2")})
+    stranger = pair.model_copy(update={"nodes": ("n1", "n3")})
+    assert judge(plan, [*results, of_partners]).unplanned == ()
+    assert len(judge(plan, [*results, stranger]).unplanned) == 1
+
+
+def test_ports_of_partners_are_not_judged():
+    """Catches: a partner's bad cable that fails the run of another node."""
+    inventory = document(4)
+    inventory["switches"] = {"hosts": ["leaf0"]}
+    cabling = [
+        {"port": nic["leaf_port"], "host": name, "netdev": nic["netdev"], "rail": nic["rail"]}
+        for name in inventory["compute"]["hosts"]
+        for nic in inventory["_meta"]["hostvars"][name]["fabric_nics"]
+    ]
+    inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": "linux", "leaf_ports": cabling}
+    whole = site_of(inventory, WHERE)
+    part, _ = make_plan(
+        whole, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z", wanted=Wanted(nodes=("n3",))
+    )
+    ports = {item.params["port"] for item in part.items if item.nodes[0][0] == "leaf0" and item.params}
+    mine = {port for s in whole.switches for port, host, *_ in s.ports if host == "n3"}
+    assert len(mine) == 2
+    assert ports - {"rail0", "rail1"} == mine  # what a rail forwards is of all its ports
+
+
+def test_partners_share_leaves_and_are_not_those_to_avoid():
+    """Catches: a partner behind another leaf while one stands beside; a partner that just failed."""
+    inventory = document(5)
+    for name in ("n1", "n2"):
+        for nic in inventory["_meta"]["hostvars"][name]["fabric_nics"]:
+            nic["leaf"] = "leaf1"
+    whole = site_of(inventory, WHERE)
+    assert partners(whole, ("n5",), 2) == ("n3", "n4")
+    assert partners(whole, ("n5",), 2, avoid=("n3",)) == ("n1", "n4")
+    assert partners(whole, ("n5",), 9) == ("n1", "n2", "n3", "n4")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (["n[1-3]"], ("n1", "n2", "n3")),
+        (["n5,n[1,3]"], ("n1", "n3", "n5")),
+        (["n2", "n2", "n1"], ("n1", "n2")),
+        (["n[1-2,4]"], ("n1", "n2", "n4")),
+    ],
+)
+def test_nodes_are_named_as_slurm_writes_them(text, names):
+    """Catches: a range that loses its last node, a node twice, another order."""
+    assert named_nodes(site(), text) == names
+
+
+def test_leading_zeros_are_kept():
+    """Catches: gpu[001-003] read as gpu1."""
+    inventory = document(3)
+    hostvars = inventory["_meta"]["hostvars"]
+    for i in (1, 2, 3):
+        hostvars[f"gpu{i:03d}-ib"] = hostvars.pop(f"n{i}")
+    inventory["compute"]["hosts"] = list(hostvars)
+    assert named_nodes(site_of(inventory, WHERE), ["gpu[002-003]-ib"]) == ("gpu002-ib", "gpu003-ib")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("n9", "names 'n9', which is no node of the site -- "),
+        ("n[1", "cannot be read"),
+        ("n]1", "cannot be read"),
+        ("n[3-1]", "'3-1' in 'n[3-1]' is no range"),
+        ("n[-1]", "is no range"),
+        ("n[1-999999999]", "names too many nodes"),
+        ("n1,,n2", "has an empty name"),
+        ("", "has an empty name"),
+        ("n[1-2][3-4]", "cannot be read"),
+    ],
+)
+def test_what_names_no_node_is_refused(text, said):
+    """Catches: a mistyped node that is silently left out of what was asked for."""
+    with pytest.raises(BadInput) as refused:
+        named_nodes(site(), [text])
+    assert said in str(refused.value)
+
+
+def test_unknown_rails_and_stages_are_refused(shakedown):
+    """Catches: a rail or stage that does not exist and measures nothing."""
+    with pytest.raises(BadInput, match="--rails names 'rail7', which is no rail of the site -- use rail"):
+        named_rails(site(), ["rail0,rail7"])
+    status, out, said = shakedown("plan", "inventories/lab", "--stage", "fabrik")
+    assert (status, out) == (2, "")
+    assert said == (
+        "shakedown: --stage 'fabrik' is no stage -- use config, node, fabric, collective, application\n"
+    )
+
+
+def test_a_part_without_anything_to_measure_is_refused():
+    """Catches: a plan of nothing, which nothing could fail."""
+    with pytest.raises(BadInput, match="nothing of application is left to measure"):
+        plan_of(stages=(Stage.APPLICATION,))
