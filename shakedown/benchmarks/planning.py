@@ -12,6 +12,7 @@ from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import Jobs
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
+from shakedown.plan.waivers import with_waivers
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.references.catalogue import Catalogue
@@ -40,7 +41,8 @@ def make_plan(
     """
     if wanted is not None and wanted.anything:
         part, scope = narrowed_site(site, wanted)
-        return narrowed_plan(*make_plan(part, catalogue, run=run, created=created), scope)
+        plan, jobs = narrowed_plan(*make_plan(part, catalogue, run=run, created=created), scope)
+        return with_waivers(plan, site.waivers, whole=False), jobs
     draft = Draft(site, catalogue)
     for benchmark in BENCHMARKS:
         key = benchmark.section.key
@@ -68,4 +70,4 @@ def make_plan(
         references=draft.references,
         caveats=site.acceptance.caveats,
     )
-    return plan, Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics)
+    return with_waivers(plan, site.waivers, whole=True), Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics)

@@ -63,7 +63,7 @@ def plan(
     from shakedown.plan.scope import Wanted
     from shakedown.plan.variables import with_variables
     from shakedown.references.files import load_catalogue
-    from shakedown.run.folder import run_name, to_json, write_aside, write_plan
+    from shakedown.run.folder import run_name
 
     variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
     whole = read_site(inventory)
@@ -80,6 +80,13 @@ def plan(
     made, jobs = make_plan(
         site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"), wanted=wanted
     )
+    deliver(made, jobs, output, as_json=as_json)
+
+
+def deliver(made: Plan, jobs: Jobs, output: Path | None, *, as_json: bool) -> None:
+    """Make the run folder, if one is wanted, and show the plan. Raises BadInput for a folder in use."""
+    from shakedown.run.folder import to_json, write_aside, write_plan
+
     if output is not None:
         _refuse_used(output)
         write_plan(output, made)

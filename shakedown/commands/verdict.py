@@ -67,7 +67,7 @@ def exit_status(outcome: Outcome) -> ExitStatus:
     return {"PASS": ExitStatus.PASS, "FAIL": ExitStatus.FAIL}.get(outcome.value, ExitStatus.INCOMPLETE)
 
 
-_COLOUR = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "NOT-RUN": "yellow"}
+_COLOUR = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "NOT-RUN": "yellow", "WAIVED": "yellow"}
 
 
 def show(result: Verdict, worst: int, notice: str = "") -> None:
@@ -103,7 +103,7 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("stage", "test", "metric"):
         table.add_column(title, overflow="fold")
-    for title in ("measured", "pass", "fail", "inconcl.", "not run", "worst", "median"):
+    for title in ("measured", "pass", "fail", "inconcl.", "not run", "waived", "worst", "median"):
         table.add_column(title, justify="right")
     for group in result.groups:
         params = " ".join(f"{k}={v}" for k, v in sorted(group.params.items()))

@@ -80,6 +80,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                     for name in compute
                 },
                 "gpus": {name: len(hostvars[name].get("gpus", [])) for name in compute},
+                "waivers": common.get("waivers", ()),
                 "switches": [
                     {
                         "name": name,

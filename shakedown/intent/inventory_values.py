@@ -26,7 +26,7 @@ from ansible.template import Templar
 from ansible.vars.hostvars import HostVars
 
 READ = {
-    "compute": ("fabric", "acceptance", "fabric_nics", "gpus", "mgmt_ip", "ansible_host"),
+    "compute": ("fabric", "acceptance", "fabric_nics", "gpus", "mgmt_ip", "ansible_host", "waivers"),
     "switches": ("roce_switch_nos", "leaf_ports"),
 }
 

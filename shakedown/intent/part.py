@@ -23,6 +23,7 @@ def part_of(site: Site, nodes: Collection[str], rails: Collection[str], ports_of
             "fabric": site.fabric.model_copy(
                 update={"rails": tuple(r for r in site.fabric.rails if r.name in rails)}
             ),
+            "waivers": (),  # the caller's, who knows what is planned in all
             "own": {n: own for n, own in site.own.items() if n in nodes},
             "nics": {n: tuple(x for x in site.nics[n] if x.rail in rails) for n in site.nics if n in nodes},
             "addresses": {n: a for n, a in site.addresses.items() if n in nodes},
@@ -53,7 +54,7 @@ def named_rails(site: Site, names: Sequence[str]) -> tuple[str, ...]:
     return _known(split, [rail.name for rail in site.fabric.rails], "--rails", "rail")
 
 
-def partners(site: Site, nodes: Collection[str], number: int, avoid: Collection[str] = ()) -> tuple[str, ...]:
+def partners(site: Site, nodes: Collection[str], number: int) -> tuple[str, ...]:
     """Return nodes to measure with: those that share most leaves with `nodes`, in natural order.
 
     A partner on the same leaf keeps what is between the leaves out of the measurement.
@@ -63,7 +64,7 @@ def partners(site: Site, nodes: Collection[str], number: int, avoid: Collection[
     def shared(node: str) -> int:
         return sum(leaves[nic.leaf] for nic in site.nics[node] if nic.leaf)
 
-    others = [n for n in sorted(site.nics, key=natural_key) if n not in nodes and n not in avoid]
+    others = [n for n in sorted(site.nics, key=natural_key) if n not in nodes]
     chosen = sorted(others, key=lambda n: -shared(n))[:number]
     return tuple(sorted(chosen, key=natural_key))
 

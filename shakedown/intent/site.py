@@ -12,6 +12,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 from shakedown.intent import rules
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.records.base import Name, Record
+from shakedown.records.plan import Waiver
 
 Priority = Annotated[int, Field(ge=rules.EIGHT[0], le=rules.EIGHT[1])]
 Dscp = Annotated[int, Field(ge=rules.DSCP[0], le=rules.DSCP[1])]
@@ -160,6 +161,7 @@ class Site(Record):
     addresses: dict[Name, str]  # management address, by compute node
     switches: tuple[SwitchHost, ...] = ()
     gpus: dict[Name, int] = Field(default_factory=dict)  # how many each compute node has
+    waivers: tuple[Waiver, ...] = ()
 
     @model_validator(mode="after")
     def _no_fabric_means_none(self) -> Site:

@@ -17,7 +17,7 @@ from shakedown.records.wording import apart, number, printable, where
 from shakedown.statistics.robust import median_interval
 
 # Badness of an outcome; a run is as bad as its worst required cell.
-SEVERITY = {Outcome.FAIL: 3, Outcome.INCONCLUSIVE: 2, Outcome.NOT_RUN: 1, Outcome.PASS: 0}
+SEVERITY = {Outcome.FAIL: 4, Outcome.INCONCLUSIVE: 3, Outcome.NOT_RUN: 2, Outcome.WAIVED: 1, Outcome.PASS: 0}
 
 
 # Why a device's counters begin anew, by the kind of reading.

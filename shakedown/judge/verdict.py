@@ -13,7 +13,7 @@ from shakedown.judge.words import Place
 from shakedown.nics.counters import end_to_end
 from shakedown.records.base import Outcome, Stage, cell_id
 from shakedown.records.counters import CounterReading
-from shakedown.records.plan import Plan, PlanItem
+from shakedown.records.plan import Plan, PlanItem, Waiver
 from shakedown.records.results import Measurement
 from shakedown.records.verdict import CauseVerdict, CellVerdict, Coverage, GroupVerdict, Verdict
 from shakedown.records.wording import NOT_REQUIRED, clipped, count, number, printable, where
@@ -102,7 +102,10 @@ def judge_cells(
         first = found.get(cell)
         verdict = combine((first, *again.get(cell, ()))) if first else _absent(cell, bound)
         cells[id(bound)].append(verdict)
-    items = [JudgedItem(b.item, tuple(_optional(_with_outliers(cells[id(b)], b), b.item))) for b in bounds]
+    items = [
+        JudgedItem(b.item, tuple(_optional(_waived(_with_outliers(cells[id(b)], b), plan.waivers), b.item)))
+        for b in bounds
+    ]
     return Judged(tuple(items), tuple(sorted(unplanned)), losses)
 
 
@@ -158,6 +161,21 @@ def _with_outliers(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
     return cells
 
 
+def _waived(cells: list[CellVerdict], waivers: Sequence[Waiver]) -> list[CellVerdict]:
+    """Waive the cells that failed and that a person signed for; what is undecided is not waived."""
+    if not waivers:
+        return cells
+    for i, v in enumerate(cells):
+        if v.outcome is Outcome.FAIL and (waiver := next((w for w in waivers if w.covers(v.cell)), None)):
+            cells[i] = v.model_copy(
+                update={
+                    "outcome": Outcome.WAIVED,
+                    "reason": f"{v.reason} ({waiver.name}, {printable(waiver.words)})",
+                }
+            )
+    return cells
+
+
 def _optional(cells: list[CellVerdict], item: PlanItem) -> list[CellVerdict]:
     """Say in the reason that a cell which did not pass is not required."""
     if item.required:
@@ -193,6 +211,7 @@ def summarise(
     coverage = Coverage(planned=planned.total(), measured=measured.total())
     outcome, reason = _run(outcomes, coverage, problems, holes)
     if outcome is Outcome.PASS:
+        reason = _with_waivers(plan, listed, outcomes) + reason
         reason += _aside(groups, judged, outcomes)
     elif not reason:
         bad = [(verdict, item) for _, verdict, item in listed if item.required]
@@ -274,10 +293,22 @@ def _holes(plan: Plan) -> tuple[str, ...]:
     )
 
 
+def _with_waivers(
+    plan: Plan, listed: Sequence[tuple[object, CellVerdict, PlanItem]], outcomes: Counter[Outcome]
+) -> str:
+    """Say first how many waivers a PASS rests on, and by whom each is signed."""
+    if not outcomes[Outcome.WAIVED]:
+        return ""
+    failed = [v.cell for _, v, item in listed if v.outcome is Outcome.WAIVED and item.required]
+    used = [w for w in plan.waivers if any(w.covers(cell) for cell in failed)]
+    said = ", ".join(f"{w.name} of {w.owner} until {w.expires}" for w in used)
+    return f"with {count(len(used), 'waiver')} for {count(len(failed), 'failed cell')} ({printable(said)}): "
+
+
 def _aside(groups: Sequence[GroupVerdict], judged: Judged, required: Counter[Outcome]) -> str:
     """What a reader of a PASS must still hear of."""
     bad = sum(n for g in groups for o, n in g.outcomes.items() if o is not Outcome.PASS)
-    bad -= required.total() - required[Outcome.PASS]
+    bad -= required.total() - required[Outcome.PASS]  # of those that are required, the reason tells
     texts = (
         f"; {count(bad, 'cell')} not required did not pass" if bad else "",
         f"; {count(len(judged.unplanned), 'cell')} measured without being planned"
@@ -301,5 +332,6 @@ def _run(
         return Outcome.NOT_RUN, ""
     if holes or not coverage.complete:
         return Outcome.NOT_RUN, holes[0] if holes else "the plan requires nothing"
-    total = coverage.planned
-    return Outcome.PASS, f"all {total} required cells were measured and lie within their references"
+    total, waived = coverage.planned, outcomes[Outcome.WAIVED]
+    others = f", the other {total - waived} lie" if waived else " and lie"
+    return Outcome.PASS, f"all {total} required cells were measured{others} within their references"

@@ -26,14 +26,12 @@ class Wanted:
         rails: rails that are measured.
         stages: rungs of the ladder.
         partners: how many further nodes the nodes are measured with; None: as many as make three.
-        avoid: nodes that are no good partners.
     """
 
     nodes: tuple[str, ...] = ()
     rails: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
     partners: int | None = None
-    avoid: tuple[str, ...] = ()
 
     @property
     def anything(self) -> bool:
@@ -46,7 +44,7 @@ def narrowed_site(site: Site, wanted: Wanted) -> tuple[Site, PlanScope]:
     rails = wanted.rails or tuple(rail.name for rail in site.fabric.rails)
     nodes = wanted.nodes or tuple(sorted(site.nics, key=natural_key))
     fewest = max(FEWEST_NODES - len(nodes), 0) if wanted.partners is None else wanted.partners
-    with_them = partners(site, nodes, fewest if wanted.nodes else 0, wanted.avoid)
+    with_them = partners(site, nodes, fewest if wanted.nodes else 0)
     scope = PlanScope(
         nodes=nodes,
         of_nodes=len(site.nics),

@@ -48,12 +48,13 @@ class Better(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The four values of a verdict, of a cell and of a run."""
+    """The values of a verdict. A run has one of the first four; a cell may fail and be waived."""
 
     PASS = "PASS"  # noqa: S105  (a verdict, not a password)
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
     NOT_RUN = "NOT-RUN"
+    WAIVED = "WAIVED"  # it failed, and a person signed for it (records.plan.Waiver)
 
 
 def cell_id(

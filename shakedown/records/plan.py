@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from datetime import date
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from itertools import product
 from typing import Annotated, Literal
 
@@ -105,6 +107,31 @@ class PlanItem(Record):
         return len(self.nodes) * len(self.rails) * len(self.directions)
 
 
+class Waiver(Record):
+    """A failure that a person accepts, signed for: whose it is, until when, and why.
+
+    `cells` is a pattern of cell ids (`fabric/ib_write_bw/bandwidth/*n7*/rail2/*`, with * and ?). Its stage,
+    test and metric are written out, so that no waiver covers more than one kind of measurement.
+    """
+
+    name: Name  # told in verdict and report
+    cells: Annotated[str, Field(max_length=300, pattern=r"^[a-z]+/[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+/[^\[\]]+$")]
+    reason: Annotated[str, Field(min_length=3, max_length=300)]
+    owner: Annotated[str, Field(min_length=2, max_length=100)]
+    expires: date  # the last day on which it holds, by the day on which the run was planned
+    ticket: Annotated[str, Field(max_length=100)] | None = None
+
+    @property
+    def words(self) -> str:
+        """Say who waived it and why."""
+        ticket = f", {self.ticket}" if self.ticket else ""
+        return f"waived by {self.owner} until {self.expires}{ticket}: {self.reason}"
+
+    def covers(self, cell: str) -> bool:
+        """Whether a cell is of the pattern."""
+        return fnmatchcase(cell, self.cells)
+
+
 class PlanScope(Record):
     """Which part of a site a plan is of. A plan without it is of the whole site."""
 
@@ -144,6 +171,8 @@ class Plan(Record):
     caveats: tuple[str, ...] = ()
     # The part of the site that was asked for, if it is not the whole.
     scope: PlanScope | None = None
+    # Failures that are accepted, each signed for by a person.
+    waivers: tuple[Waiver, ...] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

@@ -1,7 +1,7 @@
 """JUnit XML for continuous integration: a test case per cell, or per test where there are too many cells.
 
-FAIL is a failure, INCONCLUSIVE an error, NOT-RUN skipped. Because most tools count a skipped case as
-harmless, the first case is the run's own verdict, which is an error unless the run passed.
+FAIL is a failure, INCONCLUSIVE an error, NOT-RUN and WAIVED are skipped. Because most tools count a skipped
+case as harmless, the first case is the run's own verdict, which is an error unless the run passed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from shakedown.report.view import ReportView
 
 # What XML 1.0 cannot hold even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_TAG = {Outcome.FAIL: "failure", Outcome.INCONCLUSIVE: "error", Outcome.NOT_RUN: "skipped"}
+_TAG = {
+    Outcome.FAIL: "failure",
+    Outcome.INCONCLUSIVE: "error",
+    Outcome.NOT_RUN: "skipped",
+    Outcome.WAIVED: "skipped",
+}
 
 
 def _clean(value: str) -> str:

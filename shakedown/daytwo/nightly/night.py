@@ -28,7 +28,7 @@ from shakedown.daytwo.nightly.report import Night
 from shakedown.daytwo.nightly.rotation import Share, check, choose, nights_to_cover
 from shakedown.intent.site import Site
 from shakedown.judge.judged import judge_folder
-from shakedown.records.base import Record
+from shakedown.records.base import Outcome, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
@@ -119,7 +119,7 @@ class Nightly:
                 run=run,
                 started=now.strftime(_TIME),
                 ended=_now(),
-                outcome=verdict.outcome.value if verdict else "NOT-RUN",
+                outcome=verdict.outcome if verdict else Outcome.NOT_RUN,
                 reason=verdict.reason if verdict else "the run could not be judged",
                 measured=verdict.coverage.measured if verdict else 0,
                 planned=verdict.coverage.planned if verdict else 0,
@@ -150,7 +150,7 @@ class Nightly:
             run=run,
             started=now.strftime(_TIME),
             ended=_now(),
-            outcome="NOT-RUN",
+            outcome=Outcome.NOT_RUN,
             reason="fewer than two nodes are idle",
             measured=0,
             planned=0,

@@ -12,6 +12,7 @@ from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.part import part_of
 from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests
+from shakedown.plan.waivers import with_waivers
 from shakedown.records.names import natural_key
 from shakedown.records.plan import Plan, PlanItem, Reference
 from shakedown.records.results import Measurement
@@ -117,6 +118,7 @@ def nightly_plan(
         references={k: v for k, v in references.items() if k in used},
         caveats=(*site.acceptance.caveats, "A nightly run measures a part; the rest has its turn."),
     )
+    plan = with_waivers(plan, site.waivers, whole=False)
     return plan, Jobs(run=run, jobs=tuple(jobs), nics={n: site.nics[n] for n in nodes}), slots
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from shakedown.daytwo.drain.proposals import Action
 from shakedown.daytwo.history.alarms_and_steps import HistoryChange
-from shakedown.records.base import Record
+from shakedown.records.base import Outcome, Record
 from shakedown.records.wording import NOT_REQUIRED, count, number, printable
 
 
@@ -18,7 +18,7 @@ class Night(Record):
     run: str
     started: str
     ended: str
-    outcome: Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT-RUN"]
+    outcome: Outcome
     reason: str
     measured: int
     planned: int
@@ -94,7 +94,7 @@ def metrics(night: Night) -> str:
 
     system = {"system": night.system}
     ended = datetime.fromisoformat(night.ended).timestamp()
-    outcomes = ("PASS", "FAIL", "INCONCLUSIVE", "NOT-RUN")
+    outcomes = [o.value for o in Outcome if o is not Outcome.WAIVED]  # that is a cell's
     drained = [a for a in night.actions if a.action == "drain"]
     return "".join(
         (

@@ -131,15 +131,14 @@ def test_ports_of_partners_are_not_judged():
     assert ports - {"rail0", "rail1"} == mine  # what a rail forwards is of all its ports
 
 
-def test_partners_share_leaves_and_are_not_those_to_avoid():
-    """Catches: a partner behind another leaf while one stands beside; a partner that just failed."""
+def test_partners_share_leaves():
+    """Catches: a partner behind another leaf while one stands beside."""
     inventory = document(5)
     for name in ("n1", "n2"):
         for nic in inventory["_meta"]["hostvars"][name]["fabric_nics"]:
             nic["leaf"] = "leaf1"
     whole = site_of(inventory, WHERE)
     assert partners(whole, ("n5",), 2) == ("n3", "n4")
-    assert partners(whole, ("n5",), 2, avoid=("n3",)) == ("n1", "n4")
     assert partners(whole, ("n5",), 9) == ("n1", "n2", "n3", "n4")
 
 

@@ -1,0 +1,67 @@
+"""Which part of a site to measure again after a run: what did not pass, with partners that did."""
+
+from __future__ import annotations
+
+from shakedown.intent.site import Site
+from shakedown.judge.judged import JudgedRun
+from shakedown.plan.scope import Wanted
+from shakedown.records.base import Outcome, Stage
+from shakedown.records.errors import BadInput
+from shakedown.records.names import natural_key
+
+# With two good partners a pair that is slow again shows which of its ends is slow.
+PARTNERS = 2
+
+
+def failed_part(site: Site, judged: JudgedRun) -> Wanted:
+    """Return the nodes, rails and stages of a run's required cells that did not pass.
+
+    Of a pair whose slow end was found, only that end is measured again; of another pair, both. A collective
+    over many nodes names none: it is measured again over those that other cells name, or over all of its own.
+
+    Raises:
+        BadInput: everything passed, or a node of the run is not in the site.
+    """
+    blamed = _blamed(judged)
+    ends = {
+        (switch.name, port): host for switch in site.switches for port, host, _netdev, _rail in switch.ports
+    }
+    nodes: set[str] = set()
+    together: set[str] = set()
+    rails: set[str] = set()
+    stages: set[Stage] = set()
+    whole = False
+    for block in judged.cells.items:
+        if not block.item.required:
+            continue
+        for verdict, (_, names, rail, _) in zip(block.cells, block.item.cells(), strict=True):
+            if verdict.outcome in (Outcome.PASS, Outcome.WAIVED):
+                continue
+            stages.add(block.item.stage)
+            rails |= {rail} if rail else set()
+            whole = whole or rail is None
+            if len(names) > 2:
+                together.update(names)
+            elif names[0] in site.nics:
+                nodes.update(blamed.intersection(names) or names)
+            else:  # a port of a switch is its host's
+                host = ends.get((names[0], str(block.item.params.get("port", ""))))
+                nodes.update([host] if host else [n for n in site.nics if n in judged.run.plan.nodes])
+    nodes = nodes or together
+    if not stages:
+        raise BadInput("every required cell passed", fix="there is nothing to measure again")
+    if strangers := sorted(nodes - set(site.nics)):
+        raise BadInput(f"{strangers[0]} of the run is not in the site", fix="name the site of that run")
+    everywhere = whole or rails >= {rail.name for rail in site.fabric.rails}
+    return Wanted(
+        nodes=tuple(sorted(nodes, key=natural_key)),
+        rails=() if everywhere else tuple(r.name for r in site.fabric.rails if r.name in rails),
+        stages=tuple(stage for stage in Stage if stage in stages),
+        partners=PARTNERS,
+    )
+
+
+def _blamed(judged: JudgedRun) -> set[str]:
+    """Return the nodes that the localisation names as the cause."""
+    names = set(judged.run.plan.nodes)
+    return {word for cause in judged.causes if cause.blamed for word in cause.element.split()[1:2]} & names

@@ -1,0 +1,62 @@
+"""Waivers in the plan: those that hold today, each for something that is planned and can be waived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+
+from shakedown.records.base import Better, Stage
+from shakedown.records.errors import BadInput
+from shakedown.records.plan import Plan, PlanItem, Waiver
+
+# Counts of what came out wrong. In the config stage `wrong` counts settings, which harm no data.
+_CORRECTNESS = ("wrong", "nonfinite_steps")
+
+
+def with_waivers(plan: Plan, waivers: Iterable[Waiver], *, whole: bool) -> Plan:
+    """Return the plan with the waivers that cover one of its cells; `whole`: it is of the whole site.
+
+    Raises:
+        BadInput: a waiver that has expired, that covers what is about correct data, that covers nothing of a
+            plan of the whole site, or a name that two waivers have.
+    """
+    today = date.fromisoformat(plan.created[:10])
+    kept: list[Waiver] = []
+    names: set[str] = set()
+    for waiver in waivers:
+        if waiver.name in names:
+            raise BadInput(f"two waivers are named {waiver.name}", fix="give each a name of its own")
+        names.add(waiver.name)
+        if waiver.expires < today:
+            raise BadInput(
+                f"waiver {waiver.name} of {waiver.owner} expired on {waiver.expires}",
+                fix="take it out of group_vars/all/waivers.yml, or have it signed for anew",
+            )
+        covered = [item for item in plan.items if _covers(waiver, item)]
+        for item in covered:
+            if _is_about_data(plan, item):
+                raise BadInput(
+                    f"waiver {waiver.name} covers {item.test} {item.metric}, which is about data",
+                    fix="waive speeds and settings; data that are lost or wrong are never waived",
+                )
+        if covered:
+            kept.append(waiver)
+        elif whole:
+            raise BadInput(
+                f"waiver {waiver.name} covers no planned cell: {waiver.cells}",
+                fix="write STAGE/TEST/METRIC/NODES/RAIL/DIRECTION/PARAMETERS as verdict.json has it, with *",
+            )
+    return plan.model_copy(update={"waivers": tuple(kept)})
+
+
+def _covers(waiver: Waiver, item: PlanItem) -> bool:
+    kind = f"{item.stage}/{item.test}/{item.metric}/"
+    return waiver.cells.startswith(kind) and any(waiver.covers(cell) for cell, *_ in item.cells())
+
+
+def _is_about_data(plan: Plan, item: PlanItem) -> bool:
+    if item.metric in _CORRECTNESS:
+        return item.stage is not Stage.CONFIG
+    reference = plan.references[item.reference]
+    # Counters of which none is allowed: losses, retransmissions, errors.
+    return item.metric.startswith("counter.") and item.better is Better.LOWER and reference.gate == 0

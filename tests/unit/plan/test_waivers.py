@@ -1,0 +1,120 @@
+"""A waiver covers what a person signed for, is told first, and never covers data that are lost or wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.commands.verdict import exit_status
+from shakedown.judge.verdict import judge
+from shakedown.plan.scope import Wanted
+from shakedown.records.base import Outcome
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue
+from tests.unit.plan.test_planner import WHERE, document
+from tests.unit.plan.test_scope import measured
+
+SLOW = "fabric/ib_write_bw/bandwidth/n1,n2/rail1/*"
+
+
+def waiver(**changes: object) -> dict[str, object]:
+    """Return a waiver of a slow pair."""
+    return {
+        "name": "slow-n2",
+        "cells": SLOW,
+        "reason": "cable on order",
+        "owner": "A. Person",
+        "expires": "2026-03-01",
+        "ticket": "OPS-7",
+        **changes,
+    }
+
+
+def plan_with(*waivers: dict[str, object], created: str = "2026-01-01T00:00:00Z", **wanted: object):
+    """Plan three nodes with these waivers."""
+    inventory = document(3)
+    for host in inventory["_meta"]["hostvars"].values():
+        host["waivers"] = list(waivers)
+    part = Wanted(**wanted) if wanted else None
+    plan, _ = make_plan(
+        site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created=created, wanted=part
+    )
+    return plan
+
+
+def test_a_waived_failure_is_told_first_and_counted():
+    """Catches: a waived failure that fails the run, or that a PASS does not tell."""
+    plan = plan_with(waiver())
+    verdict = judge(plan, measured(plan, worse="/ib_write_bw/bandwidth/n1,n2/rail1/"))
+    assert verdict.outcome is Outcome.PASS
+    assert exit_status(verdict.outcome) == 0
+    waived = verdict.outcomes[Outcome.WAIVED]
+    assert waived == sum(c.outcome is Outcome.WAIVED for c in verdict.cells) > 0
+    assert verdict.reason.startswith(
+        f"with 1 waiver for {waived} failed cells (slow-n2 of A. Person until 2026-03-01): all "
+    )
+    assert f"the other {verdict.coverage.planned - waived} lie within" in verdict.reason
+    assert verdict.cells[0].reason.endswith(
+        "(slow-n2, waived by A. Person until 2026-03-01, OPS-7: cable on order)"
+    )
+
+
+def test_what_it_does_not_cover_still_fails():
+    """Catches: a waiver that passes another rail, another pair, or a whole run."""
+    plan = plan_with(waiver())
+    for other in ("/bandwidth/n1,n3/rail1/", "/bandwidth/n1,n2/rail0/"):
+        verdict = judge(plan, measured(plan, worse=other))
+        assert verdict.outcome is Outcome.FAIL
+        assert verdict.outcomes[Outcome.WAIVED] == 0
+
+
+def test_what_was_not_measured_is_not_waived():
+    """Catches: a waiver that makes up for a test which did not run."""
+    plan = plan_with(waiver())
+    verdict = judge(plan, [m for m in measured(plan) if not (m.rail == "rail1" and m.nodes == ("n1", "n2"))])
+    assert verdict.outcome is Outcome.NOT_RUN
+
+
+def test_a_waiver_that_nothing_needs_is_no_word():
+    """Catches: a PASS without any failure that reads as if it rested on a waiver."""
+    plan = plan_with(waiver())
+    assert judge(plan, measured(plan)).reason.startswith("all ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"expires": "2025-12-31"}, "waiver slow-n2 of A. Person expired on 2025-12-31"),
+        ({"cells": "fabric/ib_write_bw/bandwidth/n1,n9/*"}, "waiver slow-n2 covers no planned cell"),
+        ({"cells": "collective/mpi_allreduce/wrong/*"}, "covers mpi_allreduce wrong, which is about data"),
+        (
+            {"cells": "fabric/ib_write_bw/counter.rdma.out_of_seq_request/n1/rail0/*"},
+            "covers ib_write_bw counter.rdma.out_of_seq_request, which is about data",
+        ),
+        ({"owner": ""}, "waivers.0.owner"),
+        ({"owner": None}, "waivers.0.owner"),
+        ({"cells": "*"}, "waivers.0.cells"),
+        ({"cells": "fabric/*/bandwidth/*"}, "waivers.0.cells"),
+        ({"cells": "fabric/ib_write_bw/bandwidth/"}, "waivers.0.cells"),
+        ({"expires": "soon"}, "waivers.0.expires"),
+        ({"until": "2026-03-01"}, "unknown key 'until'"),
+    ],
+)
+def test_what_cannot_be_waived_is_refused(changes, said):
+    """Catches: a waiver that has expired, has no owner, or is for everything or for lost data."""
+    with pytest.raises(BadInput) as refused:
+        plan_with(waiver(**changes))
+    assert said in str(refused.value)
+
+
+def test_it_holds_to_the_last_day_and_two_need_two_names():
+    """Catches: a waiver that ends a day early; two of one name, of which one is not told."""
+    assert plan_with(waiver(), created="2026-03-01T23:59:59Z").waivers
+    with pytest.raises(BadInput, match="two waivers are named slow-n2"):
+        plan_with(waiver(), waiver())
+
+
+def test_a_part_of_the_site_takes_those_that_it_needs():
+    """Catches: a plan of some nodes that is refused for a waiver of another node."""
+    assert plan_with(waiver(), nodes=("n3",), partners=1).waivers == ()
+    assert [w.name for w in plan_with(waiver(), nodes=("n2",)).waivers] == ["slow-n2"]
