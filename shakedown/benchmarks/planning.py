@@ -16,6 +16,7 @@ from shakedown.plan.waivers import with_waivers
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.references.catalogue import Catalogue
+from shakedown.references.missing import MissingReference, all_missing
 
 
 def read_site(folder: Path) -> Site:
@@ -52,7 +53,12 @@ def make_plan(
         else:
             asked = getattr(site.acceptance, key)
         if asked:
-            benchmark.plan(draft, asked)
+            try:
+                benchmark.plan(draft, asked)
+            except MissingReference as refused:
+                draft.missing.setdefault(refused.what, refused)
+    if draft.missing:
+        raise all_missing(list(draft.missing.values()))
     if site.acceptance.counter_tests:
         plan_counters(draft)
     if not draft.items:

@@ -11,6 +11,7 @@ from shakedown.records.base import Better, Params, Stage
 from shakedown.records.names import natural_key
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.references.catalogue import Catalogue, Entry
+from shakedown.references.missing import MissingReference
 
 
 def none_allowed(name: str, source: str) -> Reference:
@@ -18,6 +19,20 @@ def none_allowed(name: str, source: str) -> Reference:
     return Reference(
         id=name, value=0, limit=0, unit="1", better=Better.LOWER, kind=ReferenceKind.CONTRACT, source=source
     )
+
+
+_STAND_IN = Entry(
+    id="none",
+    stage=Stage.CONFIG,
+    test="none",
+    metric="none",
+    value=0,
+    limit=0,
+    unit="1",
+    better=Better.LOWER,
+    kind=ReferenceKind.CONTRACT,
+    source="no reference",
+)
 
 
 @dataclass
@@ -29,6 +44,8 @@ class Draft:
     items: list[PlanItem] = field(default_factory=list)
     references: dict[str, Reference] = field(default_factory=dict)
     jobs: list[JobSpec] = field(default_factory=list)
+    # Cells without a reference, by what is said of them. Planning goes on, so that all are told at once.
+    missing: dict[str, MissingReference] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -44,6 +61,19 @@ class Draft:
         self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None = None
     ) -> Entry:
         """Find the reference of a cell and keep it for the plan; `node`: it is of this one alone.
+
+        Where there is none, the plan is refused in the end, and what is returned stands in until then.
+        """
+        try:
+            return self.reference_if_any(test, metric, scope, node)
+        except MissingReference as refused:
+            self.missing.setdefault(refused.what, refused)
+            return _STAND_IN.model_copy(update={"test": test, "metric": metric})
+
+    def reference_if_any(
+        self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None = None
+    ) -> Entry:
+        """Find the reference of a cell that need not have one.
 
         Raises:
             MissingReference: there is none.

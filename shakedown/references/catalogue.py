@@ -17,6 +17,7 @@ from shakedown.records.base import Better, Name, Record, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Reference, ReferenceKind
 from shakedown.references.ceilings import BANDWIDTH_UNITS_GBPS, Ceiling, in_unit
+from shakedown.references.missing import MissingReference, scope_text
 
 # What an entry may be narrowed to, and the type of each; int keys also take `{min: ..., max: ...}`.
 SCOPE_KEYS: dict[str, type] = {
@@ -70,10 +71,6 @@ UNITS = frozenset(BANDWIDTH_UNITS_GBPS) | {
     "degC",
     "MHz",
 }
-
-
-class MissingReference(BadInput):
-    """No entry fits a planned cell. A cell without a reference could only pass by not being looked at."""
 
 
 class AmbiguousReference(BadInput):
@@ -265,11 +262,10 @@ class Catalogue:
         best = [e for e in fitting if all(e is o or e.narrower_than(o) for o in fitting)]
         if len(best) == 1:
             return best[0]
-        cell = f"{test} {metric} {_text(facts)}"
         if fitting:
-            names = ", ".join(e.id for e in fitting[:5])
+            cell, names = f"{test} {metric} {scope_text(facts)}", ", ".join(e.id for e in fitting[:5])
             raise AmbiguousReference(f"{cell}: {names} fit equally well", fix="narrow the scope of one")
-        raise MissingReference(f"no reference for {cell}", fix=_nearest(candidates, facts))
+        raise MissingReference.of(test, metric, facts, fix=_nearest(candidates, facts))
 
     def match(
         self, *, test: str, metric: str, scope: Mapping[str, int | str], required: bool = True
@@ -311,10 +307,6 @@ def _scope_value(key: object, value: object, *, ranges: bool = False) -> ScopeVa
     )
 
 
-def _text(scope: Mapping[str, ScopeValue]) -> str:
-    return " ".join(f"{k}={v}" for k, v in sorted(scope.items())) or "(no scope)"
-
-
 def _nearest(candidates: list[Entry], facts: Mapping[str, ScopeValue]) -> str:
     """Say what would have to be true for the entry that misses by least."""
     if not candidates:
@@ -324,4 +316,4 @@ def _nearest(candidates: list[Entry], facts: Mapping[str, ScopeValue]) -> str:
         return {k: v for k, v in entry.scope.items() if k not in facts or not _covers(v, facts[k])}
 
     near = min(candidates, key=lambda e: len(misses(e)))
-    return f"add one to the profile; the nearest, {near.id}, needs {_text(misses(near))}"
+    return f"add one to the profile; the nearest, {near.id}, needs {scope_text(misses(near))}"

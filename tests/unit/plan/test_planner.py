@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def test_a_cell_without_a_reference_is_refused():
     inventory = document()
     for host in inventory["_meta"]["hostvars"].values():
         host["acceptance"]["perftest"][0]["test"] = "ib_send_bw"
-    with pytest.raises(BadInput, match="no reference for ib_send_bw"):
+    with pytest.raises(BadInput, match="2 cells have no reference: ib_send_bw"):
         plan_of(inventory)
 
 
@@ -351,3 +352,27 @@ def test_what_holds_for_all_must_be_the_same_on_all(key, value, says):
     inventory["_meta"]["hostvars"]["n2"][key] = value
     with pytest.raises(BadInput, match=says):
         site_of(inventory, WHERE)
+
+
+def test_all_missing_references_are_told_at_once():
+    """Catches: a site that is refused once for each reference, so that twelve runs of `plan` find twelve."""
+    inventory = document()
+    acceptance = {
+        "perftest": [{"test": "ib_read_lat", "size_bytes": 7, "iterations": 9, "rails_at_once": ["one"]}],
+        "mpi": {"allreduce": {"min_bytes": 8, "max_bytes": 64}},
+    }
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"] = acceptance
+    with pytest.raises(BadInput) as refused:
+        make_plan(
+            site_of(inventory, WHERE),
+            load_catalogue(["pt_r7615_bcm57508"]),
+            run="r1",
+            created="2026-01-01T00:00:00Z",
+        )
+    said = str(refused.value)
+    assert re.match(r"[1-9][0-9]* cells have no reference: ", said)
+    for each in ("ib_read_lat", "mpi_allreduce time"):
+        assert each in said, each
+    assert "mpi_allreduce time nic_speed_gbps=25 nodes=2 system=lab size_bytes=8 to 64 (4 sizes): " in said
+    assert "\n" not in said

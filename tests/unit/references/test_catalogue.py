@@ -5,14 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shakedown.records.errors import BadInput
-from shakedown.references.catalogue import (
-    AmbiguousReference,
-    Catalogue,
-    Entry,
-    MissingReference,
-    Profile,
-    Span,
-)
+from shakedown.references.catalogue import AmbiguousReference, Catalogue, Entry, Profile, Span
+from shakedown.references.missing import MissingReference
 
 
 def entry(name, *, test="nccl_all_reduce", metric="busbw", value=100.0, **more):

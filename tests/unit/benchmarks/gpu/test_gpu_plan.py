@@ -75,7 +75,7 @@ def test_every_gpu_and_pair_is_planned():
 
 def test_another_gpu_has_no_reference():
     """Catches: an H100 judged by the figures of an H200."""
-    with pytest.raises(BadInput, match="no reference for nccl_all_reduce"):
+    with pytest.raises(BadInput, match="cells have no reference: nccl_all_reduce"):
         gpu_host(
             scope={"gpu": "H100-SXM"},
             nccl={"launchers": ["one-process"], "sweeps": [SWEEP], "expect": {"nvls": False}},

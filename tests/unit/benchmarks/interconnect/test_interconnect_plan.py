@@ -9,8 +9,8 @@ from shakedown.benchmarks.inference.options import Inference
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.site import NoFabric, Site
-from shakedown.references.catalogue import MissingReference
 from shakedown.references.files import load_catalogue
+from shakedown.references.missing import MissingReference
 
 PYTHON = "/usr/bin/python3"
 INTERCONNECT = {
