@@ -16,6 +16,8 @@ LOG_LINE = re.compile(
     r"(?:\[[0-9][0-9T:., +-]*\] )?(?P<host>[^\s:]+):(?P<pid>[0-9]+):(?P<tid>[0-9]+) (?:\[[0-9]+\] )?"
     r"(?:(?:[0-9.]+ )?\S+:[0-9]+ (?:\(\S*\) )?)?NCCL (?P<level>INFO|WARN|TRACE|CALL) ?(?P<message>.*)\Z"
 )
+# NCCL writes each line from a buffer of 1024 characters (debug.cc); host, time and file go before them.
+LONGEST_LINE = 8192
 _SPLICED = re.compile(r"[^\s:]+:[0-9]+:[0-9]+ \[[0-9]+\] .*NCCL (?:INFO|WARN)|NCCL (?:INFO|WARN) ")
 _VERSION = re.compile(r"NCCL version ([0-9]\S*)\Z")
 _N = r"[0-9]{1,18}"
@@ -82,6 +84,8 @@ class _Log:
 
     def parse(self, allow_unfinished: bool) -> NcclLog:
         for line in self.source.lines:
+            if len(line.text) > LONGEST_LINE:
+                self.source.refuse(f"a line of {len(line.text)} characters is none of NCCL's", line=line)
             match = LOG_LINE.match(line.text.strip())
             message = line.text if match is None else match["message"]
             if _SPLICED.search(message):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import captured
 import pytest
 
@@ -219,3 +221,11 @@ def test_a_version_that_stands_alone_and_tagged_lines():
     assert parse_nccl_log(log()).nccl_versions == ("2.27.6+cuda12.8",)
     tagged = "".join(f"[1,{n % 4}]<stdout>:{x}\n" for n, x in enumerate(two_nodes().splitlines()))
     assert parse_nccl_log(tagged) == parse_nccl_log(two_nodes())
+
+
+def test_a_line_without_end_costs_no_time():
+    """Catches: an expression that is tried from each letter of a line of 80 kB on, which took minutes."""
+    started = time.process_time()
+    with pytest.raises(BadInput, match="a line of 80000 characters is none of NCCL's"):
+        parse_nccl_log("a" * 80_000 + "\n")
+    assert time.process_time() - started < 1
