@@ -55,7 +55,7 @@ def play(tmp_path: Path) -> Callable[..., Result]:
     """Run the role on one switch `leaf1` with these variables; extra arguments go to ansible-playbook."""
 
     def run(variables: dict[str, Any], *arguments: str, role: str = "roce_switch") -> Result:
-        hosts = {"leaf1": variables, "n1": {}, "n2": {}}
+        hosts = {"leaf1": {"roce_switch_manage": True, **variables}, "n1": {}, "n2": {}}
         (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
         book = [{"hosts": "leaf1", "gather_facts": False, "roles": [role]}]
         (tmp_path / "play.yml").write_text(yaml.safe_dump(book))

@@ -76,6 +76,21 @@ def test_a_switch_is_configured_once_and_keeps_everything_else(nos, loop, play):
 
 
 @pytest.mark.parametrize("nos", PORTS)
+def test_a_switch_that_is_not_ours_is_shown_and_left(nos, loop, play):
+    """Catches a switch that is changed against the word of the site, or whose difference is not told."""
+    switch = device(nos)
+    loop(switch.start())
+    asked = "{{ (manage | default({})).switches | default(false) }}"
+    result = play({**variables(switch), "roce_switch_manage": asked})
+    assert result.code == 0, result.output
+    assert switch.running == before(nos)
+    assert not [line for line in switch.log if line.startswith(("conf", "copy", "write", "checkpoint"))]
+    assert "NOT AS WANTED on leaf1, and left as it is (manage.switches is false)" in result.output
+    assert "lacks: interface" in result.output
+    assert result.changed == 0
+
+
+@pytest.mark.parametrize("nos", PORTS)
 def test_check_mode_shows_the_change_and_makes_none(nos, loop, play):
     """Catches --check that types, and --check that says all is well."""
     switch = device(nos)
