@@ -52,15 +52,20 @@ def told_by(
     job_folder: Path,
     job: JobRecord,
     outputs: Iterable[OutputRecord],
+    clocks: Mapping[str, float] | None = None,
 ) -> list[Told]:
-    """Return what each of a job's outputs says; one that cannot be read gives no values, and a reason."""
+    """Return what each of a job's outputs says; one that cannot be read gives no values, and a reason.
+
+    `clocks`: how far each node's clock is ahead, in seconds, where it is known.
+    """
     ordered, window = _Ordered(specs, job_folder), job_window(job)
     found: list[Told] = []
     for output in _that_count(outputs):
         problem = output.problem or job.problem
         values: Iterable[Value] = ()
         moved: tuple[Moved, ...] = ()
-        if stale := window.misses(output.started, of=f"{output.file}, an output"):
+        ahead_s = [(clocks or {}).get(node, 0.0) for node in output.nodes]
+        if stale := window.misses(output.started, of=f"{output.file}, an output", ahead_s=ahead_s):
             problem = problem or Problem(kind="other", message=stale)
         elif output.tool not in TOOLS:
             problem = problem or Problem(kind="other", message=f"no reader for outputs of {output.tool}")

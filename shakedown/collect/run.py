@@ -13,7 +13,7 @@ from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.collect.counters import counted, read_nodes, switch_counters, uncounted, without_the_idle
 from shakedown.collect.moved import confirmed
 from shakedown.collect.outputs import journal, told_by, without_place
-from shakedown.collect.window import stage_windows
+from shakedown.collect.window import clocks_ahead, stage_windows
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
@@ -57,6 +57,7 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     tests = counter_tests(jobs.jobs)
     specs = {spec.name: spec for spec in jobs.jobs}
     ran: list[JobRecord] = []
+    clocks = clocks_ahead(folder)
     for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
         job = _job(plan, specs, job_folder)
         if job.run != plan.run:
@@ -68,9 +69,9 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
         ran.append(job)
         spec = specs.get(job.test)
         flaws: list[BadInput] = []
-        told = told_by(plan, specs, job_folder, job, journal(job_folder, flaws))
+        told = told_by(plan, specs, job_folder, job, journal(job_folder, flaws), clocks)
         if spec is not None:
-            readings, unread = read_nodes(job_folder, job, spec.nodes)
+            readings, unread = read_nodes(job_folder, job, spec.nodes, clocks)
             told = confirmed(told, readings, unread, jobs.nics)
             counters.extend(counted(plan, jobs, job_folder, job, spec, tests[spec.name], readings))
             for node, problem in unread.items():

@@ -20,6 +20,7 @@ _OPERATIONS = {
 # Tests of programs that users run: a metric is of something in them.
 _APPLICATIONS = ("lora", "resnet50_server")
 _OF_AN_OPERATION = ("gdrdma_channels", "large_over_small")
+CLOCK = "clock"
 CORRECTNESS = "correctness of "
 _LIBRARIES = {"nccl": "NCCL", "torch": "PyTorch", "mpi": "MPI"}
 _TESTS = {

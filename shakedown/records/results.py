@@ -11,9 +11,14 @@ from shakedown.records.names import FILE_NAME, LONGEST_FILE_NAME
 
 
 class Problem(Record):
-    """Something other than the hardware under test that spoiled a measurement, or its cause if known."""
+    """Something other than the hardware under test that spoiled a measurement, or its cause if known.
 
-    kind: Literal["parse", "environment", "busy", "missing-tool", "killed", "counter-reset", "setup", "other"]
+    `not-run`: nothing could be measured there at all; the cell is NOT-RUN with this reason.
+    """
+
+    kind: Literal[
+        "parse", "environment", "busy", "missing-tool", "killed", "counter-reset", "setup", "not-run", "other"
+    ]
     message: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
