@@ -110,8 +110,9 @@ def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
     rule, text = _rule(m, bound)
     if rule is not Rule.WITHIN:
         hint = fault_hint(m, bound.reference) if rule is Rule.GATE else ""
-        # What a tool says of a value that it gave does not say why its job ended badly.
-        known = m.detail == text or (rule is Rule.JOB_STATE and m.value is not None)
+        # What a tool says of a value that passes does not say why its cell did not.
+        passes = m.value is not None and not bound.outside(m.value)
+        known = m.detail == text or passes or (rule is Rule.JOB_STATE and m.value is not None)
         detail = "" if known else m.detail
         text = ": ".join(part for part in (text, hint, detail) if part)
     return _verdict(cell, rule, text, m.value, m.raw, bound)

@@ -39,7 +39,9 @@ class Measurement(Record):
     params: Params = Field(default_factory=dict)
     samples: tuple[float, ...] = ()  # repeats behind `value`, in the same unit
     job: str | None = None  # Slurm job id
-    state: str  # Slurm's job state; anything but COMPLETED cannot pass
+    # Slurm's state of the job, or of the node's part of it where each node stands for itself; anything but
+    # COMPLETED cannot pass.
+    state: str
     attempt: int = Field(default=1, ge=1)
     started: str | None = None
     duration_s: float | None = None

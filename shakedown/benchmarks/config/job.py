@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.counters import node_name
+from shakedown.onnode.counters import node_name, unwritable
 from shakedown.onnode.journal import Clock, Journal
 
 SOCKET = "/run/shakedown/settings.sock"
@@ -57,6 +57,21 @@ def main() -> int:
         reports = {report["target"]: report for report in ask(SOCKET)["targets"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = {"kind": "setup", "message": f"{SOCKET}: {error}; run the playbook that configures hosts"}
+    try:
+        _write(folder, node, wanted, reports, clock, problem)
+    except OSError as error:
+        return unwritable(node, folder, error)
+    return 1 if problem else 0
+
+
+def _write(
+    folder: Path,
+    node: str,
+    wanted: dict[str, str | None],
+    reports: dict[str, Any],
+    clock: Clock,
+    problem: dict[str, str] | None,
+) -> None:
     journal = Journal(folder, node)
     for target, rail in wanted.items():
         name = f"settings.{node}.{target}.json"
@@ -78,7 +93,6 @@ def main() -> int:
             duration_s=clock.seconds(),
             problem=problem or (None if report else missing),
         )
-    return 1 if problem else 0
 
 
 if __name__ == "__main__":
