@@ -131,7 +131,7 @@ def _measurements(
             started=output.started,
             duration_s=output.duration_s,
             raw=f"raw/{job_folder.name}/{output.file}",
-            problem=problem,
+            problem=problem or read.problem,
             detail=read.detail[:1000] or None,
             samples=read.samples,
         )

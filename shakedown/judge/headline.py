@@ -13,6 +13,7 @@ from shakedown.judge.hints import signature
 from shakedown.judge.words import (
     CLOCK,
     CORRECTNESS,
+    OWNERS,
     Place,
     counted,
     kind,
@@ -113,6 +114,8 @@ def _what_failed(plan: Plan, worst: Bad, causes: Sequence[CauseVerdict]) -> str:
         likely = f"likely {hint.likely}"
     if item.test == CLOCK and detail:
         return f"{those(Place.of(cell).nodes, 'node')}'s clock is {clipped(detail, _MOST_OF_A_REASON)}"
+    if item.params.get("setting") in OWNERS and detail:
+        return detail  # it names the address, its owners and the node that heard of them
     if _is_check(item):
         return f"{not_as_planned(item, cell)}: {detail or count(round(value), 'thing') + ' wrong'}"
     detail = clipped(detail, _MOST_OF_A_REASON)
