@@ -25,9 +25,9 @@ class ClockReading(Record):
     and the readings of several round trips have narrowed it.
     """
 
-    host: Name
-    low_s: Annotated[float, Field(allow_inf_nan=False)]
-    high_s: Annotated[float, Field(allow_inf_nan=False)]
+    host: Name  # as the inventory names it
+    low_s: Annotated[float, Field(allow_inf_nan=False)]  # at least so far ahead, in seconds
+    high_s: Annotated[float, Field(allow_inf_nan=False)]  # at most so far ahead, in seconds
     # What munge on this host said of the submit host's credential: Success, Rewound credential, ...
     munge: Annotated[str, Field(max_length=80)] = ""
 
