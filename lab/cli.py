@@ -43,6 +43,9 @@ fault_app = typer.Typer(
     "the same, and the read-back names the port.\n\n"
     "miswire: two nodes' cables change places; all works, and only LLDP shows it.\n\n"
     "link-down: the node's NIC has no carrier, its RDMA port is down and link_downed counts one.\n\n"
+    "clock: the node's time is off; from five minutes on munge refuses it, and Slurm with it.\n\n"
+    "stage-readonly: the node's jobs cannot write their outputs.\n\n"
+    "duplicate-address: the leaf answers for the node's address, now and then before the node does.\n\n"
     "kill: the machine loses power; Slurm sees a node that does not answer.",
     **_PLAIN,  # type: ignore[arg-type]
 )
@@ -267,6 +270,28 @@ def fault_link_down(node: Node, rail: Rail, name: Name = "") -> None:
 def fault_kill(host: Host, name: Name = "") -> None:
     """Take a machine's power away at once."""
     print(cluster.Lab.open(name or None).fault_kill(host))
+
+
+@fault_app.command("clock", context_settings={"ignore_unknown_options": True})
+def fault_clock(
+    node: Node,
+    seconds: Annotated[float, typer.Argument(help="How far ahead; below zero is behind.")],
+    name: Name = "",
+) -> None:
+    """Set NODE's clock ahead, or back."""
+    print(cluster.Lab.open(name or None).fault_clock(node, seconds))
+
+
+@fault_app.command("stage-readonly")
+def fault_stage_readonly(node: Node, name: Name = "") -> None:
+    """Mount the shared folder read-only on NODE."""
+    print(cluster.Lab.open(name or None).fault_stage_readonly(node))
+
+
+@fault_app.command("duplicate-address")
+def fault_duplicate_address(node: Node, rail: Rail, name: Name = "") -> None:
+    """Give NODE's address on RAIL to the leaf as well."""
+    print(cluster.Lab.open(name or None).fault_duplicate_address(node, rail))
 
 
 @fault_app.command("clear")

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import accelerator, faults, host, planting, processes, qemu, remote, snapshots, state
+from lab import accelerator, faults, host, node_faults, planting, processes, qemu, remote, snapshots, state
 from lab.errors import LabError
 from lab.image import Image, Progress, ensure_image
 from lab.machines import Machines, exclusive, silent
@@ -195,6 +195,21 @@ class Lab:
         """Take a machine's power away at once."""
         with self._changing() as machines:
             return planting.kill(machines, machine)
+
+    def fault_clock(self, node: str, seconds: float) -> str:
+        """A clock of ``node`` that is so many seconds ahead, or behind."""
+        with self._changing() as machines:
+            return node_faults.clock(machines, node, seconds)
+
+    def fault_stage_readonly(self, node: str) -> str:
+        """The shared folder mounted read-only on ``node``."""
+        with self._changing() as machines:
+            return node_faults.stage_readonly(machines, node)
+
+    def fault_duplicate_address(self, node: str, rail: str) -> str:
+        """The address of ``node`` on ``rail`` on the leaf as well."""
+        with self._changing() as machines:
+            return node_faults.duplicate_address(machines, node, rail)
 
     def fault_clear(self) -> list[str]:
         """Undo every fault; machines without power boot again.  Returns what was undone."""

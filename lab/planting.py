@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from lab import faults, processes
+from lab import faults, node_faults, processes
 from lab.errors import LabError
 from lab.machines import Machines
 from lab.topology import LEAF
@@ -69,6 +69,7 @@ def kill(lab: Machines, name: str) -> str:
 def clear(lab: Machines) -> list[str]:
     """Undo every fault: boot what has no power, free the leaf's ports, plug the cables; says what it did."""
     done = [f"{name} booted" for name in lab.boot_what_is_off()]
+    done += node_faults.clear(lab)
     for key in [key for key, fault in lab.state.faults.items() if fault == faults.MISWIRED]:
         node, other, rail = key.split()
         pair = [lab.topology.link(name, rail).port for name in (node, other)]

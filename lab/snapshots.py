@@ -68,19 +68,19 @@ def restore(lab: Machines, tag: str) -> None:
             if lab.state.faults.get(f"{link.node} {link.rail}") == faults.LINK_DOWN:
                 monitors[link.node].command("set_link", name=f"nic-{link.netdev}", up=False)
 
-    def set_clock(machine: Machine, stop: threading.Event) -> None:
+    def on_time(machine: Machine, stop: threading.Event) -> None:
         deadline = time.monotonic() + _RESTORE_PATIENCE_S
         while time.monotonic() < deadline and not stop.is_set():
-            if _set_clock(lab, machine):
+            if set_clock(lab, machine):
                 return
         raise LabError(
             f"{machine.name} does not answer after the restore", fix="run python -m lab down and up"
         )
 
-    parallel(set_clock, lab.topology.machines)
+    parallel(on_time, lab.topology.machines)
 
 
-def _set_clock(lab: Machines, machine: Machine) -> bool:
+def set_clock(lab: Machines, machine: Machine) -> bool:
     """Tell a guest the time over its second serial line; its own clock stands at the snapshot's.
 
     The clock is late by at most the round trip, so a slow answer (a first one has to load the program) is

@@ -185,10 +185,15 @@ class Guard(rfm.RegressionTestPlugin):
         if state.job in PENDING.cancelled:
             message = f"cancelled while it waited for its nodes: {PENDING.cancelled[state.job]}"
             problem = Problem(kind="environment", message=message)
-        elif set(nodes) != set(self.spec.nodes):
+        elif not nodes:
+            # The script itself notes them as it begins, on the first of the job's nodes.
             message = (
-                f"the job ran on {','.join(nodes) or 'no node'}, planned were {','.join(self.spec.nodes)}"
+                f"{self.spec.nodes[0]}: the job's script left nothing in {self.out}, can it write there? "
+                f"Slurm says {state.state}, exit code {state.exit_code}"
             )
+            problem = Problem(kind="environment", message=message)
+        elif set(nodes) != set(self.spec.nodes):
+            message = f"the job ran on {','.join(nodes)}, planned were {','.join(self.spec.nodes)}"
             problem = Problem(kind="environment", message=message)
         elif not state.good:
             message = f"Slurm says {state.state}, exit code {state.exit_code}, {state.restarts} restarts"

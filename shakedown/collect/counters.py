@@ -27,11 +27,11 @@ NodeReadings = dict[str, tuple[NodeCounters, NodeCounters]]
 
 
 def read_nodes(
-    job_folder: Path, job: JobRecord, nodes: Iterable[str]
+    job_folder: Path, job: JobRecord, nodes: Iterable[str], clocks: Mapping[str, float] | None = None
 ) -> tuple[NodeReadings, dict[str, Problem]]:
     """Return what each node's NICs counted before and after a job, and why a node's readings are no evidence.
 
-    Such a node, like one that was not read, has empty readings.
+    Such a node, like one that was not read, has empty readings. `clocks`: as for `told_by`.
     """
     window = job_window(job)
     found: NodeReadings = {}
@@ -45,7 +45,7 @@ def read_nodes(
             except (BadInput, OSError) as refused:
                 flaws[node] = Problem(kind="parse", message=without_place(job_folder, refused))
                 break
-            if stale := window.misses(both[-1].taken):
+            if stale := window.misses(both[-1].taken, ahead_s=[(clocks or {}).get(node, 0.0)]):
                 flaws[node] = Problem(kind="other", message=f"{file.name}: {stale}")
         found[node] = (NodeCounters(), NodeCounters()) if node in flaws else (both[0], both[1])
     return found, flaws

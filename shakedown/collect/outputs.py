@@ -52,15 +52,31 @@ def told_by(
     job_folder: Path,
     job: JobRecord,
     outputs: Iterable[OutputRecord],
+    *,
+    clocks: Mapping[str, float] | None = None,
+    failed: Mapping[str, Problem] | None = None,
 ) -> list[Told]:
-    """Return what each of a job's outputs says; one that cannot be read gives no values, and a reason."""
+    """Return what each of a job's outputs says; one that cannot be read gives no values, and a reason.
+
+    Args:
+        plan: the run's.
+        specs: its jobs by name.
+        job_folder: where the job left its files.
+        job: what Slurm said of it.
+        outputs: the journal.
+        clocks: how far each node's clock is ahead, in seconds, where it is known.
+        failed: the problem of each node that failed, where each stands for itself and the job failed with
+            them alone (`told_by_tasks`). The others' outputs count as those of a job that ended well.
+    """
     ordered, window = _Ordered(specs, job_folder), job_window(job)
     found: list[Told] = []
     for output in _that_count(outputs):
-        problem = output.problem or job.problem
+        whose = _own_part(job, output, failed or {})
+        problem = output.problem or whose.problem
         values: Iterable[Value] = ()
         moved: tuple[Moved, ...] = ()
-        if stale := window.misses(output.started, of=f"{output.file}, an output"):
+        ahead_s = [(clocks or {}).get(node, 0.0) for node in output.nodes]
+        if stale := window.misses(output.started, of=f"{output.file}, an output", ahead_s=ahead_s):
             problem = problem or Problem(kind="other", message=stale)
         elif output.tool not in TOOLS:
             problem = problem or Problem(kind="other", message=f"no reader for outputs of {output.tool}")
@@ -73,8 +89,18 @@ def told_by(
                 problem = problem or Problem(kind="parse", message=without_place(job_folder, refused))
         if not values:
             values = planned_without_value(plan, output)
-        found.append(Told(tuple(_measurements(plan, job, job_folder, output, values, problem)), moved))
+        found.append(Told(tuple(_measurements(plan, whose, job_folder, output, values, problem)), moved))
     return found
+
+
+def _own_part(job: JobRecord, output: OutputRecord, failed: Mapping[str, Problem]) -> JobRecord:
+    """Return the record of the part of a job that an output is of: of its nodes', where each is alone."""
+    if not failed:
+        return job
+    mine = next((failed[node] for node in output.nodes if node in failed), None)
+    if mine is not None:
+        return job.model_copy(update={"problem": mine})
+    return job.model_copy(update={"problem": None, "state": "COMPLETED"})
 
 
 def _measurements(
@@ -105,7 +131,7 @@ def _measurements(
             started=output.started,
             duration_s=output.duration_s,
             raw=f"raw/{job_folder.name}/{output.file}",
-            problem=problem,
+            problem=problem or read.problem,
             detail=read.detail[:1000] or None,
             samples=read.samples,
         )

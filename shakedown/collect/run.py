@@ -6,14 +6,15 @@ cells) and the tools' own files. Everything here can be done again later, on a l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.collect.counters import counted, read_nodes, switch_counters, uncounted, without_the_idle
+from shakedown.collect.failed_tasks import told_by_tasks
 from shakedown.collect.moved import confirmed
 from shakedown.collect.outputs import journal, told_by, without_place
-from shakedown.collect.window import stage_windows
+from shakedown.collect.window import clocks_ahead, stage_windows
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
@@ -57,6 +58,7 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     tests = counter_tests(jobs.jobs)
     specs = {spec.name: spec for spec in jobs.jobs}
     ran: list[JobRecord] = []
+    clocks = clocks_ahead(folder)
     for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
         job = _job(plan, specs, job_folder)
         if job.run != plan.run:
@@ -68,18 +70,20 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
         ran.append(job)
         spec = specs.get(job.test)
         flaws: list[BadInput] = []
-        told = told_by(plan, specs, job_folder, job, journal(job_folder, flaws))
+        job, failed = told_by_tasks(job_folder, job, spec)
+        told = told_by(plan, specs, job_folder, job, journal(job_folder, flaws), clocks=clocks, failed=failed)
         if spec is not None:
-            readings, unread = read_nodes(job_folder, job, spec.nodes)
+            readings, unread = read_nodes(job_folder, job, spec.nodes, clocks)
             told = confirmed(told, readings, unread, jobs.nics)
             counters.extend(counted(plan, jobs, job_folder, job, spec, tests[spec.name], readings))
             for node, problem in unread.items():
-                measurements.extend(uncounted(plan, job.stage, tests[spec.name], node, problem, job=job))
+                why_not = failed.get(node, problem)
+                measurements.extend(uncounted(plan, job.stage, tests[spec.name], node, why_not, job=job))
         found = [measurement for one in told for measurement in one.measurements]
         measurements.extend(found)
         why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None)
         if spec is not None and why is not None:
-            measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}))
+            measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, failed))
     of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran))
     counters = without_the_idle(plan, [*counters, *of_switches], measurements)
     measurements.extend(spoiled)
@@ -117,9 +121,12 @@ def _parse(job_folder: Path, refused: BadInput) -> Problem:
 
 
 def _spoiled(
-    plan: Plan, spec: JobSpec, job: JobRecord, why: Problem, found: set[str]
+    plan: Plan, spec: JobSpec, job: JobRecord, why: Problem, found: set[str], failed: Mapping[str, Problem]
 ) -> Iterator[Measurement]:
-    """Yield the planned cells that a job left without any output, with the reason why the job is no good."""
+    """Yield the planned cells that a job left without any output, with the reason why the job is no good.
+
+    `failed`: the reason of each node that failed alone.
+    """
     for item in plan.items:
         if item.stage != spec.stage or item.metric.startswith("counter."):
             continue
@@ -141,5 +148,5 @@ def _spoiled(
                     state=job.state,
                     attempt=job.attempt,
                     started=job.started,
-                    problem=why,
+                    problem=next((failed[node] for node in nodes if node in failed), why),
                 )

@@ -5,13 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from shakedown.records.base import Stage
+from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord
+from shakedown.records.snapshot import Snapshot
+from shakedown.run.folder import INVENTORY
 
-# Clocks of nodes, switches and controller differ; no more than this is put down to them, in seconds. A clock
-# that is further off is itself a finding, and what was read by it cannot be told from an old reading.
+# Clocks of nodes, switches and controller differ; no more than this is put down to them, in seconds, beyond
+# what the snapshot knows of a node's clock. One that is further off is itself a finding, and what was read by
+# it cannot be told from an old reading.
 CLOCKS_S = 120.0
+
+
+def clocks_ahead(folder: Path) -> dict[str, float]:
+    """Return how far each host's clock is ahead of the submit host's, in seconds, by the run's snapshot.
+
+    A host whose clock was not read is missing.
+    """
+    try:
+        inventory = read_record(folder / INVENTORY, Snapshot)
+    except (BadInput, OSError):
+        return {}
+    ahead = {reading.host: inventory.ahead_s(reading.host) for reading in inventory.clocks}
+    return {host: sum(bounds) / 2 for host, bounds in ahead.items() if bounds is not None}
 
 
 @dataclass(frozen=True)
@@ -22,20 +41,34 @@ class Window:
     begin: datetime | None = None
     end: datetime | None = None
 
-    def misses(self, taken: str | None, *, of: str = "reading") -> str:
+    def misses(self, taken: str | None, *, of: str = "reading", ahead_s: Iterable[float] = ()) -> str:
         """Return why something of that time (RFC 3339) does not belong here; empty if it does.
 
         Nothing is held against an unknown window, nor against a reading that carries no time.
+
+        Args:
+            taken: the time, by the clock of whoever wrote it.
+            of: what it is, in words.
+            ahead_s: how far that clock is ahead, as far as it is known. Several: it is one of these clocks.
         """
         if taken is None or self.begin is None:
             return ""
         at = moment(taken)
         if at is None:
             return f"{of} of {taken[:40]!r}, which is no time"
+        if any(self._holds(at, ahead) for ahead in (list(ahead_s) or [0.0])):
+            return ""
+        return self.says(at, of)
+
+    def _holds(self, at: datetime, ahead_s: float) -> bool:
+        """Whether that time lies within, once what a clock is ahead has been taken off."""
         slack = timedelta(seconds=CLOCKS_S)
-        if at < self.begin - slack or (self.end is not None and at > self.end + slack):
-            return self.says(at, of)
-        return ""
+        try:
+            at -= timedelta(seconds=ahead_s)
+        except OverflowError:
+            return False
+        assert self.begin is not None
+        return self.begin - slack <= at and (self.end is None or at <= self.end + slack)
 
     def says(self, at: datetime, of: str) -> str:
         """Say when something was read and when this ran."""

@@ -43,6 +43,7 @@ class Rule(StrEnum):
     KILLED = "killed"
     COUNTER_RESET = "counter-reset"
     SETUP = "setup"
+    NOT_RUN = "not-run"
     OTHER = "other"
     JOB_STATE = "job-state"
     NO_VALUE = "no-value"
@@ -56,6 +57,10 @@ class Rule(StrEnum):
     FLAKY = "flaky"
     OUTLIER = "outlier"
     WITHIN = "within"
+
+
+# What a rule that a cell has broken makes of it; every other leaves it undecided.
+_OUTCOMES = {Rule.GATE: Outcome.FAIL, Rule.IMPOSSIBLE: Outcome.FAIL, Rule.NOT_RUN: Outcome.NOT_RUN}
 
 
 @dataclass(slots=True)
@@ -105,8 +110,9 @@ def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
     rule, text = _rule(m, bound)
     if rule is not Rule.WITHIN:
         hint = fault_hint(m, bound.reference) if rule is Rule.GATE else ""
-        # What a tool says of a value that it gave does not say why its job ended badly.
-        known = m.detail == text or (rule is Rule.JOB_STATE and m.value is not None)
+        # What a tool says of a value that passes does not say why its cell did not.
+        passes = m.value is not None and not bound.outside(m.value)
+        known = m.detail == text or passes or (rule is Rule.JOB_STATE and m.value is not None)
         detail = "" if known else m.detail
         text = ": ".join(part for part in (text, hint, detail) if part)
     return _verdict(cell, rule, text, m.value, m.raw, bound)
@@ -137,7 +143,7 @@ def _verdict(
     if rule is Rule.WITHIN:
         outcome = Outcome.PASS
     else:
-        outcome = Outcome.FAIL if rule in (Rule.GATE, Rule.IMPOSSIBLE) else Outcome.INCONCLUSIVE
+        outcome = _OUTCOMES.get(rule, Outcome.INCONCLUSIVE)
         text = f"{where(cell)}: {printable(text)}"
     return CellVerdict(
         cell=cell,

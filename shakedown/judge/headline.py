@@ -10,7 +10,18 @@ from collections.abc import Iterable, Sequence
 
 from shakedown.judge.cells import SEVERITY, Bound, Rule, outside_text
 from shakedown.judge.hints import signature
-from shakedown.judge.words import CORRECTNESS, Place, counted, kind, library, not_as_planned, subject, test
+from shakedown.judge.words import (
+    CLOCK,
+    CORRECTNESS,
+    OWNERS,
+    Place,
+    counted,
+    kind,
+    library,
+    not_as_planned,
+    subject,
+    test,
+)
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.verdict import CauseVerdict, CellVerdict
@@ -101,6 +112,10 @@ def _what_failed(plan: Plan, worst: Bad, causes: Sequence[CauseVerdict]) -> str:
     if hint:
         detail = detail.removeprefix(hint.text).removeprefix(": ")
         likely = f"likely {hint.likely}"
+    if item.test == CLOCK and detail:
+        return f"{those(Place.of(cell).nodes, 'node')}'s clock is {clipped(detail, _MOST_OF_A_REASON)}"
+    if item.params.get("setting") in OWNERS and detail:
+        return detail  # it names the address, its owners and the node that heard of them
     if _is_check(item):
         return f"{not_as_planned(item, cell)}: {detail or count(round(value), 'thing') + ' wrong'}"
     detail = clipped(detail, _MOST_OF_A_REASON)

@@ -20,6 +20,9 @@ _OPERATIONS = {
 # Tests of programs that users run: a metric is of something in them.
 _APPLICATIONS = ("lora", "resnet50_server")
 _OF_AN_OPERATION = ("gdrdma_channels", "large_over_small")
+CLOCK = "clock"
+# Settings whose wrong value is another machine's doing.
+OWNERS = ("ipv4.duplicates", "ipv4.neighbours")
 CORRECTNESS = "correctness of "
 _LIBRARIES = {"nccl": "NCCL", "torch": "PyTorch", "mpi": "MPI"}
 _TESTS = {

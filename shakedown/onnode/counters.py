@@ -79,9 +79,21 @@ def main() -> int:
     }
     final = folder / f"counters.{node}.{when}.json"
     aside = final.with_suffix(".partial")
-    aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    aside.replace(final)
+    try:
+        aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        aside.replace(final)
+    except OSError as error:
+        return unwritable(node, folder, error)
     return 0
+
+
+def unwritable(node: str, folder: Path, error: OSError) -> int:
+    """Say on standard error that a node cannot write its outputs; return the exit status for that.
+
+    The name in front tells whose words these are among those of all tasks of a job.
+    """
+    print(f"{node}: cannot write its outputs to {folder}: {error.strerror or error}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

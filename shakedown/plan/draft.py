@@ -126,7 +126,7 @@ class Draft:
         metric: str = "wrong",
         not_run: str = "",
     ) -> None:
-        """Add a block of cells that count something, held to a contract of `none_allowed`.
+        """Add a block of cells that count something, held to a contract such as `none_allowed`.
 
         `not_run`: why it cannot be counted; the plan then holds it, and the verdict does not wait for it.
         """

@@ -11,9 +11,14 @@ from shakedown.records.names import FILE_NAME, LONGEST_FILE_NAME
 
 
 class Problem(Record):
-    """Something other than the hardware under test that spoiled a measurement, or its cause if known."""
+    """Something other than the hardware under test that spoiled a measurement, or its cause if known.
 
-    kind: Literal["parse", "environment", "busy", "missing-tool", "killed", "counter-reset", "setup", "other"]
+    `not-run`: nothing could be measured there at all; the cell is NOT-RUN with this reason.
+    """
+
+    kind: Literal[
+        "parse", "environment", "busy", "missing-tool", "killed", "counter-reset", "setup", "not-run", "other"
+    ]
     message: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
@@ -34,7 +39,9 @@ class Measurement(Record):
     params: Params = Field(default_factory=dict)
     samples: tuple[float, ...] = ()  # repeats behind `value`, in the same unit
     job: str | None = None  # Slurm job id
-    state: str  # Slurm's job state; anything but COMPLETED cannot pass
+    # Slurm's state of the job, or of the node's part of it where each node stands for itself; anything but
+    # COMPLETED cannot pass.
+    state: str
     attempt: int = Field(default=1, ge=1)
     started: str | None = None
     duration_s: float | None = None

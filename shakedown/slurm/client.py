@@ -37,8 +37,18 @@ UNFINISHED = frozenset(
 )
 
 _FIELD = re.compile(r"(?:^|\s)(JobId|JobState|ExitCode|StartTime|EndTime|Requeue|Restarts|Reason)=(\S*)")
-# sinfo(1), NODE STATE CODES; a trailing * is a node that does not answer.
+# sinfo(1), NODE STATE CODES: a mark behind the state says more of it.
 _USABLE = re.compile(r"(?:idle|mixed|allocated|completing|planned)[+~#!%$@^-]?")
+_MARKS = {
+    "*": "does not respond",
+    "~": "is powered off",
+    "#": "is being powered up",
+    "!": "is about to be powered off",
+    "%": "is being powered off",
+    "$": "is in a maintenance reservation",
+    "@": "is about to be rebooted",
+    "^": "is being rebooted",
+}
 _TIME = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -146,9 +156,12 @@ def parse_unusable(text: str, nodes: tuple[str, ...], *, reserved: bool = False)
     for node in nodes:
         state, reason = states.get(node, ("unknown to Slurm", ""))
         if not _USABLE.fullmatch(state) and not (reserved and state == "reserved"):
-            because = f" ({reason})" if reason and reason != "none" else ""
-            bad.append(f"{node} is {state}{because}")
-    return f"Slurm cannot use {', '.join(bad)}" if bad else ""
+            mark = _MARKS.get(state[-1:], "")
+            says = f"{state[:-1]} and {mark}" if mark else state
+            said_already = ("", "none", *(["Not responding"] if state.endswith("*") else []))
+            because = "" if reason in said_already else f" ({reason})"
+            bad.append(f"{node}: it is {says}{because}")
+    return f"Slurm cannot use {'; '.join(bad)}" if bad else ""
 
 
 def _moment(text: str | None) -> datetime | None:

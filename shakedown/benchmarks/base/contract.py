@@ -69,6 +69,8 @@ class JobKind:
         wait_s: seconds that the other tasks get once the first has ended; 0: until the job's time limit.
         also_good: a further exit status that counts as success; 0: none.
         outlives_nodes: the program goes on without a node that died.
+        each_node: what one node leaves does not depend on any other. If some nodes' tasks fail, and srun says
+            which, the others' outputs count.
         completeness: command to run after a bad status; it exits with 0 if the outputs are complete except
             for nodes that died.
         lost_nodes: whether nodes died, given the job's folder and its nodes. Packets that their partners lost
@@ -83,6 +85,7 @@ class JobKind:
     wait_s: int = 8
     also_good: int = 0
     outlives_nodes: bool = False
+    each_node: bool = False
     completeness: Callable[[Path], tuple[str, ...]] | None = None
     lost_nodes: Callable[[Path, tuple[str, ...]], bool] | None = None
 

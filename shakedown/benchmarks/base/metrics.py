@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from shakedown.records.base import Better, Params
-from shakedown.records.results import OutputRecord
+from shakedown.records.results import OutputRecord, Problem
 from shakedown.run.job_folder import JobFolder
 
 OrderT_co = TypeVar("OrderT_co", covariant=True)
@@ -24,6 +24,7 @@ class Read(NamedTuple):
     params: Params  # beyond those of the output
     detail: str = ""  # what the number stands for
     samples: tuple[float, ...] = ()  # repeats behind it
+    problem: Problem | None = None  # why there is no number
 
 
 # What a metrics function yields is a `Read`, or its first fields as a plain tuple.
@@ -31,6 +32,7 @@ Value = (
     tuple[str, float | None, str, Better, Params]
     | tuple[str, float | None, str, Better, Params, str]
     | tuple[str, float | None, str, Better, Params, str, tuple[float, ...]]
+    | tuple[str, float | None, str, Better, Params, str, tuple[float, ...], Problem | None]
 )
 
 

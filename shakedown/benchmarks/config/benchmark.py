@@ -34,6 +34,8 @@ BENCHMARK = Benchmark(
             "from another intent than the one this run is judged by",
             order=SettingsOrder.model_validate,
             launch=_launch,
+            wait_s=0,  # a node that fails at once must not end the others' read-back
+            each_node=True,
         )
     },
     tools={"settings": Tool(metrics=settings)},

@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.counters import node_name
+from shakedown.benchmarks.config.neighbours import neighbours, peers
+from shakedown.onnode.counters import node_name, unwritable
 from shakedown.onnode.journal import Clock, Journal
 
 SOCKET = "/run/shakedown/settings.sock"
@@ -49,7 +50,8 @@ def main() -> int:
         print("usage: python -m shakedown.benchmarks.config.job FOLDER", file=sys.stderr)
         return 2
     folder, node = Path(sys.argv[1]), node_name()
-    wanted: dict[str, str | None] = json.loads((folder / "spec.json").read_bytes())["targets"][node]
+    spec = json.loads((folder / "spec.json").read_bytes())
+    wanted: dict[str, str | None] = spec["targets"][node]
     clock = Clock()
     problem: dict[str, str] | None = None
     reports: dict[str, Any] = {}
@@ -57,6 +59,25 @@ def main() -> int:
         reports = {report["target"]: report for report in ask(SOCKET)["targets"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = {"kind": "setup", "message": f"{SOCKET}: {error}; run the playbook that configures hosts"}
+    for target, rail in wanted.items():
+        if rail is not None and target in reports:
+            own = str(spec["expect"][node][target].get("ipv4", ""))
+            reports[target]["neighbours"] = neighbours(target, own, peers(spec, node, target))
+    try:
+        _write(folder, node, wanted, reports, clock, problem)
+    except OSError as error:
+        return unwritable(node, folder, error)
+    return 1 if problem else 0
+
+
+def _write(
+    folder: Path,
+    node: str,
+    wanted: dict[str, str | None],
+    reports: dict[str, Any],
+    clock: Clock,
+    problem: dict[str, str] | None,
+) -> None:
     journal = Journal(folder, node)
     for target, rail in wanted.items():
         name = f"settings.{node}.{target}.json"
@@ -78,7 +99,6 @@ def main() -> int:
             duration_s=clock.seconds(),
             problem=problem or (None if report else missing),
         )
-    return 1 if problem else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""What the run's snapshot says: parts of one class that differ, and hosts that are one machine."""
+"""What the run's snapshot says: parts that differ, hosts that are one machine, clocks that are off."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from shakedown.benchmarks.config.clocks import clock_offset
 from shakedown.benchmarks.config.identity import shared_identities
 from shakedown.benchmarks.config.uniformity import odd_parts
 from shakedown.records.base import Params
@@ -15,18 +16,18 @@ from shakedown.records.results import Measurement, Problem
 from shakedown.records.snapshot import Snapshot
 from shakedown.run.folder import INVENTORY
 
-UNIFORM, IDENTITY = "inventory", "identity"
+UNIFORM, IDENTITY, CLOCK = "inventory", "identity", "clock"
 
 
 def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
-    """Yield from `inventory.json` how many parts of each node are odd, and what it shares with another node.
+    """Yield from `inventory.json` each node's odd parts, what it shares with another, and its clock's offset.
 
     Cells of a snapshot that cannot be read get no value, and the reason.
     """
     planned = {
         (item.test, node, item.params.get("part")): item
         for item in plan.items
-        if item.test in (UNIFORM, IDENTITY)
+        if item.test in (UNIFORM, IDENTITY, CLOCK)
         for nodes in item.nodes
         for node in nodes
     }
@@ -47,10 +48,15 @@ def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
     for host, shared, detail in shared_identities(found, nodes):
         problem_of = None if shared is not None else Problem(kind="setup", message=detail[:2000])
         yield _measured(plan, planned[IDENTITY, host, None], host, shared, detail, problem_of)
+    for (test, host, _), item in planned.items():
+        if test == CLOCK:
+            offset, detail = clock_offset(found, host, plan.references[item.reference].gate)
+            unknown = None if offset is not None else Problem(kind="not-run", message=detail)
+            yield _measured(plan, item, host, offset, "" if unknown else detail, unknown)
 
 
 def _measured(
-    plan: Plan, item: PlanItem, host: str, value: int | None, detail: str, problem: Problem | None = None
+    plan: Plan, item: PlanItem, host: str, value: float | None, detail: str, problem: Problem | None = None
 ) -> Measurement:
     params: Params = item.params
     return Measurement(

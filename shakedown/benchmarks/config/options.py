@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from shakedown.records.base import Record
 
@@ -14,3 +16,6 @@ class ConfigStage(Record):
     link_speed: bool = True
     # Targets of roles/host_settings that concern the whole node.
     targets: tuple[Literal["environment", "gpudirect", "pinning"], ...] = ("environment",)
+    # How far a node's clock may be from the submit host's, in seconds. munge(7) refuses credentials at 300,
+    # Kerberos tickets at 300; logs and counters of two nodes can be put in one order below a second.
+    clock_offset_s: Annotated[float, Field(gt=0, le=300)] = 1.0

@@ -14,7 +14,8 @@ from shakedown.benchmarks.config.settings import (
 from shakedown.benchmarks.config.uniformity import PARTS
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Params, Stage
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.plan import Reference, ReferenceKind
 
 INTENT = none_allowed(
     "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
@@ -30,6 +31,7 @@ DISTINCT = none_allowed(
 def plan_config(draft: Draft, stage: ConfigStage) -> None:
     """Settings, and parts that must be alike."""
     plan_settings(draft, stage)
+    plan_clocks(draft, stage)
     plan_inventory(draft)
 
 
@@ -80,6 +82,20 @@ def plan_settings(draft: Draft, stage: ConfigStage) -> None:
             settings=SettingsOrder(targets=targets, expect=expect).model_dump(),
         )
     )
+
+
+def plan_clocks(draft: Draft, stage: ConfigStage) -> None:
+    """Every node's clock must be near the submit host's."""
+    limit = Reference(
+        id="config.clock_offset",
+        value=0,
+        limit=stage.clock_offset_s,
+        unit="s",
+        better=Better.LOWER,
+        kind=ReferenceKind.CONTRACT,
+        source="the site's config.clock_offset_s (acceptance.yml), 1 s unless it says otherwise",
+    )
+    draft.forbid(limit, "clock", metric="offset", stage=Stage.CONFIG, nodes=[(node,) for node in draft.nodes])
 
 
 def plan_inventory(draft: Draft) -> None:

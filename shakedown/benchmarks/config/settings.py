@@ -17,6 +17,9 @@ from shakedown.intent.site import Fabric
 from shakedown.records.base import Record
 
 ENVIRONMENT = "environment"
+# What other machines say of a NIC's address, and what they say when one that is heard of here is not whose it
+# should be.
+DUPLICATES, NEIGHBOURS = "ipv4.duplicates", "ipv4.neighbours"
 # Everything that a node compares and the intent does not name.
 OTHERS = "others"
 
@@ -49,6 +52,8 @@ class TargetReport(Record):
     error: Annotated[str, Field(max_length=2000)] | None
     settings: tuple[FoundSetting, ...]
     not_applicable: tuple[Absent, ...]
+    # The MAC that this node's kernel has for each address of the rail's other NICs; None: not read.
+    neighbours: dict[str, Annotated[str, Field(max_length=32)]] | None = None
 
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
@@ -78,6 +83,10 @@ def expected_of_nic(
         "gid.type": "RoCE v2",
         "link.state": "up",
         "ipv4": ipv4,
+        "ipv4.others": [],
+        DUPLICATES: [],
+        NEIGHBOURS: [],
+        "gid.others": [],
     }
     if dcb:
         expected["dcbx.mode"] = "host ieee"
@@ -114,12 +123,20 @@ def _address(found: object, expected: str) -> bool:
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {"dscp.map": _dscp_map, "ipv4": _address}
 
 
-def judge(report: TargetReport, expected: Expectation) -> Iterator[tuple[str, int, str]]:
-    """Yield (setting, how many are wrong, found and wanted) for every expected setting and for the rest."""
+def judge(report: TargetReport, expected: Expectation) -> Iterator[tuple[str, int | None, str]]:
+    """Yield (setting, how many are wrong, found and wanted) for every expected setting and for the rest.
+
+    None instead of a number: the node lacks the rights to tell. What neighbours say is not judged here: it
+    takes the other nodes' reports.
+    """
     found = {setting.key: setting for setting in report.settings}
     absent = {entry.key: entry.reason for entry in report.not_applicable}
     for key, wanted in expected.items():
-        if report.error:
+        if key == NEIGHBOURS:
+            continue
+        if key == DUPLICATES and key in absent and not report.error:
+            yield key, None, absent[key]
+        elif report.error:
             yield key, 1, f"not read: {report.error}"
         elif key not in found:
             why = f" ({absent[key]})" if key in absent else ""

@@ -36,6 +36,7 @@ BENCHMARK = Benchmark(
             launch=_launch,
             # Some outputs have a problem instead of numbers; each is recorded with its reason.
             also_good=ExitStatus.INCOMPLETE.value,
+            each_node=True,
             wait_s=120,  # nodes end their last copy at different times
         )
     },

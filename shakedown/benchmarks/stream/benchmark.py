@@ -55,6 +55,7 @@ BENCHMARK = Benchmark(
             # A NUMA node without a value has its reason; the others are good.
             also_good=ExitStatus.INCOMPLETE.value,
             wait_s=0,  # nodes end at different times
+            each_node=True,
         )
     },
     tools={"stream": Tool(metrics=stream)},

@@ -15,7 +15,9 @@ from shakedown.records.results import Measurement, Problem
 # A tail percentile says more about its own luck than about the fabric.
 _NOT_LOCALISED = frozenset({"latency_p99"})
 # What keeps a measurement from being made, and not from reaching its rate, accuses no hardware by itself.
-_NOT_THE_FABRIC = frozenset({"missing-tool", "environment", "setup", "busy", "parse", "counter-reset"})
+_NOT_THE_FABRIC = frozenset(
+    {"missing-tool", "environment", "setup", "busy", "parse", "counter-reset", "not-run"}
+)
 
 # Attempts at one cell agree when the lowest is at least this part of the highest.
 _AGREE = 0.9

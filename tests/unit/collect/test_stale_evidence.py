@@ -126,6 +126,22 @@ def test_counters_of_a_node_from_another_hour_are_no_evidence(recorded_run, shak
         assert "the job ran 13:30:26 to 13:30:40: it is no evidence of it" in cell.reason
 
 
+@pytest.mark.parametrize(("ahead_s", "good"), [(3600, True), (-3600, False), (0, False)])
+def test_what_a_clock_is_known_to_be_off_is_taken_off(recorded_run, shakedown, ahead_s, good):
+    """Catches: a second opinion of how far clocks are off, which throws a node's own readings away."""
+    run = recorded_run("lab_healthy")
+    for when in ("before", "after"):
+        shift(run / JOB / f"counters.n2.{when}.json", 1)
+    snapshot = json.loads((run / "inventory.json").read_text())
+    clocks = [
+        {"host": "head", "low_s": -0.1, "high_s": 0.1},
+        {"host": "n2", "low_s": ahead_s - 0.1, "high_s": ahead_s + 0.1},
+    ]
+    (run / "inventory.json").write_text(json.dumps(snapshot | {"submit": "head", "clocks": clocks}))
+    _, cells = collected(shakedown, run)
+    assert good is not any(c.startswith("fabric/ib_read_bw/counter.") and "/n2/" in c for c in cells)
+
+
 def test_an_output_of_another_hour_is_no_evidence(recorded_run, shakedown):
     """Catches: an output of yesterday's run copied into today's job."""
     run = recorded_run("lab_healthy")

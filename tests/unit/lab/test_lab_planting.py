@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lab import faults, planting
+from lab import faults, node_faults, planting
 from lab.errors import LabError
 from lab.topology import Topology
 
@@ -28,7 +28,7 @@ class Lab:
     def ssh(self, machine: str, command: Sequence[str], timeout_s: float) -> Any:
         """Take a command for a machine."""
         self.asked.append((machine, list(command)))
-        answer = json.dumps({"changed": self.changed}) if command[3] == "restore" else ""
+        answer = json.dumps({"changed": self.changed}) if command[3:4] == ["restore"] else ""
         return subprocess.CompletedProcess(command, 0, answer, "")
 
     def save_state(self) -> None:
@@ -83,4 +83,34 @@ def test_a_cable_cannot_change_places_with_itself(lab: Any) -> None:
     """Catches a miswiring that is none."""
     with pytest.raises(LabError, match="name two nodes"):
         planting.miswire(lab, "n1", "n1", "rail0")
+    assert lab.asked == []
+
+
+@pytest.mark.parametrize(
+    ("plant", "key", "undo"),
+    [
+        (lambda lab: node_faults.stage_readonly(lab, "n2"), "n2 stage", "rw"),
+        (lambda lab: node_faults.duplicate_address(lab, "n2", "rail1"), "n2 rail1", "br-rail1"),
+        (lambda lab: node_faults.clock(lab, "n2", -90), "n2 clock", "n2"),
+    ],
+)
+def test_faults_of_a_node_are_remembered_and_undone(lab, monkeypatch, plant, key, undo):
+    """Catches: a clear that leaves a node's clock, stage or address as the fault made it."""
+    on_time = []
+    monkeypatch.setattr(node_faults.snapshots, "set_clock", lambda _, m: on_time.append(m.name) or True)
+    said = plant(lab)
+    assert said.startswith(key)
+    assert list(lab.state.faults) == [key]
+    lab.changed = False
+    lab.asked.clear()
+    assert len(planting.clear(lab)) == 1
+    assert lab.state.faults == {}
+    assert [undo] in [*(command[-1:] for _, command in lab.asked), on_time]
+
+
+@pytest.mark.parametrize("seconds", [0.0, float("nan"), float("inf"), 1e6])
+def test_a_clock_that_is_no_fault_is_refused(lab, seconds):
+    """Catches: a test that plants no offset, or one that breaks more than the clock."""
+    with pytest.raises(LabError, match="out of range"):
+        node_faults.clock(lab, "n1", seconds)
     assert lab.asked == []

@@ -59,7 +59,7 @@ def test_a_job_that_waits_for_a_dead_node_is_cancelled_and_no_other():
     assert site.slurm.cancelled() == []
     site.pending.look()
     assert site.slurm.cancelled() == ["7"]
-    assert site.pending.cancelled == {"7": "Slurm cannot use n2 is down"}
+    assert site.pending.cancelled == {"7": "Slurm cannot use n2: it is down"}
     site.slurm.down = {"n1", "n2"}
     for _ in range(3):
         site.pending.look()

@@ -75,10 +75,11 @@ def test_missing_exit_code_is_refused():
     [
         ("n1|idle|none\nn2|idle|none\n", ""),
         ("n1|idle|none\nn2|allocated|none\n", ""),
-        ("n1|idle|none\nn2|down*|Not responding\n", "n2 is down* (Not responding)"),
-        ("n1|idle*|none\nn2|idle|none\n", "n1 is idle*"),
-        ("n1|idle|none\nn2|drained|bad DIMM\n", "n2 is drained (bad DIMM)"),
-        ("n1|idle|none\n", "n2 is unknown to Slurm"),
+        ("n1|idle|none\nn2|down*|Not responding\n", "Slurm cannot use n2: it is down and does not respond"),
+        ("n1|idle*|none\nn2|idle|none\n", "Slurm cannot use n1: it is idle and does not respond"),
+        ("n1|down*|bad DIMM\nn2|idle~|none\n", "n1: it is down and does not respond (bad DIMM)"),
+        ("n1|idle|none\nn2|drained|bad DIMM\n", "Slurm cannot use n2: it is drained (bad DIMM)"),
+        ("n1|idle|none\n", "n2: it is unknown to Slurm"),
     ],
 )
 def test_unusable_nodes_are_named(text, says):
@@ -89,5 +90,5 @@ def test_unusable_nodes_are_named(text, says):
 
 def test_reserved_nodes_are_for_jobs_that_name_a_reservation():
     """Catches: a job that waits for a reservation's end, and a retest inside one that is refused."""
-    assert "n1 is reserved" in parse_unusable("n1|reserved|none\n", ("n1",))
+    assert "n1: it is reserved" in parse_unusable("n1|reserved|none\n", ("n1",))
     assert parse_unusable("n1|reserved|none\n", ("n1",), reserved=True) == ""

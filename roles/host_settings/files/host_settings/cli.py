@@ -26,7 +26,7 @@ _ACTIONS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0 if all is as wanted, 1 if something differs, 2 for bad input or an error."""
     options = _parse(argv)
-    system = System(options.root)
+    system = System(options.root, probes=options.probe)
     folder = Path(options.desired) if options.desired else system.path(targets.DESIRED_FOLDER)
     try:
         # Every target is looked at before the first one is touched.
@@ -66,6 +66,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="every target that has a wanted state")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
     parser.add_argument("--settle", type=int, default=0, metavar="S", help="wait up to S seconds in check")
+    parser.add_argument(
+        "--probe", action="store_true", help="ask the network who else owns a NIC's address, 1.2 s for each"
+    )
     parser.add_argument("--root", default="/", help="prefix of all paths, for recorded trees")
     parser.add_argument("--desired", help=f"folder of the desired states (default {targets.DESIRED_FOLDER})")
     return parser.parse_intermixed_args(argv)

@@ -22,6 +22,7 @@ def read(system: System, netdev: str) -> dict[str, Any]:
         "speed_mbps": system.read_int(f"{net}/speed"),
         "arp_ignore": system.read_int(f"{conf}/arp_ignore"),
         "arp_announce": system.read_int(f"{conf}/arp_announce"),
+        "mac": system.read(f"{net}/address"),
         "ipv4": _addresses(system, netdev),
         "pause": _pause(system, netdev),
         "rings": _rings(system, netdev),
@@ -142,7 +143,23 @@ def observations(found: dict[str, Any], nic: Nic) -> list[Item]:
     return [
         Setting("link.state", found["operstate"], "up"),
         Setting("ipv4", nic.ipv4 if nic.ipv4 in found["ipv4"] else found["ipv4"], nic.ipv4),
+        # RoCE and TCP may leave by any address of the NIC, and each is a GID.
+        Setting("ipv4.others", [a for a in found["ipv4"] if _host(a) != _host(nic.ipv4)], []),
+        Setting("mac", found["mac"], found["mac"]),
     ]
+
+
+def _host(address: str) -> str:
+    return address.partition("/")[0]
+
+
+def second_owners(system: System, nic: Nic) -> Item:
+    """Other machines that own the NIC's address: connections then end at either of the two."""
+    key = "ipv4.duplicates"
+    try:
+        return Setting(key, system.other_owners(nic.netdev, _host(nic.ipv4)), [])
+    except OSError as error:
+        return NotApplicable(key, f"no ARP probe could be sent: {error.strerror or error}")
 
 
 def speed_observation(found: dict[str, Any], nic: Nic) -> Item:

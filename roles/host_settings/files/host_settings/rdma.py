@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Any
 
@@ -12,15 +13,24 @@ from host_settings.system import System
 _CM = "/sys/kernel/config/rdma_cm"
 _PORT = "1"
 _ROCE_V2 = "RoCE v2"
+# An IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2), as sysfs prints it.
+_MAPPED = re.compile(r"(?:0000:){5}ffff:([0-9a-f]{4}):([0-9a-f]{4})")
 
 
 def read(system: System, nic: Nic) -> dict[str, Any]:
     """The state of the NIC's RDMA device; `device` is None if it has none."""
     device = device_of(system, nic.netdev)
-    state: dict[str, Any] = {"device": device, "active_mtu": None, "gid_type": None, "cm": {}}
+    state: dict[str, Any] = {
+        "device": device,
+        "active_mtu": None,
+        "gid_type": None,
+        "other_gids": [],
+        "cm": {},
+    }
     if device is not None:
         state["active_mtu"] = _active_mtu(system, device)
         state["gid_type"] = _gid_type(system, device, nic.gid)
+        state["other_gids"] = _other_addresses(system, device, nic.gid)
         with system.configfs_item(f"{_CM}/{device}"):
             for attribute in ("default_roce_tos", "default_roce_mode"):
                 state["cm"][attribute] = system.read(f"{_CM}/{device}/ports/{_PORT}/{attribute}")
@@ -55,6 +65,17 @@ def _gid_type(system: System, device: str, gid: str) -> str | None:
     return types[0] if types else None
 
 
+def _other_addresses(system: System, device: str, gid: str) -> list[str]:
+    """IPv4 addresses in the GID table beside the NIC's own."""
+    folder = f"/sys/class/infiniband/{device}/ports/{_PORT}/gids"
+    found = set()
+    for index in system.names(folder):
+        entry = system.read(f"{folder}/{index}") or ""
+        if entry != gid and (mapped := _MAPPED.fullmatch(entry)):
+            found.add(str(ipaddress.IPv4Address(bytes.fromhex(mapped[1] + mapped[2]))))
+    return sorted(found)
+
+
 def cm_settings(found: dict[str, Any], nic: Nic) -> list[Item]:
     """Default ToS and GID type of RDMA-CM (kernel 4.11 and newer; lost with the device)."""
     folder = f"{_CM}/{nic.rdma_device}"
@@ -87,4 +108,6 @@ def observations(found: dict[str, Any], nic: Nic) -> list[Item]:
     return [
         Setting("mtu.rdma_bytes", found["active_mtu"], nic.rdma_mtu),
         Setting("gid.type", found["gid_type"], _ROCE_V2),
+        # What is there for an address that nobody planned can be chosen by index all the same.
+        Setting("gid.others", found["other_gids"], []),
     ]

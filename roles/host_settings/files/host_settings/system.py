@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from host_settings import arp
 from host_settings.model import Action, ConfigfsWrite, Run, Value, Write, WriteFile
 
 _TOOL_SECONDS = 60
@@ -42,8 +44,10 @@ class Done:
 class System:
     """Reads and changes one machine."""
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(self, root: str = "/", *, probes: bool = False) -> None:
         self.root = Path(root)
+        # Whether to ask the network who else owns an address; that takes a second for each NIC.
+        self.probes = probes
         self._environment = {
             "PATH": os.environ.get("HOST_SETTINGS_PATH") or _TOOL_PATH,
             "LC_ALL": "C",
@@ -86,6 +90,15 @@ class System:
             return self.path(path).readlink().name
         except OSError:
             return None
+
+    def other_owners(self, netdev: str, address: str) -> list[str]:
+        """The MACs of other machines that own this IPv4 address on a NIC's network. Raises OSError."""
+        mine = {self.read(f"/sys/class/net/{name}/address") for name in self.names("/sys/class/net")}
+        mac = self.read(f"/sys/class/net/{netdev}/address") or ""
+        if re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", mac) is None:
+            raise OSError(f"{netdev} has no Ethernet address")
+        # Another NIC of this machine may answer: that is what arp_ignore is for, and no second owner.
+        return [found for found in arp.owners(netdev, mac, address) if found not in mine]
 
     def clock(self) -> str:
         """Whether the kernel's clock is disciplined: `synchronised` or `free` (adjtimex(2))."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from host_settings import desired, drivers, environment, gpudirect, pinning
+from host_settings import desired, drivers, environment, gpudirect, link, pinning
 from host_settings.desired import BadDesired
 from host_settings.model import Item
 from host_settings.system import System
@@ -72,4 +72,9 @@ def _nic(system: System, name: str, data: Mapping[str, Any]) -> Target:
     rules = drivers.driver_for(system, name)
     drivers.refuse_management(system, name)
     driver = rules.__name__.rpartition(".")[2]
-    return Target(name, driver, lambda: rules.items(rules.read(system, nic), nic))
+
+    def read() -> list[Item]:
+        items: list[Item] = rules.items(rules.read(system, nic), nic)
+        return [*items, *([link.second_owners(system, nic)] if system.probes else [])]
+
+    return Target(name, driver, read)

@@ -28,6 +28,10 @@ GOOD = {
     "gid.type": "RoCE v2",
     "link.state": "up",
     "ipv4": "10.0.0.1/24",
+    "ipv4.others": [],
+    "ipv4.duplicates": [],
+    "gid.others": [],
+    "mac": "52:54:00:00:00:01",
     "dcbx.mode": "host ieee",
     "pfc.priorities": [3],
     "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
@@ -97,6 +101,9 @@ def test_a_good_node_has_nothing_wrong(site):
         ({"link__speed_gbps": 100.0}, "link.speed_gbps", "found 100.0, wanted 400.0"),
         ({"link__state": "down"}, "link.state", "down"),
         ({"ipv4": ["10.0.0.2/24"]}, "ipv4", "10.0.0.2"),
+        ({"ipv4__others": ["10.9.9.9/24"]}, "ipv4.others", "10.9.9.9/24"),
+        ({"ipv4__duplicates": ["52:54:00:00:00:09"]}, "ipv4.duplicates", "52:54:00:00:00:09"),
+        ({"gid__others": ["10.9.9.9"]}, "gid.others", "10.9.9.9"),
         ({"rdma__device": "mlx5_3"}, "rdma.device", "mlx5_3"),
         ({"dcbx__mode": "lld_managed ieee"}, "dcbx.mode", "lld_managed"),
         ({"pfc__priorities": None}, "pfc.priorities", "found nothing"),
@@ -120,7 +127,7 @@ def test_a_target_that_could_not_be_read_is_wrong_in_everything(site):
     """Catches a read-back that failed and left an empty list, in which nothing is wrong."""
     document = report() | {"settings": [], "error": "dcb is not installed"}
     found = wrong(site, document)
-    assert set(found) == {*GOOD.keys() - {"rings.rx"}, "others"}
+    assert set(found) == {*GOOD.keys() - {"rings.rx", "mac"}, "others"}
     assert "dcb is not installed" in found["others"]
 
 
@@ -188,5 +195,18 @@ def test_no_service_is_inconclusive_and_says_what_to_do(run):
 def test_a_nic_the_node_does_not_know_is_inconclusive(run):
     """Catches a NIC that was never configured and is passed over."""
     _, cells = run(report("environment"))
-    assert len(cells) == len(GOOD)  # all but rings.rx, and others
+    assert len(cells) == len(GOOD)  # all but rings.rx and mac, and others and neighbours
     assert {c.outcome.value for c in cells.values()} == {"INCONCLUSIVE"}
+
+
+def test_a_node_without_the_right_to_ask_is_not_run_with_the_reason(run):
+    """Catches: a second owner of an address that nobody looked for, passed or blamed on the node."""
+    document = report(ipv4__duplicates=None)
+    document["not_applicable"].append(
+        {"key": "ipv4.duplicates", "reason": "no ARP probe could be sent: Operation not permitted"}
+    )
+    _, cells = run(document, report("environment"))
+    (cell,) = cells.values()
+    assert cell.cell.endswith("setting=ipv4.duplicates")
+    assert cell.outcome == "NOT-RUN"
+    assert "no ARP probe could be sent: Operation not permitted" in cell.reason

@@ -119,7 +119,7 @@ def test_the_node_with_another_mtu_is_found_wherever_its_name_stands(odd):
 
 def test_a_job_that_failed_for_a_third_node_suspects_only_that():
     """Catches: innocent pairs suspected, because the allocation was refused for a node that had died."""
-    problem = ("environment", "Slurm cannot use n3 is down* (Not responding)")
+    problem = ("environment", "Slurm cannot use n3: it is down and does not respond")
     _, suspects = causes(mesh(lambda *_: (None, problem)))
     assert [c.element.node for c in suspects] == ["n3"]
 

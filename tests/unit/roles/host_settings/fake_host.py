@@ -52,8 +52,9 @@ class Fake:
 
     def _ip(self, args: list[str]) -> Answer:
         if "addr" in args:
-            local, _, prefix = self.state["ipv4"].partition("/")
-            return Answer(json.dumps([{"addr_info": [{"local": local, "prefixlen": int(prefix)}]}]))
+            have = [a.partition("/") for a in (self.state["ipv4"], *self.state.get("ipv4_more", ()))]
+            shown = [{"local": local, "prefixlen": int(prefix)} for local, _, prefix in have]
+            return Answer(json.dumps([{"addr_info": shown}]))
         assert args[:2] == ["link", "set"]
         assert args[4] == "mtu"
         self.write(f"/sys/class/net/{args[3]}/mtu", args[5])

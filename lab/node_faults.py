@@ -1,0 +1,82 @@
+"""Faults of a node: its clock, its shared folder, a second owner of its address on a rail."""
+
+from __future__ import annotations
+
+import math
+
+from lab import snapshots
+from lab.errors import LabError
+from lab.machines import Machines
+from lab.topology import LEAF
+
+CLOCK, STAGE, DUPLICATE = "clock off by", "stage read-only", "address owned by the leaf too"
+# A day: far beyond what munge bears (300 s), and no certificate of the image ends with it.
+_MOST_SECONDS = 86_400
+
+# Every file system that the node has from the network; it fails where there is none.
+_REMOUNT = """set -eu
+mode=$1
+awk '$3 ~ /^nfs/ || $3 == "9p" { print $2 }' /proc/mounts | {
+    read -r first
+    mount -o "remount,$mode" "$first"
+    while read -r next; do mount -o "remount,$mode" "$next"; done
+}
+"""
+
+
+def clock(lab: Machines, node: str, seconds: float) -> str:
+    """Set a node's clock ahead by so many seconds, or back; says what was planted."""
+    if not math.isfinite(seconds) or not 0 < abs(seconds) <= _MOST_SECONDS:
+        raise LabError(f"{seconds:g} s is out of range", fix=f"give up to {_MOST_SECONDS}, not 0")
+    program = f"import time; time.clock_settime(time.CLOCK_REALTIME, time.time() + {seconds!r})"
+    _on(lab, node, ["python3", "-c", program], "setting the clock")
+    return _noted(lab, f"{node} clock", f"{CLOCK} {seconds:g} s")
+
+
+def stage_readonly(lab: Machines, node: str) -> str:
+    """Mount the shared folder read-only on a node; says what was planted."""
+    _on(lab, node, ["sh", "-c", _REMOUNT, "remount", "ro"], "mounting the stage read-only")
+    return _noted(lab, f"{node} stage", STAGE)
+
+
+def duplicate_address(lab: Machines, node: str, rail: str) -> str:
+    """Give a node's address on a rail to the leaf's bridge as well; says what was planted."""
+    link = lab.topology.link(node, rail)
+    _on(lab, LEAF, ["ip", "address", "add", link.ipv4, "dev", f"br-{rail}"], "adding the address")
+    return _noted(lab, f"{node} {rail}", DUPLICATE)
+
+
+def clear(lab: Machines) -> list[str]:
+    """Undo the faults of this kind; says what it did."""
+    done = []
+    for key, fault in list(lab.state.faults.items()):
+        node, what = (*key.split(), "")[:2]
+        if fault.startswith(CLOCK):
+            if not snapshots.set_clock(lab, lab.topology.machine(node)):
+                raise LabError(f"{node} does not take the time", fix="see python -m lab console")
+            done.append(f"{node} has the time again")
+        elif fault == STAGE:
+            _on(lab, node, ["sh", "-c", _REMOUNT, "remount", "rw"], "mounting the stage writable")
+            done.append(f"{node} can write to its stage again")
+        elif fault == DUPLICATE:
+            address = lab.topology.link(node, what).ipv4
+            _on(lab, LEAF, ["ip", "address", "del", address, "dev", f"br-{what}"], "removing the address")
+            done.append(f"{node} {what} is the only owner of its address again")
+        else:
+            continue
+        del lab.state.faults[key]
+        lab.save_state()
+    return done
+
+
+def _noted(lab: Machines, key: str, fault: str) -> str:
+    lab.state.faults[key] = fault
+    lab.save_state()
+    return f"{key}: {fault}"
+
+
+def _on(lab: Machines, machine: str, command: list[str], what: str) -> None:
+    done = lab.ssh(machine, command, timeout_s=120)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise LabError(f"{what} on {machine} failed: {last}")

@@ -1,0 +1,95 @@
+"""Which nodes' tasks of a job failed, and what they said of it: from the job's standard error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from shakedown.benchmarks.registry import JOB_KINDS
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_bytes
+from shakedown.records.results import JobRecord, Problem
+
+# What srun(1) says of each task that did not end with status 0:
+# `srun: error: n2: task 1: Exited with exit code 1`, `srun: error: n[2-3]: tasks 1-2: Killed`.
+_FAILED = re.compile(
+    r"srun: error: (?P<hosts>[A-Za-z0-9][^\s:]{0,2000}): tasks? (?P<tasks>[0-9,-]+): (?P<how>.+)"
+)
+_HOSTS = re.compile(r"(?P<stem>[^\[\],]+)(?:\[(?P<ranges>[0-9,-]+)\])?(?P<rest>[^\[\],]*)")
+# Lines that only say that something failed, not what.
+_FRAME = re.compile(r"(?:srun|slurmstepd|slurmd): |Traceback |\s|$")
+_MOST_HOSTS = 100_000
+_MOST_CHARACTERS = 300
+
+
+def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
+    """Return what became of each node's task that failed: its own words, or srun's. Empty if none is named.
+
+    A program that names its node in front of its message (`n2: cannot write ...`) is quoted with it; words of
+    nobody in particular are the failed node's if it is the only one.
+    """
+    lines = list(_lines(job_folder))
+    how: dict[str, str] = {}
+    for line in lines:
+        if found := _FAILED.match(line):
+            for node in _expanded(found["hosts"]):
+                if node in nodes:
+                    how.setdefault(node, found["how"])
+    theirs = tuple(f"{node}: " for node in nodes)
+    unnamed = [line for line in lines if not _FRAME.match(line) and not line.startswith(theirs)]
+    told: dict[str, str] = {}
+    for node, ended in how.items():
+        mine = [line.removeprefix(f"{node}: ") for line in lines if line.startswith(f"{node}: ")]
+        words = mine or (unnamed[-1:] if len(how) == 1 else [])
+        told[node] = f"{node}: {words[0][:_MOST_CHARACTERS] if words else f'its task: {ended[:80]}'}"
+    return told
+
+
+def told_by_tasks(
+    job_folder: Path, job: JobRecord, spec: JobSpec | None
+) -> tuple[JobRecord, dict[str, Problem]]:
+    """Return a failed job's record with what its tasks said in front, and each failed node's problem.
+
+    The problems are empty unless each node of the job stands for itself and the failed ones are known: what
+    the others left is then as good as if the job had been theirs alone.
+    """
+    if spec is None or job.problem is None or job.state != "FAILED":
+        return job, {}
+    failed = failed_tasks(job_folder, spec.nodes)
+    if not failed:
+        return job, {}
+    first = "; ".join(list(failed.values())[:3])
+    problem = Problem(kind=job.problem.kind, message=f"{first} ({job.problem.message})"[:2000])
+    kind = JOB_KINDS.get(spec.kind)
+    # A job that a signal ended, or that ran elsewhere, is nobody's.
+    by_itself = bool(re.fullmatch(r"[1-9][0-9]*:0", job.exit_code or "")) and set(job.nodes) == set(
+        spec.nodes
+    )
+    alone = kind is not None and kind.each_node and by_itself
+    problems = {node: Problem(kind="environment", message=text) for node, text in failed.items()}
+    return job.model_copy(update={"problem": problem}), problems if alone else {}
+
+
+def _lines(job_folder: Path) -> Iterator[str]:
+    for path in sorted(job_folder.glob("*.err")):
+        try:
+            text = read_bytes(path).decode("utf-8", errors="replace")
+        except (BadInput, OSError):
+            continue
+        yield from text.splitlines()
+
+
+def _expanded(hosts: str) -> Iterator[str]:
+    """Yield the names of a host list of Slurm's, `n[1-2,7],login`; nothing of what is not understood."""
+    for found in _HOSTS.finditer(hosts):
+        if not found["ranges"]:
+            yield found["stem"] + found["rest"]
+            continue
+        for part in found["ranges"].split(","):
+            first, _, last = part.partition("-")
+            if not first.isdigit() or not (last or first).isdigit():
+                continue
+            for number in range(int(first), min(int(last or first), int(first) + _MOST_HOSTS) + 1):
+                yield f"{found['stem']}{number:0{len(first)}d}{found['rest']}"

@@ -1,0 +1,147 @@
+"""A second owner of an address on a rail: heard by the owner's probe, or in another node's ARP table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from settings_site import FABRIC
+from test_settings_stage import report
+
+from shakedown.benchmarks.config.neighbours import neighbours, peers, read_table
+from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.registry import Acceptance
+from shakedown.collect.run import gather
+from shakedown.intent.site import Site
+from shakedown.judge.verdict import judge
+from shakedown.records.snapshot import ClockReading, Component, Snapshot
+from shakedown.references.catalogue import Catalogue
+
+MACS = {"n1": "52:54:00:00:00:01", "n2": "52:54:00:00:00:02"}
+STRANGER = "52:54:00:00:00:99"
+# proc(5); the second line is of a neighbour that did not answer.
+TABLE = """\
+IP address       HW type     Flags       HW address            Mask     Device
+10.0.0.2         0x1         0x2         52:54:00:00:00:02     *        eth2
+10.0.0.3         0x1         0x0         00:00:00:00:00:00     *        eth2
+10.0.1.2         0x1         0x2         52:54:00:00:00:12     *        eth3
+"""
+
+
+@pytest.fixture
+def verdict(tmp_path):
+    """Judge a config stage of two nodes; call it with changes of the reports by node."""
+    names = ("n1", "n2")
+    nics = {
+        n: [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{n[1]}"}]
+        for n in names
+    }
+    site = Site.model_validate(
+        {
+            "fabric": FABRIC,
+            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
+            "nics": nics,
+            "addresses": {n: f"192.0.2.{n[1]}" for n in names},
+        }
+    )
+    plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
+    job = tmp_path / "raw" / "config.settings.a1"
+    job.mkdir(parents=True)
+    (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
+    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
+    inventory = Snapshot(
+        run="r1",
+        taken="2026-11-20T00:00:00Z",
+        submit="head",
+        clocks=tuple(ClockReading(host=n, low_s=0, high_s=0) for n in ("head", *names)),
+        components=tuple(Component(host=n, kind="node", name=n, attributes={"boot_id": n}) for n in names),
+    )
+    (tmp_path / "inventory.json").write_text(inventory.model_dump_json(by_alias=True))
+    about = {"schema": 1, "run": "r1", "stage": "config", "test": "config.settings", "job": "7"}
+    about |= {"state": "COMPLETED", "nodes": names}
+    (job / "job.json").write_text(json.dumps(about))
+
+    def judged(**changes: dict):
+        for node in names:
+            asked = changes.get(node, {})
+            known = {f"10.0.0.{o[1]}": MACS[o] for o in names if o != node} | asked.get("neighbours", {})
+            settings = {"ipv4": f"10.0.0.{node[1]}/24", "mac": MACS[node]}
+            settings |= {k: v for k, v in asked.items() if k != "neighbours"}
+            nic = report(**settings) | {"neighbours": known}
+            lines = []
+            for target, document in (("eth2", nic), ("environment", report("environment"))):
+                file = f"settings.{node}.{target}.json"
+                (job / file).write_text(json.dumps(document))
+                line = {"schema": 1, "tool": "settings", "test": "settings", "file": file, "nodes": [node]}
+                line |= {"rail": "rail0"} if target == "eth2" else {"params": {"target": target}}
+                line |= {"exit_code": 0, "started": "2026-11-20T00:00:00Z", "duration_s": 1.0}
+                lines.append(json.dumps(line) + "\n")
+            (job / f"outputs.{node}.jsonl").write_text("".join(lines))
+        measurements, counters = gather(tmp_path)
+        found = judge(plan, measurements, counters)
+        return found, {c.cell: c for c in found.cells if c.cell.startswith("config/settings/")}
+
+    return judged
+
+
+def cell_of(node: str, setting: str) -> str:
+    """The cell of a NIC's setting."""
+    return f"config/settings/wrong/{node}/rail0/-/setting={setting}"
+
+
+def test_owners_as_planned_pass(verdict):
+    """Catches: good neighbours blamed."""
+    assert verdict()[1] == {}
+
+
+def test_a_second_owner_that_answers_the_owners_probe_is_named(verdict):
+    """Catches: an address with two owners, which shows as a connection that fails now and then."""
+    found, cells = verdict(n2={"ipv4__duplicates": [STRANGER]})
+    assert list(cells) == [cell_of("n2", "ipv4.duplicates")]
+    words = f"10.0.0.2 on rail0 is owned by n2 ({MACS['n2']}) and by {STRANGER}, heard at n2"
+    assert words in cells[cell_of("n2", "ipv4.duplicates")].reason
+    assert found.reason.startswith(words), found.reason
+
+
+def test_a_neighbour_with_anothers_mac_is_named_at_the_node_that_hears_it(verdict):
+    """Catches: a node that sends to the second owner, and is blamed for it itself."""
+    found, cells = verdict(n1={"neighbours": {"10.0.0.2": STRANGER}})
+    assert list(cells) == [cell_of("n1", "ipv4.neighbours")]
+    words = f"10.0.0.2 on rail0 is owned by n2 ({MACS['n2']}) and by {STRANGER}, heard at n1"
+    assert found.reason.startswith(words), found.reason
+
+
+def test_a_planned_node_that_takes_anothers_address_is_named(verdict):
+    """Catches: a bare MAC for a machine that the run knows."""
+    found, _ = verdict(n2={"ipv4__duplicates": [MACS["n1"]]})
+    assert f"and by n1 ({MACS['n1']}), heard at n2" in found.reason
+
+
+def test_an_owner_without_a_report_is_held_against_nobody(verdict):
+    """Catches: a node whose own report is damaged, told as a second owner."""
+    _, cells = verdict(n2={"mac": None})
+    assert cell_of("n1", "ipv4.neighbours") not in cells
+
+
+def test_the_kernels_table_is_read():
+    """Catches: an incomplete neighbour, or one of another NIC, taken for an owner."""
+    assert read_table(TABLE, "eth2") == {"10.0.0.2": "52:54:00:00:00:02"}
+
+
+def test_neighbours_of_a_nic_that_is_not_there_are_none(tmp_path):
+    """Catches: a program that fails, or waits for ever, where no neighbour answers or no table is."""
+    (tmp_path / "arp").write_text(TABLE)
+    assert neighbours("eth9", "192.0.2.77", ["192.0.2.78"], tmp_path / "arp") == {}
+    assert neighbours("eth2", "192.0.2.77", ["10.0.0.2"], tmp_path / "arp") == {"10.0.0.2": MACS["n2"]}
+    assert neighbours("eth2", "192.0.2.77", ["10.0.0.2"], tmp_path / "no") is None
+
+
+def test_only_nics_of_the_same_rail_are_neighbours():
+    """Catches: another rail's address looked for where it cannot be."""
+    expect = {n: {f"eth{r}": {"ipv4": f"10.0.{r}.{n[1]}"} for r in (0, 1)} for n in ("n1", "n2", "n3")}
+    targets = {n: {"eth0": "rail0", "eth1": "rail1", "environment": None} for n in expect}
+    for found in expect.values():
+        found["environment"] = {"env.X": "1"}
+    spec = {"targets": targets, "expect": expect}
+    assert peers(spec, "n2", "eth1") == ["10.0.1.3", "10.0.1.1"]
+    assert peers(spec, "n2", "environment") == []
