@@ -21,7 +21,7 @@ def cells_of(verdict, *outcomes):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "way", "munge"), [(3600, "ahead of", "Rewound credential"), (-90, "behind", None)]
+    ("seconds", "way", "munge"), [(3600, "ahead of", "Expired credential"), (-90, "behind", None)]
 )
 def test_a_clock_that_is_off_is_named(fresh, seconds, way, munge):
     """Catches: Slurm's state of the node, or nothing, told of a node whose clock is off."""
