@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.config.neighbours import neighbours, peers
+from shakedown.benchmarks.config.neighbours import Wanted, neighbours, peers
 from shakedown.onnode.counters import node_name, unwritable
 from shakedown.onnode.journal import Clock, Journal
 
@@ -59,10 +59,14 @@ def main() -> int:
         reports = {report["target"]: report for report in ask(SOCKET)["targets"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = {"kind": "setup", "message": f"{SOCKET}: {error}; run the playbook that configures hosts"}
-    for target, rail in wanted.items():
-        if rail is not None and target in reports:
-            own = str(spec["expect"][node][target].get("ipv4", ""))
-            reports[target]["neighbours"] = neighbours(target, own, peers(spec, node, target))
+    nics = {
+        target: Wanted(str(spec["expect"][node][target].get("ipv4", "")), peers(spec, node, target))
+        for target, rail in wanted.items()
+        if rail is not None and target in reports
+    }
+    known = neighbours(nics) if nics else {}
+    for target in nics:
+        reports[target]["neighbours"] = None if known is None else known[target]
     try:
         _write(folder, node, wanted, reports, clock, problem)
     except OSError as error:

@@ -1,22 +1,29 @@
 """Which MAC this node's kernel has for the addresses of a rail's other NICs. Standard library only.
 
 An ordinary user cannot send ARP requests, but can have the kernel send them: a datagram to an address of the
-rail makes it look for the owner, and /proc/net/arp says whom it found.
+rail makes it look for the owner, and `ip neigh` says whom it found. An entry counts once its owner has
+answered (REACHABLE): a kernel keeps the MAC of a NIC that was swapped long ago, and calls it STALE.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import socket
+import subprocess
 import time
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-TABLE = Path("/proc/net/arp")
+_TABLE = ("ip", "-j", "-4", "neigh", "show")
 # RFC 863: whoever listens there throws away what comes.
 _DISCARD_PORT = 9
-_WAIT_S = 1.5
-_COMPLETE = 0x2  # ATF_COM of linux/if_arp.h
+# An old entry's owner is asked 5 s after it was used (arp(7), delay_first_probe_time), three times a second
+# apart, and then everybody.
+_WAIT_S = 12.0
+_AGAIN_S = 1.0
+_ANSWERED = {"REACHABLE", "PERMANENT", "NOARP"}
 # A kernel keeps 512 neighbours before it forgets some (arp(7), gc_thresh2).
 _MOST_PEERS = 128
 
@@ -39,35 +46,64 @@ def peers(spec: Mapping[str, object], node: str, target: str) -> list[str]:
     return [*(a for a in ordered if a > mine), *(a for a in ordered if a <= mine)][:_MOST_PEERS]
 
 
-def neighbours(
-    netdev: str, own: str, addresses: Collection[str], table: Path = TABLE
-) -> dict[str, str] | None:
-    """Return the MAC by address, for those that the kernel found on this NIC; None if it does not say.
+class Wanted(NamedTuple):
+    """Whom to look for on a NIC: its own address, and those of the others on its rail."""
 
-    An address beyond a router has none. Takes 1.5 s at most.
+    own: str
+    addresses: list[str]
+
+
+def neighbours(
+    nics: Mapping[str, Wanted], table: Callable[[], str | None] | None = None, wait_s: float = _WAIT_S
+) -> dict[str, dict[str, str]] | None:
+    """Return by NIC the MAC of each address whose owner answered; None if the kernel's table cannot be read.
+
+    An address beyond a router has none. Takes no longer than `wait_s`, and ends once all have answered.
     """
-    for address in addresses:
+    deadline = time.monotonic() + wait_s
+    while True:
+        for wanted in nics.values():
+            _poke(wanted)
+        time.sleep(min(_AGAIN_S, wait_s / 4))
+        text = (table or _table)()
+        if text is None:
+            return None
+        found = {netdev: _of(read_table(text, netdev), wanted) for netdev, wanted in nics.items()}
+        if all(len(found[n]) == len(w.addresses) for n, w in nics.items()) or time.monotonic() > deadline:
+            return found
+
+
+def _of(known: Mapping[str, str], wanted: Wanted) -> dict[str, str]:
+    return {address: known[address] for address in wanted.addresses if address in known}
+
+
+def _poke(wanted: Wanted) -> None:
+    for address in wanted.addresses:
         # No route, or no such address here: then there is no neighbour either.
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as poke:
-            poke.bind((own, 0))
+            poke.bind((wanted.own, 0))
             poke.sendto(b"", (address, _DISCARD_PORT))
-    deadline = time.monotonic() + _WAIT_S
-    while True:
-        try:
-            found = read_table(table.read_text(encoding="ascii", errors="replace"), netdev)
-        except OSError:
-            return None
-        known = {address: mac for address, mac in found.items() if address in addresses}
-        if len(known) == len(set(addresses)) or time.monotonic() > deadline:
-            return known
-        time.sleep(0.1)
+
+
+def _table() -> str | None:
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    try:
+        done = subprocess.run(
+            _TABLE, capture_output=True, text=True, check=False, timeout=10, env={"PATH": path, "LC_ALL": "C"}
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 def read_table(text: str, netdev: str) -> dict[str, str]:
-    """Read /proc/net/arp (proc(5)): `IP address  HW type  Flags  HW address  Mask  Device`."""
-    found = {}
-    for line in text.splitlines()[1:]:
-        fields = line.split()
-        if len(fields) == 6 and fields[5] == netdev and int(fields[2], 16) & _COMPLETE:
-            found[fields[0]] = fields[3].lower()
-    return found
+    """Read `ip -j neigh show`: the MAC by address of the NIC's neighbours that have answered."""
+    try:
+        entries = json.loads(text or "[]")
+    except ValueError:
+        return {}
+    return {
+        str(entry["dst"]): str(entry["lladdr"]).lower()
+        for entry in entries
+        if entry.get("dev") == netdev and "lladdr" in entry and _ANSWERED & set(entry.get("state", ()))
+    }

@@ -90,11 +90,11 @@ def cell(found, name=CELL):
 
 def test_a_clock_an_hour_ahead_is_the_first_sentence(verdict):
     """Catches: Slurm's state of the node as the whole story, when its clock is an hour off."""
-    found = verdict(HEAD, NEAR, ("n2", 3599.9, 3600.1, "Rewound credential"))
+    found = verdict(HEAD, NEAR, ("n2", 3599.9, 3600.1, "Expired credential"))
     assert found.outcome == "FAIL"
     assert found.reason.startswith(
         "n2's clock is 3600 s ahead of head's (± 0.15 s), at most 1 s allowed; "
-        "munge refuses credentials: Rewound credential"
+        "munge refuses credentials: Expired credential"
     ), found.reason
     assert cell(found, CELL.replace("n2", "n1")) is None
 

@@ -8,7 +8,7 @@ import pytest
 from settings_site import FABRIC
 from test_settings_stage import report
 
-from shakedown.benchmarks.config.neighbours import neighbours, peers, read_table
+from shakedown.benchmarks.config.neighbours import Wanted, neighbours, peers, read_table
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import gather
@@ -19,13 +19,15 @@ from shakedown.references.catalogue import Catalogue
 
 MACS = {"n1": "52:54:00:00:00:01", "n2": "52:54:00:00:00:02"}
 STRANGER = "52:54:00:00:00:99"
-# proc(5); the second line is of a neighbour that did not answer.
-TABLE = """\
-IP address       HW type     Flags       HW address            Mask     Device
-10.0.0.2         0x1         0x2         52:54:00:00:00:02     *        eth2
-10.0.0.3         0x1         0x0         00:00:00:00:00:00     *        eth2
-10.0.1.2         0x1         0x2         52:54:00:00:00:12     *        eth3
-"""
+# `ip -j neigh show`: one that answered, one that was looked for in vain, one of long ago, one of another NIC.
+TABLE = json.dumps(
+    [
+        {"dst": "10.0.0.2", "dev": "eth2", "lladdr": MACS["n2"].upper(), "state": ["REACHABLE"]},
+        {"dst": "10.0.0.3", "dev": "eth2", "state": ["FAILED"]},
+        {"dst": "10.0.0.4", "dev": "eth2", "lladdr": STRANGER, "state": ["STALE"]},
+        {"dst": "10.0.1.2", "dev": "eth3", "lladdr": STRANGER, "state": ["REACHABLE"]},
+    ]
+)
 
 
 @pytest.fixture
@@ -123,17 +125,22 @@ def test_an_owner_without_a_report_is_held_against_nobody(verdict):
     assert cell_of("n1", "ipv4.neighbours") not in cells
 
 
-def test_the_kernels_table_is_read():
-    """Catches: an incomplete neighbour, or one of another NIC, taken for an owner."""
-    assert read_table(TABLE, "eth2") == {"10.0.0.2": "52:54:00:00:00:02"}
+def test_only_neighbours_that_answered_count():
+    """Catches: the MAC of a NIC that was swapped, which kernels keep, taken for an owner."""
+    assert read_table(TABLE, "eth2") == {"10.0.0.2": MACS["n2"]}
+    assert read_table("not JSON", "eth2") == {}
+    assert read_table("", "eth2") == {}
 
 
-def test_neighbours_of_a_nic_that_is_not_there_are_none(tmp_path):
+def test_neighbours_that_never_answer_are_none():
     """Catches: a program that fails, or waits for ever, where no neighbour answers or no table is."""
-    (tmp_path / "arp").write_text(TABLE)
-    assert neighbours("eth9", "192.0.2.77", ["192.0.2.78"], tmp_path / "arp") == {}
-    assert neighbours("eth2", "192.0.2.77", ["10.0.0.2"], tmp_path / "arp") == {"10.0.0.2": MACS["n2"]}
-    assert neighbours("eth2", "192.0.2.77", ["10.0.0.2"], tmp_path / "no") is None
+    nics = {
+        "eth2": Wanted("192.0.2.77", ["10.0.0.2", "10.0.0.9"]),
+        "eth9": Wanted("192.0.2.78", ["10.0.9.9"]),
+    }
+    found = neighbours(nics, lambda: TABLE, wait_s=0.2)
+    assert found == {"eth2": {"10.0.0.2": MACS["n2"]}, "eth9": {}}
+    assert neighbours(nics, lambda: None, wait_s=0.2) is None
 
 
 def test_only_nics_of_the_same_rail_are_neighbours():
