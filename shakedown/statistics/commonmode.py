@@ -21,9 +21,9 @@ def split_common(values: Floats) -> tuple[Floats, Floats]:
     Args:
         values: nodes x nights, in time; NaN where there is no value.
 
-    The factor of a night is the median over the nodes of their value against their own level; half of the nodes
-    may be ill without moving it far. It is NaN, and what was last known is taken out, on nights that fewer
-    than six known nodes measured. Only nights before count, so that no later night changes an alarm.
+    The factor of a night is the median over the nodes of their value against their own level; fewer than half
+    of the nodes may be ill without moving it far. It is NaN, and what was last known is taken out, on nights
+    that fewer than six known nodes measured. Only nights before count, so that no later night changes an alarm.
     """
     count, nights = values.shape
     level, seen = np.zeros(count), np.zeros(count)

@@ -132,7 +132,7 @@ class Charts:
             self.residuals[new, :LEARNING_NIGHTS] = residuals
             self.recent[new] = (level[:, None] + residuals)[:, -LEVEL_NIGHTS:]
             self.home[new] = level
-            # Thirty nights' own spread would make tails of its own: all series' spreads come first, then tails.
+            # The spread of thirty nights would make tails of its own: first all series' spreads, then tails.
             self._relearn()
             assert self.noise is not None
             away = (first - level[:, None]) / self.noise.spread[new, None]

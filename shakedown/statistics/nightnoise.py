@@ -1,8 +1,8 @@
-"""The noise of nightly values: spread, autocorrelation, tails and odd nights, shared among series of one metric.
+"""The noise of nightly values: spread, autocorrelation, tails and odd nights, shared within a metric.
 
 Thirty nights of one series know its spread to 13 % and its autocorrelation to 0.18, too little for a rate of
-one false alarm in a thousand years. All nodes measure the same metric, so what thirty nights of one leave open
-is taken from all (empirical Bayes; for the variances as in Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004).
+one false alarm in a thousand years. All nodes measure the same metric, so what thirty nights of one leave
+open is taken from all (empirical Bayes; for the variances as in Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Noise of nightly values, as relative deviations of 128 nodes x nights. Night to night 0.3 % throughout."""
+"""Noise of nightly values, as relative deviations of nodes x nights. Night to night 0.3 % throughout."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import numpy as np
 
-NODES = 128
+NODES = int(os.environ.get("NODES", "512"))
 CV = 0.003
 SEASON = 0.005  # amplitude: 1 % between the best and the worst night
 

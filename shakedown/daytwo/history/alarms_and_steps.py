@@ -1,4 +1,4 @@
-"""What a history shows: alarms, drift and lasting steps, each with the inventory change that it coincides with."""
+"""What a history shows: alarms, drift and steps, each with the inventory change that it coincides with."""
 
 from __future__ import annotations
 

@@ -98,12 +98,12 @@ def heavy(seed: int, series: int, count: int) -> np.ndarray:
     ],
 )
 def test_nights_that_are_neither_independent_nor_normal_are_no_alarms(values, most):
-    """Catches: charts that hold for white noise only: 29 to 869 false alarms in 1,000 years, where 1 is stated."""
+    """Catches: charts that hold for white noise only: 29 to 869 false alarms in 1,000 years, not 1."""
     assert len(find_alarms(values(), higher=True)) <= most
 
 
 def test_single_odd_nights_are_no_alarms():
-    """Catches: a node that was busy one night in a hundred, alarmed each time or when two such nights meet."""
+    """Catches: a node that was busy one night in a hundred, alarmed each time or when two nights meet."""
     values = nights(14, 400, 395)
     values[np.random.default_rng(15).random(values.shape) < 0.01] *= 0.95
     assert len(find_alarms(values, higher=True)) <= 2
