@@ -147,7 +147,7 @@ def compact(
 
 def sentence(finding: HistoryChange, *, with_metric: bool = False) -> str:
     """Return a finding in words."""
-    kind = finding.kind
+    kind: str = finding.kind
     if kind != "step":
         kind = kind.upper() if finding.standing else f"{kind}, over"
     what = f" {finding.metric}" if with_metric else ""

@@ -23,7 +23,7 @@ def split_common(values: Floats) -> tuple[Floats, Floats]:
 
     The factor of a night is the median over the nodes of their value against their own level; fewer than half
     of the nodes may be ill without moving it far. It is NaN, and what was last known is taken out, on nights
-    that fewer than six known nodes measured. Only nights before count, so that no later night changes an alarm.
+    that fewer than six known nodes measured. Only nights before count: no later night changes an alarm.
     """
     count, nights = values.shape
     level, seen = np.zeros(count), np.zeros(count)

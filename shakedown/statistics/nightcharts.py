@@ -23,16 +23,18 @@ Flags = NDArray[np.bool_]
 
 # Nights that a series must have before it can give an alarm.
 LEARNING_NIGHTS = 30
-# Nights that are summed, and the limit of a sum in its own standard deviations. The limit is one in 1.5e6
-# sums; the benchmark counts what comes of it (tests/bench/bench_alarms.py).
-WINDOWS = {2: 4.25, 4: 4.9, 8: 4.9}
+# Nights that are summed, the limit of the sum in its own standard deviations, and whether the nights must
+# agree: each then counts for hardly more than the one that is least bad, so that a lower limit does. The
+# benchmark counts what comes of it (tests/bench/bench_alarms.py).
+WINDOWS = ((2, 4.3, True), (3, 4.2, True), (4, 4.2, True), (4, 5.0, False), (8, 5.0, False))
+LONGEST_WINDOW = 8
 LIMIT = 4.8
 # A score is bounded: what is further out only says that the night was odd.
 LARGEST_SCORE = 8.0
 # The nights that carry an alarm must each be worse than this.
 WORSE_NIGHT = 2.0
-# By so much at most the worse of two nights counts for more than the other.
-_AGREE = 0.2
+# By so much at most a night counts for more than the least bad of those that must agree.
+_AGREE = 0.3
 # So rarely may odd nights alone make an alarm: per night, 0.4 in 1,000 years.
 _ODD_RUN = 1.1e-6
 # The level of late: so many nights, short enough that a season of a year hardly moves within them.
@@ -81,7 +83,7 @@ class Charts:
         self.odd, self.looked = np.zeros(count), np.zeros(count)
         self.recent = np.full((count, LEVEL_NIGHTS), np.nan)  # the nights that make the level
         self.taken = np.zeros(count, dtype=np.intp)
-        self.scores = np.full((count, max(WINDOWS)), np.nan)  # since the level began; the last night last
+        self.scores = np.full((count, LONGEST_WINDOW), np.nan)  # since the level began; the last night last
         self.run = np.zeros(count, dtype=np.intp)  # worse nights in a row, up to tonight
         self.odd_run = np.zeros(count)  # odd ones among them
         self.better = np.zeros(count, dtype=np.intp)  # better nights in a row
@@ -165,9 +167,7 @@ class Charts:
         # 1e-4: no RDMA or GPU benchmark repeats better than that from night to night.
         floor = np.maximum(self.resolution, 1e-4 * np.abs(np.nan_to_num(self.home)))
         spread = np.maximum(placed(noise.spread), np.maximum(floor, 1e-300))
-        return Noise(
-            spread, placed(noise.ar), noise.freedom, noise.scale, placed(noise.known), placed(noise.odd)
-        )
+        return Noise(spread, placed(noise.ar), placed(noise.tail), noise.scale, placed(noise.odd))
 
     def _level(self) -> tuple[Floats, Floats]:
         """Return the level of late and the nights that it is known from."""
@@ -202,13 +202,13 @@ class Charts:
         needed = np.maximum(np.ceil(np.log(_ODD_RUN) / np.log(np.minimum(noise.odd, 0.5)) - 0.01), 2)
         may = ready & (self.run >= needed)
         further = np.maximum(SMALLEST_EFFECT, np.minimum(self.told, _FURTHER))
-        for length, limit in WINDOWS.items():
+        for length, limit, agree in WINDOWS:
             rows = np.flatnonzero(may)
             if not len(rows):
                 break
             scores = self.scores[rows, -length:]
-            # Two nights must agree; in a longer sum an odd night weighs no more than the tails explain.
-            most = scores.min(axis=1) + _AGREE if length == 2 else np.full(len(rows), ODD_SCORE)
+            # In a sum that need not agree an odd night weighs no more than the tails explain.
+            most = scores.min(axis=1) + _AGREE if agree else np.full(len(rows), ODD_SCORE)
             total = np.minimum(scores, most[:, None]).sum(axis=1)
             sigma = np.sqrt(window_variance(length, noise.ar[rows]) + length**2 * unsure[rows])
             last = np.arange(-length, 0) + self.seen[rows][:, None]
@@ -221,6 +221,9 @@ class Charts:
             for i, by, lost in zip(rows[hit], effect[hit], loss[hit], strict=True):
                 self._raise(int(i), night, "step", float(by), float(level[i]), float(lost))
                 run = min(int(self.run[i]), LEVEL_NIGHTS)
+                # A fault's nights say nothing of the noise.
+                self.raw_scores[i, self.seen[i] - run : self.seen[i]] = np.nan
+                self.residuals[i, self.seen[i] - run : self.seen[i]] = np.nan
                 self.recent[i] = np.nan
                 self.recent[i, :run] = self.order[i, self.seen[i] - run : self.seen[i]]
                 self.taken[i] = run - 1  # tonight is taken below
@@ -277,7 +280,7 @@ class Charts:
         # What was ill before the change is not well because of it.
         ill = (self.alarmed >= 0) & ~self.with_change
         self._go_home(due & ~ill, SETTLING_NIGHTS)
-        self._go_home(ready & (self.better >= max(WINDOWS)) & (self.alarmed < 0), max(WINDOWS))
+        self._go_home(ready & (self.better >= LONGEST_WINDOW) & (self.alarmed < 0), LONGEST_WINDOW)
 
     def _go_home(self, which: Flags, nights: int) -> None:
         rows = np.flatnonzero(which)

@@ -2,7 +2,7 @@
 
 Thirty nights of one series know its spread to 13 % and its autocorrelation to 0.18, too little for a rate of
 one false alarm in a thousand years. All nodes measure the same metric, so what thirty nights of one leave
-open is taken from all (empirical Bayes; for the variances as in Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004).
+open is taken from all (empirical Bayes; variances as in Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004).
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ class Noise:
 
     spread: Floats  # in the values' unit
     ar: Floats  # correlation from one night to the next, 0 to 0.9
-    freedom: float  # of Student's t with the tails of all series
+    tail: Floats  # degrees of freedom of the Student's t that has the series' tails
     scale: float  # of that t, in spreads
-    known: Floats  # degrees of freedom that the spread is known to
     odd: Floats  # probability of an odd night for the worse
 
 
@@ -56,7 +55,10 @@ def learn(residuals: Floats, scores: Floats, odd: Floats, nights: Floats, *, poo
     ar = _autocorrelation(residuals, pooled=pooled)
     spread, known = _spread(residuals, ar, pooled=pooled)
     freedom, scale = _tails(scores if pooled else scores[:0])
-    return Noise(spread, ar, freedom, scale, known, _odd(odd, nights, pooled=pooled))
+    tail = np.full(len(spread), freedom)
+    if not pooled:  # the tails that all show have in them how little is known of each spread
+        tail = 1 / (1 / tail + 1 / known)
+    return Noise(spread, ar, tail, scale, _odd(odd, nights, pooled=pooled))
 
 
 def first_residuals(values: Floats) -> tuple[Floats, Floats]:
@@ -79,15 +81,11 @@ def window_variance(length: int, ar: Floats) -> Floats:
 
 
 def normal_scores(z: Floats, noise: Noise) -> Floats:
-    """Return what a normal value as rare as z would be.
-
-    The tails are of t with what freedom all series show, and fewer for what is not known of the spread.
-    """
+    """Return what a normal value as rare as z would be, by the tails that all series show."""
     # Imported here for its cost: few questions to a history need it.
     from scipy.special import ndtri, stdtr
 
-    freedom = 1 / (1 / noise.freedom + 1 / np.maximum(noise.known, 1.0))
-    size = -ndtri(stdtr(freedom, -np.abs(z) / noise.scale))
+    size = -ndtri(stdtr(noise.tail, -np.abs(z) / noise.scale))
     return np.asarray(np.sign(z) * size, dtype=np.float64)
 
 

@@ -1,9 +1,12 @@
 """False alarms and detection of the nightly alarms, in many kinds of noise: a table of models by effects.
 
-`python tests/bench/bench_alarms.py [YEARS] [MODEL ...]` simulates YEARS node-metric-years of each model in fleets
-of 512 nodes (NODES=64 in the environment: of 64), by committed seeds, through what the history does with a
-metric: what all nodes did is taken out, each node is charted, and the fleet. The models marked `aside` took no part in choosing any constant.
-Exit status 1 if a number that is asked for does not hold.
+`python tests/bench/bench_alarms.py [YEARS] [MODEL ...]` simulates YEARS node-metric-years of each model in
+fleets of 512 nodes (NODES=64 in the environment: of 64), by committed seeds, through what the history does
+with a metric: what all nodes did is taken out, each node is charted, and the fleet. Columns: false steps,
+drifts and alarms of the fleet per 1,000 node-metric-years; how many of a tenth of the nodes are alarmed
+within two nights of a loss of 2 %; how many within ten nights of a later loss of 5 % while that of 2 %
+stands. The models marked `aside` took no part in choosing any constant. Exit status 1 if a number that is
+asked for does not hold.
 """
 
 from __future__ import annotations
@@ -90,7 +93,7 @@ def row(name: str, years: int) -> tuple[float, list[float], float]:
         sick = rng.random(NODES) < 0.1
         values[sick, 60:] *= 0.98
         values[sick, 120:] *= 0.95
-        hit += within(alarms(values), sick, 120, 5)
+        hit += within(alarms(values), sick, 120, 10)
         planted += int(sick.sum())
     later = hit / planted
     print(
