@@ -26,7 +26,7 @@ LEARNING_NIGHTS = 30
 # Nights that are summed, the limit of the sum in its own standard deviations, and whether the nights must
 # agree: each then counts for hardly more than the one that is least bad, so that a lower limit does. The
 # benchmark counts what comes of it (tests/bench/bench_alarms.py).
-WINDOWS = ((2, 4.3, True), (3, 4.2, True), (4, 4.2, True), (4, 5.0, False), (8, 5.0, False))
+WINDOWS = ((2, 4.4, True), (3, 4.5, True), (4, 4.5, True), (4, 5.0, False), (8, 5.0, False))
 LONGEST_WINDOW = 8
 LIMIT = 4.8
 # A score is bounded: what is further out only says that the night was odd.
@@ -34,7 +34,9 @@ LARGEST_SCORE = 8.0
 # The nights that carry an alarm must each be worse than this.
 WORSE_NIGHT = 2.0
 # By so much at most a night counts for more than the least bad of those that must agree.
-_AGREE = 0.3
+_AGREE = 0.2
+# Correlated nights agree by themselves: the limit of those that must rises by so much, in full from AR 0.3.
+_CORRELATED = 0.2
 # So rarely may odd nights alone make an alarm: per night, 0.4 in 1,000 years.
 _ODD_RUN = 1.1e-6
 # The level of late: so many nights, short enough that a season of a year hardly moves within them.
@@ -160,7 +162,7 @@ class Charts:
         """Return the noise with a place for every series; those that have not begun have none."""
 
         def placed(of: Floats) -> Floats:
-            every = np.ones(len(begun))
+            every = np.full(len(begun), 0.5)
             every[begun] = of
             return every
 
@@ -216,7 +218,8 @@ class Charts:
             loss = (mean - self.home[rows]) / home_scale[rows]
             effect = (mean - level[rows]) / scale[rows]
             with np.errstate(invalid="ignore"):
-                hit = (total > limit * sigma) & (effect >= SMALLEST_EFFECT)
+                most_sigma = limit + (_CORRELATED * np.minimum(noise.ar[rows] / 0.3, 1.0) if agree else 0.0)
+                hit = (total > most_sigma * sigma) & (effect >= SMALLEST_EFFECT)
                 hit &= loss - self.told[rows] >= np.where(self.alarmed[rows] >= 0, further[rows], -np.inf)
             for i, by, lost in zip(rows[hit], effect[hit], loss[hit], strict=True):
                 self._raise(int(i), night, "step", float(by), float(level[i]), float(lost))

@@ -30,6 +30,8 @@ _EFFICIENCY = 0.8
 _FEWEST_REPEATS = 6
 # A node that lost so many margins must be found in nine of ten cases before all may be called equivalent.
 NODE_MARGINS = 3
+# A node that may have lost as much, by so many standard deviations, keeps its metric open.
+_OPEN = 3.0
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,29 @@ class Sides:
 
     @cached_property
     def shifts(self) -> dict[str, float]:
-        """Each node's median after less its median before."""
-        nodes = {n for run in self.before for n in run} & {n for run in self.after for n in run}
-        return {
-            n: median([r[n] for r in self.after if n in r]) - median([r[n] for r in self.before if n in r])
-            for n in sorted(nodes)
-        }
+        """Each node's level after less its level before."""
+        old, new = (self._levels(side) for side in (self.before, self.after))
+        return {n: new[n] - old[n] for n in sorted(old.keys() & new.keys())}
+
+    def _levels(self, side: Sequence[Run]) -> dict[str, float]:
+        """Return each node's median over the runs of a side, and the median of what all did beside it.
+
+        Apart: where runs differ by more than nodes do, the run in the middle would be every node's median.
+        """
+        common = [self._common(run) for run in side]
+        middle = median([c for c, run in zip(common, side, strict=True) if run] or [0.0])
+        away: dict[str, list[float]] = {}
+        for c, run in zip(common, side, strict=True):
+            for node, value in run.items():
+                away.setdefault(node, []).append(value - c)
+        return {node: middle + median(values) for node, values in away.items()}
+
+    def _common(self, run: Run) -> float:
+        """Return what the untouched nodes did in a run, or all if those are few; 0 if these are few too."""
+        untouched = [v for n, v in run.items() if n in self.controls]
+        if len(untouched) >= SMALLEST_CLASS:
+            return median(untouched)
+        return median(list(run.values())) if len(run) >= SMALLEST_CLASS else 0.0
 
     @cached_property
     def moved(self) -> dict[str, float]:
@@ -218,7 +237,7 @@ def single_nodes(metrics: Sequence[Sides], margin: float, q: float) -> list[Node
         noise = metrics[number].node_noise
         if rejected and abs(away) > margin:
             found[number][node] = away
-        elif noise is not None and away - 1.645 * noise[0] < -NODE_MARGINS * margin:
+        elif noise is not None and away - _OPEN * noise[0] < -NODE_MARGINS * margin:
             unsure[number][node] = away
     smallest: list[float | None] = []
     for sides in metrics:

@@ -36,18 +36,7 @@ def compare(
     before, after = [values_of(run) for run in a], [values_of(run) for run in b]
     keys = sorted({key for run in before for key in run if not key.startswith("config/")})
     drafts = [pair(key, before, after, frozenset(nodes), frozenset(untouched)) for key in keys]
-    singles = single_nodes([d.sides for d in drafts], settings.margin, settings.q)
-    found = [
-        _Test(d, decide_shift(d.sides, settings.margin), single)
-        for d, single in zip(drafts, singles, strict=True)
-    ]
-    tested = [t for t in found if t.shift is not None]
-    # One threshold over all metrics: twenty metrics at 5 % each would find a change in nothing.
-    differs = benjamini_hochberg([t.shift.p_difference for t in tested if t.shift], settings.q)
-    alike = benjamini_hochberg([t.shift.p_equivalence for t in tested if t.shift], settings.q)
-    for test, one, other in zip(tested, differs, alike, strict=True):
-        test.differs, test.alike = one, other
-    metrics = tuple(_decide(t, settings) for t in found)
+    metrics = decide(drafts, settings)
     failing = _newly_failing(a, b)
     return Comparison(
         a=names[0],
@@ -63,6 +52,23 @@ def compare(
         notes=_notes(untouched, before, after),
         runs=(len(a), len(b)),
     )
+
+
+def decide(drafts: Sequence[Draft], settings: Settings) -> tuple[MetricComparison, ...]:
+    """Return what became of each metric."""
+    singles = single_nodes([d.sides for d in drafts], settings.margin, settings.q / 2)
+    found = [
+        _Test(d, decide_shift(d.sides, settings.margin), single)
+        for d, single in zip(drafts, singles, strict=True)
+    ]
+    tested = [t for t in found if t.shift is not None]
+    # One threshold over all metrics: twenty metrics at 5 % each would find a change in nothing.
+    # Half of the rate is for what all nodes did, half for single nodes.
+    differs = benjamini_hochberg([t.shift.p_difference for t in tested if t.shift], settings.q / 2)
+    alike = benjamini_hochberg([t.shift.p_equivalence for t in tested if t.shift], settings.q)
+    for test, one, other in zip(tested, differs, alike, strict=True):
+        test.differs, test.alike = one, other
+    return tuple(_decide(t, settings) for t in found)
 
 
 @dataclass
