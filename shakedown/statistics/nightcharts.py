@@ -37,8 +37,8 @@ WORSE_NIGHT = 2.0
 _AGREE = 0.2
 # Correlated nights agree by themselves: the limit of those that must rises by so much, in full from AR 0.3.
 _CORRELATED = 0.2
-# So rarely may odd nights alone make an alarm: per night, 0.4 in 1,000 years.
-_ODD_RUN = 1.1e-6
+# So rarely may odd nights alone make an alarm: per night, 0.3 in 1,000 years.
+_ODD_RUN = 0.8e-6
 # The level of late: so many nights, short enough that a season of a year hardly moves within them.
 LEVEL_NIGHTS = 30
 # A smaller deviation than this share of the value raises no alarm, however quiet the metric.

@@ -24,8 +24,8 @@ PRIOR_FREEDOM, PRIOR_NIGHTS = 8.0, 500.0
 MOST_AR = 0.9
 # A worse night with a smaller probability than this, by the tails found, is an odd one: no tail explains it.
 ODD_SCORE = 4.0
-# Odd nights that are thought of beside those counted: one in a thousand.
-_ODD_PRIOR_NIGHTS = 1000.0
+# One odd night in so many is thought of beside those counted.
+_ODD_PRIOR_NIGHTS = 1500.0
 # So many of all scores are sorted to learn the tails.
 _MOST_SORTED = 60_000
 _TAIL = 0.995
@@ -163,7 +163,6 @@ def _tail_table() -> tuple[Floats, Floats]:
 def _odd(odd: Floats, nights: Floats, *, pooled: bool) -> Floats:
     """Return the probability of an odd night, of each series' own count and everyone's share."""
     total, looked = (float(odd.sum()), float(nights.sum())) if pooled else (0.0, 0.0)
-    # One odd night in a thousand is the least that is believed of any metric.
-    share = max((total + 1) / (looked + _ODD_PRIOR_NIGHTS), 1e-3 if not pooled else 1e-4)
+    share = max((total + 1) / (looked + _ODD_PRIOR_NIGHTS), 1e-4)
     # One odd night may be chance: a series' own count begins with the second.
     return np.asarray((np.maximum(odd - 1, 0) + share * 200) / (nights + 200), dtype=np.float64)
