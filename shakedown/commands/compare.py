@@ -49,11 +49,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         "compare",
         cls=_ManyRuns,
-        epilog=examples(
-            "shakedown compare reports/runs/before reports/runs/after --changed nic.firmware",
-            "shakedown compare --before reports/runs/a1 reports/runs/a2 reports/runs/a3 "
-            "--after reports/runs/b1 reports/runs/b2 reports/runs/b3 --changed nic.firmware",
-        ),
+        epilog=examples("shakedown compare reports/runs/before reports/runs/after --changed nic.firmware"),
     )(compare)
 
 

@@ -21,7 +21,7 @@ from shakedown.statistics.alarms import FALSE_ALARMS_PER_1000_YEARS, LEARNING_NI
 
 RATE = (
     f"Alarms need {LEARNING_NIGHTS} nights. Of a healthy fleet, in the noise that was simulated, they are "
-    f"wrong about {FALSE_ALARMS_PER_1000_YEARS} time in 1,000 node-metric-years."
+    f"wrong about {FALSE_ALARMS_PER_1000_YEARS} times in 1,000 node-metric-years."
 )
 WIDTH, HEIGHT = 600.0, 46.0
 _MOST_DRAWN = 200
