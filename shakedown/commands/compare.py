@@ -1,32 +1,66 @@
-"""`shakedown compare A B`: what an upgrade did, per metric and node."""
+"""`shakedown compare`: what an upgrade did, per metric and node."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from shakedown.commands.examples import examples
-from shakedown.records.errors import ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
     from shakedown.daytwo.compare.comparison import Comparison, MetricComparison
+
+
+class _ManyRuns(TyperCommand):
+    """Takes `--before A1 A2 A3` for `--before A1 --before A2 --before A3`, which is all that click knows."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  (its click is private)
+        """Spread the options out, then read them."""
+        return super().parse_args(ctx, spread_out(args, ("--before", "--after")))
+
+
+def spread_out(args: list[str], options: tuple[str, ...]) -> list[str]:
+    """Return the arguments with one option before each of its values."""
+    found: list[str] = []
+    option, values = "", 0
+    for arg in args:
+        if arg in options or arg.startswith("-"):
+            if option and not values:
+                found.append(option)  # without a value: click says so
+            option, values = (arg if arg in options else ""), 0
+            if not option:
+                found.append(arg)
+        elif option:
+            found += [option, arg]
+            values += 1
+        else:
+            found.append(arg)
+    return [*found, option] if option and not values else found
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "compare",
+        cls=_ManyRuns,
         epilog=examples("shakedown compare reports/runs/before reports/runs/after --changed nic.firmware"),
     )(compare)
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="Run folder before the change.")],
-    b: Annotated[Path, typer.Argument(help="Run folder after it.")],
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Two run folders: before the change and after it.")
+    ] = None,
+    before: Annotated[
+        list[Path] | None, typer.Option(help="Run folders before the change, several behind one option.")
+    ] = None,
+    after: Annotated[list[Path] | None, typer.Option(help="Run folders after it, likewise.")] = None,
     changed: Annotated[
         str | None,
         typer.Option(help="What was changed: nic.firmware, node.kernel, software.openmpi, nic, setting.mtu."),
@@ -43,7 +77,8 @@ def compare(
 ) -> int:
     """Say what became better, equivalent, worse or undecided, per metric, and on which nodes.
 
-    Paired per node. Refused with exit status 2 and a list when anything but the named component changed.
+    Paired per node. Several runs a side show how far a run is from the next; without them, only untouched
+    nodes do. Refused with exit status 2 and a list when anything but the named component changed.
     Exit status 0: better or equivalent; 1: worse; 3: undecided.
     """
     from shakedown.daytwo.compare.comparison import Settings
@@ -51,10 +86,11 @@ def compare(
     from shakedown.daytwo.compare.snapshot_changes import named
     from shakedown.records.wording import printable
 
+    earlier, later = _sides(runs or [], before or [], after or [])
     try:
         result = compare_folders(
-            a,
-            b,
+            earlier,
+            later,
             changed=None if changed is None else named(changed),
             controls=tuple(control or ()),
             canaries=tuple(canary or ()),
@@ -74,6 +110,17 @@ def compare(
     return {"worse": ExitStatus.FAIL, "undecided": ExitStatus.INCOMPLETE}.get(
         result.decision, ExitStatus.PASS
     )
+
+
+def _sides(runs: list[Path], before: list[Path], after: list[Path]) -> tuple[list[Path], list[Path]]:
+    if len(runs) == 2 and not (before or after):
+        return runs[:1], runs[1:]
+    if runs or not (before and after):
+        raise BadInput(
+            "it takes a run before and a run after",
+            fix="shakedown compare A B, or --before A1 A2 A3 --after B1 B2 B3",
+        )
+    return before, after
 
 
 _COLOUR = {"better": "green", "equivalent": "green", "worse": "red", "undecided": "yellow"}
@@ -96,6 +143,8 @@ def show(result: Comparison) -> None:
 
     what = f"{result.changed} changed" if result.changed else "nothing changed"
     sizes = f"{count(len(result.nodes), 'node')}, {count(len(result.controls), 'untouched node')}"
+    if result.runs != (1, 1):
+        sizes += f", {result.runs[0]} runs before and {result.runs[1]} after"
     colour = f"bold {_COLOUR[result.decision]}"
     say(f"  {result.b} against {result.a}: {what} on {sizes}", result.decision.upper(), colour)
     for note in result.notes:

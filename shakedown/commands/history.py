@@ -147,7 +147,9 @@ def compact(
 
 def sentence(finding: HistoryChange, *, with_metric: bool = False) -> str:
     """Return a finding in words."""
-    kind = "ALARM" if finding.standing else "alarm, over" if finding.kind == "alarm" else "step"
+    kind: str = finding.kind
+    if kind != "step":
+        kind = kind.upper() if finding.standing else f"{kind}, over"
     what = f" {finding.metric}" if with_metric else ""
     text = (
         f"{kind}: {finding.node}{what} {finding.shift:+.2%} on {finding.time[:10]} "

@@ -1,4 +1,4 @@
-"""What a comparison of two runs says: of each metric, of each node that stands out, and as a whole."""
+"""What a comparison of runs says: of each metric, of each node that stands out, and as a whole."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ class MetricComparison(Record):
     pairs: int
     controls: int
     shift: float | None = None  # median over the nodes, controls taken out
-    low: float | None = None  # its 95 % interval (order statistics)
+    low: float | None = None  # its 95 % interval (order statistics of the nodes, or Student of the runs)
     high: float | None = None
     control_shift: float | None = None
     p_difference: float | None = None
     p_equivalence: float | None = None
+    smallest_node_loss: float | None = None  # of one node, found in nine of ten cases
     worse: tuple[NodeShift, ...] = ()
     better: tuple[NodeShift, ...] = ()
     unpaired: tuple[str, ...] = ()  # nodes with a usable value on one side only
@@ -60,3 +61,4 @@ class Comparison(Record):
     metrics: tuple[MetricComparison, ...]
     newly_failing: tuple[str, ...]  # cells that passed in A and fail in B, counters and settings included
     notes: tuple[str, ...]
+    runs: tuple[int, int] = (1, 1)  # of A and of B

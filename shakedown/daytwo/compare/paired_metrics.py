@@ -1,37 +1,29 @@
-"""Two runs before and after one change, paired per node: better, equivalent, worse or undecided.
+"""Runs before and after one change, paired per node: better, equivalent, worse or undecided.
 
-Every node is its own control: its relative difference B against A is what is tested, so that slow nodes and
-fast ones weigh alike. With at least six untouched nodes the upgraded ones are held against their differences
-(difference in differences), which takes out whatever drifted for all.
+Every node is its own control: its relative difference after against before is what is tested, so that slow
+nodes and fast ones weigh alike. With at least six untouched nodes the upgraded ones are held against their
+differences (difference in differences), which takes out whatever drifted for all; without them, what all
+nodes did is held against how far runs of one side differ.
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from shakedown.daytwo.compare.comparison import Comparison, Decision, MetricComparison, NodeShift, Settings
+from shakedown.daytwo.compare.deviations import Draft, Values, pair, values_of
 from shakedown.judge.verdict import Judged
-from shakedown.records.base import Better, Outcome
-from shakedown.records.plan import PlanItem
+from shakedown.records.base import Outcome, Stage
 from shakedown.records.wording import count
-from shakedown.statistics.paired import Shift, accused, decide_shift
+from shakedown.statistics.paired import NODE_MARGINS, ONE_RUN_BOUND, Nodes, Shift, decide_shift, single_nodes
 from shakedown.statistics.robust import SMALLEST_CLASS, benjamini_hochberg, median, median_interval
 
 
-@dataclass
-class _Values:
-    """One metric on one side: values by cell, with the nodes of each."""
-
-    item: PlanItem
-    cells: dict[str, tuple[tuple[str, ...], float]] = field(default_factory=dict)
-    planned: set[str] = field(default_factory=set)
-
-
 def compare(
-    a: Judged,
-    b: Judged,
+    a: Sequence[Judged],
+    b: Sequence[Judged],
     *,
     names: tuple[str, str],
     changed: str | None,
@@ -39,25 +31,12 @@ def compare(
     controls: Iterable[str],
     settings: Settings = Settings(),  # noqa: B008  (frozen)
 ) -> Comparison:
-    """Compare run B with run A. `treated` are the nodes that were changed, `controls` those left alone."""
+    """Compare runs B with runs A. `treated` are the nodes that were changed, `controls` those left alone."""
     nodes, untouched = tuple(treated), tuple(controls)
-    before, after = _values(a), _values(b)
-    drafts = [
-        _pair(key, before[key], after.get(key), set(nodes), set(untouched))
-        for key in sorted(before)
-        if not key.startswith("config/")
-    ]
-    found = [_Test(draft, decide_shift(draft.treated, draft.controls, settings.margin)) for draft in drafts]
-    tested = [t for t in found if t.shift is not None]
-    # One threshold over all metrics: twenty metrics at 5 % each would find a change in nothing.
-    differs = benjamini_hochberg([t.shift.p_difference for t in tested if t.shift], settings.q)
-    alike = benjamini_hochberg([t.shift.p_equivalence for t in tested if t.shift], settings.q)
-    for test, one, other in zip(tested, differs, alike, strict=True):
-        test.differs, test.alike = one, other
-    stand_out = accused(
-        [(t.draft.treated, t.draft.controls, t.draft.resolution) for t in found], settings.margin, settings.q
-    )
-    metrics = tuple(_decide(t, out, settings) for t, out in zip(found, stand_out, strict=True))
+    before, after = [values_of(run) for run in a], [values_of(run) for run in b]
+    keys = sorted({key for run in before for key in run if not key.startswith("config/")})
+    drafts = [pair(key, before, after, frozenset(nodes), frozenset(untouched)) for key in keys]
+    metrics = decide(drafts, settings)
     failing = _newly_failing(a, b)
     return Comparison(
         a=names[0],
@@ -71,156 +50,137 @@ def compare(
         metrics=metrics,
         newly_failing=failing,
         notes=_notes(untouched, before, after),
+        runs=(len(a), len(b)),
     )
 
 
-@dataclass
-class _Draft:
-    key: str
-    item: PlanItem
-    treated: dict[str, float]  # relative difference by node, positive for an improvement
-    controls: dict[str, float]
-    unpaired: tuple[str, ...]
-    resolution: float  # relative step in which the values are printed
-    exact: bool  # zero is due: every difference is one of fact, not of noise
-    whole: bool  # measured over more nodes than a pair: no node can be told
+def decide(drafts: Sequence[Draft], settings: Settings) -> tuple[MetricComparison, ...]:
+    """Return what became of each metric."""
+    singles = single_nodes([d.sides for d in drafts], settings.margin, settings.q / 2)
+    found = [
+        _Test(d, decide_shift(d.sides, settings.margin), single)
+        for d, single in zip(drafts, singles, strict=True)
+    ]
+    tested = [t for t in found if t.shift is not None]
+    # One threshold over all metrics: twenty metrics at 5 % each would find a change in nothing.
+    # Half of the rate is for what all nodes did, half for single nodes.
+    differs = benjamini_hochberg([t.shift.p_difference for t in tested if t.shift], settings.q / 2)
+    alike = benjamini_hochberg([t.shift.p_equivalence for t in tested if t.shift], settings.q)
+    for test, one, other in zip(tested, differs, alike, strict=True):
+        test.differs, test.alike = one, other
+    return tuple(_decide(t, settings) for t in found)
 
 
 @dataclass
 class _Test:
-    draft: _Draft
+    draft: Draft
     shift: Shift | None
+    single: Nodes
     differs: bool = False
     alike: bool = False
 
 
-def _values(judged: Judged) -> dict[str, _Values]:
-    """Return the usable values by metric: measured, finite, possible, and not spoiled or retried."""
-    found: dict[str, _Values] = {}
-    for block in judged.items:
-        item = block.item
-        if item.metric.startswith("counter."):
-            continue  # counters decide by their own gate: see `newly_failing`
-        tail = ",".join(f"{k}={item.params[k]}" for k in sorted(item.params)) or "-"
-        values = found.setdefault(f"{item.stage}/{item.test}/{item.metric}/{tail}", _Values(item))
-        for (cell, nodes, _, _), verdict in zip(item.cells(), block.cells, strict=True):
-            values.planned.add(cell)
-            usable = verdict.outcome in (Outcome.PASS, Outcome.FAIL) and verdict.rule != "impossible"
-            if usable and verdict.value is not None and math.isfinite(verdict.value):
-                values.cells[cell] = (nodes, verdict.value)
-    return found
-
-
-def _pair(key: str, a: _Values, b: _Values | None, treated: set[str], controls: set[str]) -> _Draft:
-    """Return the per-node differences of one metric: the median over the cells that a node is part of."""
-    sign = 1.0 if a.item.better is Better.HIGHER else -1.0
-    other = b.cells if b is not None and b.item.unit == a.item.unit else {}
-    shared = a.cells.keys() & other.keys()
-    exact = all(a.cells[cell][1] == 0 for cell in shared)
-    by_node: dict[str, list[float]] = {}
-    lost: set[str] = set()
-    resolution = 0.0
-    for cell in sorted(a.cells.keys() | other.keys()):
-        nodes, old = a.cells.get(cell) or other[cell]
-        if cell not in shared or (old == 0 and not exact):
-            lost.update(nodes)
-            continue
-        new = other[cell][1]
-        difference = sign * (new - old) if exact else sign * (new - old) / abs(old)
-        for node in nodes if len(nodes) <= 2 else ("all nodes",):
-            # An untouched node's value over a cable to an upgraded one is no longer untouched.
-            if node not in controls or controls.issuperset(nodes):
-                by_node.setdefault(node, []).append(difference)
-    for value in [a.cells[cell][1] for cell in sorted(shared)[:64]]:
-        if value:
-            resolution = max(resolution, 10.0 ** -_decimals(value) / abs(value))
-    shifts = {node: median(values) for node, values in by_node.items()}
-    whole = "all nodes" in shifts
-    return _Draft(
-        key,
-        a.item,
-        {n: d for n, d in shifts.items() if n in treated or whole},
-        {n: d for n, d in shifts.items() if n in controls},
-        tuple(sorted(lost)),
-        resolution,
-        exact,
-        whole,
-    )
-
-
-def _decide(test: _Test, stand_out: Mapping[str, float], settings: Settings) -> MetricComparison:
+def _decide(test: _Test, settings: Settings) -> MetricComparison:
     draft, shift = test.draft, test.shift
+    moved, untouched = draft.sides.moved, draft.sides.untouched
+    stand_out = test.single.found
     worse = [n for n, d in sorted(stand_out.items(), key=lambda nd: nd[1]) if d < 0]
     better = [n for n, d in sorted(stand_out.items(), key=lambda nd: -nd[1]) if d > 0]
     decision, reason = _verdict(test, worse, settings)
     # Fewer than six untouched nodes are too few to correct by.
-    known = len(draft.controls) >= SMALLEST_CLASS
-    centre = median(list(draft.controls.values())) if known else 0.0
-    adjusted = [d - centre for d in draft.treated.values()]
-    low, high, _ = median_interval(adjusted) if len(adjusted) >= SMALLEST_CLASS else (None, None, 0)
+    centre = median(list(untouched.values())) if draft.sides.controlled else 0.0
+    adjusted = [d - centre for d in moved.values()]
+    low, high = (shift.low, shift.high) if shift else (None, None)
+    if draft.sides.controlled and len(adjusted) >= SMALLEST_CLASS:
+        low, high, _ = median_interval(adjusted)
     return MetricComparison(
         metric=draft.key,
         unit=draft.item.unit,
         decision=decision,
         reason=reason,
-        pairs=len(draft.treated),
-        controls=len(draft.controls),
+        pairs=len(moved),
+        controls=len(untouched),
         shift=median(adjusted) if adjusted and not draft.exact else None,
         low=low,
         high=high,
-        control_shift=median(list(draft.controls.values())) if draft.controls else None,
+        control_shift=median(list(untouched.values())) if untouched else None,
         p_difference=shift.p_difference if shift else None,
         p_equivalence=shift.p_equivalence if shift else None,
-        worse=tuple(NodeShift(node=n, shift=draft.treated[n]) for n in worse),
-        better=tuple(NodeShift(node=n, shift=draft.treated[n]) for n in better),
+        smallest_node_loss=test.single.smallest,
+        worse=tuple(NodeShift(node=n, shift=moved[n]) for n in worse),
+        better=tuple(NodeShift(node=n, shift=moved[n]) for n in better),
         unpaired=draft.unpaired,
     )
 
 
 def _verdict(test: _Test, worse: Sequence[str], settings: Settings) -> tuple[Decision, str]:  # noqa: PLR0911
     """One return per rule, first that holds."""
-    draft, shift = test.draft, test.shift
-    if draft.exact and draft.treated:
-        bad = sorted(node for node, d in draft.treated.items() if d < 0)
+    draft, shift, sides = test.draft, test.shift, test.draft.sides
+    if draft.exact and sides.moved:
+        bad = sorted({n for run in sides.after for n, d in run.items() if d < 0 and n in sides.treated})
         if bad:
             return "worse", f"was zero and is not any more on {', '.join(bad[:5])}"
         return _complete(draft, "equivalent", "is what it was")
-    if not draft.treated:
-        return "undecided", "no node has a usable value in both runs"
+    if not sides.moved:
+        return "undecided", "no node has a usable value on both sides"
     if draft.whole:
         return "undecided", "is one value for all nodes: a single pair decides nothing"
-    moved = median(list(draft.controls.values())) if draft.controls else 0.0
-    if len(draft.controls) < SMALLEST_CLASS and abs(moved) > settings.margin:
+    moved = median(list(sides.untouched.values())) if sides.untouched else 0.0
+    if not sides.controlled and abs(moved) > settings.margin:
         return "undecided", f"untouched nodes moved by {moved:+.2%} too: something else changed"
     if worse:
         return "worse", f"on {', '.join(worse[:5])}{f' and {len(worse) - 5} more' if len(worse) > 5 else ''}"
     if shift is None:
-        return "undecided", f"{count(len(draft.treated), 'node')} cannot decide: at least six are needed"
+        return "undecided", f"{count(len(sides.moved), 'node')} cannot decide: at least six are needed"
     middle = shift.median
-    if test.alike:
-        return _complete(draft, "equivalent", f"{middle:+.2%}, within {settings.margin:.1%}")
     if test.differs and abs(middle) > settings.margin:
         if middle < 0:
-            return "worse", f"{middle:+.2%} over {count(len(draft.treated), 'node')}"
-        return _complete(draft, "better", f"{middle:+.2%} over {count(len(draft.treated), 'node')}")
+            return "worse", f"{middle:+.2%} over {count(len(sides.moved), 'node')}"
+        return _complete(draft, "better", f"{middle:+.2%} over {count(len(sides.moved), 'node')}")
+    if test.single.open:
+        slow = sorted(test.single.open.items(), key=lambda nd: nd[1])[:5]
+        return "undecided", f"may be worse on {', '.join(f'{n} ({d:+.1%})' for n, d in slow)}: more runs tell"
+    if test.alike:
+        return _enough(test, f"{middle:+.2%}, within {settings.margin:.1%}", settings)
+    if sides.single and not sides.controlled:
+        return "undecided", f"{middle:+.2%}: one run a side bounds nothing below {ONE_RUN_BOUND:.1%}"
     return "undecided", f"{middle:+.2%}: neither a difference nor its absence is shown"
 
 
-def _complete(draft: _Draft, decision: Decision, reason: str) -> tuple[Decision, str]:
+def _enough(test: _Test, reason: str, settings: Settings) -> tuple[Decision, str]:
+    """Call all nodes equivalent if one that lost much would have been found."""
+    least, wanted = test.single.smallest, NODE_MARGINS * settings.margin
+    if least is None or least > wanted:
+        seen = "" if least is None else f", only one that lost {least:.1%}"
+        return "undecided", f"{reason}, but one node that lost {wanted:.1%} would not show{seen}: more runs"
+    return _complete(test.draft, "equivalent", reason)
+
+
+def _complete(draft: Draft, decision: Decision, reason: str) -> tuple[Decision, str]:
     # A node that no longer gives a value must not be what makes the others look equivalent.
     if draft.unpaired:
         names = ", ".join(draft.unpaired[:5])
-        return "undecided", f"{reason}, but without a usable value in both runs: {names}"
+        return "undecided", f"{reason}, but without as many usable values as before: {names}"
     return decision, reason
 
 
-def _newly_failing(a: Judged, b: Judged) -> tuple[str, ...]:
-    passed = {v.cell for block in a.items for v in block.cells if v.outcome is Outcome.PASS}
-    return tuple(
-        sorted(
-            v.cell for block in b.items for v in block.cells if v.outcome is Outcome.FAIL and v.cell in passed
-        )
-    )
+def _newly_failing(a: Sequence[Judged], b: Sequence[Judged]) -> tuple[str, ...]:
+    """Return cells that never failed before and fail in most runs after; counters and settings: in any."""
+    failed_before = {
+        v.cell for run in a for block in run.items for v in block.cells if v.outcome is not Outcome.PASS
+    }
+    passed = {v.cell for run in a for block in run.items for v in block.cells} - failed_before
+    failed: Counter[str] = Counter()
+    facts: set[str] = set()
+    for run in b:
+        for block in run.items:
+            fact = block.item.stage is Stage.CONFIG or block.item.metric.startswith("counter.")
+            for v in block.cells:
+                if v.outcome is Outcome.FAIL and v.cell in passed:
+                    failed[v.cell] += 1
+                    if fact:
+                        facts.add(v.cell)
+    return tuple(sorted(cell for cell, often in failed.items() if 2 * often > len(b) or cell in facts))
 
 
 def _overall(metrics: Sequence[MetricComparison], failing: Sequence[str]) -> Decision:
@@ -233,18 +193,19 @@ def _overall(metrics: Sequence[MetricComparison], failing: Sequence[str]) -> Dec
 
 
 def _notes(
-    controls: Sequence[str], before: Mapping[str, _Values], after: Mapping[str, _Values]
+    controls: Sequence[str], before: Sequence[Mapping[str, Values]], after: Sequence[Mapping[str, Values]]
 ) -> tuple[str, ...]:
     notes = []
     if not controls:
         notes.append("no untouched nodes: what changed for all nodes between A and B looks like the upgrade")
     elif len(controls) < SMALLEST_CLASS:
         notes.append(f"{count(len(controls), 'untouched node')}: too few to take out what drifted for all")
-    for key in sorted(after.keys() - before.keys()):
+    if len(controls) < SMALLEST_CLASS and len(before) == len(after) == 1:
+        notes.append(
+            f"one run a side bounds nothing below {ONE_RUN_BOUND:.1%} for all nodes together: leave six "
+            "nodes untouched, or give three runs a side with --before and --after"
+        )
+    known = {key for run in before for key in run}
+    for key in sorted({key for run in after for key in run} - known):
         notes.append(f"only B measures {key}")
     return tuple(notes)
-
-
-def _decimals(value: float) -> int:
-    text = repr(value)
-    return 9 if "e" in text else len(text.partition(".")[2].rstrip("0"))

@@ -1,4 +1,4 @@
-"""The edge of a comparison: reads two run folders, and refuses what must not be compared."""
+"""The edge of a comparison: reads the run folders of both sides, and refuses what must not be compared."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ _WHO = frozenset({"nodes", "pairs", "targets", "expect"})
 class Side:
     """One run, read and judged."""
 
+    folder: Path
     plan: Plan
     inventory: Snapshot
     judged: Judged
@@ -45,52 +46,61 @@ class TooMuchChanged(BadInput):
 
 
 def compare_folders(
-    a: Path,
-    b: Path,
+    a: Path | Sequence[Path],
+    b: Path | Sequence[Path],
     *,
     changed: Named | None,
     controls: tuple[str, ...] = (),
     canaries: tuple[str, ...] = (),
     settings: Settings = Settings(),  # noqa: B008  (frozen)
 ) -> Comparison:
-    """Compare run B with run A.
+    """Compare run B with run A, or several runs B with several A.
 
     Args:
-        a: run folder before the change.
-        b: run folder after it.
+        a: run folder before the change, or several.
+        b: run folder after it, or several.
         changed: the component that was changed on purpose; None: nothing was.
         controls: nodes that were left alone; all that did not change if empty.
         canaries: nodes that were changed; each must show the change, and no other.
         settings: margin and false discovery rate.
 
     Raises:
-        TooMuchChanged: something else changed too.
+        TooMuchChanged: something else changed too, or anything between the runs of one side.
         BadInput: the runs are not of one system, are the same, have no inventory, or contradict the options.
     """
     with no_cycle_search():
-        before, after = _side(a), _side(b)
-        _same_system(before, after, b)
+        earlier, later = ([_side(f) for f in ([side] if isinstance(side, Path) else side)] for side in (a, b))
+        if not (earlier and later):
+            raise BadInput("a side has no run", fix="name a run before the change and one after it")
+        before, after = earlier[0], later[0]
+        _one_system([*earlier, *later])
+        for side in (earlier, later):
+            for run in side[1:]:
+                _repeat(side[0], run)
         changes = differences(before.inventory, after.inventory)
         changes += _setting_changes(before, after)
         meant = [c for c in changes if changed is not None and changed.covers(c)]
         _nothing_else([str(c) for c in changes if c not in meant] + _job_changes(before, after), changed)
-        nodes = [n for n in before.plan.nodes if n in set(after.plan.nodes)]
+        in_all = set.intersection(*(set(run.plan.nodes) for run in (*earlier, *later)))
+        nodes = [n for n in before.plan.nodes if n in in_all]
         treated, untouched = _groups(nodes, meant, changed, controls, canaries)
         result = compare(
-            before.judged,
-            after.judged,
-            names=(before.plan.run, after.plan.run),
+            [run.judged for run in earlier],
+            [run.judged for run in later],
+            names=(_names(earlier), _names(later)),
             changed=None if changed is None else str(changed),
             treated=treated,
             controls=untouched,
             settings=settings,
         )
-    flaws = [f"A: {p}" for p in before.problems] + [f"B: {p}" for p in after.problems]
-    if before.plan.created >= after.plan.created:
-        flaws.append(f"A was planned at {before.plan.created}, not before B at {after.plan.created}")
-    missing = sorted(set(before.plan.nodes) ^ set(after.plan.nodes))
+    flaws = [f"A: {p}" for run in earlier for p in run.problems]
+    flaws += [f"B: {p}" for run in later for p in run.problems]
+    last, first = max(run.plan.created for run in earlier), min(run.plan.created for run in later)
+    if last >= first:
+        flaws.append(f"A was planned at {last}, not before B at {first}")
+    missing = sorted({n for run in (*earlier, *later) for n in run.plan.nodes} - in_all)
     if missing:
-        flaws.append(f"in one plan only: {', '.join(missing[:10])}")
+        flaws.append(f"not in every plan: {', '.join(missing[:10])}")
     return result.model_copy(update={"notes": (*result.notes, *flaws)})
 
 
@@ -111,22 +121,42 @@ def _side(folder: Path) -> Side:
         if m.stage is Stage.CONFIG and m.test == "settings" and m.value is not None:
             found[m.nodes[0], _place(m)] = f"{m.value:g} wrong{f' ({m.detail})' if m.detail else ''}"
     jobs = read_record(folder / JOBS, Jobs) if (folder / JOBS).is_file() else None
-    return Side(run.plan, inventory, judged.cells, found, tuple(run.problems), jobs)
+    return Side(folder, run.plan, inventory, judged.cells, found, tuple(run.problems), jobs)
 
 
 def _place(m: Measurement) -> str:
     return f"{m.rail or m.params.get('target', '-')}/{m.params.get('setting', '-')}"
 
 
-def _same_system(before: Side, after: Side, file: Path) -> None:
-    if before.plan.system != after.plan.system:
-        raise BadInput(
-            f"is of system {after.plan.system!r}, A is of {before.plan.system!r}",
-            fix="compare runs of one cluster",
-            file=file,
+def _names(side: Sequence[Side]) -> str:
+    return ", ".join(run.plan.run for run in side)
+
+
+def _one_system(runs: Sequence[Side]) -> None:
+    seen: set[str] = set()
+    for run in runs:
+        if run.plan.system != runs[0].plan.system:
+            raise BadInput(
+                f"is of system {run.plan.system!r}, A is of {runs[0].plan.system!r}",
+                fix="compare runs of one cluster",
+                file=run.folder,
+            )
+        if run.plan.run in seen:
+            raise BadInput(f"both are run {run.plan.run!r}", fix="name each run once", file=run.folder)
+        seen.add(run.plan.run)
+
+
+def _repeat(first: Side, other: Side) -> None:
+    """Refuse runs of one side between which anything changed: their spread would not be noise."""
+    changes = [*differences(first.inventory, other.inventory), *_setting_changes(first, other)]
+    found = [str(c) for c in changes] + _job_changes(first, other)
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        raise TooMuchChanged(
+            f"between {first.plan.run} and {other.plan.run}, runs of one side, changed: {found[0]}{more}",
+            fix="give a side only runs between which nothing changed",
+            changes=found,
         )
-    if before.plan.run == after.plan.run:
-        raise BadInput(f"both are run {after.plan.run!r}", fix="name two runs", file=file)
 
 
 def _setting_changes(before: Side, after: Side) -> list[Change]:

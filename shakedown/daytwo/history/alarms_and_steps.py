@@ -1,4 +1,4 @@
-"""What a history shows: alarms and lasting steps, each with the inventory change that it coincides with."""
+"""What a history shows: alarms, drift and steps, each with the inventory change that it coincides with."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shakedown.records.base import Better, Record
-from shakedown.statistics.alarms import find_alarms
+from shakedown.statistics.alarms import Alarm, find_alarms
 from shakedown.statistics.changepoints import change_points
+from shakedown.statistics.commonmode import split_common
 from shakedown.statistics.robust import resolution
 
 Floats = NDArray[np.float64]
@@ -23,7 +24,9 @@ _MOST_CAUSES = 20
 _PRINTED = 300
 
 
-Kind = Literal["alarm", "step"]
+Kind = Literal["alarm", "drift", "step"]
+# Whose alarm it is when all nodes did the same in a night. No node can have this name.
+ALL_NODES = "all nodes"
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class SeenChange(Protocol):
 
 
 class HistoryChange(Record):
-    """One alarm or step of one series."""
+    """One alarm, drift or step of one series."""
 
     kind: Kind
     node: str
@@ -59,7 +62,7 @@ class HistoryChange(Record):
     before: float  # level before, in `unit`
     after: float
     shift: float  # relative, positive for an improvement
-    standing: bool  # an alarm that is not over; a step is a level until the next one
+    standing: bool  # an alarm or drift that is not over; a step is a level until the next one
     coincides: tuple[str, ...]  # inventory changes of the node, or of what is no node, at that time
 
 
@@ -69,62 +72,90 @@ def findings(
     values: Floats,
     events: Mapping[str, Sequence[SeenChange]],
     common: Sequence[SeenChange] = (),
+    *,
+    one_metric: bool = True,
 ) -> list[HistoryChange]:
     """Return alarms and steps of many series (series x runs), standing alarms first, the worst first.
 
-    `events` are the inventory changes by node, `common` those of hosts that are no nodes.
+    Args:
+        series: whose they are.
+        times: when the runs were, in order.
+        values: series x runs, NaN where there is no value.
+        events: the inventory changes by node.
+        common: the changes of hosts that are no nodes.
+        one_metric: the series are one metric of all nodes. They learn their noise from each other then, and
+            what all did in a night is taken out of each and told once, as an alarm of all nodes.
     """
     steps = _resolutions(series, values)
-    higher = np.array([s.better is Better.HIGHER for s in series])
+    by_row = [[*events.get(of.node, ()), *common] for of in series]
 
-    def finding(kind: Kind, row: int, night: int, slack: int, **more: object) -> HistoryChange:
-        seen = times[np.isfinite(values[row])]
-        at = int(np.searchsorted(seen, times[night]))
+    def finding(
+        kind: Kind, of: Label, near: Sequence[SeenChange], seen: Times, at: int, slack: int, **more: object
+    ) -> HistoryChange:
         low, high = seen[max(0, at - slack)], seen[min(len(seen) - 1, at + _STEP_SLACK)]
-        of = series[row]
-        near = [str(e) for e in (*events.get(of.node, ()), *common) if e.since < high and e.until > low]
+        causes = [str(e) for e in near if e.since < high and e.until > low]
         return HistoryChange.model_validate(
             {
                 "kind": kind,
                 "node": of.node,
                 "metric": of.metric,
                 "unit": of.unit,
-                "time": f"{times[night]}Z",
-                "coincides": near[:_MOST_CAUSES],
+                "time": f"{seen[at]}Z",
+                "coincides": causes[:_MOST_CAUSES],
                 **more,
             }
         )
 
-    found = [
-        finding(
-            "alarm",
-            a.series,
-            a.night,
-            _ALARM_SLACK,
-            before=a.baseline,
-            after=float(values[a.series, a.night]),
-            shift=a.effect,
-            standing=a.standing,
+    def alarm(a: Alarm, of: Label, near: Sequence[SeenChange], row: Floats) -> HistoryChange:
+        seen = times[np.isfinite(row)]
+        at = int(np.searchsorted(seen, times[a.night]))
+        kind: Kind = "alarm" if a.chart == "step" else "drift"
+        levels = {"before": a.baseline, "after": a.baseline + a.effect * abs(a.baseline)}
+        if of.better is Better.LOWER:
+            levels["after"] = a.baseline - a.effect * abs(a.baseline)
+        return finding(kind, of, near, seen, at, _ALARM_SLACK, shift=a.effect, standing=a.standing, **levels)
+
+    own, fleet = split_common(values) if one_metric else (values, None)
+    higher = np.array([of.better is Better.HIGHER for of in series])
+    changes = [(row, at) for row, near in enumerate(by_row) for at in _nights(near, times)]
+    alarms = find_alarms(own, higher=higher, resolution=steps, pooled=one_metric, changes=changes)
+    found = [alarm(a, series[a.series], by_row[a.series], own[a.series]) for a in alarms]
+    if fleet is not None and np.isfinite(fleet).any():
+        middle = float(np.nanmedian(values))
+        row = (fleet * middle)[None]
+        of = Label(ALL_NODES, series[0].metric, series[0].unit, series[0].better)
+        # What changed on half of the nodes at once is the fleet's change too.
+        often = np.bincount([at for _, at in changes], minlength=len(times)) * 2 >= len(series)
+        shared = sorted({*_nights(common, times), *np.flatnonzero(often).tolist()})
+        alarms = find_alarms(
+            row, higher=higher[:1], resolution=steps[:1], pooled=False, changes=[(0, at) for at in shared]
         )
-        for a in find_alarms(values, higher=higher, resolution=steps)
-    ]
-    for row in range(len(series)):
-        there = np.flatnonzero(np.isfinite(values[row]))
-        sign = 1.0 if higher[row] else -1.0
+        found += [alarm(a, of, common, row[0]) for a in alarms]
+    for row_number, of in enumerate(series):
+        there = np.flatnonzero(np.isfinite(values[row_number]))
+        sign = 1.0 if higher[row_number] else -1.0
         found += [
             finding(
                 "step",
-                row,
-                int(there[c.night]),
+                of,
+                by_row[row_number],
+                times[there],
+                c.night,
                 1 + _STEP_SLACK,
                 before=c.before,
                 after=c.after,
                 shift=sign * c.step,
                 standing=False,
             )
-            for c in change_points(values[row, there], resolution=float(steps[row]))
+            for c in change_points(values[row_number, there], resolution=float(steps[row_number]))
         ]
     return sorted(found, key=lambda f: (not f.standing, f.shift, f.node, f.metric, f.time))
+
+
+def _nights(changes: Sequence[SeenChange], times: Times) -> list[int]:
+    """Return the columns of the first nights with what changed."""
+    places = {int(np.searchsorted(times, e.until)) for e in changes}
+    return sorted(place for place in places if place < len(times))
 
 
 def _resolutions(series: Sequence[Label], values: Floats) -> Floats:

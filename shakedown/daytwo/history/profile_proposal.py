@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 import yaml
 
+from shakedown.daytwo.history.alarms_and_steps import ALL_NODES
 from shakedown.daytwo.history.fleet_references import Seen, header, proposal
 from shakedown.daytwo.history.query import events, fleet
 from shakedown.daytwo.history.report import fleet_history
@@ -123,7 +124,8 @@ def _seen(
     times: set[str] = set()
     for metric in metrics:
         grid = fleet(store, metric, since=since, outcome=Outcome.PASS)
-        if grid is None:
+        # What all nodes lost is no baseline of any.
+        if grid is None or (ALL_NODES, metric) in sick:
             continue
         for row, node in enumerate(grid.nodes):
             there = np.isfinite(grid.values[row])

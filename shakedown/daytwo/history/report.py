@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shakedown.daytwo.history.alarms_and_steps import HistoryChange, Label, Times, findings
+from shakedown.daytwo.history.alarms_and_steps import ALL_NODES, HistoryChange, Label, Times, findings
 from shakedown.daytwo.history.query import Event, Fleet, Series, events, fleet, metrics, node_series
 from shakedown.daytwo.history.store import HistoryStore
 from shakedown.records.errors import BadInput
@@ -20,8 +20,8 @@ from shakedown.report import sparkline
 from shakedown.statistics.alarms import FALSE_ALARMS_PER_1000_YEARS, LEARNING_NIGHTS
 
 RATE = (
-    f"Alarms need {LEARNING_NIGHTS} nights; of healthy, independent, normal nights they are wrong about "
-    f"{FALSE_ALARMS_PER_1000_YEARS} times in 1,000 node-metric-years."
+    f"Alarms need {LEARNING_NIGHTS} nights. Of a healthy fleet, in the noise that was simulated, they are "
+    f"wrong about {FALSE_ALARMS_PER_1000_YEARS} times in 1,000 node-metric-years."
 )
 WIDTH, HEIGHT = 600.0, 46.0
 _MOST_DRAWN = 200
@@ -116,7 +116,7 @@ def node_history(root: Path, node: str, *, metric: str = "", since: datetime | N
     own = events(store, {node, *_others(store)})
     times, values = _aligned(series)
     labels = [Label(node, s.metric, s.unit, s.better) for s in series]
-    found = findings(labels, times, values, {node: own}) if series else []
+    found = findings(labels, times, values, {node: own}, one_metric=False) if series else []
     return NodeHistory(store.system, node, series, found, own, store.problems)
 
 
@@ -203,14 +203,26 @@ def fleet_page(root: Path, found: FleetHistory) -> str:
         if (f.node, f.metric) in seen or len(lines) == _MOST_DRAWN:
             continue
         seen.add((f.node, f.metric))
+        members = [g for g in found.findings if (g.node, g.metric) == (f.node, f.metric)]
+        if f.node == ALL_NODES:
+            lines.append(_drawn(_middle(store, f.metric), members, []))
+            continue
         if f.node not in own:
             own[f.node] = node_series(store, f.node), events(store, {f.node})
         series = next(s for s in own[f.node][0] if s.metric == f.metric)
-        members = [g for g in found.findings if (g.node, g.metric) == (f.node, f.metric)]
         lines.append(_drawn(series, members, own[f.node][1]))
     left = len({(f.node, f.metric) for f in found.findings}) - len(lines)
     notes = [*found.groups(), *([f"{left} more series have findings: --json lists all"] if left else [])]
     return _render("All nodes over time", found.system, found.problems, lines, notes, [])
+
+
+def _middle(store: HistoryStore, metric: str) -> Series:
+    """Return the median of all nodes, night by night."""
+    grid = fleet(store, metric)
+    assert grid is not None  # it has a finding
+    there = np.isfinite(grid.values).any(axis=0)
+    values = np.nanmedian(grid.values[:, there], axis=0)
+    return Series(ALL_NODES, metric, grid.unit, grid.better, grid.times[there], (), values, ())
 
 
 def _drawn(series: Series, members: Sequence[HistoryChange], changes: Sequence[Event]) -> dict[str, object]:

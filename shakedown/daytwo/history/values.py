@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median
@@ -25,9 +25,12 @@ _LONGEST_RUN = timedelta(days=7)
 _AHEAD = timedelta(hours=1)
 
 
+_Cell = tuple[str, CellVerdict]  # the partner of a pair, else an empty name
+
+
 @dataclass(frozen=True, slots=True)
 class NodeValue:
-    """One node's value of one metric in one run: the median over its cells."""
+    """One node's value of one metric in one run, over its partners."""
 
     node: str
     metric: str  # stage/test/metric/rail/send or receive/parameters
@@ -43,9 +46,9 @@ def node_values(judged: Judged) -> list[NodeValue]:
     """Return a run's values per node and metric, sorted.
 
     The metric names the node's own end of a pair, `send` or `receive`, so that a NIC that is slow one way
-    only is not averaged with its good way. The median over partners keeps one bad partner out.
+    only is not averaged with its good way. `over_partners` keeps one bad partner out.
     """
-    found: dict[tuple[str, str], list[CellVerdict]] = {}
+    found: dict[tuple[str, str], list[_Cell]] = {}
     about: dict[str, tuple[str, Better, str]] = {}
     for block in judged.items:
         item = block.item
@@ -58,7 +61,8 @@ def node_values(judged: Judged) -> list[NodeValue]:
                 tail = params if node != WHOLE_JOB else f"{params},nodes={len(nodes)}"
                 metric = f"{start}/{rail or '-'}/{role}/{tail}"
                 about[metric] = (item.unit, item.better, item.reference)
-                found.setdefault((node, metric), []).append(verdict)
+                partner = next((n for n in nodes if n != node), "") if len(nodes) == 2 else ""
+                found.setdefault((node, metric), []).append((partner, verdict))
     return [_value(node, metric, cells, about[metric]) for (node, metric), cells in sorted(found.items())]
 
 
@@ -74,19 +78,29 @@ def _roles(nodes: Sequence[str], direction: str | None) -> Iterator[tuple[str, s
             yield node, direction or "-"
 
 
-def _value(node: str, metric: str, cells: Sequence[CellVerdict], about: tuple[str, Better, str]) -> NodeValue:
-    usable = [
-        v.value
-        for v in cells
-        if v.outcome in (Outcome.PASS, Outcome.FAIL)
-        and v.rule != "impossible"
-        and v.value is not None
-        and math.isfinite(v.value)
-    ]
-    worst = max((v.outcome for v in cells), key=lambda o: SEVERITY[o])
+def over_partners(values: Mapping[str, Sequence[float]], better: Better) -> float:
+    """Return a node's value from what it measured with each partner: the median, of two partners the better.
+
+    In a group of three with one sick node each innocent one has a good and a bad partner. A node that is sick
+    itself is slow with both.
+    """
+    middles = [median(of) for of in values.values()]
+    if len(middles) == 2:
+        return max(middles) if better is Better.HIGHER else min(middles)
+    return median(middles)
+
+
+def _value(node: str, metric: str, cells: Sequence[_Cell], about: tuple[str, Better, str]) -> NodeValue:
+    usable: dict[str, list[float]] = {}
+    for partner, v in cells:
+        if v.outcome not in (Outcome.PASS, Outcome.FAIL) or v.rule == "impossible":
+            continue
+        if v.value is not None and math.isfinite(v.value):
+            usable.setdefault(partner, []).append(v.value)
+    worst = max((v.outcome for _, v in cells), key=lambda o: SEVERITY[o])
     unit, better, reference = about
-    value = median(usable) if usable else None
-    return NodeValue(node, metric, unit, better, value, len(usable), worst, reference)
+    value = over_partners(usable, better) if usable else None
+    return NodeValue(node, metric, unit, better, value, sum(map(len, usable.values())), worst, reference)
 
 
 def content_digest(values: Sequence[NodeValue], started: Sequence[str]) -> str:

@@ -80,8 +80,9 @@ def text(night: Night) -> str:
 
 def _alarm(f: HistoryChange) -> str:
     cause = f"; coincides with {f.coincides[0]}" if f.coincides else ""
+    slow = "drifts, " if f.kind == "drift" else ""
     return (
-        f"{f.node} {f.metric} {f.shift:+.2%} since {f.time[:10]} "
+        f"{f.node} {f.metric} {slow}{f.shift:+.2%} since {f.time[:10]} "
         f"({number(f.before, f.unit)} -> {number(f.after, f.unit)} {f.unit}){cause}"
     )
 

@@ -9,6 +9,7 @@ import pytest
 from fleet import Night, names
 
 from shakedown.commands import cli
+from shakedown.commands.compare import spread_out
 from shakedown.daytwo.compare.run_folders import TooMuchChanged, compare_folders
 from shakedown.daytwo.compare.snapshot_changes import Change, Named, named
 from shakedown.records.errors import BadInput
@@ -231,3 +232,113 @@ def test_the_shift_is_the_upgrades_own(pair):
     write = next(m for m in result.metrics if "ib_write_bw" in m.metric)
     assert (write.decision, write.worse) == ("better", ())
     assert write.shift == pytest.approx(0.0285, abs=0.005)
+
+
+def three(tmp_path, side, night, *, drift=(1.0, 1.0, 1.0), factor=lambda m, n: 1.0, nodes=NODES[:10], **more):
+    """Write three runs of a side; every value of a run is multiplied by its drift."""
+    runs = []
+    for number, by in enumerate(drift):
+        run = Night(
+            f"{side}{number}",
+            nodes=nodes,
+            night=night + number,
+            factor=lambda m, n, by=by: by * factor(m, n),
+            **more,
+        )
+        runs.append(run.write(tmp_path / run.run))
+    return runs
+
+
+ALL_NEW = {"firmware": dict.fromkeys(NODES[:10], "22.2")}
+
+
+@pytest.mark.parametrize("sick", [("n5",), ("n2", "n4", "n6", "n8")])
+def test_nodes_that_lost_three_percent_are_named_and_never_equivalent(tmp_path, sick):
+    """Catches: one node of ten, or four, averaged away, where three runs a side show them."""
+    before = three(tmp_path, "a", 0, drift=(1.0, 0.99, 1.01))
+    after = three(
+        tmp_path,
+        "b",
+        3,
+        drift=(0.99, 1.01, 1.0),
+        factor=lambda m, n: 0.97 if m == "write" and n in sick else 1.0,
+        **ALL_NEW,
+    )
+    result = compare_folders(before, after, changed=FIRMWARE)
+    write = next(m for m in result.metrics if "ib_write_bw" in m.metric)
+    assert (write.decision, {s.node for s in write.worse}) == ("worse", set(sick))
+    assert result.runs == (3, 3)
+
+
+def test_a_warm_night_of_all_nodes_is_not_the_upgrades(tmp_path):
+    """Catches: ten nodes counted as ten witnesses of what one night did to all of them."""
+    before = Night("a", nodes=NODES[:10]).write(tmp_path / "a")
+    after = Night("b", nodes=NODES[:10], night=1, factor=lambda m, n: 0.98 if m != "lat" else 1.0, **ALL_NEW)
+    result = compare_folders(before, after.write(tmp_path / "b"), changed=FIRMWARE)
+    assert set(decisions(result).values()) == {"undecided"}
+    assert any("one run a side bounds nothing below 4.2%" in note for note in result.notes)
+    runs = (
+        three(tmp_path, "c", 0, drift=(1.0, 0.985, 1.01)),
+        three(tmp_path, "d", 3, drift=(0.98, 1.0, 0.99), **ALL_NEW),
+    )
+    assert "worse" not in decisions(compare_folders(*runs, changed=FIRMWARE)).values()
+
+
+def test_all_nodes_five_percent_slower_in_three_runs_are_worse(tmp_path):
+    """Catches: runs held against each other so carefully that nothing is ever found."""
+    before = three(tmp_path, "a", 0)
+    after = three(tmp_path, "b", 3, drift=(0.95, 0.951, 0.949), **ALL_NEW)
+    result = compare_folders(before, after, changed=FIRMWARE)
+    assert decisions(result)["ib_write_bw"] == "worse"
+
+
+def test_runs_of_one_side_must_be_repeats(tmp_path):
+    """Catches: a kernel that changed between two runs before the upgrade, counted as noise."""
+    before = three(tmp_path, "a", 0)
+    other = Night("x", nodes=NODES[:10], night=2, kernel={"n2": "6.2.0"}).write(tmp_path / "x")
+    after = three(tmp_path, "b", 3, **ALL_NEW)
+    with pytest.raises(TooMuchChanged, match="runs of one side"):
+        compare_folders([*before[:2], other], after, changed=FIRMWARE)
+
+
+def test_a_node_silent_in_one_run_after_is_not_equivalent(tmp_path):
+    """Catches: a node that gives no value now and then, left to its good runs."""
+    nodes = NODES
+    before = three(tmp_path, "a", 0, nodes=nodes)
+    after = three(tmp_path, "b", 3, nodes=nodes, firmware=NEW)[:2]
+    after.append(
+        Night("lost", nodes=nodes, night=6, firmware=NEW, missing=frozenset({("h2d", "n2")})).write(
+            tmp_path / "lost"
+        )
+    )
+    result = compare_folders(before, after, changed=FIRMWARE)
+    h2d = next(m for m in result.metrics if "nvbandwidth" in m.metric)
+    assert (h2d.decision, h2d.unpaired) == ("undecided", ("n2",))
+
+
+@pytest.mark.parametrize(
+    ("given", "spread"),
+    [
+        (["--before", "a", "b", "--after", "c"], ["--before", "a", "--before", "b", "--after", "c"]),
+        (["a", "b", "--changed", "nic"], ["a", "b", "--changed", "nic"]),
+        (["--before", "a", "--changed", "nic", "--after", "c", "d"], None),
+        (["--before", "--after", "c"], ["--before", "--after", "c"]),
+    ],
+)
+def test_one_option_takes_several_runs(given, spread):
+    """Catches: a second run behind --before read as an argument of its own."""
+    wanted = spread or ["--before", "a", "--changed", "nic", "--after", "c", "--after", "d"]
+    assert spread_out(given, ("--before", "--after")) == wanted
+
+
+def test_command_takes_several_runs_or_two_and_refuses_the_rest(tmp_path, monkeypatch, capsys):
+    """Catches: a run that is silently left out."""
+    before, after = three(tmp_path, "a", 0), three(tmp_path, "b", 3, **ALL_NEW)
+    status, out, _ = command(
+        monkeypatch, capsys, "compare", "--before", *before, "--after", *after, "--changed", "nic.firmware"
+    )
+    assert status in (0, 3)
+    assert "3 runs before and 3 after" in out
+    for argv in ((before[0],), (*before, *after), (before[0], after[0], "--before", before[1])):
+        status, _, err = command(monkeypatch, capsys, "compare", *argv, "--changed", "nic.firmware")
+        assert (status, len(err.splitlines())) == (2, 1)

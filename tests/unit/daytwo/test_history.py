@@ -18,6 +18,8 @@ from shakedown.daytwo.history.ingest import compact, ingest
 from shakedown.daytwo.history.query import fleet
 from shakedown.daytwo.history.report import fleet_history, fleet_page, node_history, page
 from shakedown.daytwo.history.store import HistoryStore
+from shakedown.daytwo.history.values import over_partners
+from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
 
 NODES = names(8)
@@ -280,3 +282,26 @@ def test_command_exit_status_says_whether_an_alarm_stands(filled, monkeypatch, c
         monkeypatch, capsys, "history", "show", "--store", filled, "--node", "n4", "--json"
     )
     assert (status, json.loads(out)["changes"]) == (0, [])
+
+
+def test_the_partners_of_a_sick_node_are_not_blamed():
+    """Catches: an innocent node of a group of three told at half of the sick one's loss."""
+    assert over_partners({"n2": [390.0, 391.0], "n3": [312.0]}, Better.HIGHER) == 390.5
+    assert over_partners({"n2": [2.5], "n3": [3.1]}, Better.LOWER) == 2.5
+    assert over_partners({"n2": [390.0], "n3": [312.0], "n4": [388.0]}, Better.HIGHER) == 388.0
+    assert over_partners({"": [390.0, 388.0]}, Better.HIGHER) == 389.0
+
+
+def test_what_all_nodes_lost_is_told_once(tmp_path):
+    """Catches: eight alarms for one cause, or none because all nodes lost the same."""
+    store = tmp_path / "history"
+    fill(tmp_path, store, range(36))
+    for night in range(36, 42):
+        run = Night(
+            f"night{night:03}", nodes=NODES, night=night, factor=lambda m, n: 0.97 if m == "write" else 1
+        )
+        ingest(store, run.write(tmp_path / run.run), now=NOW)
+    found = fleet_history(store)
+    assert [(f.node, f.metric) for f in found.findings if f.standing] == [("all nodes", WRITE)]
+    assert found.findings[0].shift == pytest.approx(-0.03, abs=0.006)
+    assert "<b>all nodes</b>" in fleet_page(store, found)

@@ -9,6 +9,7 @@ import pytest
 
 from shakedown.statistics.alarms import LEARNING_NIGHTS, find_alarms
 from shakedown.statistics.changepoints import PENALTY, _can_change, _join_costs, change_points
+from shakedown.statistics.commonmode import split_common
 
 CV = 0.003
 
@@ -73,6 +74,111 @@ def test_a_metric_that_prints_few_digits_does_not_alarm_for_the_last_one():
     values = np.full((1, 80), 97.6)
     values[:, 60:] = 97.5
     assert find_alarms(values, higher=True, resolution=0.1) == []
+
+
+def correlated(seed: int, series: int, count: int, phi: float) -> np.ndarray:
+    """Healthy values, each night like the one before."""
+    e = np.random.default_rng(seed).standard_normal((series, count))
+    for night in range(1, count):
+        e[:, night] = phi * e[:, night - 1] + np.sqrt(1 - phi**2) * e[:, night]
+    return 390 * (1 + CV * e)
+
+
+def heavy(seed: int, series: int, count: int) -> np.ndarray:
+    """Healthy values with the tails of Student's t, four degrees of freedom, and the same spread."""
+    return 390 * (1 + CV / np.sqrt(2) * np.random.default_rng(seed).standard_t(4, (series, count)))
+
+
+@pytest.mark.parametrize(
+    ("values", "most"),
+    [
+        (lambda: correlated(11, 1000, 395, 0.3), 4),
+        (lambda: correlated(12, 1000, 395, 0.7), 20),
+        (lambda: heavy(13, 1000, 395), 4),
+    ],
+)
+def test_nights_that_are_neither_independent_nor_normal_are_no_alarms(values, most):
+    """Catches: charts that hold for white noise only: 29 to 869 false alarms in 1,000 years, not 1."""
+    assert len(find_alarms(values(), higher=True)) <= most
+
+
+def test_single_odd_nights_are_no_alarms():
+    """Catches: a node that was busy one night in a hundred, alarmed each time or when two nights meet."""
+    values = nights(14, 400, 395)
+    values[np.random.default_rng(15).random(values.shape) < 0.01] *= 0.95
+    assert len(find_alarms(values, higher=True)) <= 2
+
+
+@pytest.mark.parametrize("accepted", [30, 90])
+def test_an_accepted_step_hides_nothing_that_comes_later(accepted):
+    """Catches: a node at -2 % that nobody mended, and whose loss of 20 % half a year later is not told."""
+    values = nights(16, 100, 200)
+    values[:, 60:] *= 0.98
+    values[:, 60 + accepted :] *= 0.95
+    later = {a.series for a in find_alarms(values, higher=True) if 0 <= a.night - 60 - accepted < 5}
+    assert len(later) >= 99
+
+
+def test_a_standing_step_is_told_once():
+    """Catches: an alarm that comes again each night while the same step stands."""
+    values = nights(17, 200, 200)
+    values[:, 60:] *= 0.98
+    found = find_alarms(values, higher=True)
+    assert len({a.series for a in found}) == 200
+    assert len(found) <= 202
+
+
+def test_drift_is_one_finding_until_it_has_doubled():
+    """Catches: a loss of 0.2 % a month that fires fifteen times a year."""
+    values = nights(18, 100, 395) * (1 - 0.002 / 30 * np.arange(395))
+    found = find_alarms(values, higher=True)
+    assert sum(a.chart == "drift" and a.standing for a in found) >= 98
+    assert len(found) <= 103
+
+
+def test_a_new_level_after_a_change_of_parts_is_told_and_then_normal():
+    """Catches: a step that the new firmware hides, and one that is still an alarm half a year after it."""
+    values = nights(19, 100, 200)
+    values[:, 60:] *= 0.98
+    values[:, 120:] *= 0.95
+    changes = [(series, 60) for series in range(100)]
+    found = find_alarms(values[:, :100], higher=True, changes=changes)
+    assert len({a.series for a in found if 60 <= a.night <= 62}) >= 98
+    assert not any(a.standing for a in found)
+    assert all(a.standing for a in find_alarms(values[:, :70], higher=True, changes=changes))
+    later = [a for a in find_alarms(values, higher=True, changes=changes) if 120 <= a.night <= 124]
+    assert len(later) >= 99
+    assert np.median([a.effect for a in later]) == pytest.approx(-0.05, abs=0.003)
+
+
+def test_parts_changed_on_a_sick_node_do_not_make_it_well():
+    """Catches: an alarm that ends because a cable was swapped, while the node is as slow as before."""
+    values = nights(20, 1, 150)
+    values[:, 60:] *= 0.98
+    assert find_alarms(values, higher=True, changes=[(0, 90)])[-1].standing
+
+
+def test_what_all_nodes_do_is_the_fleets_alarm_and_no_nodes():
+    """Catches: a warm summer told of every node, and one sick node hidden by it."""
+    values = nights(21, 40, 200)
+    values[:, 100:] *= 0.97
+    values[7, 150:] *= 0.98
+    own, common = split_common(values)
+    assert {a.series for a in find_alarms(own, higher=True)} == {7}
+    (fleet,) = find_alarms(390 * common[None], higher=True, pooled=False)
+    assert (fleet.night, fleet.effect) == (pytest.approx(101, abs=1), pytest.approx(-0.03, abs=0.002))
+
+
+def test_the_common_factor_needs_six_nodes_and_stands_four_sick_ones_of_ten():
+    """Catches: a node's own loss taken for everyone's."""
+    few = nights(22, 5, 60)
+    own, common = split_common(few)
+    assert np.array_equal(own, few)
+    assert np.isnan(common).all()
+    values = nights(23, 10, 100)
+    values[:4, 50:] *= 0.9
+    own, _ = split_common(values)
+    assert np.mean(own[:4, 60:]) / np.mean(own[4:, 60:]) == pytest.approx(0.9, abs=0.002)
 
 
 def test_steps_are_located_to_the_night_and_single_nights_are_none():

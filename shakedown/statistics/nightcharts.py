@@ -1,0 +1,296 @@
+"""The charts behind the nightly alarms: the state of many series, taken on by one night at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shakedown.statistics.nightnoise import (
+    CLIP,
+    ODD_SCORE,
+    Noise,
+    first_residuals,
+    learn,
+    normal_scores,
+    window_variance,
+)
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+# Nights that a series must have before it can give an alarm.
+LEARNING_NIGHTS = 30
+# Nights that are summed, the limit of the sum in its own standard deviations, and whether the nights must
+# agree: each then counts for hardly more than the one that is least bad, so that a lower limit does. The
+# benchmark counts what comes of it (tests/bench/bench_alarms.py).
+WINDOWS = ((2, 4.4, True), (3, 4.5, True), (4, 4.5, True), (4, 5.0, False), (8, 5.0, False))
+LONGEST_WINDOW = 8
+LIMIT = 4.8
+# A score is bounded: what is further out only says that the night was odd.
+LARGEST_SCORE = 8.0
+# The nights that carry an alarm must each be worse than this.
+WORSE_NIGHT = 2.0
+# By so much at most a night counts for more than the least bad of those that must agree.
+_AGREE = 0.2
+# Correlated nights agree by themselves: the limit of those that must rises by so much, in full from AR 0.3.
+_CORRELATED = 0.2
+# So rarely may odd nights alone make an alarm: per night, 0.3 in 1,000 years.
+_ODD_RUN = 0.8e-6
+# The level of late: so many nights, short enough that a season of a year hardly moves within them.
+LEVEL_NIGHTS = 30
+# A smaller deviation than this share of the value raises no alarm, however quiet the metric.
+SMALLEST_EFFECT = 0.003
+# A loss of this share that no step showed is told as drift, once, and again when the whole loss has doubled.
+# A season of a year stays below it if it moves the metric by less than +-0.7 %.
+DRIFT_EFFECT = 0.015
+# After an alarm the next one tells of a further loss: as large as what was told, or this share at most.
+_FURTHER = 0.01
+# An alarm ends when so many nights in a row are back.
+_QUIET_NIGHTS = 3
+# Nights after a change of the parts until the new level is the series' own.
+SETTLING_NIGHTS = 14
+# The noise is learnt again when so much more is known.
+_RELEARN = 1.2
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One alarm. `night` counts the series' columns."""
+
+    series: int
+    night: int
+    chart: Literal["step", "drift"]
+    effect: float  # relative, positive for an improvement: the nights that show it against the level before
+    baseline: float  # level before, in the metric's unit
+    standing: bool  # still in alarm at the last night
+
+
+class Charts:
+    """The state of all series. Values have their sign turned so that more is worse."""
+
+    def __init__(
+        self, values: Floats, higher: bool | NDArray[np.bool_], resolution: float | Floats, *, pooled: bool
+    ) -> None:
+        count, nights = values.shape
+        self.sign = np.where(np.broadcast_to(higher, count), -1.0, 1.0)
+        self.values = values * self.sign[:, None]
+        self.resolution = np.broadcast_to(np.asarray(resolution, dtype=np.float64), (count,))
+        self.pooled = pooled
+        # Each series' own nights, its first in the first column.
+        self.seen = np.zeros(count, dtype=np.intp)
+        self.order, self.residuals, self.raw_scores = (np.full((count, nights), np.nan) for _ in range(3))
+        self.odd, self.looked = np.zeros(count), np.zeros(count)
+        self.recent = np.full((count, LEVEL_NIGHTS), np.nan)  # the nights that make the level
+        self.taken = np.zeros(count, dtype=np.intp)
+        self.scores = np.full((count, LONGEST_WINDOW), np.nan)  # since the level began; the last night last
+        self.run = np.zeros(count, dtype=np.intp)  # worse nights in a row, up to tonight
+        self.odd_run = np.zeros(count)  # odd ones among them
+        self.better = np.zeros(count, dtype=np.intp)  # better nights in a row
+        self.home = np.full(count, np.nan)  # the level that is normal
+        self.told = np.zeros(count)  # relative loss against home that alarms have told of
+        self.quiet = np.zeros(count, dtype=np.intp)
+        self.settling = np.zeros(count, dtype=np.intp)  # nights until the level becomes home; 0: never
+        self.changed_parts = np.zeros(count, dtype=bool)  # and the level is not home yet
+        self.alarmed = np.full(count, -1, dtype=np.intp)  # place of the standing alarm, or -1
+        self.with_change = np.zeros(count, dtype=bool)  # it came after a change of the parts
+        self.found: list[Alarm] = []
+        self.noise: Noise | None = None
+        self.learnt_from = 0.0
+
+    def alarms(self) -> list[Alarm]:
+        """Return what was found."""
+        standing = set(self.alarmed[self.alarmed >= 0].tolist())
+        return [
+            Alarm(a.series, a.night, a.chart, a.effect, a.baseline, place in standing)
+            for place, a in enumerate(self.found)
+        ]
+
+    def advance(self, night: int, changed: Flags) -> None:
+        """Take one night into all series."""
+        x = self.values[:, night]
+        there = np.isfinite(x)
+        self.settling[changed] = SETTLING_NIGHTS
+        self.changed_parts |= changed
+        rows = np.flatnonzero(there)
+        self.order[rows, self.seen[rows]] = x[rows]
+        self.seen[rows] += 1
+        ready = there & (self.seen > LEARNING_NIGHTS)
+        self._learn(np.flatnonzero(there & (self.seen == LEARNING_NIGHTS)))
+        if self.noise is None or not ready.any():
+            return
+        level, nights = self._level()
+        self._score(x, level, nights, ready, self.noise)
+        self._find(night, level, nights, ready, self.noise)
+        self._recover(x, ready, self.noise)
+        self._take(x, ready, self.noise)
+        self._settle(ready)
+
+    def _learn(self, new: NDArray[np.intp]) -> None:
+        """Begin the series that have thirty nights now; learn the noise again if much more is known."""
+        if len(new):
+            first = self.order[new, :LEARNING_NIGHTS]
+            level, residuals = first_residuals(first)
+            self.residuals[new, :LEARNING_NIGHTS] = residuals
+            self.recent[new] = (level[:, None] + residuals)[:, -LEVEL_NIGHTS:]
+            self.home[new] = level
+            # The spread of thirty nights would make tails of its own: first all series' spreads, then tails.
+            self._relearn()
+            assert self.noise is not None
+            away = (first - level[:, None]) / self.noise.spread[new, None]
+            self.raw_scores[new, :LEARNING_NIGHTS] = away
+        known = float(self.seen[self.seen >= LEARNING_NIGHTS].sum())
+        if known and (len(new) or known >= _RELEARN * self.learnt_from):
+            self.learnt_from = known
+            self._relearn()
+
+    def _relearn(self) -> None:
+        begun = self.seen >= LEARNING_NIGHTS
+        last = int(self.seen.max())
+        noise = learn(
+            self.residuals[begun, :last],
+            self.raw_scores[begun, :last],
+            self.odd[begun],
+            self.looked[begun],
+            pooled=self.pooled,
+        )
+        self.noise = self._for_all(noise, begun)
+
+    def _for_all(self, noise: Noise, begun: Flags) -> Noise:
+        """Return the noise with a place for every series; those that have not begun have none."""
+
+        def placed(of: Floats) -> Floats:
+            every = np.full(len(begun), 0.5)
+            every[begun] = of
+            return every
+
+        # 1e-4: no RDMA or GPU benchmark repeats better than that from night to night.
+        floor = np.maximum(self.resolution, 1e-4 * np.abs(np.nan_to_num(self.home)))
+        spread = np.maximum(placed(noise.spread), np.maximum(floor, 1e-300))
+        return Noise(spread, placed(noise.ar), placed(noise.tail), noise.scale, placed(noise.odd))
+
+    def _level(self) -> tuple[Floats, Floats]:
+        """Return the level of late and the nights that it is known from."""
+        there = np.isfinite(self.recent)
+        nights = np.maximum(there.sum(axis=1), 1).astype(np.float64)
+        return np.where(there, self.recent, 0.0).sum(axis=1) / nights, nights
+
+    def _score(self, x: Floats, level: Floats, nights: Floats, ready: Flags, noise: Noise) -> None:
+        rows = np.flatnonzero(ready)
+        away = np.where(ready, x - level, 0.0)
+        fresh = np.sqrt(1 + 1 / nights)
+        self.raw_scores[rows, self.seen[rows] - 1] = (away / noise.spread / fresh)[rows]
+        limit = CLIP * noise.spread
+        self.residuals[rows, self.seen[rows] - 1] = np.clip(away / fresh, -limit, limit)[rows]
+        score = np.clip(normal_scores(away / noise.spread, noise), -LARGEST_SCORE, LARGEST_SCORE)
+        self.scores[rows, :-1] = self.scores[rows, 1:]
+        self.scores[rows, -1] = score[rows]
+        worse = score > WORSE_NIGHT
+        # Odd nights count once it shows that they were no step.
+        over = ready & ~worse
+        self.odd += np.where(over, self.odd_run, 0.0)
+        self.looked += ready
+        self.odd_run = np.where(over, 0.0, self.odd_run + (ready & (score > ODD_SCORE)))
+        self.run = np.where(ready, np.where(worse, self.run + 1, 0), self.run)
+        self.better = np.where(ready, np.where(score < -WORSE_NIGHT, self.better + 1, 0), self.better)
+
+    def _find(self, night: int, level: Floats, nights: Floats, ready: Flags, noise: Noise) -> None:
+        scale = np.maximum(np.abs(level), 1e-300)
+        home_scale = np.maximum(np.abs(self.home), 1e-300)
+        inflated = (1 + noise.ar) / (1 - noise.ar)
+        unsure = np.minimum(inflated / nights, 1.0)
+        needed = np.maximum(np.ceil(np.log(_ODD_RUN) / np.log(np.minimum(noise.odd, 0.5)) - 0.01), 2)
+        may = ready & (self.run >= needed)
+        further = np.maximum(SMALLEST_EFFECT, np.minimum(self.told, _FURTHER))
+        for length, limit, agree in WINDOWS:
+            rows = np.flatnonzero(may)
+            if not len(rows):
+                break
+            scores = self.scores[rows, -length:]
+            # In a sum that need not agree an odd night weighs no more than the tails explain.
+            most = scores.min(axis=1) + _AGREE if agree else np.full(len(rows), ODD_SCORE)
+            total = np.minimum(scores, most[:, None]).sum(axis=1)
+            sigma = np.sqrt(window_variance(length, noise.ar[rows]) + length**2 * unsure[rows])
+            last = np.arange(-length, 0) + self.seen[rows][:, None]
+            mean = np.take_along_axis(self.order[rows], last, axis=1).mean(axis=1)
+            loss = (mean - self.home[rows]) / home_scale[rows]
+            effect = (mean - level[rows]) / scale[rows]
+            with np.errstate(invalid="ignore"):
+                most_sigma = limit + (_CORRELATED * np.minimum(noise.ar[rows] / 0.3, 1.0) if agree else 0.0)
+                hit = (total > most_sigma * sigma) & (effect >= SMALLEST_EFFECT)
+                hit &= loss - self.told[rows] >= np.where(self.alarmed[rows] >= 0, further[rows], -np.inf)
+            for i, by, lost in zip(rows[hit], effect[hit], loss[hit], strict=True):
+                self._raise(int(i), night, "step", float(by), float(level[i]), float(lost))
+                run = min(int(self.run[i]), LEVEL_NIGHTS)
+                # A fault's nights say nothing of the noise.
+                self.raw_scores[i, self.seen[i] - run : self.seen[i]] = np.nan
+                self.residuals[i, self.seen[i] - run : self.seen[i]] = np.nan
+                self.recent[i] = np.nan
+                self.recent[i, :run] = self.order[i, self.seen[i] - run : self.seen[i]]
+                self.taken[i] = run - 1  # tonight is taken below
+                self.scores[i] = np.nan
+                self.run[i] = self.odd_run[i] = 0
+                may[i] = False
+        loss = (level - self.home) / home_scale
+        sure = level - self.home > LIMIT * noise.spread * np.sqrt(2 * inflated / LEVEL_NIGHTS)
+        full = ready & (nights == LEVEL_NIGHTS) & (self.run < 2)
+        drifted = full & sure & (loss - self.told >= np.maximum(DRIFT_EFFECT, self.told))
+        for i in np.flatnonzero(drifted):
+            self._raise(int(i), night, "drift", float(loss[i]), float(self.home[i]), float(loss[i]))
+
+    def _raise(
+        self, i: int, night: int, chart: Literal["step", "drift"], effect: float, before: float, loss: float
+    ) -> None:
+        self.alarmed[i] = len(self.found)
+        self.with_change[i] = self.changed_parts[i]
+        self.told[i] = max(loss, effect)
+        self.quiet[i] = 0
+        self.found.append(Alarm(i, night, chart, -effect, before * float(self.sign[i]), True))
+
+    def _recover(self, x: Floats, ready: Flags, noise: Noise) -> None:
+        """End the alarms of series that are back where they were."""
+        standing = ready & (self.alarmed >= 0)
+        back = np.minimum(WORSE_NIGHT * noise.spread, 0.5 * self.told * np.abs(self.home))
+        self.quiet = np.where(standing, np.where(x - self.home < back, self.quiet + 1, 0), self.quiet)
+        over = standing & (self.quiet >= _QUIET_NIGHTS)
+        if over.any():
+            self._begin_at(over, np.broadcast_to(self.home[over][:, None], (int(over.sum()), LEVEL_NIGHTS)))
+            self.alarmed[over], self.told[over], self.quiet[over] = -1, 0.0, 0
+
+    def _begin_at(self, which: Flags, nights: Floats) -> None:
+        """Start a level from given nights."""
+        self.recent[which] = np.nan
+        self.recent[which, : nights.shape[1]] = nights
+        self.taken[which] = nights.shape[1]
+        self.scores[which] = np.nan
+        self.run[which] = self.odd_run[which] = self.better[which] = 0
+
+    def _take(self, x: Floats, ready: Flags, noise: Noise) -> None:
+        """Take the night into the level, drawn in."""
+        rows = np.flatnonzero(ready)
+        level, _ = self._level()
+        limit = CLIP * noise.spread
+        self.recent[rows, self.taken[rows] % LEVEL_NIGHTS] = (level + np.clip(x - level, -limit, limit))[rows]
+        self.taken[rows] += 1
+
+    def _settle(self, ready: Flags) -> None:
+        """Make the level of late the normal one: two weeks after a change of parts, or once it is better."""
+        self.settling = np.where(ready, np.maximum(self.settling - 1, 0), self.settling)
+        due = ready & (self.settling == 0) & self.changed_parts
+        self.changed_parts &= ~due
+        # What was ill before the change is not well because of it.
+        ill = (self.alarmed >= 0) & ~self.with_change
+        self._go_home(due & ~ill, SETTLING_NIGHTS)
+        self._go_home(ready & (self.better >= LONGEST_WINDOW) & (self.alarmed < 0), LONGEST_WINDOW)
+
+    def _go_home(self, which: Flags, nights: int) -> None:
+        rows = np.flatnonzero(which)
+        if not len(rows):
+            return
+        last = np.arange(-nights, 0) + self.seen[rows][:, None]
+        values = np.take_along_axis(self.order[rows], last, axis=1)
+        self.home[rows] = np.median(values, axis=1)
+        self._begin_at(which, values)
+        self.alarmed[rows], self.told[rows], self.quiet[rows] = -1, 0.0, 0

@@ -1,0 +1,115 @@
+"""Noise of nightly values, as relative deviations of nodes x nights. Night to night 0.3 % throughout."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+NODES = int(os.environ.get("NODES", "512"))
+CV = 0.003
+SEASON = 0.005  # amplitude: 1 % between the best and the worst night
+
+Noise = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def ar1(rng: np.random.Generator, shape: tuple[int, int], phi: float) -> np.ndarray:
+    """Return series of variance 1 with that correlation from night to night."""
+    e = rng.standard_normal(shape)
+    for night in range(1, shape[1]):
+        e[:, night] = phi * e[:, night - 1] + np.sqrt(1 - phi**2) * e[:, night]
+    return e
+
+
+def _iid(rng: np.random.Generator, nights: int) -> np.ndarray:
+    return CV * rng.standard_normal((NODES, nights))
+
+
+def _t4(rng: np.random.Generator, nights: int) -> np.ndarray:
+    return CV / np.sqrt(2) * rng.standard_t(4, (NODES, nights))
+
+
+def _ar(phi: float) -> Noise:
+    return lambda rng, nights: CV * ar1(rng, (NODES, nights), phi)
+
+
+def _odd(share: float) -> Noise:
+    """Some nights 1 to 10 % slow, each node its own."""
+
+    def noise(rng: np.random.Generator, nights: int) -> np.ndarray:
+        slow = rng.random((NODES, nights)) < share
+        return _iid(rng, nights) - slow * rng.uniform(0.01, 0.1, (NODES, nights))
+
+    return noise
+
+
+def _season(period: float, *, own: bool) -> Noise:
+    def noise(rng: np.random.Generator, nights: int) -> np.ndarray:
+        phase = rng.random((NODES, 1) if own else (1, 1))
+        return _iid(rng, nights) + SEASON * np.sin(2 * np.pi * (np.arange(nights) / period + phase))
+
+    return noise
+
+
+def _drift(rng: np.random.Generator, nights: int) -> np.ndarray:
+    """All nodes lose 0.2 % a month."""
+    return _iid(rng, nights) - 0.002 / 30 * np.arange(nights)
+
+
+def _busy_nights(rng: np.random.Generator, nights: int) -> np.ndarray:
+    """One night in fifty, all nodes are 1 to 10 % slow."""
+    return _iid(rng, nights) - (rng.random(nights) < 0.02) * rng.uniform(0.01, 0.1, nights)
+
+
+def _leaf_ar(rng: np.random.Generator, nights: int) -> np.ndarray:
+    """Sixteen nodes on a leaf share an AR(0.8) of 0.3 %, beside their own noise."""
+    leaves = ar1(rng, (NODES // 16, nights), 0.8)
+    return CV / np.sqrt(2) * (np.repeat(leaves, 16, axis=0) + rng.standard_normal((NODES, nights)))
+
+
+def _skewed(rng: np.random.Generator, nights: int) -> np.ndarray:
+    """Interference only ever takes away: exponential losses, printed in steps of 0.1 %."""
+    return np.round(-CV * rng.standard_exponential((NODES, nights)), 3)
+
+
+def _mixed(rng: np.random.Generator, nights: int) -> np.ndarray:
+    """Nodes of 0.1 to 0.6 % spread, t5 in an AR(0.5), and six nights of ten not measured."""
+    spread = rng.uniform(0.001, 0.006, (NODES, 1))
+    e = rng.standard_t(5, (NODES, nights)) / np.sqrt(5 / 3)
+    for night in range(1, nights):
+        e[:, night] = 0.5 * e[:, night - 1] + np.sqrt(0.75) * e[:, night]
+    return np.where(rng.random((NODES, nights)) < 0.6, np.nan, spread * e)
+
+
+def _wander(rng: np.random.Generator, nights: int) -> np.ndarray:
+    """Each node moves over months: AR(0.97) of 0.2 % beside 0.3 %."""
+    return _iid(rng, nights) + 0.002 * ar1(rng, (NODES, nights), 0.97)
+
+
+MODELS: dict[str, Noise] = {
+    "iid": _iid,
+    "t4": _t4,
+    "AR 0.3": _ar(0.3),
+    "AR 0.7": _ar(0.7),
+    "odd nights 1 %": _odd(0.01),
+    "odd nights 0.1 %": _odd(0.001),
+    "weekly, all nodes": _season(7, own=False),
+    "weekly, each its own": _season(7, own=True),
+    "yearly, all nodes": _season(365, own=False),
+    "yearly, each its own": _season(365, own=True),
+    "drift 0.2 % a month, all nodes": _drift,
+}
+ASIDE: dict[str, Noise] = {
+    "busy nights of all nodes": _busy_nights,
+    "AR 0.8 shared by a leaf": _leaf_ar,
+    "skewed and quantised": _skewed,
+    "mixed: t5, AR 0.5, spreads, gaps": _mixed,
+    "wander of months": _wander,
+}
+
+
+def healthy(name: str, rng: np.random.Generator, nights: int) -> np.ndarray:
+    """Return values of a healthy fleet: each node with a level of its own, 2 % apart."""
+    level = 390 * (1 + 0.02 * rng.standard_normal((NODES, 1)))
+    return level * (1 + (MODELS | ASIDE)[name](rng, nights))
