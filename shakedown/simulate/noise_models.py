@@ -226,7 +226,7 @@ NOISE = _registry(
         _spread,
         {
             "sd": Parameter(0.003, 0, 0.5, "standard deviation between NICs"),
-            "common": Parameter(0.5, 0, 1, "part of its variance that a NIC has both ways"),
+            "common": Parameter(1, 0, 1, "part of its variance that a NIC has both ways"),
         },
     ),
     NoiseModel(

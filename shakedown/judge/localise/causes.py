@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shakedown.judge.localise.fit import Settings, deviations, fit, to_finding
+from shakedown.judge.localise.fit import Settings, fit, to_finding
 from shakedown.judge.localise.groups import Groups, robust_sigma
+from shakedown.judge.localise.levels import deviations
 from shakedown.judge.localise.model import (
     Bools,
     Element,
@@ -103,16 +104,17 @@ def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Ex
 
 def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Settings) -> list[Explanation]:
     """Return what one matrix says by itself."""
-    residual, level = deviations(matrix, fabric)
-    groups = Groups(np.isfinite(residual) | matrix.failed, fabric)
+    seen = deviations(matrix, fabric)
+    residual = seen.residual
+    groups = Groups(np.isfinite(residual) | matrix.failed, fabric, seen.quantile)
     found = dead(matrix, groups)
     if len(matrix.nodes) < SMALL_MESH:
         return found
     before = residual.copy()
-    choices, sigma = fit(residual, groups, settings, supported)
+    choices, sigma = fit(seen, groups, settings, supported)
     found += [to_finding(c, groups, matrix, beyond(c.pick, before, groups).why) for c in choices]
     found += intermittent(residual, sigma, groups, settings, matrix)
-    return found + _slow_rails(matrix, level)
+    return found + _slow_rails(matrix, seen.level)
 
 
 def _supported(matrix: Matrix, seen: Sequence[Witness]) -> Bools:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shakedown.judge.localise.causes import SMALL_MESH, Cause
-from shakedown.judge.localise.fit import deviations
 from shakedown.judge.localise.groups import robust_sigma, spread_of
+from shakedown.judge.localise.levels import deviations
 from shakedown.judge.localise.model import Bools, Element, Fabric, Matrix, Route
 
 # A single result is worth a word when it lost a quarter, and far more than the noise of its matrix. Healthy
@@ -42,7 +42,7 @@ def unexplained(routes: Sequence[Route], causes: Iterable[Cause]) -> list[Slow]:
     found: list[Slow] = []
     for route in routes:
         for matrix in route.matrices:
-            residual, _ = deviations(matrix, route.fabric)
+            residual = deviations(matrix, route.fabric).residual
             # Of few results one bad pair is a large part: only the median deviation does not see it.
             few = len(matrix.nodes) < SMALL_MESH
             noise = SMALL_SIGMAS * robust_sigma(residual) if few else SLOW_SIGMAS * spread_of(residual)
