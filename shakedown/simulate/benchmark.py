@@ -1,7 +1,7 @@
 """The benchmark of localisers: noise models x sizes x faults, each case from its own seed.
 
-A case is a measured fabric and the truth about it. `judge` says of a localiser's answer what the table counts:
-whether it blamed good hardware, named the planted part, and named it first.
+A case is a measured fabric and the truth about it. `judge` says of an answer what the table counts: whether
+good hardware was blamed, the planted part named, and named first.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ class Outcome:
     claims: tuple[tuple[float, bool], ...]
 
 
-def case(
-    row: str, size: str, fault: str, number: int, series: int = TUNING, *, paths: bool = True
-) -> Simulated:
+def case(row: str, size: str, fault: str, number: int, series: int = TUNING) -> Simulated:
     """Return a case: the same one whenever it is asked for."""
     shape = SIZES[size]
     rng = np.random.default_rng([2027, series, crc32(f"{row} {size} {fault}".encode()), number])

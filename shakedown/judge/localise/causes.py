@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shakedown.judge.localise.fit import Settings, fit, to_finding
+from shakedown.judge.localise.doubts import second_thoughts
+from shakedown.judge.localise.fit import DOUBTFUL, Settings, fit, to_finding
 from shakedown.judge.localise.groups import Groups, robust_sigma
-from shakedown.judge.localise.levels import deviations
+from shakedown.judge.localise.levels import APART, Deviations, deviations
 from shakedown.judge.localise.model import (
     Bools,
     Element,
@@ -24,6 +25,7 @@ from shakedown.judge.localise.model import (
     Route,
     on_hardware,
 )
+from shakedown.judge.localise.pairs import bad_pairs
 from shakedown.judge.localise.rare import dead, intermittent
 from shakedown.judge.localise.shared import beyond
 from shakedown.judge.localise.small import examine_small
@@ -114,7 +116,33 @@ def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Setting
     choices, sigma = fit(seen, groups, settings, supported)
     found += [to_finding(c, groups, matrix, beyond(c.pick, before, groups).why) for c in choices]
     found += intermittent(residual, sigma, groups, settings, matrix)
-    return found + _slow_rails(matrix, seen.level)
+    found = second_thoughts([*found, *_slow_rails(matrix, seen.level)], matrix, fabric)
+    found += bad_pairs(residual, sigma, settings, matrix, found)
+    return found + _collisions(seen, matrix)
+
+
+def _collisions(seen: Deviations, matrix: Matrix) -> list[Explanation]:
+    """Return that many results are far below the rest, scattered over good NICs."""
+    if seen.clean == 1:
+        return []
+    with np.errstate(invalid="ignore"):
+        low = seen.residual[seen.residual < np.log1p(-APART)]
+    return [
+        Explanation(
+            element=Element("fabric"),
+            pattern="intermittent",
+            effect=float(np.expm1(np.median(low))) if low.size else 0.0,
+            z=float("inf"),
+            cells=int(low.size),
+            partners=len(matrix.nodes),
+            share=1 - seen.clean,
+            confidence=DOUBTFUL,
+            rivals=(),
+            blamed=False,
+            label=matrix.label,
+            why=("their NICs are well with others, so flows may have shared links: see how they are hashed",),
+        )
+    ]
 
 
 def _supported(matrix: Matrix, seen: Sequence[Witness]) -> Bools:
@@ -187,7 +215,7 @@ def _merge(findings: Sequence[Explanation]) -> list[list[Explanation]]:
     groups: dict[tuple[str, ...], list[Explanation]] = {}
     for f in findings:
         e = f.element
-        key = ("node", e.node) if e.node in nodes else (e.kind, e.node, e.rail, e.leaf, e.spine)
+        key = ("node", e.node) if e.node in nodes else (e.kind, e.node, e.peer, e.rail, e.leaf, e.spine)
         groups.setdefault(key, []).append(f)
     return list(groups.values())
 
@@ -287,6 +315,10 @@ def _nic_cable_or_port(
 
 
 def _proposal(element: Element, finding: Explanation) -> str:
+    if element.kind == "pair":
+        return f"look at what lies between {element.node} and {element.peer}, and measure them again"
+    if element.kind == "fabric":
+        return "measure again with fewer pairs at once; look at the hashing and the counters of the uplinks"
     if not finding.blamed:
         return f"measure {element} against another partner"
     if element.node:

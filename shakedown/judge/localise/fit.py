@@ -177,9 +177,7 @@ def _spread(scores: Scores) -> tuple[float, float]:
     return float(np.std(kept, ddof=1)), len(kept) - 1.0
 
 
-def _spread_outside(
-    family: Family, middles: Floats, scores: Scores, wanted: Bools
-) -> tuple[Floats, float]:
+def _spread_outside(family: Family, middles: Floats, scores: Scores, wanted: Bools) -> tuple[Floats, float]:
     """Return the same for elements of which there are few, each a large part of the fabric.
 
     They are judged by the rows, columns or blocks outside of them, and by how much the others of their kind

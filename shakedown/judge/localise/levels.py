@@ -14,7 +14,7 @@ from shakedown.judge.localise.model import Bools, Fabric, Floats, Ints, Matrix
 
 # A part of the results that is this far below the rest, with next to nothing between, does not come from noise:
 # five flows on the links of four lose a fifth. A single bad node of sixteen makes an eighth of the results.
-_APART = 0.05
+APART = 0.05
 _APART_SIGMAS = 6.0
 _LEAST_APART = 0.15
 _MOST_BETWEEN = 0.02
@@ -130,7 +130,7 @@ def _clean_share(values: Floats) -> float:
     mode = _half_sample_mode(ordered)
     above = ordered[ordered >= mode] - mode
     sigma = float(np.quantile(above, 0.6827))
-    far = max(_APART, _APART_SIGMAS * sigma)
+    far = max(APART, _APART_SIGMAS * sigma)
     apart, near = (float((ordered < mode - away).mean()) for away in (far, far / 2))
     if apart < _LEAST_APART or near - apart > _MOST_BETWEEN:
         return 1.0

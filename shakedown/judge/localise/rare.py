@@ -25,6 +25,8 @@ BAD_SIGMAS = 5.0
 BAD_EFFECTS = 2.0
 MIN_BAD = 3
 MIN_BAD_SHARE = 0.05
+# Fewer partners were met within a moment or two, and a moment is no fault.
+MIN_PARTNERS_BAD = 4
 _MOST_RIVALS = 8
 
 
@@ -186,6 +188,8 @@ def _finding(
     why = list(shared.why)
     if partners < MIN_PARTNERS:
         why.append(f"seen with {partners} partner only: measure it against another before blame")
+    elif pattern == "intermittent" and partners < MIN_PARTNERS_BAD:
+        why.append(f"bad with {partners} partners only, which may have been one moment: measure it again")
     if confidence < MIN_CONFIDENCE and not shared.why:
         why.append("other elements explain the same results as well")
     names = (matrix.nodes, matrix.rails)
