@@ -1,7 +1,7 @@
 """How localisation holds in real clusters' noise: `tests/bench/bench_localise_noise.py FILE [options]`.
 
-Noise models x sizes x faults (simulate/benchmark.py), no path known. Every case's outcome is a line of FILE; a
-second start goes on where the first one stopped. `--series 1` draws other seeds than thresholds were chosen
+Noise models x sizes x faults (simulate/benchmark.py), no path known. Every case's outcome is a line of FILE;
+a second start goes on where the first one stopped. `--series 1` draws other seeds than thresholds were chosen
 with; `--rows` and `--sizes` choose a part. Confidence is held against what came out, with its Brier score.
 """
 
@@ -12,6 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def _reliability(name: str, lines: list[Line]) -> Iterator[str]:
         return
     brier = sum((c - right) ** 2 for c, right in claims) / len(claims)
     yield f"\n{name}: {len(claims)} claims, Brier score {brier:.4f}"
-    for low, high in zip(BINS, BINS[1:], strict=False):
+    for low, high in pairwise(BINS):
         inside = [right for c, right in claims if low <= c < high]
         if inside:
             right = f"{sum(inside) / len(inside):.1%} right"

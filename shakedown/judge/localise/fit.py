@@ -136,6 +136,7 @@ def _candidates(
         large = (scores.effect <= least) & (scores.share >= MIN_SHARE)
         if not large.any():
             continue
+        spread: float | Floats
         spread, freedom = _spread(scores)
         if family.kind in LARGE:
             middles = (blocks if family.of_blocks else lines)[0]

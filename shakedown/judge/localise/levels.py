@@ -12,8 +12,8 @@ import numpy as np
 
 from shakedown.judge.localise.model import Bools, Fabric, Floats, Ints, Matrix
 
-# A part of the results that is this far below the rest, with next to nothing between, does not come from noise:
-# five flows on the links of four lose a fifth. A single bad node of sixteen makes an eighth of the results.
+# A part of the results that is this far below the rest, with next to nothing between, is no noise: five
+# flows on the links of four lose a fifth. A single bad node of sixteen makes an eighth of the results.
 APART = 0.05
 _APART_SIGMAS = 6.0
 _LEAST_APART = 0.15
@@ -83,8 +83,8 @@ def deviations(matrix: Matrix, fabric: Fabric) -> Deviations:
             if like.any():
                 group = finite[r] & where[r]
                 logs[r][group] -= np.quantile(logs[r][like], min(1 - clean / 2 + more * clean, 1.0))
-    if kinds is not None:
-        _take_out_classes(logs, kinds, int(np.argmax(counts)), fabric, near)
+    if kinds is not None and counts is not None:
+        _take_out_classes(logs, kinds, int(counts.argmax()), fabric, near)
     return Deviations(logs, level, kept / max(1, int(finite.sum())), step)
 
 

@@ -72,9 +72,9 @@ def _part_of(element: Element, matrix: Matrix, fabric: Fabric) -> Bools:
     for r, rail in enumerate(matrix.rails):
         source, _, sink = rail.partition(">")
         if element.kind == "pair":
-            i, j = (matrix.nodes.index(name) for name in (element.node, element.peer))
+            one, other = (matrix.nodes.index(name) for name in (element.node, element.peer))
             if element.rail in {"", rail}:
-                mask[r, i, j] = mask[r, j, i] = True
+                mask[r, one, other] = mask[r, other, one] = True
         elif element.node:
             i = matrix.nodes.index(element.node) if element.node in matrix.nodes else None
             if i is not None and element.rail in {"", source}:

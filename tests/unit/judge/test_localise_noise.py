@@ -7,7 +7,7 @@ import pytest
 from shakedown.judge.localise.model import Element
 from shakedown.simulate.benchmark import case, judge, ours
 
-QUIET = tuple("spread-quiet quantised-quiet classes classes-half classes-three leaf-ar all-benign".split())
+QUIET = (
     "spread-quiet",
     "quantised-quiet",
     "classes",
