@@ -293,6 +293,7 @@ NOISE = _registry(
             "rounds": Parameter(2, 1, 4096, "how long, in rounds"),
             "loss": Parameter(0.05, 0, 0.95, "largest loss, half of it at least"),
         },
+        hard=True,
     ),
     NoiseModel(
         "laplace",
@@ -310,7 +311,6 @@ NOISE = _registry(
         _uneven,
         {"cv": _CV, "spread": Parameter(0.5, 0, 2, "standard deviation of the logarithm of a NIC's noise")},
         cell=True,
-        held_out=True,
     ),
     NoiseModel(
         "periodic",

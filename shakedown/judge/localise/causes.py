@@ -116,7 +116,8 @@ def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Setting
     choices, sigma = fit(seen, groups, settings, supported)
     found += [to_finding(c, groups, matrix, beyond(c.pick, before, groups).why) for c in choices]
     found += intermittent(residual, sigma, groups, settings, matrix)
-    found = second_thoughts([*found, *_slow_rails(matrix, seen.level)], matrix, fabric)
+    found += _slow_rails(matrix, seen.level)
+    found = second_thoughts(found, matrix, fabric, links_shared=seen.clean < 1)
     found += bad_pairs(residual, sigma, settings, matrix, found)
     return found + _collisions(seen, matrix)
 

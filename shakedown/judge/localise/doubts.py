@@ -24,9 +24,14 @@ _ALIKE = 0.15
 _ALIKE_AT_LEAST = 0.002
 
 
-def second_thoughts(found: Sequence[Explanation], matrix: Matrix, fabric: Fabric) -> list[Explanation]:
-    """Return the findings, less blame."""
+def second_thoughts(
+    found: Sequence[Explanation], matrix: Matrix, fabric: Fabric, *, links_shared: bool = False
+) -> list[Explanation]:
+    """Return the findings, less blame; `links_shared`: many flows share links with others."""
     kept = _without_paths(found, fabric)
+    if links_shared:
+        why = "many flows share links, so what is bad now and then may be their meeting"
+        kept = [_doubt(f, why) if f.blamed and f.pattern == "intermittent" else f for f in kept]
     kept = _back_pressure(kept, matrix, fabric)
     return _another_kind(kept, matrix)
 
