@@ -12,12 +12,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
-from generator import commands, models, roles  # noqa: E402  (they lie beside this program)
+from generator import commands, models, noise, roles  # noqa: E402  (they lie beside this program)
 
 
 def pages() -> dict[str, str]:
     """Return every generated file: its path in the repository, and its text."""
-    return {**models.pages(), **commands.pages(), **roles.pages(ROOT)}
+    return {**models.pages(), **commands.pages(), **noise.pages(), **roles.pages(ROOT)}
 
 
 def main() -> int:

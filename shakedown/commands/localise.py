@@ -110,6 +110,7 @@ def document(
                 "element": str(c.element),
                 "kind": c.element.kind,
                 "node": c.element.node or None,
+                "peer": c.element.peer or None,
                 "rail": c.element.rail or None,
                 "leaf": c.element.leaf or None,
                 "spine": c.element.spine or None,

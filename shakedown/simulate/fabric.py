@@ -10,13 +10,14 @@ its way (a flow is as fast as its bottleneck, so factors do not multiply), times
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
-from shakedown.judge.localise.model import Element, Fabric, Floats, Matrix
+from shakedown.judge.localise.model import Element, Fabric, Matrix
 from shakedown.physics.roce import payload_ceiling_gbps
+from shakedown.simulate.noise import Noise, Phase, Scene
 
 # ib_read_bw on 8 x H100 nodes reached 390.89 of 392.15 Gb/s (Tolly, May 2024); less leaves room for noise.
 REACHED_OF_CEILING = 0.985
@@ -41,6 +42,7 @@ class FaultKind(StrEnum):
     SLOW_NODE = "slow-node"
     TCP_FALLBACK = "tcp-fallback"
     FLAPPING = "flapping"
+    PAIR = "pair"
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,11 @@ def draw_fault(kind: FaultKind, size: float, shape: Shape, fabric: Fabric, rng: 
             element = Element("spine", spine=spine)
         case FaultKind.SLOW_NODE | FaultKind.TCP_FALLBACK:
             element = Element("node", node=node)
+        case FaultKind.PAIR:
+            i = shape.node_names.index(node)
+            j = (i + 1 + int(rng.integers(shape.nodes - 1))) % shape.nodes
+            one, other = (shape.node_names[k] for k in sorted((i, j)))
+            element = Element("pair", node=one, peer=other, rail=rail)
         case _:
             element = Element("nic", node=node, rail=rail)
     fixed = {
@@ -150,43 +157,90 @@ def draw_fault(kind: FaultKind, size: float, shape: Shape, fabric: Fabric, rng: 
     return Fault(kind, element, fixed.get(kind, size))
 
 
-def measure(shape: Shape, fabric: Fabric, faults: Sequence[Fault], rng: np.random.Generator) -> Simulated:
-    """Return every pair's bandwidth in Gb/s, on every rail and in both directions."""
-    factor = np.ones((shape.rails, shape.nodes, shape.nodes))
+def measure(
+    shape: Shape,
+    fabric: Fabric,
+    faults: Sequence[Fault],
+    rng: np.random.Generator,
+    noise: Sequence[Noise] = (),
+) -> Simulated:
+    """Return every pair's bandwidth in Gb/s, on every rail and in both directions.
+
+    The shape's own noise is there whatever is in `noise`, but for a model that takes the place of its `cv`.
+    """
+    scene = _scene(shape, fabric, rng)
+    phases = {phase: [n for n in noise if n.model.phase is phase] for phase in Phase}
+    _act(phases[Phase.NODE], scene)
+    np.minimum(scene.able[:, None], scene.able[None, :], out=scene.factor[0])
+    scene.factor[1:] = scene.factor[0]
     lossy: list[tuple[int, int]] = []
     flapped: list[tuple[int, int]] = []
     for fault in faults:
-        _slow_down(factor, shape, fabric, fault, rng)
+        _slow_down(scene, shape, fault)
         if fault.kind in (FaultKind.LOSSY_CABLE, FaultKind.FLAPPING):
             place = (shape.rail_names.index(fault.element.rail), shape.node_names.index(fault.element.node))
             (lossy if fault.kind is FaultKind.LOSSY_CABLE else flapped).append(place)
+    _act(phases[Phase.PATH], scene)
     nic = 1 + shape.spread * rng.standard_normal((2, shape.rails, shape.nodes))
-    values = factor
+    values = scene.factor
     values *= nic[0][:, :, None]
     values *= nic[1][:, None, :]
+    cv = 0.0 if any(n.model.cell for n in noise) else shape.cv
     for r in range(shape.rails):  # rail by rail, for the memory
-        values[r] *= 1 + shape.cv * rng.standard_normal(values[r].shape)
+        values[r] *= 1 + cv * rng.standard_normal(values[r].shape)
         low = rng.random(values[r].shape) < shape.dips
         values[r][low] *= np.exp(-rng.exponential(0.03, int(low.sum())))
+    if phases[Phase.RATE]:
+        scene.logs = np.zeros_like(values)
+        _act(phases[Phase.RATE], scene)
+        values *= np.exp(scene.logs)
     ceiling = _ceiling(shape, MTU_BYTES)
     values *= REACHED_OF_CEILING * ceiling
     np.minimum(values, ceiling, out=values)
+    scene.rates = values
+    _act(phases[Phase.OUTPUT], scene)
     itself = np.arange(shape.nodes)
+    scene.failed[:, itself, itself] = False
     values[:, itself, itself] = np.nan
+    values[scene.failed] = np.nan
+    if scene.classes.any():
+        fabric = replace(fabric, classes=np.stack([scene.classes, scene.classes]))
     matrix = Matrix(
         label="ib_write_bw",
         higher=True,
         nodes=shape.node_names,
         rails=shape.rail_names,
         values=values,
-        failed=np.zeros(values.shape, dtype=bool),
+        failed=scene.failed,
     )
     return Simulated(shape, matrix, fabric, tuple(faults), tuple(lossy), tuple(flapped))
 
 
-def _slow_down(factor: Floats, shape: Shape, fabric: Fabric, fault: Fault, rng: np.random.Generator) -> None:
+def _scene(shape: Shape, fabric: Fabric, rng: np.random.Generator) -> Scene:
+    cells = (shape.rails, shape.nodes, shape.nodes)
+    return Scene(
+        pod=shape.pod,
+        spines=shape.spines,
+        fabric=fabric,
+        rng=rng,
+        able=np.ones(shape.nodes),
+        factor=np.empty(cells),
+        logs=np.zeros((0, 0, 0)),
+        rates=np.zeros((0, 0, 0)),
+        failed=np.zeros(cells, dtype=bool),
+        classes=np.zeros(cells[:2], dtype=np.int64),
+    )
+
+
+def _act(noise: Sequence[Noise], scene: Scene) -> None:
+    for one in noise:
+        one.act(scene)
+
+
+def _slow_down(scene: Scene, shape: Shape, fault: Fault) -> None:
     """Lower the flows that a fault touches to what it leaves of their rate."""
     rest, element = 1 - fault.size, fault.element
+    fabric, factor, rng = scene.fabric, scene.factor, scene.rng
     if element.kind in {"uplink", "spine"}:
         assert fabric.spine is not None
         touched = fabric.spine == fabric.spines.index(element.spine)
@@ -197,6 +251,12 @@ def _slow_down(factor: Floats, shape: Shape, fabric: Fabric, fault: Fault, rng: 
         return
     node = shape.node_names.index(element.node)
     rails = [shape.rail_names.index(element.rail)] if element.rail else list(range(shape.rails))
+    if element.kind == "pair":
+        peer = shape.node_names.index(element.peer)
+        for ends in ((node, peer), (peer, node)):
+            factor[rails, *ends] *= rest
+        return
+    rest *= float(scene.able[node])
     for r in rails:
         lines = []
         if element.direction in {"tx", "both"}:

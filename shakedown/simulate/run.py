@@ -74,7 +74,7 @@ def write_run(folder: Path, sim: Simulated, run: str, created: str) -> int:
 def _plan(sim: Simulated, run: str, created: str) -> Plan:
     matrix = sim.matrix
     ceiling = payload_ceiling_gbps(sim.shape.link_gbps, rdma_mtu_bytes=MTU_BYTES)
-    measured = np.isfinite(matrix.values).any(axis=0)
+    measured = (np.isfinite(matrix.values) | matrix.failed).any(axis=0)
     either = np.triu(measured | measured.T)
     pairs = tuple((matrix.nodes[a], matrix.nodes[b]) for a, b in zip(*np.nonzero(either), strict=True))
     reference = Reference(
@@ -212,9 +212,9 @@ def _inventory(sim: Simulated, run: str, created: str) -> Snapshot:
             host=node,
             kind="nic",
             name=f"mlx5_{r}",
-            attributes={"rail": rail, "port": sim.fabric.ports[node, rail], "firmware": "simulated"},
+            attributes={"rail": rail, "port": sim.fabric.ports[node, rail], "firmware": _firmware(sim, r, i)},
         )
-        for node in sim.matrix.nodes
+        for i, node in enumerate(sim.matrix.nodes)
         for r, rail in enumerate(sim.matrix.rails)
     ]
     components += [
@@ -222,6 +222,12 @@ def _inventory(sim: Simulated, run: str, created: str) -> Snapshot:
         for leaf in sim.fabric.leaves
     ]
     return Snapshot(run=run, taken=created, components=tuple(components))
+
+
+def _firmware(sim: Simulated, rail: int, node: int) -> str:
+    classes = sim.fabric.classes
+    number = 0 if classes is None else int(classes[0, rail, node])
+    return f"simulated-{number}" if number else "simulated"
 
 
 def _nics(sim: Simulated) -> dict[str, tuple[NicSpec, ...]]:

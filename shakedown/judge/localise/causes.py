@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shakedown.judge.localise.fit import Settings, deviations, fit, to_finding
+from shakedown.judge.localise.doubts import second_thoughts
+from shakedown.judge.localise.fit import DOUBTFUL, Settings, fit, to_finding
 from shakedown.judge.localise.groups import Groups, robust_sigma
+from shakedown.judge.localise.levels import APART, Deviations, deviations
 from shakedown.judge.localise.model import (
     Bools,
     Element,
@@ -23,6 +25,7 @@ from shakedown.judge.localise.model import (
     Route,
     on_hardware,
 )
+from shakedown.judge.localise.pairs import bad_pairs
 from shakedown.judge.localise.rare import dead, intermittent
 from shakedown.judge.localise.shared import beyond
 from shakedown.judge.localise.small import examine_small
@@ -103,16 +106,44 @@ def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Ex
 
 def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Settings) -> list[Explanation]:
     """Return what one matrix says by itself."""
-    residual, level = deviations(matrix, fabric)
-    groups = Groups(np.isfinite(residual) | matrix.failed, fabric)
+    seen = deviations(matrix, fabric)
+    residual = seen.residual
+    groups = Groups(np.isfinite(residual) | matrix.failed, fabric, seen.quantile)
     found = dead(matrix, groups)
     if len(matrix.nodes) < SMALL_MESH:
         return found
     before = residual.copy()
-    choices, sigma = fit(residual, groups, settings, supported)
+    choices, sigma = fit(seen, groups, settings, supported)
     found += [to_finding(c, groups, matrix, beyond(c.pick, before, groups).why) for c in choices]
     found += intermittent(residual, sigma, groups, settings, matrix)
-    return found + _slow_rails(matrix, level)
+    found += _slow_rails(matrix, seen.level)
+    found = second_thoughts(found, matrix, fabric, links_shared=seen.clean < 1)
+    found += bad_pairs(residual, sigma, settings, matrix, found)
+    return found + _collisions(seen, matrix)
+
+
+def _collisions(seen: Deviations, matrix: Matrix) -> list[Explanation]:
+    """Return that many results are far below the rest, scattered over good NICs."""
+    if seen.clean == 1:
+        return []
+    with np.errstate(invalid="ignore"):
+        low = seen.residual[seen.residual < np.log1p(-APART)]
+    return [
+        Explanation(
+            element=Element("fabric"),
+            pattern="intermittent",
+            effect=float(np.expm1(np.median(low))) if low.size else 0.0,
+            z=float("inf"),
+            cells=int(low.size),
+            partners=len(matrix.nodes),
+            share=1 - seen.clean,
+            confidence=DOUBTFUL,
+            rivals=(),
+            blamed=False,
+            label=matrix.label,
+            why=("their NICs are well with others, so flows may have shared links: see how they are hashed",),
+        )
+    ]
 
 
 def _supported(matrix: Matrix, seen: Sequence[Witness]) -> Bools:
@@ -185,7 +216,7 @@ def _merge(findings: Sequence[Explanation]) -> list[list[Explanation]]:
     groups: dict[tuple[str, ...], list[Explanation]] = {}
     for f in findings:
         e = f.element
-        key = ("node", e.node) if e.node in nodes else (e.kind, e.node, e.rail, e.leaf, e.spine)
+        key = ("node", e.node) if e.node in nodes else (e.kind, e.node, e.peer, e.rail, e.leaf, e.spine)
         groups.setdefault(key, []).append(f)
     return list(groups.values())
 
@@ -285,6 +316,10 @@ def _nic_cable_or_port(
 
 
 def _proposal(element: Element, finding: Explanation) -> str:
+    if element.kind == "pair":
+        return f"look at what lies between {element.node} and {element.peer}, and measure them again"
+    if element.kind == "fabric":
+        return "measure again with fewer pairs at once; look at the hashing and the counters of the uplinks"
     if not finding.blamed:
         return f"measure {element} against another partner"
     if element.node:

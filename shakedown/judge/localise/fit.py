@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
-from shakedown.judge.localise.groups import MEDIAN_SE, Family, Groups, Scores, spread_of
-from shakedown.judge.localise.model import Bools, Explanation, Fabric, Floats, Matrix
+from shakedown.judge.localise.groups import MEDIAN_SE, Family, Groups, Scores, robust_sigma, spread_of
+from shakedown.judge.localise.levels import Deviations
+from shakedown.judge.localise.model import Bools, Explanation, Floats, Matrix
 from shakedown.judge.localise.picks import (
     MIN_SIGMA,
     Pick,
@@ -26,11 +27,15 @@ from shakedown.judge.localise.picks import (
     rivals_of,
     shared_by_cells,
 )
-from shakedown.statistics.robust import MAD_EFFICIENCY, ROBUST_Z_CUTOFF
+from shakedown.statistics.robust import ROBUST_Z_CUTOFF
 
 MAX_CAUSES = 64
-# Candidates that may be a large part of the fabric.
+# Candidates that may be a large part of the fabric, and of which there are few.
 LARGE = frozenset({"leaf", "rail", "spine"})
+# Healthy elements differ by no more of their standard deviations.
+HEALTHY_SIGMAS = 5.0
+# Fewer elements say nothing of how much they differ.
+FEWEST_OF_A_KIND = 3
 # Part of a candidate's members that must show at least half of its effect.
 MIN_SHARE = 0.75
 MIN_PARTNERS = 2
@@ -55,30 +60,6 @@ class Settings:
     min_effect: float = 0.005
 
 
-def deviations(matrix: Matrix, fabric: Fabric) -> tuple[Floats, Floats]:
-    """Return (log of every result over what its like reach, level of each rail).
-
-    Its like are the results of the same rail and distance, on one leaf or across. Their level is not quite
-    the median: when one of n nodes is slow, only (n - 2) / n of the results are good, and the median of those
-    is the quantile 1/2 + 1/n. Worse is negative whether more or less is better.
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = np.log(np.where(matrix.values > 0, matrix.values, np.nan))
-    if not matrix.higher:
-        logs = -logs
-    quantile = min(0.5 + 1 / len(matrix.nodes), 1.0)
-    rails = range(len(matrix.rails))
-    finite = np.isfinite(logs)
-    level = np.array([np.median(logs[r][finite[r]]) if finite[r].any() else np.nan for r in rails])
-    leaf, into = fabric.leaf, fabric.sink_leaf
-    for r in rails:
-        near = (leaf[r][:, None] == into[r][None, :]) & (leaf[r][:, None] >= 0)
-        for group in (finite[r] & near, finite[r] & ~near):
-            if group.any():
-                logs[r][group] -= np.quantile(logs[r][group], quantile)
-    return logs, level
-
-
 @dataclass(frozen=True, eq=False)
 class Choice:
     """A candidate that was taken: its rivals, its probability against them, and its results."""
@@ -89,26 +70,24 @@ class Choice:
     mask: Bools
 
 
-@dataclass(frozen=True)
-class Noise:
-    """The standard deviation of one result, and from how many results it is known."""
+def noise_of(residual: Floats, clean: float) -> float:
+    """Return the standard deviation of one result.
 
-    sigma: float
-    known_from: int
-
-
-def noise_of(residual: Floats) -> Noise:
-    """Return the noise of a matrix."""
-    return Noise(spread_of(residual), int(np.isfinite(residual).sum()))
+    Where some share links with other flows, those say nothing of it: then the upper side alone does.
+    """
+    if clean == 1:
+        return spread_of(residual)
+    above = residual[residual >= 0]
+    return float(np.quantile(above, 0.6827)) if above.size else float("nan")
 
 
 def fit(
-    residual: Floats, groups: Groups, settings: Settings, supported: Bools | None = None
+    seen: Deviations, groups: Groups, settings: Settings, supported: Bools | None = None
 ) -> tuple[list[Choice], float]:
-    """Return the elements that explain the slow results; their effects are taken out of `residual`.
+    """Return the elements that explain the slow results; their effects are taken out of the residuals.
 
     Args:
-        residual: deviations, NaN where there is no result.
+        seen: the results relative to their like.
         groups: the candidates.
         settings: how sure to be.
         supported: (rails, nodes) where a counter of that NIC or its port stands out.
@@ -116,11 +95,12 @@ def fit(
     Returns:
         The choices, largest gain first, and the standard deviation of the noise that is left.
     """
+    residual = seen.residual
     choices: list[Choice] = []
     doubts: list[tuple[Choice, Bools]] = []
-    noise = noise_of(residual)
-    while len(choices) < MAX_CAUSES and np.isfinite(noise.sigma):
-        candidates = _candidates(residual, groups, settings, noise, supported)
+    sigma = noise_of(residual, seen.clean)
+    while len(choices) < MAX_CAUSES and np.isfinite(sigma):
+        candidates = _candidates(seen, groups, settings, sigma, supported)
         best = next((c for c in candidates if shared_by_cells(c, residual, groups)), None)
         if best is None:
             break
@@ -129,7 +109,7 @@ def fit(
         low = mask & (residual <= best.effect / 2)
         before = residual.copy() if close_ones(best, candidates) else residual
         residual[mask] -= best.effect
-        rivals = rivals_of(best, candidates, before, residual, groups, noise.sigma)
+        rivals = rivals_of(best, candidates, before, residual, groups, sigma)
         choice = Choice(best, rivals, posterior(best, rivals), mask)
         for earlier, doubtful in doubts:
             # What is left over of results that one of several may have spoiled is as doubtful as they are.
@@ -138,29 +118,33 @@ def fit(
         if choice.confidence < MIN_CONFIDENCE:
             doubts.append((choice, cells_of_all(choice.rivals, groups, mask)))
         choices.append(choice)
-        noise = min(noise, noise_of(residual), key=lambda n: n.sigma)
-    return choices, noise.sigma
+        sigma = min(sigma, noise_of(residual, seen.clean))
+    return choices, sigma
 
 
 def _candidates(
-    residual: Floats, groups: Groups, settings: Settings, noise: Noise, supported: Bools | None
+    seen: Deviations, groups: Groups, settings: Settings, sigma: float, supported: Bools | None
 ) -> list[Pick]:
     """Return every significant candidate, largest gain first."""
-    floor = max(noise.sigma, MIN_SIGMA)
-    lines, blocks = groups.measure(residual, floor)
-    # The noise is itself an estimate; few results know it badly, which Student's t takes into account.
-    freedom = max(1.0, MAD_EFFICIENCY * (noise.known_from - 1))
-    # Student's t by its quantile function: scipy.stats alone takes a second or two to import.
-    needed = -float(stdtrit(freedom, settings.alpha / groups.hypotheses))
+    floor = max(sigma, MIN_SIGMA)
+    lines, blocks = groups.measure(seen.residual, floor)
+    # Below a step of the tool's output everything is rounding.
+    least = math.log1p(-settings.min_effect - seen.step)
     found: list[Pick] = []
     for family in groups.families:
         scores = groups.score(family, lines, blocks)
-        large = (scores.effect <= math.log1p(-settings.min_effect)) & (scores.share >= MIN_SHARE)
+        large = (scores.effect <= least) & (scores.share >= MIN_SHARE)
         if not large.any():
             continue
-        spread = _spread(family, blocks[0] if family.of_blocks else lines[0], scores, large)
+        spread: float | Floats
+        spread, freedom = _spread(scores)
+        if family.kind in LARGE:
+            middles = (blocks if family.of_blocks else lines)[0]
+            spread, freedom = _spread_outside(family, middles, scores, large)
+        # Student's t by its quantile function: scipy.stats alone takes a second or two to import.
+        needed = -float(stdtrit(freedom, settings.alpha / groups.hypotheses))
         with np.errstate(invalid="ignore", divide="ignore"):
-            z = scores.effect / np.maximum(MEDIAN_SE * floor / np.sqrt(scores.cells), spread)
+            z = scores.effect / np.maximum(MEDIAN_SE * floor / np.sqrt(scores.cells * seen.clean), spread)
         wanted = np.where(_supported(family, supported), min(SUPPORTED_Z, needed), needed)
         for i in np.flatnonzero(large & (-z >= wanted)):
             found.append(
@@ -177,19 +161,39 @@ def _candidates(
     return sorted(found, key=lambda p: -p.gain)
 
 
-def _spread(family: Family, middles: Floats, scores: Scores, wanted: Bools) -> Floats:
-    """Return the standard error that the healthy spread among rows, columns or blocks implies.
+def _spread(scores: Scores) -> tuple[float, float]:
+    """Return the standard deviation between the healthy candidates of a family, and its degrees of freedom.
 
-    A large candidate would set the spread that it is judged by, so its own members are left out.
+    That is what healthy elements of one kind differ by, whatever the reason: NICs, nodes or leaves that are
+    not quite alike, results that are not independent. It is told from elements and not from results, so of
+    few elements it is known badly, which Student's t takes into account.
     """
-    healthy = np.full(len(family.keys), spread_of(middles))
-    if family.kind in LARGE:
-        for i in np.flatnonzero(wanted):
-            healthy[i] = spread_of(np.delete(middles, family.members[i][family.members[i] >= 0]))
-    # The median of one member is that member.
-    factor = np.where(scores.members > 2, MEDIAN_SE, 1.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(healthy * factor / np.sqrt(scores.members))
+    effects = scores.effect[np.isfinite(scores.effect)]
+    if len(effects) < FEWEST_OF_A_KIND:
+        return 0.0, 1.0
+    middle = np.median(effects)
+    kept = effects[np.abs(effects - middle) <= HEALTHY_SIGMAS * robust_sigma(effects)]
+    if len(kept) < FEWEST_OF_A_KIND:
+        return 0.0, 1.0
+    return float(np.std(kept, ddof=1)), len(kept) - 1.0
+
+
+def _spread_outside(family: Family, middles: Floats, scores: Scores, wanted: Bools) -> tuple[Floats, float]:
+    """Return the same for elements of which there are few, each a large part of the fabric.
+
+    They are judged by the rows, columns or blocks outside of them, and by how much the others of their kind
+    differ.
+    """
+    spread = np.full(len(family.keys), spread_of(middles) / math.sqrt(max(1.0, float(scores.members.max()))))
+    for i in np.flatnonzero(wanted):
+        outside = np.delete(middles, family.members[i][family.members[i] >= 0])
+        factor = MEDIAN_SE if scores.members[i] > 2 else 1.0  # the median of two is their mean
+        lines = spread_of(outside) * factor / math.sqrt(scores.members[i])
+        others = np.delete(scores.effect, i)
+        others = others[np.isfinite(others)]
+        alike = float(np.std(others, ddof=1)) if len(others) >= FEWEST_OF_A_KIND else 0.0
+        spread[i] = np.nanmax([lines, alike])
+    return spread, max(1.0, float(np.isfinite(middles).sum()) - 1)
 
 
 def _supported(family: Family, supported: Bools | None) -> Bools:

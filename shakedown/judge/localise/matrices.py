@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
 from shakedown.benchmarks.perftest.mesh.spec import rail_ends
+from shakedown.judge.localise.classes import classes_of
 from shakedown.judge.localise.model import Fabric, Matrix, Route
 from shakedown.judge.localise.pair_results import PairResults, Place, PlannedPairs
 from shakedown.plan.jobs import Jobs
@@ -130,7 +131,8 @@ def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...])
                 of[r, i] = number.get(cabled.get((node, end), (None, None))[0] or "", -1)
     ports = {key: f"{name}:{port}" for key, (name, port) in cabled.items() if port}
     spine, spines = _spines(run, nodes, rails)
-    return Fabric(leaf, leaves, spine, spines, ports, into)
+    classes = classes_of(run.inventory(), jobs, nodes, rails)
+    return Fabric(leaf, leaves, spine, spines, ports, into, classes)
 
 
 def _spines(

@@ -49,6 +49,8 @@ class Fabric:
         ports: (node, rail) -> "leaf port" of its cable.
         into: like `leaf`, of the NIC that receives, where rails are crossings such as `rail0>rail1`; None:
             a rail has one NIC of a node for both ways.
+        classes: number of the class of the NIC that sends, then of that which receives, of each (rail, node):
+            alike by board, firmware and machine. Shape (2, rails, nodes). None: all are of one.
     """
 
     leaf: Ints
@@ -57,6 +59,7 @@ class Fabric:
     spines: tuple[str, ...] = ()
     ports: Mapping[tuple[str, str], str] = field(default_factory=dict)
     into: Ints | None = None
+    classes: Ints | None = None
 
     @property
     def sink_leaf(self) -> Ints:
@@ -84,8 +87,9 @@ class Route:
 class Element:
     """A piece of the cluster that can be at fault; the fields that do not apply are empty.
 
-    `kind` is one of node, nic, cable, port, leaf, spine, uplink, rail, fabric (all of it); `direction` is
-    tx, rx or both, seen from the node, and for an uplink up, down or both, seen from the leaf.
+    `kind` is one of node, nic, cable, port, pair, leaf, spine, uplink, rail, fabric (all of it); a pair is
+    what lies between `node` and `peer`, which are both well with others; `direction` is tx, rx or both, seen
+    from the node, and for an uplink up, down or both, seen from the leaf.
     """
 
     kind: str
@@ -94,10 +98,11 @@ class Element:
     leaf: str = ""
     spine: str = ""
     direction: str = "both"
+    peer: str = ""
 
     def __str__(self) -> str:
         way = "" if self.direction == "both" else f" {self.direction}"
-        names = [n for n in (self.node, self.rail, self.leaf, self.spine) if n]
+        names = [n for n in (self.node, self.peer, self.rail, self.leaf, self.spine) if n]
         return f"{self.kind} {' '.join(names)}{way}".strip()
 
 

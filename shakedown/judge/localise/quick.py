@@ -33,7 +33,8 @@ def suspects(routes: Sequence[Route]) -> list[Cause]:
 
 def suspected_nodes(causes: Iterable[Cause]) -> list[str]:
     """Return the nodes among them, in natural order."""
-    return sorted({c.element.node for c in causes if c.element.node}, key=natural_key)
+    ends = {end for c in causes for end in (c.element.node, c.element.peer) if end}
+    return sorted(ends, key=natural_key)
 
 
 def confirming_pairs(

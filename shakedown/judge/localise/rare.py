@@ -24,7 +24,11 @@ DEAD_SHARE = 0.9
 BAD_SIGMAS = 5.0
 BAD_EFFECTS = 2.0
 MIN_BAD = 3
+# An element is noisier than most from this many times their noise on; less is chance among few results.
+NOISIER = 1.4
 MIN_BAD_SHARE = 0.05
+# Fewer partners were met within a moment or two, and a moment is no fault.
+MIN_PARTNERS_BAD = 4
 _MOST_RIVALS = 8
 
 
@@ -73,7 +77,7 @@ def intermittent(
     residual: Floats, sigma: float, groups: Groups, settings: Settings, matrix: Matrix
 ) -> list[Explanation]:
     """Return the elements of which a larger part of the results is bad than anywhere else."""
-    limit = -max(BAD_SIGMAS * sigma, BAD_EFFECTS * settings.min_effect)
+    limit = -np.maximum(BAD_SIGMAS * _noise_of_ends(residual, sigma), BAD_EFFECTS * settings.min_effect)
     findings: list[Explanation] = []
     indicator = np.where(np.isfinite(residual), (residual < limit).astype(float), np.nan)
     # What is explained already still speaks against its far ends.
@@ -96,6 +100,20 @@ def intermittent(
         )
         indicator[mask] = np.nan
     return findings
+
+
+def _noise_of_ends(residual: Floats, sigma: float) -> Floats:
+    """Return the noise of every result: that of the noisier of its two ends, where one is noisier than most.
+
+    It is told from results above the level, since noise goes both ways and a fault only one.
+    """
+    above = np.where(residual > 0, residual, np.nan) ** 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rows, columns = (
+            np.sqrt(np.nansum(above, axis=axis) / np.isfinite(above).sum(axis=axis)) for axis in (2, 1)
+        )
+    ends = np.fmax(rows[:, :, None], columns[:, None, :])
+    return np.where(ends > NOISIER * sigma, ends, sigma)
 
 
 def _piled_up(indicator: Floats, groups: Groups, settings: Settings) -> list[Pick]:
@@ -186,6 +204,8 @@ def _finding(
     why = list(shared.why)
     if partners < MIN_PARTNERS:
         why.append(f"seen with {partners} partner only: measure it against another before blame")
+    elif pattern == "intermittent" and partners < MIN_PARTNERS_BAD:
+        why.append(f"bad with {partners} partners only, which may have been one moment: measure it again")
     if confidence < MIN_CONFIDENCE and not shared.why:
         why.append("other elements explain the same results as well")
     names = (matrix.nodes, matrix.rails)

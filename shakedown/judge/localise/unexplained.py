@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shakedown.judge.localise.causes import SMALL_MESH, Cause
-from shakedown.judge.localise.fit import deviations
 from shakedown.judge.localise.groups import robust_sigma, spread_of
+from shakedown.judge.localise.levels import deviations
 from shakedown.judge.localise.model import Bools, Element, Fabric, Matrix, Route
 
 # A single result is worth a word when it lost a quarter, and far more than the noise of its matrix. Healthy
@@ -42,7 +42,7 @@ def unexplained(routes: Sequence[Route], causes: Iterable[Cause]) -> list[Slow]:
     found: list[Slow] = []
     for route in routes:
         for matrix in route.matrices:
-            residual, _ = deviations(matrix, route.fabric)
+            residual = deviations(matrix, route.fabric).residual
             # Of few results one bad pair is a large part: only the median deviation does not see it.
             few = len(matrix.nodes) < SMALL_MESH
             noise = SMALL_SIGMAS * robust_sigma(residual) if few else SLOW_SIGMAS * spread_of(residual)
@@ -71,7 +71,11 @@ def _part_of(element: Element, matrix: Matrix, fabric: Fabric) -> Bools:
     mask = np.zeros(matrix.values.shape, dtype=bool)
     for r, rail in enumerate(matrix.rails):
         source, _, sink = rail.partition(">")
-        if element.node:
+        if element.kind == "pair":
+            one, other = (matrix.nodes.index(name) for name in (element.node, element.peer))
+            if element.rail in {"", rail}:
+                mask[r, one, other] = mask[r, other, one] = True
+        elif element.node:
             i = matrix.nodes.index(element.node) if element.node in matrix.nodes else None
             if i is not None and element.rail in {"", source}:
                 mask[r, i, :] = True

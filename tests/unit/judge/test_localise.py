@@ -31,7 +31,8 @@ def blamed(sim, readings=()):
     return [c.element for c in localise_one([sim.matrix], sim.fabric, readings) if c.blamed]
 
 
-@pytest.mark.parametrize("kind", list(FaultKind))
+# A pair is named, but neither of its ends blamed: test_localise_noise.py.
+@pytest.mark.parametrize("kind", [kind for kind in FaultKind if kind is not FaultKind.PAIR])
 @pytest.mark.parametrize("size", [0.02, 0.5])
 def test_each_planted_fault_is_named_and_nothing_else(kind, size):
     """Catches: any fault not found, found at the wrong place, or with an innocent part beside it."""

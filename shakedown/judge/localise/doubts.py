@@ -1,0 +1,121 @@
+"""Second thoughts on what was found in one matrix: what several parts have in common, or do to each other.
+
+Each rule takes blame away and says why; none adds any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from shakedown.judge.localise.fit import DOUBTFUL
+from shakedown.judge.localise.model import Element, Explanation, Fabric, Matrix
+
+# Kinds that only a known path can name: what a leaf's flows have in common may as well lie beyond it.
+_BY_PATH = frozenset({"leaf", "spine", "uplink", "rail"})
+# A slow receiver's neighbours lose no more than this part of what it loses.
+_DRAGGED = 0.6
+_LEAST_DRAGGED = 2
+# Nodes of another kind differ by no more than this from the rest, and by so much of it from each other.
+_MOST_OF_A_KIND = 0.05
+_ALIKE = 0.15
+_ALIKE_AT_LEAST = 0.002
+
+
+def second_thoughts(
+    found: Sequence[Explanation], matrix: Matrix, fabric: Fabric, *, links_shared: bool = False
+) -> list[Explanation]:
+    """Return the findings, less blame; `links_shared`: many flows share links with others."""
+    kept = _without_paths(found, fabric)
+    if links_shared:
+        why = "many flows share links, so what is bad now and then may be their meeting"
+        kept = [_doubt(f, why) if f.blamed and f.pattern == "intermittent" else f for f in kept]
+    kept = _back_pressure(kept, matrix, fabric)
+    return _another_kind(kept, matrix)
+
+
+def _doubt(finding: Explanation, why: str, rivals: tuple[Element, ...] = ()) -> Explanation:
+    return replace(
+        finding,
+        blamed=False,
+        confidence=min(finding.confidence, DOUBTFUL),
+        why=(*finding.why, why),
+        rivals=tuple(dict.fromkeys((*finding.rivals, *rivals))),
+        parts=(),
+    )
+
+
+def _without_paths(found: Sequence[Explanation], fabric: Fabric) -> list[Explanation]:
+    """Blame no switch, uplink or rail that no flow is known to cross."""
+    if fabric.spine is not None:
+        return list(found)
+    why = "no flow's path is known, so it may be an uplink, a spine or another load: look at their counters"
+    return [
+        _doubt(f, why) if f.blamed and f.pattern != "failed" and f.element.kind in _BY_PATH else f
+        for f in found
+    ]
+
+
+def _back_pressure(found: Sequence[Explanation], matrix: Matrix, fabric: Fabric) -> list[Explanation]:
+    """Blame the slow receiver and not those that share its leaf.
+
+    What a receiver does not take, its switch holds back (pause frames), and with it what goes to its
+    neighbours: they are slower in the same rounds, but less.
+    """
+    sinks = [
+        f for f in found if f.blamed and f.element.kind in {"nic", "node"} and f.element.direction != "tx"
+    ]
+    kept: list[Explanation] = []
+    for f in found:
+        worse = [s.element for s in sinks if _may_drag(s, f, matrix, fabric)]
+        dragged = [o for o in found if any(_may_drag(s, o, matrix, fabric) for s in sinks)]
+        if f.blamed and worse and len(dragged) >= _LEAST_DRAGGED:
+            kept.append(
+                _doubt(f, f"it enters by the same switch as {worse[0]}, which is slower", (worse[0],))
+            )
+        else:
+            kept.append(f)
+    return kept
+
+
+def _may_drag(sink: Explanation, other: Explanation, matrix: Matrix, fabric: Fabric) -> bool:
+    if sink is other or other.pattern == "failed" or other.effect < _DRAGGED * sink.effect:
+        return False
+    e = other.element
+    if e.kind in {"rail", "leaf"}:
+        return e.kind == "leaf" or e.rail == sink.element.rail
+    if e.kind not in {"nic", "node"} or e.node == sink.element.node:
+        return False
+    return bool(_leaves(sink.element, matrix, fabric) & _leaves(e, matrix, fabric))
+
+
+def _leaves(element: Element, matrix: Matrix, fabric: Fabric) -> set[tuple[int, int]]:
+    """Return (rail, leaf) of an element's NICs; where no leaf is known, all of a rail are on one."""
+    node = matrix.nodes.index(element.node)
+    return {
+        (r, int(fabric.sink_leaf[r, node]))
+        for r, rail in enumerate(matrix.rails)
+        if element.rail in {"", rail}
+    }
+
+
+def _another_kind(found: Sequence[Explanation], matrix: Matrix) -> list[Explanation]:
+    """Blame no node for being slower by as much as others are: that is how nodes of another kind look."""
+    if len(matrix.rails) < 2:
+        return list(found)
+
+    def whole(f: Explanation) -> bool:
+        return f.element.kind == "node" and f.pattern == "slow" and f.effect > -_MOST_OF_A_KIND
+
+    effects = np.array([f.effect for f in found if whole(f)])
+    kept: list[Explanation] = []
+    for f in found:
+        near = np.abs(effects - f.effect) <= max(_ALIKE * abs(f.effect), _ALIKE_AT_LEAST)
+        if f.blamed and whole(f) and near.sum() > 1:
+            why = f"{near.sum()} nodes are slower by as much: compare their firmware, model and settings"
+            kept.append(_doubt(f, why))
+        else:
+            kept.append(f)
+    return kept

@@ -1,0 +1,178 @@
+"""What a result should have reached: the level of its like, and what is left of it when that is taken out.
+
+Its like are the results of the same rail and distance (on one leaf, or across) between NICs of the same two
+classes. Where many flows share links with others, the level is that of the flows which share none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shakedown.judge.localise.model import Bools, Fabric, Floats, Ints, Matrix
+
+# A part of the results that is this far below the rest, with next to nothing between, is no noise: five
+# flows on the links of four lose a fifth. A single bad node of sixteen makes an eighth of the results.
+APART = 0.05
+_APART_SIGMAS = 6.0
+_LEAST_APART = 0.15
+_MOST_BETWEEN = 0.02
+# The best of them; less says nothing of a level.
+_LEAST_CLEAN = 0.2
+_FEWEST = 100
+_SAMPLE = 20_000
+# Distinct values in a tool's output, as a part of the results, below which they are steps and no chance.
+_STEPS_SHARE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Deviations:
+    """A matrix relative to its like, in logarithms; worse is negative whether more or less is better.
+
+    Attributes:
+        residual: of every result; NaN where there is none.
+        level: of every rail.
+        clean: part of the results that share no link with another flow.
+        step: what one step of the tool's output is, relative to the level.
+    """
+
+    residual: Floats
+    level: Floats
+    clean: float
+    step: float
+
+    @property
+    def quantile(self) -> float:
+        """Quantile of a line of results that is the median of its clean ones."""
+        return 1 - self.clean / 2
+
+
+def deviations(matrix: Matrix, fabric: Fabric) -> Deviations:
+    """Return what is left of every result.
+
+    The level is not quite a median: when one of n nodes is slow, only (n - 2) / n of the results are good,
+    and the median of those is the quantile 1/2 + 1/n.
+    """
+    values, step = _between_steps(matrix.values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(np.where(values > 0, values, np.nan))
+    if not matrix.higher:
+        logs = -logs
+    finite = np.isfinite(logs)
+    leaf, into = fabric.leaf, fabric.sink_leaf
+    near = (leaf[:, :, None] == into[:, None, :]) & (leaf[:, :, None] >= 0)
+    kinds = _pairs_of_classes(fabric)
+    # The commonest pair of classes sets the level of each rail; the others are told from it on all rails.
+    counts = np.bincount(kinds[finite], minlength=1) if kinds is not None else None
+    usual = finite if counts is None else finite & (kinds == counts.argmax())
+    rails = range(len(matrix.rails))
+    level = np.array([np.median(logs[r][usual[r]]) if usual[r].any() else np.nan for r in rails])
+    more = 1 / len(matrix.nodes)
+    kept = 0.0
+    for where in (near, ~near):
+        mine = usual & where
+        if not mine.any():
+            mine = finite & where
+        if not mine.any():
+            continue
+        clean = _clean_share(_centred(logs, mine))
+        kept += clean * (finite & where).sum()
+        for r in rails:
+            like = mine[r] if mine[r].any() else finite[r] & where[r]
+            if like.any():
+                group = finite[r] & where[r]
+                logs[r][group] -= np.quantile(logs[r][like], min(1 - clean / 2 + more * clean, 1.0))
+    if kinds is not None and counts is not None:
+        _take_out_classes(logs, kinds, int(counts.argmax()), fabric, near)
+    return Deviations(logs, level, kept / max(1, int(finite.sum())), step)
+
+
+def _between_steps(values: Floats) -> tuple[Floats, float]:
+    """Return the values, spread evenly over the tool's steps where they are coarse, and the relative step.
+
+    A median of results in steps jumps by whole steps; spread over the step that each stands for, it does not.
+    """
+    good = values[np.isfinite(values) & (values > 0)]
+    if good.size < _FEWEST:
+        return values, 0.0
+    distinct = np.unique(_some(good))
+    if len(distinct) < 2 or len(distinct) > _STEPS_SHARE * min(good.size, _SAMPLE):
+        return values, 0.0
+    step = float(np.diff(distinct).min())
+    relative = step / float(np.median(good))
+    places = np.random.default_rng(len(good)).permutation(values.size)
+    return values + step * ((places + 0.5) / values.size - 0.5).reshape(values.shape), relative
+
+
+def _some(values: Floats) -> Floats:
+    """Return a sample that is the same for the same number of values."""
+    if values.size <= _SAMPLE:
+        return values
+    return values[np.random.default_rng(values.size).integers(0, values.size, _SAMPLE)]
+
+
+def _centred(logs: Floats, where: Bools) -> Floats:
+    """Return the chosen results over the median of their rail."""
+    parts = [logs[r][where[r]] for r in range(len(logs))]
+    return np.concatenate([part - np.median(part) for part in parts if part.size])
+
+
+def _clean_share(values: Floats) -> float:
+    """Return the part of results that is not far below the bulk; 1 where few are.
+
+    The bulk is found by its mode (the half-sample mode, Robertson and Cryer 1974) and measured on its upper
+    side, where no shared link reaches.
+    """
+    if values.size < _FEWEST:
+        return 1.0
+    ordered = np.sort(_some(values))
+    mode = _half_sample_mode(ordered)
+    above = ordered[ordered >= mode] - mode
+    sigma = float(np.quantile(above, 0.6827))
+    far = max(APART, _APART_SIGMAS * sigma)
+    apart, near = (float((ordered < mode - away).mean()) for away in (far, far / 2))
+    if apart < _LEAST_APART or near - apart > _MOST_BETWEEN:
+        return 1.0
+    return max(_LEAST_CLEAN, 1 - apart)
+
+
+def _half_sample_mode(ordered: Floats) -> float:
+    while len(ordered) > 10:
+        half = (len(ordered) + 1) // 2
+        widths = ordered[half - 1 :] - ordered[: len(ordered) - half + 1]
+        first = int(widths.argmin())
+        ordered = ordered[first : first + half]
+    return float(np.median(ordered))
+
+
+def _pairs_of_classes(fabric: Fabric) -> Ints | None:
+    """Return the number of the pair of classes of every result; None where all are of one class."""
+    if fabric.classes is None or not np.ptp(fabric.classes):
+        return None
+    sends, receives = fabric.classes
+    return np.asarray(sends[:, :, None] * (int(fabric.classes.max()) + 1) + receives[:, None, :])
+
+
+def _take_out_classes(logs: Floats, kinds: Ints, usual: int, fabric: Fabric, near: Bools) -> None:
+    """Take the level of each pair of classes out: the better half of its nodes says what it is.
+
+    Of two nodes of a class the better one says it, of one that one, so a whole bad node that is alone in its
+    class is not seen; one bad NIC of it is, by its other rails.
+    """
+    assert fabric.classes is not None
+    many = int(fabric.classes.max()) + 1
+    finite = np.isfinite(logs)
+    for kind in np.unique(kinds[finite]):
+        if kind == usual:
+            continue
+        for where in (near, ~near):
+            mine = finite & (kinds == kind) & where
+            if not mine.any():
+                continue
+            sends, receives = divmod(int(kind), many)
+            # The rarer end is the one whose nodes say it.
+            axis = 1 if (fabric.classes[0] == sends).sum() <= (fabric.classes[1] == receives).sum() else 2
+            nodes = np.unique(np.nonzero(mine)[axis])
+            middles = sorted(float(np.median(logs.take(node, axis)[mine.take(node, axis)])) for node in nodes)
+            logs[mine] -= middles[len(middles) // 2]

@@ -1,0 +1,129 @@
+"""The benchmark of localisers: noise models x sizes x faults, each case from its own seed.
+
+A case is a measured fabric and the truth about it. `judge` says of an answer what the table counts: whether
+good hardware was blamed, the planted part named, and named first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+import numpy as np
+
+from shakedown.judge.localise.causes import Cause, localise
+from shakedown.judge.localise.model import Element, Route
+from shakedown.simulate.fabric import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
+from shakedown.simulate.noise import parse_noise
+from shakedown.simulate.noise_models import NOISE
+
+SIZES = {"16x4": Shape(16, 4, pod=8, spines=4), "64x8": Shape(64, 8)}
+# A row of the table: its name, and the models that act together in it.
+ROWS: dict[str, tuple[str, ...]] = {
+    **{name: (name,) for name in NOISE},
+    "spread-quiet": ("iid:cv=0.1%", "spread"),
+    "quantised-quiet": ("iid:cv=0.1%", "quantised", "spread:sd=0.1%"),
+    "ar-strong": ("ar:sd=1%,rho=0.98",),
+    "classes-half": ("classes:share=50%",),
+    "classes-three": ("classes:share=60%,classes=3",),
+    "classes-untold": ("classes:known=0",),
+    "several": ("t4", "spread:sd=0.2%", "thermal", "missing"),
+    "all-benign": (
+        "t4",
+        "contamination",
+        "spread:sd=0.1%",
+        "leaf-ar",
+        "classes",
+        "quantised:step=1",
+        "missing",
+    ),
+    "mixed": ("laplace", "uneven:cv=0.2%", "periodic", "quantised:step=1", "missing:share=5%"),
+}
+# Rows of which a localiser need not make anything but "undecided".
+HARD = frozenset({"classes-untold", *(name for name, model in NOISE.items() if model.hard)})
+HELD_OUT = frozenset({"mixed", *(name for name, model in NOISE.items() if model.held_out)})
+# What is planted; the part of a NIC or a node is drawn anew for every case.
+FAULTS = ("none", "2%", "5%", "20%", "pair")
+_PARTS = (FaultKind.NIC_TX, FaultKind.NIC_RX, FaultKind.LOSSY_CABLE, FaultKind.SLOW_NODE)
+_PAIR_LOSS = 0.2
+# Seeds of cases that thresholds may be chosen with, and of those that only check them.
+TUNING, CHECKING = 0, 1
+
+Localiser = Callable[[Simulated], list[Cause]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a localiser made of one case.
+
+    Attributes:
+        row, size, fault, number: the case.
+        blamed: how many parts it blamed.
+        wrong: how many of them are good.
+        named: the planted part is blamed (a pair: named).
+        first: the planted part comes first.
+        undecided: nothing is blamed, but something is suspected.
+        claims: (confidence, right) of every part that is blamed.
+    """
+
+    row: str
+    size: str
+    fault: str
+    number: int
+    blamed: int
+    wrong: int
+    named: bool
+    first: bool
+    undecided: bool
+    claims: tuple[tuple[float, bool], ...]
+
+
+def case(row: str, size: str, fault: str, number: int, series: int = TUNING) -> Simulated:
+    """Return a case: the same one whenever it is asked for."""
+    shape = SIZES[size]
+    rng = np.random.default_rng([2027, series, crc32(f"{row} {size} {fault}".encode()), number])
+    fabric = build_fabric(shape, rng)
+    faults: list[Fault] = []
+    if fault == "pair":
+        faults = [draw_fault(FaultKind.PAIR, _PAIR_LOSS, shape, fabric, rng)]
+    elif fault != "none":
+        kind = _PARTS[number % len(_PARTS)]
+        faults = [draw_fault(kind, float(fault.removesuffix("%")) / 100, shape, fabric, rng)]
+    return measure(shape, fabric, faults, rng, parse_noise(ROWS[row], NOISE))
+
+
+def ours(sim: Simulated) -> list[Cause]:
+    """Localisation as the command does it where no path is known, as on every real fabric so far."""
+    fabric = replace(sim.fabric, spine=None, spines=())
+    return localise([Route((sim.matrix,), fabric)])
+
+
+def judge(sim: Simulated, causes: Sequence[Cause], key: tuple[str, str, str, int]) -> Outcome:
+    """Return what an answer is worth."""
+    blamed = [c for c in causes if c.blamed]
+    planted = [f.element for f in sim.faults]
+    right = [any(is_part(c.element, p) for p in planted) for c in blamed]
+    pair = bool(planted) and planted[0].kind == "pair"
+    told = causes if pair else blamed
+    return Outcome(
+        *key,
+        blamed=len(blamed),
+        wrong=right.count(False),
+        named=bool(planted) and any(is_part(c.element, p) for c in told for p in planted),
+        first=bool(told) and bool(planted) and is_part(told[0].element, planted[0]),
+        undecided=bool(causes) and not blamed,
+        claims=tuple((c.confidence, r) for c, r in zip(blamed, right, strict=True)),
+    )
+
+
+def is_part(found: Element, planted: Element) -> bool:
+    """Whether the planted part is meant: NIC or node, rail and direction must all be right."""
+    kind = "nic" if found.kind in {"cable", "port"} else found.kind
+    return (kind, found.node, found.peer, found.rail, found.direction) == (
+        planted.kind,
+        planted.node,
+        planted.peer,
+        planted.rail,
+        planted.direction,
+    )
