@@ -58,6 +58,6 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
         rails=draft.rails,
         items=tuple(draft.items),
         references=draft.references,
-        caveats=site.acceptance.caveats,
+        caveats=(*site.acceptance.caveats, *draft.caveats),
     )
     return plan, Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics)

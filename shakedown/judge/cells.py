@@ -43,6 +43,7 @@ class Rule(StrEnum):
     KILLED = "killed"
     COUNTER_RESET = "counter-reset"
     SETUP = "setup"
+    NO_EVIDENCE = "no-evidence"  # the job ran, and nothing was seen that decides: NOT-RUN, not undecided
     OTHER = "other"
     JOB_STATE = "job-state"
     NO_VALUE = "no-value"
@@ -56,6 +57,10 @@ class Rule(StrEnum):
     FLAKY = "flaky"
     OUTLIER = "outlier"
     WITHIN = "within"
+
+
+# Whatever else keeps a cell from passing leaves it undecided.
+_OUTCOMES = {Rule.GATE: Outcome.FAIL, Rule.IMPOSSIBLE: Outcome.FAIL, Rule.NO_EVIDENCE: Outcome.NOT_RUN}
 
 
 @dataclass(slots=True)
@@ -137,7 +142,7 @@ def _verdict(
     if rule is Rule.WITHIN:
         outcome = Outcome.PASS
     else:
-        outcome = Outcome.FAIL if rule in (Rule.GATE, Rule.IMPOSSIBLE) else Outcome.INCONCLUSIVE
+        outcome = _OUTCOMES.get(rule, Outcome.INCONCLUSIVE)
         text = f"{where(cell)}: {printable(text)}"
     return CellVerdict(
         cell=cell,

@@ -10,7 +10,17 @@ from collections.abc import Iterable, Sequence
 
 from shakedown.judge.cells import SEVERITY, Bound, Rule, outside_text
 from shakedown.judge.hints import signature
-from shakedown.judge.words import CORRECTNESS, Place, counted, kind, library, not_as_planned, subject, test
+from shakedown.judge.words import (
+    CORRECTNESS,
+    TELL_ALL,
+    Place,
+    counted,
+    kind,
+    library,
+    not_as_planned,
+    subject,
+    test,
+)
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.verdict import CauseVerdict, CellVerdict
@@ -101,6 +111,8 @@ def _what_failed(plan: Plan, worst: Bad, causes: Sequence[CauseVerdict]) -> str:
     if hint:
         detail = detail.removeprefix(hint.text).removeprefix(": ")
         likely = f"likely {hint.likely}"
+    if item.test in TELL_ALL and detail:
+        return detail
     if _is_check(item):
         return f"{not_as_planned(item, cell)}: {detail or count(round(value), 'thing') + ' wrong'}"
     detail = clipped(detail, _MOST_OF_A_REASON)

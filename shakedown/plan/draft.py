@@ -29,6 +29,8 @@ class Draft:
     items: list[PlanItem] = field(default_factory=list)
     references: dict[str, Reference] = field(default_factory=dict)
     jobs: list[JobSpec] = field(default_factory=list)
+    # What the plan does not cover, beside what the site says itself.
+    caveats: list[str] = field(default_factory=list)
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -13,7 +13,17 @@ from shakedown.records.names import FILE_NAME, LONGEST_FILE_NAME
 class Problem(Record):
     """Something other than the hardware under test that spoiled a measurement, or its cause if known."""
 
-    kind: Literal["parse", "environment", "busy", "missing-tool", "killed", "counter-reset", "setup", "other"]
+    kind: Literal[
+        "parse",
+        "environment",
+        "busy",
+        "missing-tool",
+        "killed",
+        "counter-reset",
+        "setup",
+        "no-evidence",
+        "other",
+    ]
     message: Annotated[str, Field(min_length=1, max_length=2000)]
 
 

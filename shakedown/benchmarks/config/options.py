@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from shakedown.benchmarks.traffic_class.options import TrafficClass
 from shakedown.records.base import Record
 
 
@@ -14,3 +15,5 @@ class ConfigStage(Record):
     link_speed: bool = True
     # Targets of roles/host_settings that concern the whole node.
     targets: tuple[Literal["environment", "gpudirect", "pinning"], ...] = ("environment",)
+    # RoCE from node to node, counted by class where it arrives. None: this is not proved.
+    traffic_class: TrafficClass | None = TrafficClass()
