@@ -1,4 +1,4 @@
-"""A run of the ring as nodes would leave it, made by hand: perftest's outputs, and what receivers counted."""
+"""A run of the ring as nodes would leave it: perftest's outputs, and what receivers counted."""
 
 from __future__ import annotations
 
