@@ -68,7 +68,7 @@ def _grown(octets: str, frames: str, received: tuple[int, ...]) -> dict[str, dic
 
 
 class Ring:
-    """A run folder whose ring has sent on every rail; each arrival can be told otherwise before it is judged."""
+    """A run whose ring has sent on every rail; each arrival can be told otherwise before it is judged."""
 
     def __init__(self, folder: Path, nodes: int = 2) -> None:
         self.folder = folder
