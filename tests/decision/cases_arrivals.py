@@ -58,8 +58,8 @@ def ecn_bleached_on_the_way(c: Case) -> None:
 def arriving_class_not_seen(c: Case) -> None:
     item = ring(c, ("rail0", "forward"))
     message = (
-        "nothing shows in which class n1's RoCE reaches n2/rail0: the driver of fab0 counts no received bytes "
-        "by priority; fab0 cannot be listened to: Operation not permitted"
+        "nothing shows in which class n1's RoCE reaches n2/rail0: the driver of fab0 counts no received "
+        "bytes by priority; fab0 cannot be listened to: Operation not permitted"
     )
     problem = {"kind": "no-evidence", "message": message}
     c.line(item, PAIR, None, rail="rail0", direction="forward", problem=problem)

@@ -159,6 +159,15 @@ def test_the_worse_of_two_witnesses_counts(ring):
     assert ring.cells()[N2_FROM_N1][0] == "FAIL"
 
 
+def test_a_third_nodes_packets_do_not_count_for_the_senders(ring):
+    """Catches a rewritten class that others' traffic, in its class, hides; and others' faults told of a sender."""
+    mine, other = ("10.10.0.1", "10.10.0.2"), ("10.10.0.9", "10.10.0.2")
+    ring.evidence[N2_FROM_N1]["headers"] = seen(packets(*mine, dscp=0), packets(*other, count=10**6))
+    assert ring.cells()[N2_FROM_N1][0] == "FAIL"
+    ring.evidence[N2_FROM_N1]["headers"] = seen(packets(*mine), packets(*other, dscp=0, count=10**6))
+    assert ring.cells()[N2_FROM_N1][0] == "PASS"
+
+
 def test_a_part_that_is_rewritten_fails(ring):
     """Catches one uplink of several that rewrites, lost in the average."""
     ends = ("10.10.0.1", "10.10.0.2")
