@@ -160,7 +160,7 @@ def test_the_worse_of_two_witnesses_counts(ring):
 
 
 def test_a_third_nodes_packets_do_not_count_for_the_senders(ring):
-    """Catches a rewritten class that others' traffic, in its class, hides; and others' faults told of a sender."""
+    """Catches a rewritten class that others' traffic hides; and others' faults told of a sender."""
     mine, other = ("10.10.0.1", "10.10.0.2"), ("10.10.0.9", "10.10.0.2")
     ring.evidence[N2_FROM_N1]["headers"] = seen(packets(*mine, dscp=0), packets(*other, count=10**6))
     assert ring.cells()[N2_FROM_N1][0] == "FAIL"
