@@ -298,7 +298,9 @@ class PairWork:
         idle |= {
             rail: f"{rail} failed: {run.last_words()}" for rail, run in clients.items() if run.exit_code != 0
         }
-        clockless = {rail for rail, run in clients.items() if run.without_clock()}
+        # What is watched is counted where it arrives: perftest's own rate is not what is asked.
+        needs_rate = self.watch is unwatched
+        clockless = {rail for rail, run in clients.items() if needs_rate and run.without_clock()}
         # A try in which something else went wrong as well is not repeated: that would hide the failure.
         again = bool(clockless) and not idle and number < _clock_tries(slot)
         exits: Mapping[str, Any] = {}

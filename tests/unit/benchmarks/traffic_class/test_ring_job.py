@@ -108,6 +108,15 @@ def test_every_receiver_counts_what_every_sender_sends(ring, nodes):
     assert service.asked == 2 * len(item.nodes)
 
 
+def test_a_client_without_a_clock_sends_once(ring):
+    """Catches minutes of trying again for a rate that is not asked, and cells undecided for want of it."""
+    mesh, _, run = ring(2)
+    mesh.faults = [{"node": "n1", "side": "client", "fault": "noclock", "times": 99}]
+    assert set(run().values()) == {0}, mesh.errors
+    assert [record.problem for record in mesh.records()] == [None] * 4
+    assert not list(mesh.out.glob("*noclock*"))
+
+
 def test_a_node_without_the_service_says_so(ring):
     """Catches a job that fails, or hangs, at a site whose hosts were configured before the service came."""
     mesh, _, run = ring(2)
