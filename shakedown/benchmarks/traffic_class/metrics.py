@@ -53,8 +53,8 @@ def traffic_class(output: Output[TrafficClassOrder]) -> Iterator[Value]:
 def moved(output: Output[TrafficClassOrder]) -> Iterator[Moved]:
     """Yield the payload that perftest says it moved, in bytes. Raises BadInput.
 
-    How long it ran is not held against the order: whatever arrived shows its class. For the same reason an
-    output without a rate counts, which a busy virtual machine leaves: its iterations are counted all the same.
+    How long it ran is not held against the order: what arrived shows its class. For the same reason an
+    output without a rate counts, which a busy virtual machine leaves: it counts its iterations all the same.
     """
     if clock_unknown(output.text):
         yield from _without_rate(output)
