@@ -41,6 +41,7 @@ fault_app = typer.Typer(
     "delay: latency rises by the delay, nothing is lost.\n\n"
     "ecn-off, wrong-dscp-map, port-mtu, port-down: the port's own settings are wrong; traffic may flow all "
     "the same, and the read-back names the port.\n\n"
+    "rewrite-dscp, bleach-ecn: packets leave the port changed; no read-back shows it, only what arrives.\n\n"
     "miswire: two nodes' cables change places; all works, and only LLDP shows it.\n\n"
     "link-down: the node's NIC has no carrier, its RDMA port is down and link_downed counts one.\n\n"
     "clock: the node's time is off; from five minutes on munge refuses it, and Slurm with it.\n\n"
@@ -233,6 +234,23 @@ def fault_ecn_off(node: Node, rail: Rail, name: Name = "") -> None:
 def fault_wrong_dscp_map(node: Node, rail: Rail, name: Name = "") -> None:
     """Classify the RoCE traffic that comes from NODE as the rest."""
     print(cluster.Lab.open(name or None).fault_wrong_dscp_map(node, rail))
+
+
+@fault_app.command("rewrite-dscp")
+def fault_rewrite_dscp(
+    node: Node,
+    rail: Rail,
+    dscp: Annotated[int, typer.Option("--dscp", help="DSCP that RoCE leaves the port with.")] = 0,
+    name: Name = "",
+) -> None:
+    """Rewrite the DSCP of the RoCE traffic that leaves for NODE."""
+    print(cluster.Lab.open(name or None).fault_rewrite_dscp(node, rail, dscp))
+
+
+@fault_app.command("bleach-ecn")
+def fault_bleach_ecn(node: Node, rail: Rail, name: Name = "") -> None:
+    """Clear the ECN bits of the RoCE traffic that leaves for NODE."""
+    print(cluster.Lab.open(name or None).fault_bleach_ecn(node, rail))
 
 
 @fault_app.command("port-mtu")

@@ -171,6 +171,16 @@ class Lab:
         with self._changing() as machines:
             return planting.setting_fault(machines, node, rail, faults.wrong_dscp_map())
 
+    def fault_rewrite_dscp(self, node: str, rail: str, dscp: int = 0) -> str:
+        """RoCE leaves the leaf port toward ``node`` with another DSCP."""
+        with self._changing() as machines:
+            return planting.setting_fault(machines, node, rail, faults.rewrite_dscp(dscp))
+
+    def fault_bleach_ecn(self, node: str, rail: str) -> str:
+        """RoCE leaves the leaf port toward ``node`` as Not-ECT."""
+        with self._changing() as machines:
+            return planting.setting_fault(machines, node, rail, faults.bleach_ecn())
+
     def fault_port_mtu(self, node: str, rail: str, mtu_bytes: int) -> str:
         """Another MTU, in bytes, on the leaf port toward ``node``."""
         with self._changing() as machines:

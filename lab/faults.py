@@ -70,6 +70,17 @@ fi
 """
 
 
+# The ToS of the RoCE class, as the switch itself was told.
+_ROCE_TOS = """
+tos=$(tc -j filter show dev "$port" ingress | python3 -c '
+import json, sys
+rules = [r for r in json.load(sys.stdin) if r["pref"] == 10 and "options" in r]
+tos = rules[0]["options"]["keys"]["ip_tos"]
+print(tos if isinstance(tos, int) else int(tos, 16))
+')
+"""
+
+
 def ecn_off() -> SettingFault:
     """Let the port's RoCE queue grow without marking (tc-red(8) without `ecn`)."""
     # Everything but the two flags stays: read what is there and set it again. burst as in tc-red(8).
@@ -94,18 +105,41 @@ def wrong_dscp_map() -> SettingFault:
     """Classify what comes into the port with RoCE's DSCP as other traffic."""
     script = (
         _CONFIGURED
+        + _ROCE_TOS
         + """
-tos=$(tc -j filter show dev "$port" ingress | python3 -c '
-import json, sys
-rules = [r for r in json.load(sys.stdin) if r["pref"] == 10 and "options" in r]
-tos = rules[0]["options"]["keys"]["ip_tos"]
-print(tos if isinstance(tos, int) else int(tos, 16))
-')
 tc filter replace dev "$port" ingress protocol ip pref 10 handle 1 flower ip_tos "$tos/0xfc" \\
     action skbedit priority 1 pass
 """
     )
     return SettingFault(script, "wrong DSCP map")
+
+
+# Marks a filter as ours, as HANDLE marks a qdisc.
+REWRITE_PREF = 0xFA17
+
+
+def rewrite_dscp(dscp: int) -> SettingFault:
+    """Send RoCE out of the port with another DSCP; ECN stays, and all that the switch reads back."""
+    if not 0 <= dscp <= 63:
+        raise LabError(f"--dscp {dscp} is out of range", fix="give 0 to 63")
+    return SettingFault(_rewrite(dscp << 2, 0xFC), f"DSCP rewritten to {dscp:d}")
+
+
+def bleach_ecn() -> SettingFault:
+    """Send RoCE out of the port as if its sender did not know ECN; its DSCP stays."""
+    return SettingFault(_rewrite(0, 0x03), "ECN bleached")
+
+
+def _rewrite(tos: int, bits: int) -> str:
+    """Write these bits of RoCE's ToS on its way out (tc-pedit(8): `retain` names the bits that change)."""
+    return (
+        _CONFIGURED
+        + _ROCE_TOS
+        + f"""
+tc filter replace dev "$port" egress protocol ip pref {REWRITE_PREF} handle 1 flower ip_tos "$tos/0xfc" \\
+    action pedit ex munge ip dsfield set {tos:#04x} retain {bits:#04x} pipe action csum ip4h
+"""
+    )
 
 
 def port_mtu(mtu_bytes: int) -> SettingFault:
@@ -136,6 +170,9 @@ reseat() {
 }
 planted() { tc qdisc show dev "$1" root | grep -q " fa17: "; }
 """
+_REWRITING = f"""
+rewriting() {{ tc filter show dev "$1" egress 2>/dev/null | grep -q " pref {REWRITE_PREF} "; }}
+"""
 # tc does not replace a qdisc by one of another kind under the same handle, so an older fault is removed
 # first.
 _PLANT = f"""set -eu{_RESEAT}
@@ -144,11 +181,15 @@ if planted "$port"; then tc qdisc del dev "$port" root; fi
 tc qdisc replace dev "$port" root handle {HANDLE} "$@"
 reseat "$port"
 """
-_CLEAR = f"""set -eu{_RESEAT}
+_CLEAR = f"""set -eu{_RESEAT}{_REWRITING}
 for port in "$@"; do
     if planted "$port"; then
         tc qdisc del dev "$port" root
         reseat "$port"
+        echo "$port"
+    fi
+    if rewriting "$port"; then
+        tc filter del dev "$port" egress pref {REWRITE_PREF}
         echo "$port"
     fi
 done

@@ -74,6 +74,6 @@ def make_plan(
         rails=draft.rails,
         items=tuple(draft.items),
         references=draft.references,
-        caveats=site.acceptance.caveats,
+        caveats=(*site.acceptance.caveats, *draft.caveats),
     )
     return with_waivers(plan, site.waivers, whole=True), Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics)

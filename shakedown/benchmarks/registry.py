@@ -12,6 +12,7 @@ from shakedown.records.base import Stage
 _FOLDERS = (
     "config",
     "switches",
+    "traffic_class",
     "interconnect",
     "gpu",
     "stream",

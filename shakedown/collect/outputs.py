@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.benchmarks.base.metrics import Moved, Output, Read, Value
+from shakedown.benchmarks.base.metrics import Moved, NoEvidence, Output, Read, Value
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
 from shakedown.collect.window import job_window
 from shakedown.plan.jobs import JobSpec, job_and_attempt
@@ -85,6 +85,8 @@ def told_by(
                 tool, read = TOOLS[output.tool], ordered.output(output)
                 values = list(tool.metrics(read))
                 moved = tuple(tool.moved(read)) if tool.moved and problem is None else ()
+            except NoEvidence as nothing:
+                problem = problem or Problem(kind="not-run", message=without_place(job_folder, nothing))
             except (BadInput, OSError) as refused:
                 problem = problem or Problem(kind="parse", message=without_place(job_folder, refused))
         if not values:

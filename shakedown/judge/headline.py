@@ -14,6 +14,7 @@ from shakedown.judge.words import (
     CLOCK,
     CORRECTNESS,
     OWNERS,
+    TELL_ALL,
     Place,
     counted,
     kind,
@@ -116,6 +117,8 @@ def _what_failed(plan: Plan, worst: Bad, causes: Sequence[CauseVerdict]) -> str:
         return f"{those(Place.of(cell).nodes, 'node')}'s clock is {clipped(detail, _MOST_OF_A_REASON)}"
     if item.params.get("setting") in OWNERS and detail:
         return detail  # it names the address, its owners and the node that heard of them
+    if item.test in TELL_ALL and detail:
+        return detail
     if _is_check(item):
         return f"{not_as_planned(item, cell)}: {detail or count(round(value), 'thing') + ' wrong'}"
     detail = clipped(detail, _MOST_OF_A_REASON)

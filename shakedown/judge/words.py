@@ -36,7 +36,10 @@ _TESTS = {
     "resnet50_server": "ResNet50 inference",
     "settings": "host settings",
     "switch_settings": "switch settings",
+    "traffic_class": "traffic class of arriving RoCE",
 }
+# What a cell of these found names the place and all else by itself.
+TELL_ALL = ("traffic_class",)
 # What a metric adds to its test; what says no more than the test itself adds nothing.
 _METRICS = {
     "bandwidth": "",
@@ -53,6 +56,7 @@ _METRICS = {
     "odd": "",
     "rank_skew": "slowest rank's lag",
     "samples_per_s": "samples per second",
+    "share": "",
     "traffic_share": "share of the expected traffic",
     "wrong": "",
 }

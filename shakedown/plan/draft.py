@@ -46,6 +46,8 @@ class Draft:
     jobs: list[JobSpec] = field(default_factory=list)
     # Cells without a reference, by what is said of them. Planning goes on, so that all are told at once.
     missing: dict[str, MissingReference] = field(default_factory=dict)
+    # What the plan does not cover, beside what the site says itself.
+    caveats: list[str] = field(default_factory=list)
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-import cases_bugs  # noqa: F401  (each module registers its cases)
+import cases_arrivals  # noqa: F401  (each module registers its cases)
+import cases_bugs  # noqa: F401
 import cases_fabric  # noqa: F401
 import cases_gpu  # noqa: F401
 import cases_interconnect  # noqa: F401

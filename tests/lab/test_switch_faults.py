@@ -55,6 +55,41 @@ def test_wrong_settings_of_four_ports_are_each_named(fresh):
     assert not failed_cells(verdict), verdict["reason"]
 
 
+def arrives(direction, rail):
+    """The cell of what one node receives from the other."""
+    params = "rails_at_once=all,size_bytes=65536"
+    return f"config/traffic_class/share/n1,n2/{rail}/{direction}/{params}"
+
+
+def test_a_port_that_changes_what_it_sends_is_found_by_the_receiver(fresh):
+    """Catches: a switch whose every setting reads as wanted, and that sends RoCE on as something else.
+
+    rail0 of n2 gets DSCP 0, rail1 of n1 gets Not-ECT; both other ways stay whole. No other cell of the stage
+    notices, so without these two the stage would pass.
+    """
+    fresh.lab.fault_rewrite_dscp("n2", "rail0")
+    fresh.lab.fault_bleach_ecn("n1", "rail1")
+    status, verdict, _ = fresh.accept("rewritten", "config")
+    assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
+    failed = failed_cells(verdict)
+    assert set(failed) == {arrives("forward", "rail0"), arrives("reverse", "rail1")}, failed
+    rewritten = (
+        "n2/rail0 receives n1's RoCE with DSCP 0, wanted 26: rewritten on the way, leaf0 swp1 to leaf0 swp2, "
+        "whose settings read as wanted"
+    )
+    assert rewritten in failed[arrives("forward", "rail0")]
+    assert (
+        "n1/rail1 receives n2's RoCE with DSCP 26 and Not-ECT, wanted ECT(0)"
+        in (failed[arrives("reverse", "rail1")])
+    )
+    assert not [
+        c["cell"] for c in verdict["cells"] if c["cell"].startswith("config/") and c["outcome"] != "FAIL"
+    ]
+    assert fresh.lab.fault_clear()
+    status, verdict, _ = fresh.accept("whole-again", "config")
+    assert not [c["cell"] for c in verdict["cells"] if c["cell"].startswith("config/")], verdict["reason"]
+
+
 def test_swapped_cables_and_a_port_that_is_shut_are_named(fresh):
     """Catches: two cables that changed places, which every bandwidth test passes, and a port that is shut."""
     fresh.lab.fault_miswire("n1", "n2", "rail0")

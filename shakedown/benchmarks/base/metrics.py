@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from shakedown.records.base import Better, Params
+from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord, Problem
 from shakedown.run.job_folder import JobFolder
 
 OrderT_co = TypeVar("OrderT_co", covariant=True)
+
+
+class NoEvidence(BadInput):
+    """The job ran well, and nothing was seen that could decide a cell: it is NOT-RUN, with this reason."""
 
 
 class Read(NamedTuple):
@@ -76,5 +81,6 @@ class Output(Generic[OrderT_co]):
         return self.record.nodes[0]
 
 
-# Raises BadInput for an output that cannot be read, or that is of something else than what was ordered.
+# Raises BadInput for an output that cannot be read, or that is of something else than what was ordered;
+# NoEvidence where it could be read and decides nothing.
 Metrics = Callable[[Output[Any]], Iterator[Value]]

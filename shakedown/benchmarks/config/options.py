@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from shakedown.benchmarks.traffic_class.options import TrafficClass
 from shakedown.records.base import Record
 
 
@@ -19,3 +20,5 @@ class ConfigStage(Record):
     # How far a node's clock may be from the submit host's, in seconds. munge(7) refuses credentials at 300,
     # Kerberos tickets at 300; logs and counters of two nodes can be put in one order below a second.
     clock_offset_s: Annotated[float, Field(gt=0, le=300)] = 1.0
+    # RoCE from node to node, counted by class where it arrives. None: this is not proved.
+    traffic_class: TrafficClass | None = TrafficClass()

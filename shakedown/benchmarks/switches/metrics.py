@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -88,6 +88,23 @@ def _by_port(settings: SwitchSettings) -> dict[str | None, list[str]]:
         if not named:
             lines[None].append(line)
     return lines
+
+
+def settings_of_ports(raw: Path, ports: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[str] | None]:
+    """Return what was found to differ from the intent at each (switch, port), None where it was not read.
+
+    Args:
+        raw: the run's folder of raw files.
+        ports: which.
+    """
+    found: dict[tuple[str, str], list[str] | None] = {}
+    for switch, port in ports:
+        file = raw / Path(_SWITCHES).name / f"{switch}{_SUFFIX}"
+        found[switch, port] = None
+        with contextlib.suppress(BadInput, OSError):
+            if file.exists():
+                found[switch, port] = _by_port(load_settings(file)).get(port)
+    return found
 
 
 def _crosscheck(plan: Plan, folder: Path, found: dict[str, SwitchSettings]) -> Iterator[Measurement]:

@@ -146,6 +146,50 @@ def test_a_wrong_map_keeps_the_dscp_and_changes_the_class(
     )
 
 
+@pytest.mark.parametrize(
+    ("fault", "change"),
+    [
+        (faults.rewrite_dscp(0), "set 0x00 retain 0xfc"),
+        (faults.rewrite_dscp(10), "set 0x28 retain 0xfc"),
+        (faults.bleach_ecn(), "set 0x00 retain 0x03"),
+    ],
+)
+def test_what_leaves_a_port_is_changed_and_nothing_that_it_reads_back(
+    switch: Callable[..., tuple[int, list[str], str]], fault: faults.SettingFault, change: str
+) -> None:
+    """Catches a fault on the way in, which the read-back of the ingress filters shows, or on other bits."""
+    assert switch(faults.setting_argv("swp3", fault))[:2] == (
+        0,
+        [
+            "tc filter replace dev swp3 egress protocol ip pref 64023 handle 1 flower ip_tos 104/0xfc"
+            f" action pedit ex munge ip dsfield {change} pipe action csum ip4h"
+        ],
+    )
+
+
+@pytest.mark.parametrize("dscp", [-1, 64])
+def test_a_dscp_that_is_none_is_refused(dscp: int) -> None:
+    """Catches a DSCP that spills into the ECN bits."""
+    with pytest.raises(LabError, match="--dscp"):
+        faults.rewrite_dscp(dscp)
+
+
+def test_clearing_takes_the_rewriting_from_its_port_alone(tmp_path: Path) -> None:
+    """Catches a clear after which a port still rewrites, and every later test finds it."""
+    tool = tmp_path / "tc"
+    tool.write_text(
+        f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\n'
+        'case "$*" in "filter show dev swp2 egress") echo "filter protocol ip pref 64023 flower ";; esac\n'
+    )
+    tool.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    argv = faults.clear_argv(["swp1", "swp2"])
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env={"PATH": path})
+    assert done.stdout.split() == ["swp2"]
+    changes = [line for line in (tmp_path / "asked").read_text().splitlines() if " show " not in line]
+    assert changes == ["filter del dev swp2 egress pref 64023"]
+
+
 @pytest.mark.parametrize("fault", [faults.ecn_off(), faults.wrong_dscp_map(), faults.port_mtu(1500)])
 def test_a_switch_without_configuration_cannot_be_spoiled(
     fault: faults.SettingFault, switch: Callable[..., tuple[int, list[str], str]]

@@ -15,8 +15,8 @@ ENV_FILE = "/etc/shakedown/roce.env"
 PROFILE_FILE = "/etc/profile.d/shakedown-roce.sh"
 NCCL_FILE = "/etc/nccl.conf"
 _NCCL_KEY = "NCCL_IB_TC"
-# Where jobs read settings back without privileges.
-_SOCKET = "host-settings-report.socket"
+# Where jobs read settings back, and have arriving packets counted, without privileges.
+_SOCKETS = ("host-settings-report.socket", "host-settings-arrivals.socket")
 
 
 def env_text(roce: Roce) -> str:
@@ -51,11 +51,12 @@ def nccl_with(text: str | None, value: str | None) -> str | None:
 def read(system: System) -> dict[str, Any]:
     """The files as they are; None where there is none."""
     found: dict[str, Any] = {path: _text(system, path) for path in (ENV_FILE, PROFILE_FILE, NCCL_FILE)}
-    found[_SOCKET] = None
     found["clock"] = system.clock()
-    if system.root == Path("/"):
-        states = [system.run("systemctl", verb, _SOCKET).out.strip() for verb in ("is-enabled", "is-active")]
-        found[_SOCKET] = " ".join(states)
+    for unit in _SOCKETS:
+        found[unit] = None
+        if system.root == Path("/"):
+            states = [system.run("systemctl", verb, unit).out.strip() for verb in ("is-enabled", "is-active")]
+            found[unit] = " ".join(states)
     return found
 
 
@@ -83,14 +84,17 @@ def items(found: dict[str, Any], roce: Roce, clock: str = "keep") -> list[Item]:
     def nccl(value: str | None) -> tuple[Action, ...]:
         return (WriteFile(NCCL_FILE, nccl_with(found[NCCL_FILE], value)),)
 
-    def serve(value: str) -> tuple[Action, ...]:
-        verb = "enable" if value == "enabled active" else "disable"
-        return (Run(("systemctl", "--quiet", verb, "--now", _SOCKET)),)
+    def service(unit: str) -> Item:
+        def serve(value: str) -> tuple[Action, ...]:
+            verb = "enable" if value == "enabled active" else "disable"
+            return (Run(("systemctl", "--quiet", verb, "--now", unit)),)
+
+        if found[unit] is None:
+            return NotApplicable(unit, "a recorded tree runs no services")
+        return Setting(unit, found[unit], "enabled active", serve)
 
     return [
-        Setting(_SOCKET, found[_SOCKET], "enabled active", serve)
-        if found[_SOCKET] is not None
-        else NotApplicable(_SOCKET, "a recorded tree runs no services"),
+        *map(service, _SOCKETS),
         whole(ENV_FILE, env_text(roce)),
         whole(PROFILE_FILE, profile_text()),
         Setting("clock", found["clock"], "synchronised")

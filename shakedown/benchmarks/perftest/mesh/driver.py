@@ -25,7 +25,7 @@ from types import FrameType
 
 from shakedown.benchmarks.perftest.mesh.agent import Agent
 from shakedown.benchmarks.perftest.mesh.host import SYSFS, Unusable, find_device, perftest_versions
-from shakedown.benchmarks.perftest.mesh.pair import Host, PairWork, Tally
+from shakedown.benchmarks.perftest.mesh.pair import Host, PairWork, Tally, Watch, unwatched
 from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
 from shakedown.benchmarks.perftest.mesh.schedule import round_count, rounds_of, slots_of
 from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
@@ -74,9 +74,26 @@ def read_spec(path: Path) -> tuple[Spec, str]:
     return parse_spec(data, str(path)), hashlib.sha256(raw).hexdigest()
 
 
-def drive(spec: Spec, digest: str, me: str, folder: Path, sysfs: Path) -> int:
-    """Go through all rounds of node `me`; raises BadInput."""
-    store = NodeFiles(folder, me)
+def drive(
+    spec: Spec,
+    digest: str,
+    me: str,
+    folder: Path,
+    sysfs: Path,
+    *,
+    store: NodeFiles | None = None,
+    watch: Watch = unwatched,
+) -> int:
+    """Go through all rounds of node `me`; raises BadInput.
+
+    Args:
+        spec, digest: what is measured, and the digest of its text.
+        me: this node.
+        folder, sysfs: where outputs go, and where devices are found.
+        store: how records are written, where not as perftest's own.
+        watch: what goes on around everything that this node serves.
+    """
+    store = store or NodeFiles(folder, me)
     host, gids = _look_around(spec, me, sysfs)
     store.refuse_other_start(digest, host.versions)
     # A driver of another job, or of this job with another plan, is a stranger.
@@ -93,7 +110,7 @@ def drive(spec: Spec, digest: str, me: str, folder: Path, sysfs: Path) -> int:
             problems=dict(host.problems),
         )
         meetings = Meetings(spec, me, session, agent, _longest_round_s(spec))
-        total = _all_rounds(spec, host, store, agent, meetings)
+        total = _all_rounds(spec, host, store, agent, meetings, watch)
         store.journal("end", measured=total.measured, failed=total.failed, skipped=total.skipped)
     finally:
         agent.close()
@@ -101,7 +118,9 @@ def drive(spec: Spec, digest: str, me: str, folder: Path, sysfs: Path) -> int:
     return ExitStatus.INCOMPLETE if total.failed else ExitStatus.PASS
 
 
-def _all_rounds(spec: Spec, host: Host, store: NodeFiles, agent: Agent, meetings: Meetings) -> Tally:
+def _all_rounds(
+    spec: Spec, host: Host, store: NodeFiles, agent: Agent, meetings: Meetings, watch: Watch
+) -> Tally:
     total = Tally()
     for index, pairs in enumerate(rounds_of(spec)):
         agent.enter_round(index)
@@ -109,7 +128,7 @@ def _all_rounds(spec: Spec, host: Host, store: NodeFiles, agent: Agent, meetings
         if pair is None:
             store.journal("idle", round=index)
             continue
-        tally = _one_round(PairWork(spec, host, store, pair, index), meetings)
+        tally = _one_round(PairWork(spec, host, store, pair, index, watch), meetings)
         total.measured += tally.measured
         total.failed += tally.failed
         total.skipped += tally.skipped

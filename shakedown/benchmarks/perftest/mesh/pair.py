@@ -17,8 +17,9 @@ were busy; beside idle ones a rail would pass too easily. So
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,16 @@ _FAILED_GRACE_S = 0.5
 _MARGIN_S = 15.0
 # After so many tries per rail of a slot in which perftest misses its clock's rate, the slot has no number.
 _CLOCK_TRIES = 4
+
+
+# What goes on at a serving node from before its clients start until its servers have ended. It is given the
+# netdev of each output, by the name that the client's output will have.
+Watch = Callable[[Mapping[str, str]], contextlib.AbstractContextManager[None]]
+
+
+def unwatched(_netdevs: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
+    """Watch nothing."""
+    return contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,7 @@ class PairWork:
     store: NodeFiles
     pair: Pair
     index: int
+    watch: Watch = unwatched
     tally: Tally = field(default_factory=Tally)
     # The cells that this node has recorded in this round.
     _recorded: set[Cell] = field(default_factory=set)
@@ -192,6 +204,7 @@ class PairWork:
         servers: dict[str, tuple[int, Perftest]] = {}
         problems: dict[str, Problem] = {}
         begin = time.monotonic()
+        watching = contextlib.ExitStack()
         try:
             for rail in slot.rails:
                 port = port_of(self.spec, self.index, slot, rail)
@@ -206,6 +219,8 @@ class PairWork:
                     problems[rail] = started
             if not problems:
                 problems = self._deaf(servers)
+            if not problems:
+                watching.enter_context(self.watch(self._netdevs(partner, slot)))
             self.tally.starting_s += time.monotonic() - begin
             ready = {} if problems else {rail: port for rail, (port, _) in servers.items()}
             conversation.send({"type": "ready", "slot": slot.index, "ports": ready, "problems": problems})
@@ -222,6 +237,7 @@ class PairWork:
         finally:
             for _, run in servers.values():
                 run.kill()
+            watching.close()
         exits = {rail: run.exit_code for rail, (_, run) in servers.items()}
         conversation.send({"type": "closed", "slot": slot.index, "exits": exits})
         for _, run in servers.values():
@@ -229,6 +245,16 @@ class PairWork:
             if run.exit_code == 0:
                 run.output.unlink(missing_ok=True)
         return said.get("again") is True and _all_well(exits, slot)
+
+    def _netdevs(self, partner: Partner, slot: Slot) -> dict[str, str]:
+        """Return this node's netdev of each rail, by the name of the output that the client writes."""
+        netdevs: dict[str, str] = {}
+        for rail in slot.rails:
+            nic = nic_of(self.spec, self.host.name, self.pair, slot.direction, rail)
+            if nic is not None:
+                stem = self.store.stem(self.pair, slot, rail, self._attempt(partner, slot, rail))
+                netdevs[f"{stem.name}.txt"] = nic.netdev
+        return netdevs
 
     def _deaf(self, servers: Mapping[str, tuple[int, Perftest]]) -> dict[str, Problem]:
         """Wait until all servers listen; returns which do not, and why."""
@@ -272,7 +298,9 @@ class PairWork:
         idle |= {
             rail: f"{rail} failed: {run.last_words()}" for rail, run in clients.items() if run.exit_code != 0
         }
-        clockless = {rail for rail, run in clients.items() if run.without_clock()}
+        # What is watched is counted where it arrives: perftest's own rate is not what is asked.
+        needs_rate = self.watch is unwatched
+        clockless = {rail for rail, run in clients.items() if needs_rate and run.without_clock()}
         # A try in which something else went wrong as well is not repeated: that would hide the failure.
         again = bool(clockless) and not idle and number < _clock_tries(slot)
         exits: Mapping[str, Any] = {}

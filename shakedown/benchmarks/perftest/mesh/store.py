@@ -37,13 +37,19 @@ _FIX = "start in an empty folder"
 class NodeFiles:
     """The files of one node.
 
+    Args:
+        folder: where they lie.
+        node: the node's name.
+        tool: whose outputs the records say that these are.
+        test: the test of all records; empty: perftest's own.
+
     Raises:
         BadInput: the folder cannot be written, or holds a line of an earlier start that is not a record, or a
             file of this node that is no plain one.
     """
 
-    def __init__(self, folder: Path, node: str) -> None:
-        self.folder, self.node = folder, node
+    def __init__(self, folder: Path, node: str, *, tool: str = "perftest", test: str = "") -> None:
+        self.folder, self.node, self._tool, self._test = folder, node, tool, test
         self._outputs = folder / f"outputs.{node}.jsonl"
         self._journal = journal_path(folder, node)
         # Of the pairs that this node has already measured: cell -> (attempts made, measured).
@@ -97,11 +103,11 @@ class NodeFiles:
 
     def attempts(self, pair: Pair, slot: Slot, rail: str) -> int:
         """Return how often this node has started a client for a cell."""
-        return self._done.get(_key(pair, slot, rail), (0, False))[0]
+        return self._done.get(self._key(pair, slot, rail), (0, False))[0]
 
     def measured(self, pair: Pair, slot: Slot, rail: str) -> bool:
         """Return whether this node has measured a cell in an earlier start."""
-        return self._done.get(_key(pair, slot, rail), (0, False))[1]
+        return self._done.get(self._key(pair, slot, rail), (0, False))[1]
 
     def stem(self, pair: Pair, slot: Slot, rail: str, attempt: int) -> Path:
         """Return the path of a cell's files, without ending."""
@@ -142,8 +148,8 @@ class NodeFiles:
     ) -> None:
         record: Record = {
             "schema": 1,
-            "tool": "perftest",
-            "test": slot.operation.test,
+            "tool": self._tool,
+            "test": self._test or slot.operation.test,
             "file": file,
             "nodes": list(pair),
             "rail": rail,
@@ -168,18 +174,16 @@ class NodeFiles:
             attempts, measured = record["attempt"], there and is_measured(record)
         self._done[record_key(record)] = (attempts, measured)
 
-
-def _key(pair: Pair, slot: Slot, rail: str) -> tuple[object, ...]:
-    params = cell_params(slot.operation, slot.rails_at_once)
-    return record_key(
-        {
-            "test": slot.operation.test,
-            "nodes": pair,
-            "rail": rail,
-            "direction": slot.direction,
-            "params": params,
-        }
-    )
+    def _key(self, pair: Pair, slot: Slot, rail: str) -> tuple[object, ...]:
+        return record_key(
+            {
+                "test": self._test or slot.operation.test,
+                "nodes": pair,
+                "rail": rail,
+                "direction": slot.direction,
+                "params": cell_params(slot.operation, slot.rails_at_once),
+            }
+        )
 
 
 def _record_of(entry: object) -> Record:

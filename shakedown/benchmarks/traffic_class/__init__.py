@@ -1,0 +1,1 @@
+"""Proof of the traffic class where it counts: at the NIC that receives."""

@@ -1,0 +1,158 @@
+"""A run of the ring as nodes would leave it: perftest's outputs, and what receivers counted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.collect.run import collect
+from shakedown.judge.judged import judge_folder
+from shakedown.records.verdict import Verdict
+from shakedown.references.files import load_catalogue
+from shakedown.run.folder import to_json, write_aside, write_plan
+from tests.unit.plan.test_planner import WHERE, document
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
+from fake_perftest import report
+
+NETDEVS = {"rail0": "fab0", "rail1": "fab1"}
+WHEN = "2026-01-01T00:00:{:02}Z"
+# What report() says that went over: 1000 messages of 64 KiB.
+MOVED = 1000 * 65536
+
+
+def site_document(nodes: int = 2, **config: Any) -> dict[str, Any]:
+    """An inventory that asks for the config stage alone."""
+    inventory = document(nodes)
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"] = {"config": config, "counter_tests": False}
+    return inventory
+
+
+def planned(inventory: dict[str, Any]):
+    """Plan and jobs of an inventory."""
+    site = site_of(inventory, WHERE)
+    return make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+
+
+def packets(source: str, destination: str, count: int = 500, **other: Any) -> dict[str, Any]:
+    """So many packets of data between two addresses, DSCP 26 and ECT(0) unless told otherwise."""
+    ends = {"source": source, "destination": destination}
+    return {**ends, "dscp": 26, "ecn": 2, "kind": "data", "count": count, **other}
+
+
+def seen(*found: dict[str, Any], **other: Any) -> dict[str, Any]:
+    """What a NIC's sample holds."""
+    return {"error": "", "full": False, "missed": 0, "packets": list(found), **other}
+
+
+def mlx5(*received: int) -> dict[str, dict[str, int]]:
+    """Counters of an mlx5 NIC that received so many bytes in priorities 0, 1, ...."""
+    return _grown("rx_prio{}_bytes", "rx_prio{}_packets", received)
+
+
+def bnxt(*received: int) -> dict[str, dict[str, int]]:
+    """The same of a bnxt NIC."""
+    return _grown("rx_bytes_pri{}", "rx_packets_pri{}", received)
+
+
+def _grown(octets: str, frames: str, received: tuple[int, ...]) -> dict[str, dict[str, int]]:
+    more = dict(enumerate(received))
+    before = {name.format(p): 7_000_000 for name in (octets, frames) for p in range(8)}
+    after = {octets.format(p): 7_000_000 + more.get(p, 0) for p in range(8)}
+    after |= {frames.format(p): 7_000_000 + more.get(p, 0) // 4096 for p in range(8)}
+    return {"before": before, "after": after}
+
+
+class Ring:
+    """A run whose ring has sent on every rail; each arrival can be told otherwise before it is judged."""
+
+    def __init__(self, folder: Path, nodes: int = 2) -> None:
+        self.folder = folder
+        self.plan, jobs = planned(site_document(nodes, dcb=False, link_speed=False))
+        self.job = next(job for job in jobs.jobs if job.name == "config.traffic_class")
+        write_plan(folder, self.plan)
+        write_aside(folder / "jobs.json", to_json(jobs))
+        self.raw = folder / "raw" / f"{self.job.name}.a1"
+        self.raw.mkdir(parents=True)
+        self.evidence: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.records: list[dict[str, Any]] = []
+        (self.item,) = (item for item in self.plan.items if item.test == "traffic_class")
+        for _, pair, rail, direction in self.item.cells():
+            self._sent(pair, rail or "", direction or "")
+
+    def address(self, node: str, rail: str) -> str:
+        """A node's address on a rail."""
+        return str(self.job.settings["nodes"][node]["rails"][rail]["ipv4"])
+
+    def _sent(self, pair: tuple[str, ...], rail: str, direction: str) -> None:
+        sender, sink = pair if direction == "forward" else pair[::-1]
+        ends = self.address(sender, rail), self.address(sink, rail)
+        file = f"ib_write_bw.{','.join(pair)}.{rail}.{direction}.65536.all.txt"
+        (self.raw / file).write_text(report("ib_write_bw", 65536, 0.26, ends))
+        self.records.append(
+            {
+                "schema": 1,
+                "tool": "traffic_class",
+                "test": "traffic_class",
+                "file": file,
+                "nodes": list(pair),
+                "rail": rail,
+                "direction": direction,
+                "params": {"size_bytes": 65536, "rails_at_once": "all"},
+                "attempt": 1,
+                "exit_code": 0,
+                "started": WHEN.format(10),
+                "duration_s": 2.5,
+                "problem": None,
+            }
+        )
+        self.evidence[sink, sender, rail] = {
+            "file": f"arrived.{file.removesuffix('.txt')}.json",
+            "schema": 1,
+            "node": sink,
+            "netdev": NETDEVS[rail],
+            "started": WHEN.format(9),
+            "ended": WHEN.format(13),
+            "priorities": {"before": {}, "after": {}},
+            "no_priorities": "the driver counts no received bytes by priority",
+            "headers": seen(packets(*ends), packets(*ends[::-1], kind="ack", count=40)),
+            "no_headers": "",
+        }
+
+    def judged(self) -> Verdict:
+        """Write what is missing, read everything and judge it."""
+        nodes = list(self.job.nodes)
+        job = {"schema": 1, "run": "r1", "stage": "config", "test": self.job.name, "job": "7", "nodes": nodes}
+        job |= {"started": WHEN.format(1), "duration_s": 30.0, "state": "COMPLETED", "exit_code": "0:0"}
+        (self.raw / "job.json").write_text(json.dumps(job))
+        (self.raw / "outputs.n1.jsonl").write_text("".join(json.dumps(r) + "\n" for r in self.records))
+        for told in self.evidence.values():
+            kept = {name: value for name, value in told.items() if name != "file"}
+            (self.raw / told["file"]).write_text(json.dumps(kept))
+        for node in nodes:
+            for when, at, octets in (("before", 2, 0), ("after", 28, 10**9)):
+                counted = {"netdev.rx_bytes": octets, "netdev.tx_bytes": octets}
+                counted |= {"rdma.sent_pkts": octets // 4096, "rdma.rcvd_pkts": octets // 4096}
+                devices = [
+                    {"device": f"rxe{rail}", "netdev": f"fab{rail}", "counters": counted} for rail in range(2)
+                ]
+                document = {"schema": 1, "node": node, "when": when, "taken": WHEN.format(at)}
+                document |= {"boot_id": "b", "devices": devices}
+                (self.raw / f"counters.{node}.{when}.json").write_text(json.dumps(document))
+        collect(self.folder)
+        return judge_folder(self.folder)
+
+    def cells(self) -> dict[tuple[str, str, str], tuple[str, str]]:
+        """Judge, and return outcome and reason by receiver, sender and rail."""
+        verdict = self.judged()
+        listed = {cell.cell: cell for cell in verdict.cells}
+        found = {}
+        for cell, pair, rail, direction in self.item.cells():
+            sender, sink = pair if direction == "forward" else pair[::-1]
+            told = listed.get(cell)
+            found[sink, sender, rail or ""] = (told.outcome.value, told.reason) if told else ("PASS", "")
+        return found
