@@ -60,4 +60,4 @@ def make_plan(site: Site, catalogue: Catalogue, *, run: str, created: str) -> tu
         references=draft.references,
         caveats=site.acceptance.caveats,
     )
-    return plan, Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics)
+    return plan, Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics, waits=site.acceptance.waits)

@@ -116,7 +116,11 @@ def nightly_plan(
         references={k: v for k, v in references.items() if k in used},
         caveats=(*site.acceptance.caveats, "A nightly run measures a part; the rest has its turn."),
     )
-    return plan, Jobs(run=run, jobs=tuple(jobs), nics={n: site.nics[n] for n in nodes}), slots
+    return (
+        plan,
+        Jobs(run=run, jobs=tuple(jobs), nics={n: site.nics[n] for n in nodes}, waits=site.acceptance.waits),
+        slots,
+    )
 
 
 def _share(site: Site, share: Share, rails: Sequence[str]) -> tuple[Site, str]:
