@@ -67,6 +67,16 @@ def test_a_lock_is_never_taken_twice_as_free(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
 
 
+def test_a_lock_that_is_being_taken_is_waited_for_briefly(tmp_path, monkeypatch):
+    """Catches: two starts that both take a dead run's place; a start that hangs while another ends jobs."""
+    monkeypatch.setattr("shakedown.run.lock._EVERY_S", 0.01)
+    with RunLock(tmp_path).mutex():
+        with pytest.raises(BadInput, match="another start is taking it"), RunLock(tmp_path).mutex():
+            pass
+    with RunLock(tmp_path).mutex():
+        pass
+
+
 def test_only_its_holder_gives_it_back(tmp_path):
     """Catches: a run that was ended and taken over, whose end frees the host under the next one."""
     lock = RunLock(tmp_path)

@@ -127,7 +127,7 @@ JOBS_JSON = (
 def broken(tmp_path):
     """A run that was broken off in its fabric stage, and the digests of the controller's files."""
     run = tmp_path / "r1"
-    for name in ("config.a.a1", "fabric.a.a1", "fabric.a.a1.a1", "fabric.other.a1"):
+    for name in ("config.a.a1", "fabric.a.a1", "fabric.a.a1.a1", "fabric.ab.a1"):
         (run / "raw" / name).mkdir(parents=True)
         (run / "raw" / name / "job.json").write_text("{}")
     (run / "raw" / "reframe.config.txt").touch()
@@ -148,7 +148,7 @@ def test_the_broken_off_stage_is_cleared_and_whole_ones_are_kept(broken):
     """Catches: half a stage judged with its second half from another hour; a whole stage measured again."""
     run, digests = broken
     assert make_ready(run, digests) == ["config"]
-    assert names(run / "raw") == ["config.a.a1", "fabric.other.a1", "reframe.config.txt"]
+    assert names(run / "raw") == ["config.a.a1", "fabric.ab.a1", "reframe.config.txt"]
 
 
 @pytest.mark.parametrize("name", ["plan.json", "jobs.json"])
