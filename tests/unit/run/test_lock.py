@@ -70,9 +70,9 @@ def test_a_lock_is_never_taken_twice_as_free(tmp_path):
 def test_a_lock_that_is_being_taken_is_waited_for_briefly(tmp_path, monkeypatch):
     """Catches: two starts that both take a dead run's place; a start that hangs while another ends jobs."""
     monkeypatch.setattr("shakedown.run.lock._EVERY_S", 0.01)
-    with RunLock(tmp_path).mutex():
-        with pytest.raises(BadInput, match="another start is taking it"), RunLock(tmp_path).mutex():
-            pass
+    one, other = RunLock(tmp_path), RunLock(tmp_path)
+    with one.mutex(), pytest.raises(BadInput, match="another start is taking it"), other.mutex():
+        pass
     with RunLock(tmp_path).mutex():
         pass
 
