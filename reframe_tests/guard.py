@@ -15,15 +15,13 @@ import math
 import os
 import shlex
 import shutil
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import reframe as rfm
 import reframe.core.runtime as rt
 import reframe.utility.sanity as sn
-from reframe.core.builtins import run_after, run_before, sanity_function, variable
+from reframe.core.builtins import run_after, run_before, sanity_function
 from reframe.core.exceptions import PerformanceError, SanityError, SkipTestError
 
 from shakedown.benchmarks.base.contract import JobKind
@@ -36,7 +34,8 @@ from shakedown.records.plan import Plan
 from shakedown.records.results import JobRecord, Problem
 from shakedown.run.folder import JOBS, PLAN
 from shakedown.slurm.cancel_stuck import Pending
-from shakedown.slurm.client import JobState, show_job, unusable_nodes
+from shakedown.slurm.ending import flaw, how_it_ended, problem
+from shakedown.slurm.patience import Patience
 
 # How srun leaves the other tasks alone when a node dies or a task ends badly.
 OUTLIVE = ("--no-kill", "--kill-on-bad-exit=0")
@@ -51,10 +50,20 @@ def run_folder() -> Path | None:
 
 
 @functools.cache
+def _jobs(folder: Path) -> Jobs:
+    return Jobs.model_validate_json((folder / JOBS).read_bytes())
+
+
+@functools.cache
 def jobs_of(folder: Path) -> dict[str, JobSpec]:
     """Return a run's jobs by name, in the plan's order. They are settled before ReFrame begins."""
-    jobs = Jobs.model_validate_json((folder / JOBS).read_bytes()).jobs
-    return {job.name: job for job in jobs}
+    return {job.name: job for job in _jobs(folder).jobs}
+
+
+@functools.cache
+def patience_of(folder: Path) -> Patience:
+    """Return the one patience with Slurm that all jobs of this ReFrame share."""
+    return Patience(_jobs(folder).waits.slurm_silent_s)
 
 
 @functools.cache
@@ -75,9 +84,6 @@ class Guard(rfm.RegressionTestPlugin):
     Catches: a job that was cancelled, timed out, failed, was preempted, requeued or lost a node; a metric
     that is missing or not finite; a job that ran on other nodes than planned.
     """
-
-    # Seconds that Slurm gets to say how a job ended.
-    state_timeout_s = variable(int, value=30)
 
     @run_after("init")
     def take_job_spec(self) -> None:
@@ -115,9 +121,11 @@ class Guard(rfm.RegressionTestPlugin):
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / "spec.json").write_text(json.dumps(self.spec.settings, indent=1) + "\n", encoding="utf-8")
         reserved = any(option.startswith("--reservation") for option in self.current_partition.access)
-        unusable = "" if self.is_dry_run() else unusable_nodes(self.spec.nodes, reserved=reserved)
-        problem = Problem(kind="environment", message=unusable) if unusable else None
-        self.record(JobRecord(state="NOT-SUBMITTED", job=None, problem=problem, **self.about()))
+        unusable = ""
+        if not self.is_dry_run():
+            unusable = patience_of(folder).unusable(self.spec.nodes, reserved=reserved)
+        flawed = problem("environment", unusable) if unusable else None
+        self.record(JobRecord(state="NOT-SUBMITTED", job=None, problem=flawed, **self.about()))
         if unusable:
             raise SkipTestError(unusable)
         if not self.is_dry_run():
@@ -174,48 +182,40 @@ class Guard(rfm.RegressionTestPlugin):
         """Record how the job ended; all but a clean end on the planned nodes is refused."""
         if self.is_dry_run():
             return
-        state = self._final_state()
+        # A test that raises while it waits keeps its place among max_jobs, and ReFrame never ends: what is
+        # wrong is raised in the sanity phase.
+        try:
+            flawed = self._record_end()
+        except Exception as error:
+            self.unusable = f"how the job ended could not be recorded: {error}"
+        else:
+            self.unusable = flawed.message if flawed else ""
+
+    def _record_end(self) -> Problem | None:
+        spec, folder = self.spec, run_folder()
+        assert folder is not None
+        patience = patience_of(folder)
+        state, flawed = how_it_ended(str(self.job.jobid), patience, limit_s=spec.time_limit_s)
         with contextlib.suppress(OSError):
             for name in (self.job.stdout, self.job.stderr, self.job.script_filename):
                 shutil.copy(Path(self.stagedir) / name, self.out / name)
         nodes: tuple[str, ...] = ()
         with contextlib.suppress(OSError):
             nodes = tuple((self.out / "nodes.txt").read_text(encoding="ascii").split())
-        problem = None
-        if state.job in PENDING.cancelled:
-            message = f"cancelled while it waited for its nodes: {PENDING.cancelled[state.job]}"
-            problem = Problem(kind="environment", message=message)
-        elif not nodes:
-            # The script itself notes them as it begins, on the first of the job's nodes.
-            message = (
-                f"{self.spec.nodes[0]}: the job's script left nothing in {self.out}, can it write there? "
-                f"Slurm says {state.state}, exit code {state.exit_code}"
-            )
-            problem = Problem(kind="environment", message=message)
-        elif set(nodes) != set(self.spec.nodes):
-            message = f"the job ran on {','.join(nodes)}, planned were {','.join(self.spec.nodes)}"
-            problem = Problem(kind="environment", message=message)
-        elif not state.good:
-            message = f"Slurm says {state.state}, exit code {state.exit_code}, {state.restarts} restarts"
-            # Name the node that died, so that the others are not suspected.
-            with contextlib.suppress(BadInput, OSError, subprocess.SubprocessError):
-                down = unusable_nodes(self.spec.nodes, reserved=True)
-                message = f"{message}; {down}" if down else message
-            problem = Problem(kind="killed" if state.state != "FAILED" else "other", message=message)
+        flawed = flawed or flaw(state, spec.nodes, nodes, PENDING.cancelled)
         self.record(
             JobRecord(
                 state=state.state,
                 job=state.job,
-                exit_code=state.exit_code,
+                exit_code=state.exit_code or None,
                 nodes=nodes,
                 started=state.started,
                 duration_s=state.duration_s,
-                problem=problem,
+                problem=flawed,
                 **self.about(),
             )
         )
-        # Raised later: a test that fails while it waits keeps its place among max_jobs: ReFrame never ends.
-        self.unusable = problem.message if problem else ""
+        return flawed
 
     def about(self) -> dict[str, object]:
         """Return the fields that a job record has from the plan alone."""
@@ -233,15 +233,6 @@ class Guard(rfm.RegressionTestPlugin):
         aside = self.out / "job.json.partial"
         aside.write_text(record.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
         aside.replace(self.out / "job.json")
-
-    def _final_state(self) -> JobState:
-        # squeue forgets a job before slurmctld has noted its last state; scontrol has both.
-        deadline = time.monotonic() + self.state_timeout_s
-        while True:
-            state = show_job(str(self.job.jobid))
-            if state.finished or time.monotonic() > deadline:
-                return state
-            time.sleep(0.5)
 
     @sanity_function
     def job_is_usable(self) -> object:

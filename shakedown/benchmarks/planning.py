@@ -76,4 +76,5 @@ def make_plan(
         references=draft.references,
         caveats=(*site.acceptance.caveats, *draft.caveats),
     )
-    return with_waivers(plan, site.waivers, whole=True), Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics)
+    jobs = Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics, waits=site.acceptance.waits)
+    return with_waivers(plan, site.waivers, whole=True), jobs

@@ -46,6 +46,15 @@ class Section:
     takes_variables: bool = False
 
 
+class Waits(Record):
+    """How long a run waits for what is not its own, before it goes on without."""
+
+    # Seconds that Slurm may leave questions without an answer before a stage's jobs are given up.
+    slurm_silent_s: int = Field(default=600, ge=0)
+    # Seconds that a stage's jobs may wait in Slurm's queue, all together; part of the stage's time limit.
+    queue_s: int = Field(default=14400, ge=0)
+
+
 class AcceptanceBase(Record):
     """The keys that all benchmarks share; `acceptance_model` adds the sections."""
 
@@ -61,6 +70,8 @@ class AcceptanceBase(Record):
     qp_timeout: int | None = Field(default=None, ge=1, le=31)
     # Whether counters of NICs and switch ports are held to their references.
     counter_tests: bool = True
+    # How long a run waits for Slurm.
+    waits: Waits = Waits()
     # What a reader of the report must know about this site.
     caveats: tuple[str, ...] = ()
 

@@ -98,7 +98,9 @@ def because(verdict: CellVerdict) -> str:
     return verdict.reason.removeprefix(f"{where(verdict.cell)}: ")
 
 
-def _what_failed(plan: Plan, worst: Bad, causes: Sequence[CauseVerdict]) -> str:
+def _what_failed(  # noqa: PLR0911  (one sentence per return reads best)
+    plan: Plan, worst: Bad, causes: Sequence[CauseVerdict]
+) -> str:
     verdict, item = worst
     reference = plan.references[item.reference]
     said, cell, value = because(verdict), verdict.cell, verdict.value

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from shakedown.intent.acceptance import Waits
 from shakedown.intent.site import NicSpec
 from shakedown.records.base import Name, Params, Record, Stage
 
@@ -74,6 +75,7 @@ class Jobs(Record):
     run: Name
     jobs: tuple[JobSpec, ...]
     nics: dict[Name, tuple[NicSpec, ...]]  # by node
+    waits: Waits = Waits()
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

@@ -36,6 +36,11 @@ UNFINISHED = frozenset(
     }
 )
 
+# What Slurm's commands say, with exit status 1, when the controller did answer. Everything else that they say
+# then is a controller that could not be reached, or one that could not be understood for now.
+_ANSWER = re.compile(
+    r"Invalid (?:job id|node name|reservation) specified|Access/permission denied|is invalid"
+)
 _FIELD = re.compile(r"(?:^|\s)(JobId|JobState|ExitCode|StartTime|EndTime|Requeue|Restarts|Reason)=(\S*)")
 # sinfo(1), NODE STATE CODES: a mark behind the state says more of it.
 _USABLE = re.compile(r"(?:idle|mixed|allocated|completing|planned)[+~#!%$@^-]?")
@@ -50,6 +55,10 @@ _MARKS = {
     "^": "is being rebooted",
 }
 _TIME = "%Y-%m-%dT%H:%M:%S"
+
+
+class NoAnswer(BadInput):
+    """Slurm did not answer: its command is missing, too slow, or cannot reach the controller."""
 
 
 def ask_nodes(nodes: Iterable[str]) -> list[str]:
@@ -112,21 +121,12 @@ def show_job(job: str) -> JobState:
     """Ask Slurm for one job.
 
     Raises:
-        BadInput: `scontrol` failed or its answer is not understood.
+        NoAnswer: Slurm did not answer.
+        BadInput: it does not know the job, or its answer is not understood.
     """
     if not re.fullmatch(r"[0-9]+", job):
         raise BadInput(f"not a Slurm job id: {job!r}")
-    answer = subprocess.run(
-        ["scontrol", "--oneliner", "show", "job", job],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
-    if answer.returncode != 0:
-        raise BadInput(f"scontrol show job {job}: {answer.stderr.strip()}", fix="is slurmctld up?")
-    return parse_show_job(answer.stdout)
+    return parse_show_job(Slurm().ask("scontrol", "--oneliner", "show", "job", job))
 
 
 def unusable_nodes(nodes: tuple[str, ...], *, reserved: bool = False) -> str:
@@ -135,14 +135,10 @@ def unusable_nodes(nodes: tuple[str, ...], *, reserved: bool = False) -> str:
     `reserved`: the job names a reservation. Without one it would wait until the nodes' reservation ends.
 
     Raises:
+        NoAnswer: Slurm did not answer.
         BadInput: `sinfo` failed.
     """
-    answer = subprocess.run(
-        ask_nodes(nodes), capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
-    )
-    if answer.returncode != 0:
-        raise BadInput(f"sinfo: {answer.stderr.strip()}", fix="is slurmctld up?")
-    return parse_unusable(answer.stdout, nodes, reserved=reserved)
+    return parse_unusable(Slurm().ask(*ask_nodes(nodes)), nodes, reserved=reserved)
 
 
 def parse_unusable(text: str, nodes: tuple[str, ...], *, reserved: bool = False) -> str:
@@ -184,7 +180,12 @@ class Slurm:
     over: tuple[str, ...] = ()
 
     def ask(self, *argv: str) -> str:
-        """Run one command and return what it prints. Raises BadInput with what it said if it failed."""
+        """Run one command and return what it prints.
+
+        Raises:
+            NoAnswer: Slurm did not answer, with what the command said.
+            BadInput: Slurm refused, with what it said.
+        """
         # ssh hands one line to a shell over there, so that it must be quoted for it.
         call = [*self.over, shlex.join(argv)] if self.over else list(argv)
         try:
@@ -192,10 +193,11 @@ class Slurm:
                 call, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise BadInput(f"{argv[0]}: {error}", fix="is Slurm's command there, and slurmctld up?") from None
+            raise NoAnswer(f"{argv[0]}: {error}", fix="is Slurm's command there, and slurmctld up?") from None
         if done.returncode != 0:
             said = done.stderr.strip() or f"exit status {done.returncode}"
-            raise BadInput(f"{shlex.join(argv[:3])}: {said[:300]}", fix="is slurmctld up?")
+            refused = BadInput if _ANSWER.search(said) else NoAnswer
+            raise refused(f"{shlex.join(argv[:3])}: {said[:300]}", fix="is slurmctld up?")
         return done.stdout
 
     def nodes(self) -> dict[str, NodeState]:

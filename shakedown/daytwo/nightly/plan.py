@@ -119,7 +119,11 @@ def nightly_plan(
         caveats=(*site.acceptance.caveats, "A nightly run measures a part; the rest has its turn."),
     )
     plan = with_waivers(plan, site.waivers, whole=False)
-    return plan, Jobs(run=run, jobs=tuple(jobs), nics={n: site.nics[n] for n in nodes}), slots
+    return (
+        plan,
+        Jobs(run=run, jobs=tuple(jobs), nics={n: site.nics[n] for n in nodes}, waits=site.acceptance.waits),
+        slots,
+    )
 
 
 def _share(site: Site, share: Share, rails: Sequence[str]) -> tuple[Site, str]:

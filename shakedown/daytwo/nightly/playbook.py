@@ -15,6 +15,7 @@ from shakedown.records.plan import Plan
 from shakedown.run.folder import JOBS, write_aside
 
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+REFUSED = "refused.txt"  # why another run kept this one from being made, in one sentence
 _STOP_S = 90  # for the playbook to end after it was told to
 
 
@@ -59,6 +60,11 @@ def measure(config: NightlyConfig, folder: Path, plan: Plan) -> list[str]:
             return [f"the night took longer than {config.limit_s} s and was ended"]
         finally:
             _end(child)
+    refused = folder / REFUSED
+    if refused.is_file() and not refused.is_symlink():
+        return [
+            f"nothing was measured: {refused.read_text(encoding='utf-8', errors='replace').strip()[:2000]}"
+        ]
     return []  # its exit status is the verdict's, which is made from the files
 
 

@@ -1,7 +1,7 @@
 """Stands for the acceptance playbook: measures a plan out of thin air, with what FAKE_NIGHT asks to be wrong.
 
 FAKE_NIGHT is JSON: `slow` nodes miss every gate; jobs whose names begin with `killed` give no value;
-`hang` sleeps.
+`hang` sleeps; `refused` is why the run is not made.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ def main() -> None:
     extra = json.loads(Path(sys.argv[sys.argv.index("-e") + 1].lstrip("@")).read_bytes())
     time.sleep(wrong.get("hang", 0))
     folder = Path(extra["run_root"]) / extra["run_id"]
+    if "refused" in wrong:
+        (folder / "refused.txt").write_text(f"{wrong['refused']}\n")
+        sys.exit(2)
     plan = read_record(folder / "plan.json", Plan)
     jobs = read_record(folder / "jobs.json", Jobs)
     lost = [

@@ -20,6 +20,12 @@ from pathlib import Path
 from fleet import Night, names
 from shakedown.judge.judged import judge_folder
 from shakedown.run.folder import write_verdict
+if "FAKE_REFUSED" in os.environ:
+    root = Path(json.loads(sys.argv[-2].partition("=")[2])["run_root"])
+    folder = root / sys.argv[-1].rpartition("=")[2]
+    folder.mkdir()
+    (folder / "refused.txt").write_text(os.environ["FAKE_REFUSED"] + "\\n")
+    sys.exit("fatal")
 words = [w.partition("=")[2] for w in sys.argv if w.startswith("--extra-vars=")]
 run, root = words[1].partition("=")[2], Path(json.loads(words[0])["run_root"])
 after, slow = run.endswith("-after"), float(os.environ.get("FAKE_FACTOR", "1"))
@@ -48,7 +54,7 @@ def day(tmp_path):
     inventory.write_text("all: {}\n")
     upgrade = f'{{"firmware_upgrade": ["touch", "{flag}"]}}'
 
-    def run(upgrade: str = upgrade, **environment: str) -> tuple[int, str, list[str]]:
+    def run(upgrade: str = upgrade, *options: str, **environment: str) -> tuple[int, str, list[str]]:
         argv = [
             Path(sys.executable).with_name("ansible-playbook"),
             "-i",
@@ -60,6 +66,7 @@ def day(tmp_path):
             "firmware_changed=nic.firmware",
             "-e",
             upgrade,
+            *options,
         ]
         done = subprocess.run(
             argv,
@@ -91,3 +98,19 @@ def test_nobody_there_to_be_asked_stops_the_day(day):
     assert "no terminal to ask at" in said, said[-3000:]
     status, said, made = day()
     assert (status, made) == (0, ["day-before", "day-after"]), said[-3000:]
+
+
+def test_a_run_that_was_refused_stops_the_day_with_its_reason(day):
+    """Catches: a firmware day that says only that there is no verdict, where another run is under way."""
+    status, said, made = day(FAKE_REFUSED="run other of alice on ctl is under way since noon")
+    assert (status != 0, made) == (True, [])
+    assert "no run before the upgrade: run other of alice on ctl is under way since noon" in " ".join(
+        said.split()
+    )
+
+
+def test_a_limit_is_refused_in_a_sentence(day):
+    """Catches: --limit n1, with which no play has a host and the day seems to have gone well."""
+    status, said, made = day("{}", "--limit", "n1", "-i", "n1,")
+    assert (status != 0, made) == (True, []), said[-3000:]
+    assert "--limit n1: firmware day makes runs of the whole site" in " ".join(said.split())

@@ -217,6 +217,14 @@ def test_a_night_that_takes_too_long_is_ended(slurm, config, monkeypatch):
     assert any("took longer than 2 s" in p for p in night.problems)
 
 
+def test_a_night_that_was_refused_says_why(slurm, config, monkeypatch):
+    """Catches: a night that measured nothing because another run holds the cluster, and says only NOT-RUN."""
+    monkeypatch.setenv("FAKE_NIGHT", '{"refused": "run other of alice is under way"}')
+    night = Nightly(config()).run(FIRST)
+    assert night.outcome in ("NOT-RUN", "INCONCLUSIVE")
+    assert "nothing was measured: run other of alice is under way" in night.problems
+
+
 def test_two_nights_do_not_overlap(slurm, config):
     """Catches: a second night that starts while the first still runs."""
     nightly = Nightly(config())

@@ -1,0 +1,131 @@
+"""A submit host in a folder: its Slurm is a file, its ReFrame a script; Ansible needs no SSH to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
+
+# Each program is given the folder as HOME_OF_TEST by the line above it.
+_SLURM = """
+import sys
+queue = HOME / "queue"
+lines = [line for line in queue.read_text().splitlines() if line]
+if (HOME / "silent").exists():
+    sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+if sys.argv[0].endswith("scancel"):
+    queue.write_text("".join(f"{x}\\n" for x in lines if x.split("|")[0] not in sys.argv[1:]))
+    with (HOME / "cancelled").open("a") as log:
+        print(*sys.argv[1:], file=log)
+elif any(word.endswith("%Z") for word in sys.argv):
+    for line in lines:
+        print(line.split("|")[0], line.split("|")[2], sep="|")
+else:
+    for line in lines:
+        print(line.split("|")[0], line.split("|")[1], sep="|")
+"""
+_REFRAME = """
+import json, os, sys, time
+run = Path(os.environ["SHAKEDOWN_RUN"])
+stage = next(w.split("^")[1][:-1] for w in sys.argv if w.startswith("--tag"))
+with (HOME / "stages").open("a") as log:
+    print(stage, file=log)
+print("ReFrame prints", stage, flush=True)
+jobs = json.loads((run / "jobs.json").read_text())
+for number, job in enumerate(j for j in jobs["jobs"] if j["stage"] == stage):
+    out = run / "raw" / f"{job['name']}.a1"
+    out.mkdir(parents=True)
+    record = {"schema": 1, "run": jobs["run"], "stage": stage, "test": job["name"], "job": None}
+    (out / "job.json").write_text(json.dumps({**record, "state": "NOT-SUBMITTED"}))
+    if (HOME / "hangs").exists() and (HOME / "hangs").read_text() == stage:
+        work = run / "reframe" / "stage" / "x"
+        work.mkdir(parents=True, exist_ok=True)
+        with (HOME / "queue").open("a") as queue:
+            print(70 + number, job["name"], work, sep="|", file=queue)
+        time.sleep(1000)
+    done = {"state": "COMPLETED", "exit_code": "0:0", "nodes": job["nodes"]}
+    (out / "job.json").write_text(json.dumps({**record, **done, "job": str(number + 1)}))
+"""
+
+
+class SubmitHost:
+    """The folder: `home` is the stage's, `runs` the controller's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.home, self.runs = folder, folder / "home", folder / "runs"
+        self.bin = folder / "bin"
+        for made in (self.home / "venv/bin", self.home / "runs", self.runs, self.bin):
+            made.mkdir(parents=True)
+        (self.home / "queue").touch()
+        for name in ("squeue", "scancel"):
+            self._program(self.bin / name, _SLURM)
+        self._program(self.home / "venv/bin/reframe", _REFRAME)
+        python = self.home / "venv/bin/python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        (self.home / "site.json").write_text("{}\n")
+        self.inventory = folder / "hosts.yml"
+        here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        hosts = {"compute": ("n1", "n2"), "submit": ("head",)}
+        groups = {group: {"hosts": dict.fromkeys(names, here)} for group, names in hosts.items()}
+        variables = {"shared_stage_path": str(self.home), "run_root": str(self.runs)}
+        self.inventory.write_text(json.dumps({"all": {"vars": variables, "children": groups}}))
+        self.environment = {
+            **os.environ,
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "ANSIBLE_FORCE_COLOR": "0",
+            "ANSIBLE_LOCALHOST_WARNING": "0",
+            "ANSIBLE_CACHE_PLUGIN": "memory",
+        }
+
+    def _program(self, path: Path, text: str) -> None:
+        path.write_text(
+            f"#!{sys.executable} -SE\nfrom pathlib import Path\nHOME = Path({str(self.home)!r})\n{text}"
+        )
+        path.chmod(0o755)
+
+    def plan(self, run: str) -> None:
+        """Plan a run of the lab, as a person may before the playbook is called."""
+        argv = [BIN / "shakedown", "plan", CHECKOUT / "inventories/lab", "--output", self.runs / run]
+        subprocess.run(argv, check=True, capture_output=True)
+
+    def start(self, run: str, *options: str) -> subprocess.Popen[str]:
+        """Call the acceptance playbook."""
+        argv = [BIN / "ansible-playbook", "-i", self.inventory, "playbooks/acceptance.yml", "-e"]
+        return subprocess.Popen(
+            [*map(str, argv), f"run_id={run}", *options],
+            cwd=CHECKOUT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def play(self, run: str, *options: str) -> tuple[int, str]:
+        """Call it and wait; return its status and what it printed, on one line."""
+        child = self.start(run, *options)
+        printed, _ = child.communicate(timeout=250)
+        return child.returncode, " ".join(printed.split())
+
+    def hang(self, stage: str) -> None:
+        """Let the first job of a stage take for ever."""
+        (self.home / "hangs").write_text(stage)
+
+    def until(self, condition, complaint: str, seconds: float = 120) -> None:
+        """Wait for something."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, complaint
+            time.sleep(0.1)
+
+    def text(self, name: str) -> str:
+        """Return a file of the stage's folder."""
+        path = self.home / name
+        return path.read_text() if path.exists() else ""

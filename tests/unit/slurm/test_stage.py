@@ -1,0 +1,123 @@
+"""A stage's time limit, and what is written of the jobs that it cut off."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from submit_host import SubmitHost
+
+from shakedown.collect.run import gather
+from shakedown.judge.judged import judge_folder
+from shakedown.plan.jobs import Jobs
+from shakedown.plan.stage_limit import stage_limit_s
+from shakedown.records.base import Stage
+from shakedown.records.reading import read_record
+from shakedown.run.lock import Holder, RunLock
+
+HOLDER = Holder(run="r1", host="h", boot="b", pid=1, start_ticks=1, user="u", since="s", ticket="t1")
+
+
+def test_the_limit_follows_from_the_plan():
+    """Catches: a stage without a limit, one too short for its own jobs, another stage's jobs counted."""
+    job = {"kind": "mesh", "tests": ["t"], "nodes": ["n1"]}
+    fabric = [job | {"name": f"f{i}", "stage": "fabric", "time_limit_s": 100} for i in range(3)]
+    other = job | {"name": "c", "stage": "config", "time_limit_s": 5000}
+    waits = {"slurm_silent_s": 60, "queue_s": 1000}
+    jobs = Jobs.model_validate(
+        {"schema": 1, "run": "r", "nics": {}, "jobs": [*fabric, other], "waits": waits}
+    )
+    once = stage_limit_s(jobs, Stage.FABRIC)
+    assert once >= 3 * 100 + 60 + 1000
+    assert stage_limit_s(jobs, Stage.FABRIC, retries=2) - once == 2 * (once - 60 - 1000 - 240)
+    assert stage_limit_s(jobs, Stage.NODE) == 60 + 1000 + 240
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A submit host with a planned run, which it holds."""
+    made = SubmitHost(tmp_path)
+    made.plan("r1")
+    (made.runs / "r1").rename(made.home / "runs" / "r1")
+    RunLock(made.home).take(HOLDER, over=None)
+    return made
+
+
+def stage(site: SubmitHost, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the fabric stage as the playbook does."""
+    run = site.home / "runs" / "r1"
+    reframe = [f"{site.home}/venv/bin/reframe", f"--prefix={run}/reframe", "--tag=^fabric$", "--run"]
+    argv = [sys.executable, "-m", "shakedown.slurm.stage", site.home, run, "fabric", "--ticket=t1", *options]
+    return subprocess.run(
+        [*map(str, argv), "--", *reframe],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=site.environment | {"SHAKEDOWN_RUN": str(run)},
+    )
+
+
+def test_a_stage_that_hangs_is_ended_and_says_so_in_the_report(site):
+    """Catches: a run that never ends; jobs left in Slurm; others' cancelled; cells lost without a reason."""
+    site.hang("fabric")
+    (site.home / "queue").write_text("5|mine|/home/alice\n")
+    done = stage(site, "--at-most=3")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        "the fabric stage was ended at its time limit of 3 s; 4 jobs did not come to their end" in done.stdout
+    )
+    assert site.text("queue") == "5|mine|/home/alice\n"
+    assert site.text("cancelled") == "70\n"
+    run = site.home / "runs" / "r1"
+    jobs = read_record(run / "jobs.json", Jobs).jobs
+    spoiled = [m for m in gather(run)[0] if m.problem]
+    assert {m.stage for m in spoiled} == {"fabric"}
+    assert {m.problem.message.partition(";")[0] for m in spoiled} == {
+        "the fabric stage was ended at its time limit of 3 s"
+    }
+    first = next(job for job in jobs if job.stage is Stage.FABRIC)
+    record = json.loads((run / "raw" / f"{first.name}.a1" / "job.json").read_text())
+    assert (record["state"], record["job"]) == ("CANCELLED", "70")
+    assert record["problem"]["message"].endswith("job 70 was cancelled")
+    verdict = judge_folder(run)
+    assert verdict.outcome != "PASS"
+
+
+def test_a_stage_that_comes_to_its_end_is_left_alone(site):
+    """Catches: the records of good jobs written over, a foreign job cancelled at the end of every stage."""
+    (site.home / "queue").write_text("5|mine|/home/alice\n")
+    done = stage(site)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    run = site.home / "runs" / "r1"
+    states = {json.loads(p.read_text())["state"] for p in run.glob("raw/*/job.json")}
+    assert states == {"COMPLETED"}
+    assert (run / "raw" / "reframe.fabric.txt").read_text() == "ReFrame prints fabric\n"
+    assert site.text("cancelled") == ""
+
+
+def test_a_reframe_that_dies_leaves_its_reason(site):
+    """Catches: NOT-RUN without a word where ReFrame itself could not start."""
+    (site.home / "venv/bin/reframe").write_text("#!/bin/sh\necho no reframe here; exit 7\n")
+    done = stage(site)
+    assert "ReFrame ended with status 7 in the fabric stage; 4 jobs" in done.stdout
+    assert any("status 7" in m.problem.message for m in gather(site.home / "runs" / "r1")[0] if m.problem)
+
+
+def test_a_run_that_lost_the_host_starts_nothing(site):
+    """Catches: a run that was cancelled from elsewhere and goes on with its next stage beside the new one."""
+    RunLock(site.home).take(HOLDER.model_copy(update={"run": "r2", "ticket": "t2"}), over=HOLDER)
+    done = stage(site)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "does not hold the submit host any more, run r2 of u on h does" in done.stderr
+    assert site.text("stages") == ""
+
+
+def test_a_silent_slurm_at_the_end_is_said(site):
+    """Catches: jobs left behind without a word, or a stage lost, because scancel could not be asked."""
+    site.hang("fabric")
+    (site.home / "silent").touch()
+    done = stage(site, "--at-most=2")
+    assert done.returncode == 0
+    assert "jobs of this run may be left in Slurm: squeue" in done.stdout
