@@ -45,6 +45,7 @@ SCOPE_KEYS: dict[str, type] = {
     "sequence_tokens": int,
     "lora_rank": int,
     "global_batch": int,
+    "data": str,  # of training: real data on the model's own weights, or generated
 }
 
 # A unit that is none of these is refused: a typing error in a unit would compare numbers that do not compare.

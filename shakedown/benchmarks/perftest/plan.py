@@ -16,8 +16,8 @@ from shakedown.records.errors import BadInput
 _PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
 # Scope `route` of a perftest reference: rail i to rail i under one leaf, or to rail i + 1 over a spine.
 SAME_RAIL, CROSS_RAIL = "same-rail", "cross-rail"
-# Start-up and teardown of one measurement on a slow host, for time limits only.
-_OVERHEAD_S = 10
+# Start-up and teardown of one measurement on a slow host, and what a short one takes, for time limits only.
+_OVERHEAD_S, _SHORT_S = 10, 5
 
 
 def plan_perftest(draft: Draft, tests: tuple[PerftestTest, ...]) -> None:
@@ -50,6 +50,7 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
     measured = tuple(rail for rails in routes.values() for rail in rails)
     slots = 2 * sum(len(measured) if at_once == "one" else 1 for at_once in test.rails_at_once)
     rounds = len(nodes) - 1 + len(nodes) % 2
+    lasts_s = test.lasts_s(site.network().link_speed_gbps)
     settings: dict[str, Any] = {
         "schema": SPEC_SCHEMA,
         "mode": "full",
@@ -78,10 +79,10 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
         "mtu": site.network().mtu_bytes.rdma,
         "qp_timeout": site.acceptance.qp_timeout,
         # Beyond what it is meant to take, a measurement hangs.
-        "timeout_s": site.acceptance.measurement_timeout_s + (test.duration_s or 0),
+        "timeout_s": site.acceptance.measurement_timeout_s + lasts_s,
         "start_timeout_s": site.acceptance.measurement_timeout_s,
     }
-    limit = 120 + rounds * slots * ((test.duration_s or 5) + _OVERHEAD_S)
+    limit = 120 + rounds * slots * (max(lasts_s, _SHORT_S) + _OVERHEAD_S)
     draft.jobs.append(
         JobSpec(
             name=f"fabric.{test.test}.{test.size_bytes}" if several else f"fabric.{test.test}",

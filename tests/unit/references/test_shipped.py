@@ -135,9 +135,11 @@ def test_reframe_file(shakedown):
     assert tree["IbReadBw"]["$index"] == ["scope_key"]
     assert (value, unit) == (390.89, "Gb/s")
     assert lower == pytest.approx(-0.01) and 0 < upper < 0.01  # gate below, ceiling above
-    lora = tree["Lora"][re.escape("global_batch=128,gpus=64,model=llama2-70b,nodes=8")]
-    assert lora["counter.drops"] == [0.0, None, 0.0, "packets"]  # bounds of a zero reference are absolute
-    assert lora["final_loss"] == [1.0, None, 0.0, "loss"]
+    lora = tree["Lora"]
+    # Bounds of a zero reference are absolute.
+    assert lora[re.escape("nodes=8")]["counter.drops"] == [0.0, None, 0.0, "packets"]
+    loss = lora[re.escape("data=real,global_batch=128,model=llama2-70b")]
+    assert loss["final_loss"] == [1.0, None, 0.0, "loss"]
     assert "link_utilisation" not in tree["IbReadBw"][re.escape(key)]  # it does not gate
     # ReFrame matches a missing key as an anchored regular expression: only the very same scope may match.
     pattern = next(k for k in tree["NcclAllReduce"] if "268435456" in k)
