@@ -15,22 +15,29 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.interconnect.options import WHAT
 from shakedown.benchmarks.planning import make_plan, read_site
 from shakedown.collect.run import gather
 from shakedown.commands import cli
+from shakedown.judge.verdict import judge
 from shakedown.physics.roce import payload_ceiling_gbps
 from shakedown.plan.jobs import Jobs
-from shakedown.records.plan import Plan
+from shakedown.records.base import Better
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan, Reference, ReferenceKind
+from shakedown.records.results import Measurement
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue, load_profile
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering", "primergy_cdi")
 FABRICS = FOUR[:3]
+WORSENED = (FOUR[0], FOUR[3])  # whose every figure is worsened by itself
 
 AGAINST_B = "a ratio of two runs, which `shakedown sweeps` gives: a run alone has none"
 OF_B = "configuration B is planned as A with other variables, to be compared and not accepted"
 SERVER = "power of the server, which no job can read; the GPUs' own is another figure"
+EXTRAPOLATED = "not measured: the baseline host has four GPUs; `shakedown interconnect` extrapolates the same"
 PEAK = "an advertised peak, not a result: the ceilings hold it"
 # Rows of the profiles that no cell of their inventory's plan is held to, and why. By prefix, longest first.
 NEVER_MATCHED = {
@@ -51,11 +58,12 @@ NEVER_MATCHED = {
         "mle-h100-p2p": "of a node with H100; the system has A100",
     },
     "primergy_cdi": {
-        "primergy-h100nvl-none-5gpu": "extrapolated; the baseline host has four GPUs",
-        "primergy-h100nvl-none-6gpu": "extrapolated; the baseline host has four GPUs",
-        "primergy-h100nvl-rate-8gpu": "estimated; no host of the paper's table has eight GPUs",
-        "primergy-l40s-rate-8gpu": "its path is not stated, and no host of the paper's table has eight GPUs",
-        "primergy-training-": "what a training reads: a demand, not a result of the path",
+        "primergy-h100nvl-none-5gpu": EXTRAPOLATED,
+        "primergy-h100nvl-none-6gpu": EXTRAPOLATED,
+        "primergy-h100nvl-none-7gpu": EXTRAPOLATED,
+        "primergy-h100nvl-none-8gpu": EXTRAPOLATED,
+        "primergy-h100nvl-rate-8gpu": EXTRAPOLATED,
+        "primergy-training-": "what a training reads: a demand, which physics.training works out",
     },
 }
 
@@ -225,6 +233,76 @@ def test_one_packet_dropped_while_tolly_trains_fails(tmp_path, capsys, monkeypat
     assert verdict.reason.startswith("leaf5 counted 1 packets dropped from the RoCE queue on port Ethernet16")
 
 
+def worsened(reference: Reference) -> float:
+    """A value 5 % worse than published, or one event where none is allowed."""
+    if not reference.value:
+        return 1.0
+    return reference.value * (0.95 if reference.better is Better.HIGHER else 1.05)
+
+
+def figures(name: str) -> list[str]:
+    """The published figures, and what the source demands, that decide in a plan."""
+    plan, rows = planned(name), {entry.id for entry in load_profile(name).entries}
+    kinds = {ReferenceKind.MEASURED, ReferenceKind.CONTRACT}
+    required = dict.fromkeys(item.reference for item in plan.items if item.required and not item.not_run)
+    return [one for one in required if one in rows and plan.references[one].kind in kinds]
+
+
+@pytest.mark.parametrize(
+    ("name", "figure"), [(name, figure) for name in WORSENED for figure in figures(name)]
+)
+def test_each_published_figure_worsened_by_five_percent_fails_alone(name, figure):
+    """Catches: a published figure that is shown and never judged, or whose gate lets 5 % go."""
+    plan = planned(name)
+    item = next(i for i in plan.items if i.reference == figure and i.required and not i.not_run)
+    cell, nodes, rail, direction = next(item.cells())
+    results, counters = published(plan)
+    value, hit = worsened(plan.references[figure]), 0
+    for line in results:
+        here = (line["stage"], line["test"], line["metric"], line["nodes"], line["rail"], line["direction"])
+        there = (item.stage, item.test, item.metric, nodes, rail, direction)
+        if here == there and line["params"] == item.params:
+            line["value"], hit = value, hit + 1
+    for line in counters:
+        here = (line["stage"], line["test"], f"counter.{line['counter']}", (line["device"],), line["port"])
+        if here == (item.stage, item.test, item.metric, nodes, item.params.get("port")):
+            line["after"], hit = line["before"] + value, hit + 1
+    assert hit == 1, f"{hit} results of {cell}"
+    verdict = judge(
+        plan, map(Measurement.model_validate, results), map(CounterReading.model_validate, counters)
+    )
+    assert verdict.outcome == "FAIL"
+    assert [one.cell for one in verdict.cells if one.outcome == "FAIL"] == [cell]
+
+
+def test_a_training_ten_times_slower_fails(tmp_path, capsys, monkeypatch):
+    """Catches: a LoRA whose published 2 h 06 min are shown and not judged."""
+    plan = planned(FOUR[0])
+    results, counters = published(plan)
+    for line in results:
+        if line["test"] == "lora" and line["metric"] in {"duration", "step_time", "samples_per_s"}:
+            line["value"] *= 0.1 if line["better"] == "higher" else 10
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("FAIL", 1)
+    failed = {cell.cell.split("/")[2] for cell in verdict.cells if cell.outcome == "FAIL"}
+    assert failed == {"duration", "step_time", "samples_per_s"}
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 3, 4, 8])
+def test_more_than_a_shared_link_carries_is_no_result(gpus, tmp_path, capsys, monkeypatch):
+    """Catches: 60 GB/s over one Gen4 x16 link, under a ceiling that counts a link for each GPU behind it."""
+    plan = planned("primergy_cdi")
+    results, counters = published(plan)
+    for line in results:
+        mine = line["nodes"] == ("cdi-l40s-path3",) and line["metric"] == "data_rate"
+        if mine and line["params"] == {"gpus": gpus}:
+            line["value"] = 60.0
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("FAIL", 1)
+    (failed,) = (cell for cell in verdict.cells if cell.outcome == "FAIL")
+    assert failed.rule == "impossible"
+
+
 @pytest.mark.parametrize("name", FOUR)
 def test_every_row_of_the_profile_is_used_or_listed(name):
     """Catches: a published figure that nothing is held to and nobody speaks of; a list that is stale."""
@@ -278,7 +356,8 @@ def test_primergy_hosts_are_held_to_their_own_path():
         for item in planned("primergy_cdi").items
         if item.test == "pcie_path"
     }
-    assert ("tx2550-l40s", "hops") in asked and ("cdi-l40s-path1", "hops") not in asked
+    every = {(node, what) for node in planned("primergy_cdi").nodes for what in WHAT}
+    assert asked == every
 
 
 def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_path):
