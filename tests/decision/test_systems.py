@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, Reference, ReferenceKind
 from shakedown.records.results import Measurement
 from shakedown.records.verdict import Verdict
+from shakedown.references.catalogue import MissingReference
 from shakedown.references.files import load_catalogue, load_profile
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
@@ -288,6 +290,63 @@ def test_a_training_ten_times_slower_fails(tmp_path, capsys, monkeypatch):
     assert failed == {"duration", "step_time", "samples_per_s"}
 
 
+def edited(tmp_path: Path, name: str, old: str, new: str) -> Plan:
+    """Return the plan of a shipped inventory whose acceptance.yml a site has changed."""
+    folder = tmp_path / name
+    shutil.copytree(INVENTORIES / name, folder)
+    file = folder / "group_vars/all/acceptance.yml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    site = read_site(folder)
+    catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
+    return make_plan(site, catalogue, run=name, created="2026-11-20T08:00:00Z")[0]
+
+
+DOLLY = "data: /shared/data/databricks-dolly-15k.jsonl"
+LLAMA = "model: /shared/models/llama2-70b "
+
+
+@pytest.mark.parametrize(("old", "new"), [(DOLLY, "data: generated"), (LLAMA, "model: llama2-70b ")])
+def test_a_loss_of_made_up_data_or_weights_is_not_the_published_one(old, new, tmp_path, capsys, monkeypatch):
+    """Catches: a published loss that random weights or made-up instructions pass, as `at most 1`."""
+    plan = edited(tmp_path, FOUR[0], old, new)
+    (loss,) = (item for item in plan.items if item.metric == "final_loss")
+    assert loss.reference == "tolly-lora-loss" and loss.required
+    assert "real data" in loss.not_run and loss.params["data"] == "real"
+    verdict, status = verdict_on(tmp_path / "run", plan, *published(plan), capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("NOT-RUN", 3)
+
+
+def test_a_training_without_tensor_parallelism_is_not_the_published_one(tmp_path):
+    """Catches: fully sharded or data-parallel training held to the time of TP 8."""
+    with pytest.raises(MissingReference, match="configuration=tp"):
+        edited(tmp_path, FOUR[0], "layout: tp", "layout: fsdp")
+
+
+def test_accuracy_is_judged_where_the_site_gives_weights(tmp_path, capsys, monkeypatch):
+    """Catches: an accuracy that is planned and not judged, and one of no weights in particular."""
+    given = "\n    ".join(
+        (
+            "weights: /opt/resnet50.pt",
+            f"weights_sha256: {'ab' * 32}",
+            "images: /opt/i.npy",
+            "labels: /opt/l.npy",
+            "#",
+        )
+    )
+    plan = edited(tmp_path, "primergy_cdi", "# weights: /opt/inference/resnet50.pt", given)
+    items = [item for item in plan.items if item.metric == "accuracy"]
+    assert items and all(item.required and not item.not_run for item in items)
+    results, counters = published(plan)
+    line = next(line for line in results if line["metric"] == "accuracy")
+    line["value"] = 75.6  # below 99 % of 76.46 %
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("FAIL", 1)
+    unsaid = [item for item in planned("primergy_cdi").items if item.metric == "accuracy"]
+    assert unsaid and all("no trained weights" in item.not_run for item in unsaid)
+
+
 @pytest.mark.parametrize("gpus", [1, 2, 3, 4, 8])
 def test_more_than_a_shared_link_carries_is_no_result(gpus, tmp_path, capsys, monkeypatch):
     """Catches: 60 GB/s over one Gen4 x16 link, under a ceiling that counts a link for each GPU behind it."""
@@ -398,6 +457,45 @@ def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_pat
     assert not [m for m in found if m.problem or m.value is None]
     ratio = next(m.value for m in found if m.metric == "large_over_small")
     assert ratio == pytest.approx(3.4, abs=0.05)
+
+
+def test_the_table_of_paths_is_made_of_the_shipped_run(tmp_path, capsys, monkeypatch):
+    """Catches: a comparison that takes one host a run only, L40S held to the H100's baseline, and an
+    extrapolation that is not the paper's."""
+    plan, jobs = plan_and_jobs("primergy_cdi")
+    verdict_on(tmp_path / "run", plan, *published(plan), capsys, monkeypatch)
+    (tmp_path / "run/jobs.json").write_text(jobs.model_dump_json(by_alias=True))
+    monkeypatch.setattr(sys, "argv", ["shakedown", "interconnect", str(tmp_path / "run"), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code or 0, err) == (0, "")
+    rows = {(row["group"], row["path"]): row["cells"] for row in json.loads(out)["rows"]}
+    paths = {group: {path for of, path in rows if of == group} for group, _ in rows}
+    four = {"none", "path1", "path2", "path3", "path4"}
+    assert paths == {"PCIe Gen4": four, "PCIe Gen5": {"none", "path3", "path4"}}
+    assert rows["PCIe Gen4", "path4"]["4"]["ratio"] == pytest.approx(20.50 / 25.67)
+    assert rows["PCIe Gen4", "path3"]["8"]["gb_per_s"] == pytest.approx(24.77)
+    # What the paper extrapolated itself: the baseline at five and six H100 NVL.
+    for gpus, printed in (("5", 48.12), ("6", 57.74)):
+        cell = rows["PCIe Gen5", "none"][gpus]
+        assert cell["extrapolated"] and cell["gb_per_s"] == pytest.approx(printed, rel=0.001)
+
+
+def test_two_hosts_on_one_path_are_no_table(tmp_path, capsys, monkeypatch):
+    """Catches: one host's rates taken for another's, because both are said to be on one path."""
+    plan, jobs = plan_and_jobs("primergy_cdi")
+    verdict_on(tmp_path / "run", plan, *published(plan), capsys, monkeypatch)
+    document = jobs.model_dump(by_alias=True, mode="json")
+    for job in document["jobs"]:
+        if job["kind"] == "inference" and job["nodes"] == ["cdi-l40s-path2"]:
+            job["settings"]["path"] = "path1"
+    (tmp_path / "run/jobs.json").write_text(json.dumps(document))
+    monkeypatch.setattr(sys, "argv", ["shakedown", "interconnect", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "cdi-l40s-path1 and cdi-l40s-path2 are both on path path1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", FABRICS)
