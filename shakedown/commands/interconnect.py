@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         "interconnect",
         epilog=examples(
-            "shakedown interconnect reports/runs/primergy",
+            "shakedown interconnect reports/runs/direct",
             "shakedown interconnect none=reports/runs/direct path1=reports/runs/path1",
         ),
     )(interconnect)

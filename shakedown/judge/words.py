@@ -33,6 +33,7 @@ _TESTS = {
     "resnet50_server": "ResNet50 inference",
     "settings": "host settings",
     "switch_settings": "switch settings",
+    "versions": "versions beside the published ones",
 }
 # What a metric adds to its test; what says no more than the test itself adds nothing.
 _METRICS = {
@@ -40,6 +41,7 @@ _METRICS = {
     "busbw": "bandwidth",
     "comm_share": "share of time in communication",
     "data_rate": "data rate",
+    "differs": "",
     "final_loss": "final loss",
     "gdrdma_channels": "share of channels with GPUDirect RDMA",
     "large_over_small": "time of many small messages over one large",

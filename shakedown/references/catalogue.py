@@ -242,7 +242,9 @@ class Catalogue:
 
     def __init__(self, profiles: Iterable[Profile]) -> None:
         self.entries: dict[str, Entry] = {}
+        self.software: dict[str, dict[str, str]] = {}  # by profile: the versions that it was measured with
         for profile in profiles:
+            self.software[profile.profile] = profile.software
             for entry in profile.entries:
                 if entry.id in self.entries:
                     raise BadInput(

@@ -44,8 +44,7 @@ PEAK = "an advertised peak, not a result: the ceilings hold it"
 # Rows of the profiles that no cell of their inventory's plan is held to, and why. By prefix, longest first.
 NEVER_MATCHED = {
     "tolly_xe9680_z9664f": {
-        "tolly-ib-read-link-utilisation": "read off the switches' display; the bandwidth per NIC decides",
-        "tolly-lora-drops": "each counter of a switch is a cell by its own name (profile roce_switches)",
+        "tolly-lora-drops": "each counter of a switch is a cell by its own name (profile roce_switches)"
     },
     "pt_r7615_bcm57508": {
         "pt-a-reduce-scatter-48b": "today's nccl-tests makes it 0 B; pt-a-reduce-scatter-96b stands for it",
@@ -392,6 +391,8 @@ def test_tolly_is_planned_as_published():
     crossing = {tuple(rail.split(">")) for rail in by_name["fabric.ib_write_bw"]["rails"] if ">" in rail}
     assert {a for a, _ in crossing} == {b for _, b in crossing} == set(read["rails"])
     assert all(a != b for a, b in crossing)
+    (links,) = (i for i in planned(FOUR[0]).items if i.reference == "tolly-ib-read-link-utilisation")
+    assert not links.required and "no reader of a switch port's utilisation" in (links.not_run or "")
     (nccl,) = (settings for name, settings in by_name.items() if name.startswith("collective.nccl"))
     assert nccl["sizes"] == (17179869184,) and sum(nccl["gpus"].values()) == 64
     assert nccl["variables"] == {"NCCL_ALGO": "Ring"}

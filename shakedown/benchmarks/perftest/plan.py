@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +12,7 @@ from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
+from shakedown.references.catalogue import MissingReference
 
 # Metrics of one perftest test; the names are those of `shakedown.benchmarks.registry`.
 _PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
@@ -47,6 +49,7 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
                     directions=("forward", "reverse"),
                     params=params,
                 )
+            _utilisation_not_run(draft, test.test, scope, params)
     measured = tuple(rail for rails in routes.values() for rail in rails)
     slots = 2 * sum(len(measured) if at_once == "one" else 1 for at_once in test.rails_at_once)
     rounds = len(nodes) - 1 + len(nodes) % 2
@@ -95,6 +98,17 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
             params={"size_bytes": test.size_bytes} if several else {},
         )
     )
+
+
+def _utilisation_not_run(draft: Draft, test: str, scope: Mapping[str, int | str], params: Params) -> None:
+    """Say of a published utilisation of the links that nothing reads it: the payload per NIC decides."""
+    try:
+        entry = draft.reference(test, "link_utilisation", scope)
+    except MissingReference:
+        return
+    draft.add(entry, test, stage=Stage.FABRIC, nodes=[draft.nodes], params=params)
+    why = "no reader of a switch port's utilisation over a test; the bandwidth of each NIC decides"
+    draft.items[-1] = draft.items[-1].model_copy(update={"required": False, "not_run": why})
 
 
 def _crossing(rails: tuple[str, ...]) -> tuple[str, ...]:
