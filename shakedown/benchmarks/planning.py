@@ -11,6 +11,7 @@ from shakedown.intent.site import Site
 from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import Jobs
+from shakedown.plan.limits import refuse_longer
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.errors import BadInput
@@ -38,11 +39,15 @@ def make_plan(
 
     Raises:
         MissingReference: a cell has no reference.
-        BadInput: the site asks for nothing, for something that it cannot do, or for nothing of that part.
+        BadInput: the site asks for nothing, for something that it cannot do, for nothing of that part, or for
+            a job that its partition would refuse.
     """
     if wanted is not None and wanted.anything:
         part, scope = narrowed_site(site, wanted)
+        # What is left out may be too long for the partition.
+        part = part.model_copy(update={"job_time": None})
         plan, jobs = narrowed_plan(*make_plan(part, catalogue, run=run, created=created), scope)
+        refuse_longer(jobs.jobs, site.job_time)
         return with_waivers(plan, site.waivers, whole=False), jobs
     draft = Draft(site, catalogue)
     for benchmark in BENCHMARKS:
@@ -65,6 +70,7 @@ def make_plan(
         raise BadInput(
             "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"
         )
+    refuse_longer(draft.jobs, site.job_time)
     plan = Plan(
         run=run,
         system=site.fabric.system,

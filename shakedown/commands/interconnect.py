@@ -20,12 +20,20 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "interconnect",
-        epilog=examples("shakedown interconnect none=reports/runs/direct path1=reports/runs/path1"),
+        epilog=examples(
+            "shakedown interconnect reports/runs/direct",
+            "shakedown interconnect none=reports/runs/direct path1=reports/runs/path1",
+        ),
     )(interconnect)
 
 
 def interconnect(
-    runs: Annotated[list[str], typer.Argument(help="PATH=RUN: a path's name and a run made over it.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="RUN, whose hosts are on several paths; or PATH=RUN for each path, a run of one host."
+        ),
+    ],
     baseline: Annotated[str, typer.Option(help="The path that is 1.00.")] = "none",
     noise: Annotated[
         float, typer.Option(min=0, max=0.5, help="Differences below this fraction read `no difference`.")
@@ -34,18 +42,28 @@ def interconnect(
 ) -> int:
     """Compare inference over several ways between CPU and GPU, as the PRIMERGY CDI paper does.
 
-    Cells marked * were extrapolated from the path's own rates, not measured.
+    Cells marked * were extrapolated from the path's own rates, not measured. Hosts with links of another
+    PCIe generation are compared by themselves.
     """
-    from shakedown.daytwo.interconnect_table import rates_of, table
+    from shakedown.daytwo.interconnect_table import rates_by_path, rates_of, table
     from shakedown.records.wording import printable
 
-    folders = assigned(runs, "PATH=RUN", "none=reports/runs/RUN-ID")
-    rates = {path: rates_of(Path(folder)) for path, folder in folders.items()}
-    rows = table(rates, baseline, noise)
-    if as_json:
-        typer.echo(json.dumps({"schema": 1, "baseline": baseline, "rows": [asdict(row) for row in rows]}))
+    if len(runs) == 1 and "=" not in runs[0]:
+        groups = rates_by_path(Path(runs[0]))
     else:
-        for line in lines(rows):
+        folders = assigned(runs, "PATH=RUN", "none=reports/runs/RUN-ID, or one RUN of several hosts")
+        groups = {"": {path: rates_of(Path(folder)) for path, folder in folders.items()}}
+    tables = {group: table(rates, baseline, noise) for group, rates in groups.items()}
+    if as_json:
+        rows = [
+            ({"group": group} if group else {}) | asdict(row)
+            for group, rows in tables.items()
+            for row in rows
+        ]
+        typer.echo(json.dumps({"schema": 1, "baseline": baseline, "rows": rows}))
+        return 0
+    for group, found in tables.items():
+        for line in ([group] if group else []) + lines(found):
             typer.echo(printable(line))
     return 0
 

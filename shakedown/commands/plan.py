@@ -13,6 +13,7 @@ from shakedown.commands.examples import examples
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from shakedown.intent.site import Site
     from shakedown.plan.jobs import Jobs
     from shakedown.records.base import Stage
     from shakedown.records.plan import Plan
@@ -49,17 +50,27 @@ def plan(
             show_default="as many as make three",
         ),
     ] = None,
+    max_job_time: Annotated[
+        str | None,
+        typer.Option(help="What the partition allows a job, as its MaxTime: 04:00:00; over slurm_max_time."),
+    ] = None,
+    longest_job: Annotated[
+        bool, typer.Option("--longest-job", help="Print only the MaxTime that the plan's longest job needs.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json instead of a table.")] = False,
 ) -> None:
     """Show what will be measured, on which nodes, how long and against what.
 
     Nothing is run and no host is contacted. A cell without a reference is an error here, never a pass later.
     A plan of some nodes, rails or stages can pass, and its verdict begins with what it is of.
+    A job that its partition would refuse is refused here, with both times.
     """
     from datetime import UTC, datetime
 
     from shakedown.benchmarks.planning import make_plan, read_site
+    from shakedown.intent.job_time import slurm_time
     from shakedown.intent.part import named_nodes, named_rails
+    from shakedown.plan.limits import longest_s
     from shakedown.plan.scope import Wanted
     from shakedown.plan.variables import with_variables
     from shakedown.references.files import load_catalogue
@@ -73,14 +84,40 @@ def plan(
         stages=_stages(stage or ()),
         partners=partners,
     )
-    site = with_variables(whole, variables)
+    site = _with_job_time(with_variables(whole, variables), max_job_time, asked=longest_job)
     now = datetime.now(UTC)
     run = run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ")
     catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
     made, jobs = make_plan(
         site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"), wanted=wanted
     )
+    if longest_job:
+        typer.echo(slurm_time(longest_s(jobs.jobs)))
+        return
     deliver(made, jobs, output, as_json=as_json)
+
+
+def _with_job_time(site: Site, given: str | None, *, asked: bool) -> Site:
+    """Return the site with the limit of its partition as Slurm has it; none where the limit is asked for.
+
+    Raises:
+        BadInput: no time as Slurm writes it.
+    """
+    from shakedown.intent.job_time import JobTime, seconds_of
+    from shakedown.records.errors import BadInput
+
+    if asked:
+        return site.model_copy(update={"job_time": None})
+    if given is None:
+        return site
+    try:
+        seconds = seconds_of(given)
+    except BadInput as refused:
+        raise BadInput(f"--max-job-time: {refused.what}", fix=refused.fix) from None
+    fix = "run playbooks/site.yml again where it makes Slurm; else ask for a longer MaxTime, or measure less"
+    return site.model_copy(
+        update={"job_time": JobTime(seconds=seconds, said_by="Slurm's partition", fix=fix)}
+    )
 
 
 def deliver(made: Plan, jobs: Jobs, output: Path | None, *, as_json: bool) -> None:

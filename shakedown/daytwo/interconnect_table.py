@@ -8,8 +8,14 @@ from pathlib import Path
 
 from shakedown.benchmarks.inference.peak import NOISE_FLOOR, difference, extrapolated
 from shakedown.benchmarks.inference.report_data import INFERENCE_TEST
+from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
-from shakedown.run.folder import Run
+from shakedown.records.names import natural_key
+from shakedown.records.reading import read_record
+from shakedown.run.folder import JOBS, Run
+
+# Kinds of jobs, by which a node's path and the generation of its links are known.
+INFERENCE, PCIE_PATH = "inference", "pcie_path"
 
 
 @dataclass(frozen=True)
@@ -80,18 +86,49 @@ def rates_of(folder: Path) -> dict[int, float]:
     Raises:
         BadInput: the run has no measured data rate, or several nodes have one.
     """
-    found = [
-        m
-        for m in Run(folder).measurements()
-        if m.test == INFERENCE_TEST
-        and m.metric == "data_rate"
-        and "gpus" in m.params
-        and m.value is not None
-        and m.problem is None
-        and m.state == "COMPLETED"
-    ]
+    by_node = _rates(folder)
+    if len(by_node) > 1:
+        raise BadInput(
+            f"{len(by_node)} nodes have inference", fix=f"compare its own paths: {folder} alone", file=folder
+        )
+    return next(iter(by_node.values()))
+
+
+def rates_by_path(folder: Path) -> dict[str, dict[str, dict[int, float]]]:
+    """Return GB/s by PCIe generation, path and number of GPUs of a run whose nodes are on several paths.
+
+    Raises:
+        BadInput: nothing was measured, or two nodes of one generation are on one path.
+    """
+    jobs = read_record(folder / JOBS, Jobs).jobs
+    paths = {job.nodes[0]: str(job.settings["path"]) for job in jobs if job.kind == INFERENCE}
+    generations = {
+        job.nodes[0]: f"PCIe Gen{job.settings['path']['generation']}" for job in jobs if job.kind == PCIE_PATH
+    }
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    whose: dict[tuple[str, str], str] = {}
+    for node, rates in sorted(_rates(folder).items(), key=lambda item: natural_key(item[0])):
+        if node not in paths:
+            raise BadInput(f"no job of inference was planned on {node}", file=folder / JOBS)
+        at = generations.get(node, "PCIe"), paths[node]
+        if at in whose:
+            raise BadInput(
+                f"{whose[at]} and {node} are both on path {at[1]}",
+                fix="name each host's path in acceptance.inference.path",
+                file=folder,
+            )
+        whose[at] = node
+        found.setdefault(at[0], {})[at[1]] = rates
+    return found
+
+
+def _rates(folder: Path) -> dict[str, dict[int, float]]:
+    """Return the data rate in GB/s by node and number of GPUs. Raises BadInput."""
+    found: dict[str, dict[int, float]] = {}
+    for m in Run(folder).measurements():
+        good = m.problem is None and m.state == "COMPLETED" and m.value is not None and "gpus" in m.params
+        if good and m.test == INFERENCE_TEST and m.metric == "data_rate":
+            found.setdefault(m.nodes[0], {})[int(m.params["gpus"])] = float(m.value or 0)
     if not found:
         raise BadInput("no data rate of inference was measured", fix="see shakedown verdict", file=folder)
-    if len({m.nodes for m in found}) > 1:
-        raise BadInput("several nodes have inference", fix="compare runs of one node each", file=folder)
-    return {int(m.params["gpus"]): float(m.value or 0) for m in found}
+    return found

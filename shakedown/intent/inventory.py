@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.intent import rules
+from shakedown.intent import job_time, rules
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.refusal import problems_of, refuse
 from shakedown.intent.rules import Problem
@@ -81,6 +81,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                 },
                 "gpus": {name: len(hostvars[name].get("gpus", [])) for name in compute},
                 "waivers": common.get("waivers", ()),
+                "job_time": _job_time(common, file),
                 "switches": [
                     {
                         "name": name,
@@ -100,6 +101,15 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
     except (KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"hosts lack {error}", fix="mend the inventory", file=file) from None
     return site
+
+
+def _job_time(variables: dict[str, Any], file: Path) -> job_time.JobTime | None:
+    """Return the partition's limit where the inventory states it. Raises BadInput."""
+    try:
+        return job_time.stated(variables.get(job_time.KEY))
+    except BadInput as refused:
+        problem = Problem((job_time.KEY,), f"{job_time.KEY}: {refused.what}", refused.fix)
+        raise refuse([(None, problem)], file) from None
 
 
 def _of_host(problem: Problem) -> tuple[str | None, Problem]:

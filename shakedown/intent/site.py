@@ -11,6 +11,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from shakedown.intent import rules
 from shakedown.intent.acceptance import AcceptanceBase
+from shakedown.intent.job_time import JobTime
 from shakedown.records.base import Name, Record
 from shakedown.records.plan import Waiver
 
@@ -162,6 +163,7 @@ class Site(Record):
     switches: tuple[SwitchHost, ...] = ()
     gpus: dict[Name, int] = Field(default_factory=dict)  # how many each compute node has
     waivers: tuple[Waiver, ...] = ()
+    job_time: JobTime | None = None  # None: not known, or made from the plan (role slurm)
 
     @model_validator(mode="after")
     def _no_fabric_means_none(self) -> Site:

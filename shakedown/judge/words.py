@@ -37,6 +37,7 @@ _TESTS = {
     "settings": "host settings",
     "switch_settings": "switch settings",
     "traffic_class": "traffic class of arriving RoCE",
+    "versions": "versions beside the published ones",
 }
 # What a cell of these found names the place and all else by itself.
 TELL_ALL = ("traffic_class",)
@@ -46,6 +47,7 @@ _METRICS = {
     "busbw": "bandwidth",
     "comm_share": "share of time in communication",
     "data_rate": "data rate",
+    "differs": "",
     "final_loss": "final loss",
     "gdrdma_channels": "share of channels with GPUDirect RDMA",
     "large_over_small": "time of many small messages over one large",

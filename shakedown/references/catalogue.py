@@ -46,6 +46,7 @@ SCOPE_KEYS: dict[str, type] = {
     "sequence_tokens": int,
     "lora_rank": int,
     "global_batch": int,
+    "data": str,  # of training: real data on the model's own weights, or generated
 }
 
 # A unit that is none of these is refused: a typing error in a unit would compare numbers that do not compare.
@@ -238,7 +239,9 @@ class Catalogue:
 
     def __init__(self, profiles: Iterable[Profile]) -> None:
         self.entries: dict[str, Entry] = {}
+        self.software: dict[str, dict[str, str]] = {}  # by profile: the versions that it was measured with
         for profile in profiles:
+            self.software[profile.profile] = profile.software
             for entry in profile.entries:
                 if entry.id in self.entries:
                     raise BadInput(

@@ -9,34 +9,42 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.interconnect.options import WHAT
 from shakedown.benchmarks.planning import make_plan, read_site
 from shakedown.collect.run import gather
 from shakedown.commands import cli
+from shakedown.judge.verdict import judge
 from shakedown.physics.roce import payload_ceiling_gbps
 from shakedown.plan.jobs import Jobs
-from shakedown.records.plan import Plan
+from shakedown.records.base import Better
+from shakedown.records.counters import CounterReading
+from shakedown.records.plan import Plan, Reference, ReferenceKind
+from shakedown.records.results import Measurement
 from shakedown.records.verdict import Verdict
+from shakedown.references.catalogue import MissingReference
 from shakedown.references.files import load_catalogue, load_profile
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering", "primergy_cdi")
 FABRICS = FOUR[:3]
+WORSENED = (FOUR[0], FOUR[3])  # whose every figure is worsened by itself
 
 AGAINST_B = "a ratio of two runs, which `shakedown sweeps` gives: a run alone has none"
 OF_B = "configuration B is planned as A with other variables, to be compared and not accepted"
 SERVER = "power of the server, which no job can read; the GPUs' own is another figure"
+EXTRAPOLATED = "not measured: the baseline host has four GPUs; `shakedown interconnect` extrapolates the same"
 PEAK = "an advertised peak, not a result: the ceilings hold it"
 # Rows of the profiles that no cell of their inventory's plan is held to, and why. By prefix, longest first.
 NEVER_MATCHED = {
     "tolly_xe9680_z9664f": {
-        "tolly-ib-read-link-utilisation": "read off the switches' display; the bandwidth per NIC decides",
-        "tolly-lora-drops": "each counter of a switch is a cell by its own name (profile roce_switches)",
+        "tolly-lora-drops": "each counter of a switch is a cell by its own name (profile roce_switches)"
     },
     "pt_r7615_bcm57508": {
         "pt-a-reduce-scatter-48b": "today's nccl-tests makes it 0 B; pt-a-reduce-scatter-96b stands for it",
@@ -51,11 +59,12 @@ NEVER_MATCHED = {
         "mle-h100-p2p": "of a node with H100; the system has A100",
     },
     "primergy_cdi": {
-        "primergy-h100nvl-none-5gpu": "extrapolated; the baseline host has four GPUs",
-        "primergy-h100nvl-none-6gpu": "extrapolated; the baseline host has four GPUs",
-        "primergy-h100nvl-rate-8gpu": "estimated; no host of the paper's table has eight GPUs",
-        "primergy-l40s-rate-8gpu": "its path is not stated, and no host of the paper's table has eight GPUs",
-        "primergy-training-": "what a training reads: a demand, not a result of the path",
+        "primergy-h100nvl-none-5gpu": EXTRAPOLATED,
+        "primergy-h100nvl-none-6gpu": EXTRAPOLATED,
+        "primergy-h100nvl-none-7gpu": EXTRAPOLATED,
+        "primergy-h100nvl-none-8gpu": EXTRAPOLATED,
+        "primergy-h100nvl-rate-8gpu": EXTRAPOLATED,
+        "primergy-training-": "what a training reads: a demand, which physics.training works out",
     },
 }
 
@@ -225,6 +234,133 @@ def test_one_packet_dropped_while_tolly_trains_fails(tmp_path, capsys, monkeypat
     assert verdict.reason.startswith("leaf5 counted 1 packets dropped from the RoCE queue on port Ethernet16")
 
 
+def worsened(reference: Reference) -> float:
+    """A value 5 % worse than published, or one event where none is allowed."""
+    if not reference.value:
+        return 1.0
+    return reference.value * (0.95 if reference.better is Better.HIGHER else 1.05)
+
+
+def figures(name: str) -> list[str]:
+    """The published figures, and what the source demands, that decide in a plan."""
+    plan, rows = planned(name), {entry.id for entry in load_profile(name).entries}
+    kinds = {ReferenceKind.MEASURED, ReferenceKind.CONTRACT}
+    required = dict.fromkeys(item.reference for item in plan.items if item.required and not item.not_run)
+    return [one for one in required if one in rows and plan.references[one].kind in kinds]
+
+
+@pytest.mark.parametrize(
+    ("name", "figure"), [(name, figure) for name in WORSENED for figure in figures(name)]
+)
+def test_each_published_figure_worsened_by_five_percent_fails_alone(name, figure):
+    """Catches: a published figure that is shown and never judged, or whose gate lets 5 % go."""
+    plan = planned(name)
+    item = next(i for i in plan.items if i.reference == figure and i.required and not i.not_run)
+    cell, nodes, rail, direction = next(item.cells())
+    results, counters = published(plan)
+    value, hit = worsened(plan.references[figure]), 0
+    for line in results:
+        here = (line["stage"], line["test"], line["metric"], line["nodes"], line["rail"], line["direction"])
+        there = (item.stage, item.test, item.metric, nodes, rail, direction)
+        if here == there and line["params"] == item.params:
+            line["value"], hit = value, hit + 1
+    for line in counters:
+        here = (line["stage"], line["test"], f"counter.{line['counter']}", (line["device"],), line["port"])
+        if here == (item.stage, item.test, item.metric, nodes, item.params.get("port")):
+            line["after"], hit = line["before"] + value, hit + 1
+    assert hit == 1, f"{hit} results of {cell}"
+    verdict = judge(
+        plan, map(Measurement.model_validate, results), map(CounterReading.model_validate, counters)
+    )
+    assert verdict.outcome == "FAIL"
+    assert [one.cell for one in verdict.cells if one.outcome == "FAIL"] == [cell]
+
+
+def test_a_training_ten_times_slower_fails(tmp_path, capsys, monkeypatch):
+    """Catches: a LoRA whose published 2 h 06 min are shown and not judged."""
+    plan = planned(FOUR[0])
+    results, counters = published(plan)
+    for line in results:
+        if line["test"] == "lora" and line["metric"] in {"duration", "step_time", "samples_per_s"}:
+            line["value"] *= 0.1 if line["better"] == "higher" else 10
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("FAIL", 1)
+    failed = {cell.cell.split("/")[2] for cell in verdict.cells if cell.outcome == "FAIL"}
+    assert failed == {"duration", "step_time", "samples_per_s"}
+
+
+def edited(tmp_path: Path, name: str, old: str, new: str) -> Plan:
+    """Return the plan of a shipped inventory whose acceptance.yml a site has changed."""
+    folder = tmp_path / name
+    shutil.copytree(INVENTORIES / name, folder)
+    file = folder / "group_vars/all/acceptance.yml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    site = read_site(folder)
+    catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
+    return make_plan(site, catalogue, run=name, created="2026-11-20T08:00:00Z")[0]
+
+
+DOLLY = "data: /shared/data/databricks-dolly-15k.jsonl"
+LLAMA = "model: /shared/models/llama2-70b "
+
+
+@pytest.mark.parametrize(("old", "new"), [(DOLLY, "data: generated"), (LLAMA, "model: llama2-70b ")])
+def test_a_loss_of_made_up_data_or_weights_is_not_the_published_one(old, new, tmp_path, capsys, monkeypatch):
+    """Catches: a published loss that random weights or made-up instructions pass, as `at most 1`."""
+    plan = edited(tmp_path, FOUR[0], old, new)
+    (loss,) = (item for item in plan.items if item.metric == "final_loss")
+    assert loss.reference == "tolly-lora-loss" and loss.required
+    assert "real data" in loss.not_run and loss.params["data"] == "real"
+    verdict, status = verdict_on(tmp_path / "run", plan, *published(plan), capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("NOT-RUN", 3)
+
+
+def test_a_training_without_tensor_parallelism_is_not_the_published_one(tmp_path):
+    """Catches: fully sharded or data-parallel training held to the time of TP 8."""
+    with pytest.raises(MissingReference, match="configuration=tp"):
+        edited(tmp_path, FOUR[0], "layout: tp", "layout: fsdp")
+
+
+def test_accuracy_is_judged_where_the_site_gives_weights(tmp_path, capsys, monkeypatch):
+    """Catches: an accuracy that is planned and not judged, and one of no weights in particular."""
+    given = "\n    ".join(
+        (
+            "weights: /opt/resnet50.pt",
+            f"weights_sha256: {'ab' * 32}",
+            "images: /opt/i.npy",
+            "labels: /opt/l.npy",
+            "#",
+        )
+    )
+    plan = edited(tmp_path, "primergy_cdi", "# weights: /opt/inference/resnet50.pt", given)
+    items = [item for item in plan.items if item.metric == "accuracy"]
+    assert items and all(item.required and not item.not_run for item in items)
+    results, counters = published(plan)
+    line = next(line for line in results if line["metric"] == "accuracy")
+    line["value"] = 75.6  # below 99 % of 76.46 %
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("FAIL", 1)
+    unsaid = [item for item in planned("primergy_cdi").items if item.metric == "accuracy"]
+    assert unsaid and all("no trained weights" in item.not_run for item in unsaid)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 3, 4, 8])
+def test_more_than_a_shared_link_carries_is_no_result(gpus, tmp_path, capsys, monkeypatch):
+    """Catches: 60 GB/s over one Gen4 x16 link, under a ceiling that counts a link for each GPU behind it."""
+    plan = planned("primergy_cdi")
+    results, counters = published(plan)
+    for line in results:
+        mine = line["nodes"] == ("cdi-l40s-path3",) and line["metric"] == "data_rate"
+        if mine and line["params"] == {"gpus": gpus}:
+            line["value"] = 60.0
+    verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("FAIL", 1)
+    (failed,) = (cell for cell in verdict.cells if cell.outcome == "FAIL")
+    assert failed.rule == "impossible"
+
+
 @pytest.mark.parametrize("name", FOUR)
 def test_every_row_of_the_profile_is_used_or_listed(name):
     """Catches: a published figure that nothing is held to and nobody speaks of; a list that is stale."""
@@ -255,6 +391,8 @@ def test_tolly_is_planned_as_published():
     crossing = {tuple(rail.split(">")) for rail in by_name["fabric.ib_write_bw"]["rails"] if ">" in rail}
     assert {a for a, _ in crossing} == {b for _, b in crossing} == set(read["rails"])
     assert all(a != b for a, b in crossing)
+    (links,) = (i for i in planned(FOUR[0]).items if i.reference == "tolly-ib-read-link-utilisation")
+    assert not links.required and "no reader of a switch port's utilisation" in (links.not_run or "")
     (nccl,) = (settings for name, settings in by_name.items() if name.startswith("collective.nccl"))
     assert nccl["sizes"] == (17179869184,) and sum(nccl["gpus"].values()) == 64
     assert nccl["variables"] == {"NCCL_ALGO": "Ring"}
@@ -278,7 +416,8 @@ def test_primergy_hosts_are_held_to_their_own_path():
         for item in planned("primergy_cdi").items
         if item.test == "pcie_path"
     }
-    assert ("tx2550-l40s", "hops") in asked and ("cdi-l40s-path1", "hops") not in asked
+    every = {(node, what) for node in planned("primergy_cdi").nodes for what in WHAT}
+    assert asked == every
 
 
 def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_path):
@@ -319,6 +458,45 @@ def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_pat
     assert not [m for m in found if m.problem or m.value is None]
     ratio = next(m.value for m in found if m.metric == "large_over_small")
     assert ratio == pytest.approx(3.4, abs=0.05)
+
+
+def test_the_table_of_paths_is_made_of_the_shipped_run(tmp_path, capsys, monkeypatch):
+    """Catches: a comparison that takes one host a run only, L40S held to the H100's baseline, and an
+    extrapolation that is not the paper's."""
+    plan, jobs = plan_and_jobs("primergy_cdi")
+    verdict_on(tmp_path / "run", plan, *published(plan), capsys, monkeypatch)
+    (tmp_path / "run/jobs.json").write_text(jobs.model_dump_json(by_alias=True))
+    monkeypatch.setattr(sys, "argv", ["shakedown", "interconnect", str(tmp_path / "run"), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code or 0, err) == (0, "")
+    rows = {(row["group"], row["path"]): row["cells"] for row in json.loads(out)["rows"]}
+    paths = {group: {path for of, path in rows if of == group} for group, _ in rows}
+    four = {"none", "path1", "path2", "path3", "path4"}
+    assert paths == {"PCIe Gen4": four, "PCIe Gen5": {"none", "path3", "path4"}}
+    assert rows["PCIe Gen4", "path4"]["4"]["ratio"] == pytest.approx(20.50 / 25.67)
+    assert rows["PCIe Gen4", "path3"]["8"]["gb_per_s"] == pytest.approx(24.77)
+    # What the paper extrapolated itself: the baseline at five and six H100 NVL.
+    for gpus, printed in (("5", 48.12), ("6", 57.74)):
+        cell = rows["PCIe Gen5", "none"][gpus]
+        assert cell["extrapolated"] and cell["gb_per_s"] == pytest.approx(printed, rel=0.001)
+
+
+def test_two_hosts_on_one_path_are_no_table(tmp_path, capsys, monkeypatch):
+    """Catches: one host's rates taken for another's, because both are said to be on one path."""
+    plan, jobs = plan_and_jobs("primergy_cdi")
+    verdict_on(tmp_path / "run", plan, *published(plan), capsys, monkeypatch)
+    document = jobs.model_dump(by_alias=True, mode="json")
+    for job in document["jobs"]:
+        if job["kind"] == "inference" and job["nodes"] == ["cdi-l40s-path2"]:
+            job["settings"]["path"] = "path1"
+    (tmp_path / "run/jobs.json").write_text(json.dumps(document))
+    monkeypatch.setattr(sys, "argv", ["shakedown", "interconnect", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "cdi-l40s-path1 and cdi-l40s-path2 are both on path path1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", FABRICS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import multiprocessing as mp
 import os
@@ -72,6 +73,15 @@ def _backend(settings: dict[str, Any], place: int) -> Backend:
     )
 
 
+def checked(weights: str, wanted: str) -> str:
+    """Return the weights' checksum. Raises ValueError for others than planned, before hours are spent."""
+    with Path(weights).open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != wanted:
+        raise ValueError(f"{weights} has sha256 {found}, planned {wanted}")
+    return found
+
+
 def work(place: int, ring_name: str, notes: str, settings: dict[str, Any]) -> None:
     """Body of a worker process."""
     ring = Ring(ring_name)
@@ -83,6 +93,8 @@ def work(place: int, ring_name: str, notes: str, settings: dict[str, Any]) -> No
             # Before any memory is taken: pinned pages lie where their first toucher runs.
             if near := cpus_near(found["numa_node"]) & os.sched_getaffinity(0):
                 os.sched_setaffinity(0, near)
+        if settings.get("labels"):
+            found["weights_sha256"] = checked(settings["weights"], settings["weights_sha256"])
         backend = _backend(settings, place)
         if hasattr(backend, "profile"):
             found["engine"] = backend.engine  # type: ignore[attr-defined]

@@ -167,8 +167,8 @@ def _header(
         device=device,
         lora_rank=spec.lora_rank,
         learning_rate=spec.learning_rate,
-        data="generated" if spec.data == "generated" else Path(spec.data).name,
-        weights="random" if spec.model in physics.SHAPES or spec.model.endswith(".json") else "loaded",
+        data=spec.data_name,
+        weights=spec.weights,
         software={
             "torch": torch.__version__,
             "transformers": transformers.__version__,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
@@ -11,15 +12,23 @@ from shakedown.benchmarks.config.odd_parts import snapshot_measurements
 from shakedown.benchmarks.config.options import ConfigStage
 from shakedown.benchmarks.config.order import SettingsOrder
 from shakedown.benchmarks.config.plan import plan_config
+from shakedown.benchmarks.config.versions import version_measurements
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
+from shakedown.records.plan import Plan
+from shakedown.records.results import Measurement
 
 SECTION = Section(key="config", kind=ConfigStage | None, needs_fabric=True, reads_switches=True)
 
 
 def _launch(_job: JobSpec, out: Path) -> Launch:
     return Launch(words=module("shakedown.benchmarks.config.job", out))
+
+
+def _of_the_snapshot(plan: Plan, folder: Path) -> Iterator[Measurement]:
+    yield from snapshot_measurements(plan, folder)
+    yield from version_measurements(plan, folder)
 
 
 BENCHMARK = Benchmark(
@@ -39,5 +48,5 @@ BENCHMARK = Benchmark(
         )
     },
     tools={"settings": Tool(metrics=settings)},
-    gather=snapshot_measurements,
+    gather=_of_the_snapshot,
 )

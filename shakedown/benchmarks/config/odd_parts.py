@@ -38,26 +38,27 @@ def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
     except BadInput as refused:
         problem = Problem(kind="parse", message=f"{INVENTORY}: {refused.what}"[:2000])
         for (_, host, _), item in planned.items():
-            yield _measured(plan, item, host, None, "", problem)
+            yield measured(plan, item, host, None, "", problem)
         return
     for host, part, odd, detail in odd_parts(found):
         # The inventory is of more than what is under test: the submit host, switches.
         if (uniform := planned.get((UNIFORM, host, part))) is not None:
-            yield _measured(plan, uniform, host, odd, detail)
+            yield measured(plan, uniform, host, odd, detail)
     nodes = {host for test, host, _ in planned if test == IDENTITY}
     for host, shared, detail in shared_identities(found, nodes):
         problem_of = None if shared is not None else Problem(kind="setup", message=detail[:2000])
-        yield _measured(plan, planned[IDENTITY, host, None], host, shared, detail, problem_of)
+        yield measured(plan, planned[IDENTITY, host, None], host, shared, detail, problem_of)
     for (test, host, _), item in planned.items():
         if test == CLOCK:
             offset, detail = clock_offset(found, host, plan.references[item.reference].gate)
             unknown = None if offset is not None else Problem(kind="not-run", message=detail)
-            yield _measured(plan, item, host, offset, "" if unknown else detail, unknown)
+            yield measured(plan, item, host, offset, "" if unknown else detail, unknown)
 
 
-def _measured(
+def measured(
     plan: Plan, item: PlanItem, host: str, value: float | None, detail: str, problem: Problem | None = None
 ) -> Measurement:
+    """Return what a snapshot says of one host for a planned block; None: it says nothing, for a reason."""
     params: Params = item.params
     return Measurement(
         run=plan.run,

@@ -12,6 +12,7 @@ from shakedown.benchmarks.config.settings import (
     expected_of_nic,
 )
 from shakedown.benchmarks.config.uniformity import PARTS
+from shakedown.benchmarks.config.versions import plan_versions
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
@@ -33,6 +34,7 @@ def plan_config(draft: Draft, stage: ConfigStage) -> None:
     plan_settings(draft, stage)
     plan_clocks(draft, stage)
     plan_inventory(draft)
+    plan_versions(draft)
 
 
 def plan_settings(draft: Draft, stage: ConfigStage) -> None:

@@ -64,8 +64,21 @@ def inference(output: Output[Inference]) -> Iterator[Value]:
     yield Read("data_rate", statistics.median(gb_per_s), "GB/s", Better.HIGHER, {}, told, gb_per_s)
     yield "latency_p99", p99, "ms", Better.LOWER, {}, told
     if order.labels:
+        _weights_as_planned(document, output)
         found_accuracy = [w["accuracy"] for w in document.get("workers", []) if "accuracy" in w]
         yield "accuracy", min(found_accuracy, default=None), "%", Better.HIGHER, {}
+
+
+def _weights_as_planned(document: dict[str, Any], output: Output[Inference]) -> None:
+    """Refuse an accuracy of other weights than planned, or of weights that a worker did not name."""
+    wanted = output.order.weights_sha256
+    for worker in document.get("workers", []):
+        if (found := worker.get("weights_sha256")) != wanted:
+            raise BadInput(
+                f"worker {worker.get('worker')} had weights of sha256 {str(found)[:64]}, planned {wanted}",
+                fix="give the planned weights, or their checksum in acceptance.inference",
+                file=output.file,
+            )
 
 
 def _own_pauses(document: dict[str, Any], order: Inference) -> str:

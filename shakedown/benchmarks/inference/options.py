@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -41,6 +41,8 @@ class Inference(Record):
     warmup_s: float = Field(default=2, gt=0)
     pace_us: float = Field(default=500, gt=0)  # the tiny model's time for an image
     weights: Program | None = None  # torchvision's ResNet50, a state_dict; None: random
+    # What `sha256sum` prints of the weights: an accuracy is that of these weights and no others.
+    weights_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     images: Program | None = None  # images.npy, n x 224 x 224 x 3 bytes
     labels: Program | None = None  # labels.npy, n class numbers
 
@@ -55,6 +57,10 @@ class Inference(Record):
     def _consistent(self) -> Inference:
         if (self.images is None) != (self.labels is None) or (self.labels and not self.weights):
             raise ValueError("accuracy needs weights, images and labels together")
+        if self.labels and not self.weights_sha256:
+            raise ValueError(f"accuracy needs weights_sha256, which sha256sum {self.weights} prints")
+        if self.weights_sha256 and not self.weights:
+            raise ValueError("weights_sha256 without weights")
         if self.model == "tiny" and (self.device != "cpu" or self.weights):
             raise ValueError("the tiny model runs on the CPU and has no weights")
         if self.engine == "tensorrt" and self.device == "cpu":

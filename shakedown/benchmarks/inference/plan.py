@@ -25,6 +25,8 @@ def plan_inference(draft: Draft, asked: Mapping[str, Inference]) -> None:
         for gpus in counts:
             for entry in _inference_entries(draft, section, node, gpus):
                 draft.add(entry, TEST, stage=Stage.APPLICATION, nodes=((node,),), params={"gpus": gpus})
+            if not section.labels:
+                _accuracy_not_run(draft, section, node, gpus)
         if counts:
             full_s = section.confirm_s * (section.confirmations + 4) + 16 * section.probe_s
             start_s = _START_S + (_ENGINE_S if section.engine == "tensorrt" else 0)
@@ -42,10 +44,24 @@ def plan_inference(draft: Draft, asked: Mapping[str, Inference]) -> None:
             )
 
 
+def _scope(section: Inference, gpus: int) -> dict[str, int | str]:
+    return {"path": section.path, "gpus": gpus, "model": section.model, "dtype": section.dtype}
+
+
+def _accuracy_not_run(draft: Draft, section: Inference, node: str, gpus: int) -> None:
+    """Say in the plan that a published accuracy is not measured; the rate is one all the same."""
+    try:
+        entry = draft.reference(TEST, "accuracy", _scope(section, gpus), node)
+    except MissingReference:
+        return
+    draft.add(entry, TEST, stage=Stage.APPLICATION, nodes=((node,),), params={"gpus": gpus})
+    why = "the site gives no trained weights, images and labels (acceptance.inference)"
+    draft.items[-1] = draft.items[-1].model_copy(update={"required": False, "not_run": why})
+
+
 def _inference_entries(draft: Draft, section: Inference, node: str, gpus: int) -> list[Entry]:
     """Return the references of one search: of the rate in one or both of its units, and what else is due."""
-    scope: dict[str, int | str] = {"path": section.path, "gpus": gpus, "model": section.model}
-    scope["dtype"] = section.dtype
+    scope = _scope(section, gpus)
     rates, missing = [], []
     for metric in section.metrics:
         try:

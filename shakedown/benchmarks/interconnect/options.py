@@ -17,17 +17,18 @@ class PlannedPath(Record):
     """The way from the root port to every GPU of a node, as the plan has it."""
 
     name: Name = "none"  # as the system's documentation numbers it: none, path1, ..., path4
-    # None for these two: no value is planned, so the report shows what was read without judging it.
+    # None: not known as a figure; then all GPUs of the node must cross as many, and one at least unless the
+    # path is called none.
     switch_hops: int | None = Field(default=0, ge=0, le=8)
     generation: Literal[3, 4, 5, 6]
     width: Literal[4, 8, 16] = 16
-    shared_by: int | None = Field(default=1, ge=1)  # GPUs behind the busiest link of the way
+    # GPUs behind the busiest link of the way; None: not known, so what was read is shown and not judged.
+    shared_by: int | None = Field(default=1, ge=1)
     numa_nodes: tuple[int, ...] | None = None  # to which node each GPU's processes are pinned, by GPU number
 
     def judged(self) -> tuple[str, ...]:
         """Return what of every GPU's way is held against this plan."""
-        unknown = {"hops": self.switch_hops is None, "sharing": self.shared_by is None}
-        return tuple(what for what in WHAT if not unknown.get(what))
+        return tuple(what for what in WHAT if what != "sharing" or self.shared_by is not None)
 
 
 class Copies(Record):

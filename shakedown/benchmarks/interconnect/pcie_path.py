@@ -7,7 +7,7 @@ bridges (PCI Express Base Specification, 1.3.3). A link is described by what han
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shakedown.benchmarks.interconnect.options import PlannedPath
@@ -118,19 +118,31 @@ def judge_paths(
         gpus: how many GPUs the node must have.
         loaded: whether copies were under way: a GPU at rest may lower the speed of its link.
     """
+    # The number that most GPUs have; of two as frequent ones the smaller.
+    frequent = Counter(sorted(path.switch_hops for path in paths)).most_common(1)
+    usual_hops = frequent[0][0] if frequent else 0
     for index in range(gpus):
         if index >= len(paths):
             for what in plan.judged():
                 yield index, what, True, f"GPU {index} is not there, {len(paths)} of {gpus} GPUs found"
             continue
         path = paths[index]
-        judged = _judged(path, plan, loaded)
+        judged = _judged(path, plan, loaded) | {"hops": _hops(path.switch_hops, plan, usual_hops)}
         for what in plan.judged():
             wrong, detail = judged[what]
             yield index, what, wrong, f"GPU {index} ({path.bdf}): {detail}"
 
 
-def _judged(path: GpuPath, plan: PlannedPath, loaded: bool) -> Mapping[str, tuple[bool, str]]:
+def _hops(found: int, plan: PlannedPath, usual: int) -> tuple[bool, str]:
+    """Return whether a number of switches differs from the plan, or from what the other GPUs have."""
+    if plan.switch_hops is not None:
+        return found != plan.switch_hops, f"{found} switch hops, planned {plan.switch_hops}"
+    if plan.name != "none" and not found:
+        return True, f"no switch on the way, planned is {plan.name}, which has one at least"
+    return found != usual, f"{found} switch hops, most GPUs of the node have {usual}"
+
+
+def _judged(path: GpuPath, plan: PlannedPath, loaded: bool) -> dict[str, tuple[bool, str]]:
     wanted_gt_s = TRANSFER_RATE_GT_PER_S[plan.generation]
     slow, narrow = [], []
     for link in path.links:
@@ -151,10 +163,6 @@ def _judged(path: GpuPath, plan: PlannedPath, loaded: bool) -> Mapping[str, tupl
         else f"on NUMA node {path.numa_node}"
     )
     return {
-        "hops": (
-            path.switch_hops != plan.switch_hops,
-            f"{path.switch_hops} switch hops, planned {plan.switch_hops}",
-        ),
         "speed": (bool(slow), f"{'; '.join(slow) or 'all links fast enough'}, planned {wanted_gt_s:g} GT/s"),
         "width": (bool(narrow), f"{'; '.join(narrow) or 'all links wide enough'}, planned x{plan.width}"),
         "sharing": (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from shakedown.benchmarks.interconnect.options import Interconnect
+from shakedown.benchmarks.interconnect.options import Copies, Interconnect, PlannedPath
 from shakedown.benchmarks.interconnect.order import CopiesOrder, PathOrder
+from shakedown.physics.pcie import raw_gb_per_s
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
@@ -25,8 +27,9 @@ FAR_PIN = Reference(
 )
 # Directions of the copies: alone, and each while the other is under way.
 COPIES = ("h2d", "d2h", "h2d_duplex", "d2h_duplex")
-# Starting PyTorch and CUDA on a slow host, for time limits only.
-START_S = 240
+# For time limits only: starting PyTorch and CUDA on a slow host; copies at a quarter of one planned link,
+# which all GPUs may share; the warm-up sample, and the copies around a timed block (loadgen_harness.copies).
+START_S, _SLOWEST_SHARE, _WARMUP_SAMPLES, _AROUND = 240, 0.25, 1, 1.5
 
 
 def plan_interconnect(draft: Draft, asked: Mapping[str, Interconnect]) -> None:
@@ -53,6 +56,16 @@ def plan_interconnect(draft: Draft, asked: Mapping[str, Interconnect]) -> None:
         )
         if section.copies:
             _plan_copies(draft, section, node, gpus)
+
+
+def _copying_s(copies: Copies, path: PlannedPath, gpus: int, at_once: tuple[int, ...]) -> int:
+    """Return how long all copies may take, in seconds: GPUs x traffic x samples x iterations x size."""
+    pins = 2 if copies.far_pin else 1
+    lanes = pins * gpus + sum(count for count in at_once if count > 1)
+    # Each way by itself and both at once: four times the size.
+    payload = 4 * lanes * copies.size_mib * 2**20 * copies.iterations * (copies.samples + _WARMUP_SAMPLES)
+    slowest_gb_per_s = _SLOWEST_SHARE * raw_gb_per_s(path.generation, path.width)
+    return math.ceil(_AROUND * payload / (slowest_gb_per_s * 1e9))
 
 
 def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int) -> None:
@@ -116,7 +129,7 @@ def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int) -> N
             stage=Stage.NODE,
             tests=("copy",),
             nodes=(node,),
-            time_limit_s=START_S + 30 * gpus,
+            time_limit_s=START_S + _copying_s(copies, section.path, gpus, at_once),
             settings=order.model_dump(),
         )
     )

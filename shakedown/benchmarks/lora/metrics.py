@@ -51,6 +51,11 @@ def _as_ordered(result: TrainerResult, output: Output[TrainingSpec]) -> None:
         "seed": spec.seed,
         "learning_rate": spec.learning_rate,
     }
+    # A loss is compared with one of real data, so a log must then say that it is of them.
+    told = {"weights": spec.weights, "data": spec.data_name}
+    ordered |= {
+        name: wanted for name, wanted in told.items() if spec.real or getattr(header, name) is not None
+    }
     if (shape := physics.SHAPES.get(spec.model)) is not None:
         ordered["parameters"] = shape.parameters
     for name, wanted in ordered.items():

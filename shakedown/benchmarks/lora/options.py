@@ -77,7 +77,7 @@ class TrainingSpec:
     # step.
     hang_s: float = 40.0
     start_s: float = 900.0
-    time_limit_s: int = 3600
+    time_limit_s: int | None = None  # of the job; None: from the steps and what their reference allows
     # The training environment's interpreter, as the nodes see it. None: not installed, the cells are NOT-RUN.
     python: str | None = None
     container: str | None = None  # image that holds the environment instead; started by Apptainer
@@ -91,8 +91,8 @@ class TrainingSpec:
         if self.data != GENERATED and not PurePosixPath(self.data).is_absolute():
             raise ValueError(f"data {self.data!r} is neither {GENERATED} nor an absolute path")
         for name in ("gpus_per_node", "steps", "micro_batch", "global_batch", "lora_rank", "time_limit_s"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+            if (given := getattr(self, name)) is not None and given < 1:
+                raise ValueError(f"{name} is {given}; it must be 1 or more")
         if wrong := [name for name in self.variables if not _VARIABLE.fullmatch(name)]:
             raise ValueError(f"variables: {wrong[0]!r} is no setting of NCCL, Gloo or UCX")
         if self.sequence_tokens < 16:
@@ -112,6 +112,21 @@ class TrainingSpec:
         """What the model is called in cells and references: a shape's name, or the last part of a path."""
         path = PurePosixPath(self.model)
         return self.model if self.model in SHAPES else (path.parent if path.suffix else path).name
+
+    @property
+    def weights(self) -> Literal["random", "loaded"]:
+        """Whether training begins with a model's own weights, or with random ones of its shape."""
+        return "random" if self.model in SHAPES or self.model.endswith(".json") else "loaded"
+
+    @property
+    def data_name(self) -> str:
+        """What the trainer's log calls the data: generated, or the file's name."""
+        return GENERATED if self.data == GENERATED else PurePosixPath(self.data).name
+
+    @property
+    def real(self) -> bool:
+        """Whether real data train real weights: without both, a loss says that training works and no more."""
+        return self.weights == "loaded" and self.data != GENERATED
 
     @property
     def params(self) -> dict[str, str | int]:

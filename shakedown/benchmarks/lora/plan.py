@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict
 
-from shakedown.benchmarks.lora.options import INSTALL, TrainingSpec
+from shakedown.benchmarks.lora.options import GENERATED, INSTALL, TrainingSpec
 from shakedown.physics import training as physics
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
+from shakedown.references.catalogue import Entry
+from shakedown.references.missing import MissingReference
 
 TEST = "lora"
+LOSS = "final_loss"
+# For time limits only. A training at half the speed that its reference allows still ends, and is judged
+# instead of killed; without a reference of its speed: a share of the GPUs' peak, or so long.
+_SLOWER, _LEAST_MFU, _UNKNOWN_S = 2, 0.05, 3600
 
 
 def plan_lora(draft: Draft, specs: tuple[TrainingSpec, ...]) -> None:
@@ -37,17 +45,32 @@ def plan_lora(draft: Draft, specs: tuple[TrainingSpec, ...]) -> None:
             "lora_rank": spec.lora_rank,
             "dtype": spec.dtype,
             "global_batch": spec.global_batch,
+            "data": "real" if spec.real else "generated",
         }
         params: Params = {**spec.params}
+        found: dict[str, Entry] = {}
         for metric in spec.metrics:
             if (metric == "rank_skew" and ranks < 2) or (metric == "traffic_share" and len(nodes) < 2):
                 continue
-            entry = draft.reference(TEST, metric, scope)
+            published = _loss_of_real_data(draft, scope) if metric == LOSS and not spec.real else None
+            if published is not None:
+                draft.add(
+                    published, TEST, stage=Stage.APPLICATION, nodes=[nodes], params={**params, "data": "real"}
+                )
+                _not_run(draft, _unreal(spec))
+            try:
+                found[metric] = entry = draft.reference_if_any(TEST, metric, scope)
+            except MissingReference:
+                if published is None:
+                    raise
+                continue  # what made-up data must reach is not known either
             _limit(draft, entry.id, metric, spec, ranks)
             draft.add(entry, TEST, stage=Stage.APPLICATION, nodes=[nodes], params=params)
             if not spec.python and not spec.container:
-                why = f"the training environment is not installed: {INSTALL}, then acceptance.lora.python"
-                draft.items[-1] = draft.items[-1].model_copy(update={"not_run": why})
+                _not_run(
+                    draft,
+                    f"the training environment is not installed: {INSTALL}, then acceptance.lora.python",
+                )
         if spec.python or spec.container:
             draft.jobs.append(
                 JobSpec(
@@ -56,17 +79,62 @@ def plan_lora(draft: Draft, specs: tuple[TrainingSpec, ...]) -> None:
                     stage=Stage.APPLICATION,
                     tests=(TEST,),
                     nodes=nodes,
-                    time_limit_s=spec.time_limit_s,
+                    time_limit_s=spec.time_limit_s or _time_limit_s(draft, spec, ranks, found),
                     settings=asdict(spec),
                     params=params,
                 )
             )
 
 
+def _not_run(draft: Draft, why: str) -> None:
+    """Say of the block that was added last why it will not be measured."""
+    draft.items[-1] = draft.items[-1].model_copy(update={"not_run": why})
+
+
+def _loss_of_real_data(draft: Draft, scope: Mapping[str, int | str]) -> Entry | None:
+    """Return what real data must reach with real weights, where a reference is of them alone."""
+    try:
+        entry = draft.reference(TEST, LOSS, {**scope, "data": "real"})
+    except MissingReference:
+        return None
+    return entry if "data" in entry.scope else None
+
+
+def _unreal(spec: TrainingSpec) -> str:
+    """Say what keeps a loss from being compared with one of real data."""
+    data = "made-up instructions" if spec.data == GENERATED else "real data"
+    return (
+        f"the published loss is of the model's own weights on real data; acceptance.lora asks for "
+        f"{spec.weights} weights and {data}"
+    )
+
+
+def _time_limit_s(draft: Draft, spec: TrainingSpec, ranks: int, found: Mapping[str, Entry]) -> int:
+    """Return the time limit of a job in seconds, from its steps and the slowest that its references allow."""
+    samples = spec.steps * spec.global_batch
+    trained: list[float] = []
+    for metric, entry in found.items():
+        gate = entry.reference().gate
+        seconds = {
+            "duration": gate * 60,
+            "step_time": gate * spec.steps,
+            "samples_per_s": samples / gate if gate > 0 else 0,
+            "tokens_per_s": samples * spec.sequence_tokens / gate if gate > 0 else 0,
+        }
+        trained.append(seconds.get(metric, 0))
+    longest = max(trained, default=0)
+    peak = physics.peak_bf16_tflop_per_s(str(draft.site.acceptance.scope.get("gpu", "")))
+    shape = physics.SHAPES.get(spec.label)
+    if not longest and peak is not None and shape is not None and spec.device == "cuda":
+        flop = physics.flop_per_token(shape, sequence_tokens=spec.sequence_tokens, lora=True)
+        longest = samples * spec.sequence_tokens * flop / (ranks * peak * 1e12 * _LEAST_MFU)
+    return math.ceil(spec.start_s + _SLOWER * (longest or _UNKNOWN_S) + spec.hang_s)
+
+
 def _limit(draft: Draft, reference: str, metric: str, spec: TrainingSpec, ranks: int) -> None:
     """Give a rate its physical limit: no GPU computes faster than its dense peak."""
     peak = physics.peak_bf16_tflop_per_s(str(draft.site.acceptance.scope.get("gpu", "")))
-    shape = physics.SHAPES.get(spec.model)
+    shape = physics.SHAPES.get(spec.label)
     if peak is None or shape is None or metric not in {"samples_per_s", "tokens_per_s", "mfu"}:
         return
     flop = physics.flop_per_token(shape, sequence_tokens=spec.sequence_tokens, lora=True)

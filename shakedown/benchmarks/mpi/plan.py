@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 from shakedown.benchmarks.mpi.options import Mpi, Sweep
+from shakedown.intent.site import Fabric
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
@@ -36,7 +38,17 @@ def plan_mpi(draft: Draft, mpi: Mpi) -> None:
         _mpi_job(draft, "mpi_allreduce", nodes, allreduce)
 
 
+# For time limits only: starting MPI on slow hosts, all messages at a hundredth of the link's speed, and what
+# is taken for a link where the site has no fabric.
+_START_S, _SLOWEST_SHARE, _UNKNOWN_GBPS = 300, 0.01, 10
+
+
 def _mpi_job(draft: Draft, kind: str, nodes: tuple[str, ...], sweep: Sweep, suffix: str = "") -> None:
+    # There and back, of every size that either benchmark steps through.
+    payload_bits = 8 * 2 * sweep.iterations * sum({*sweep.steps(), *sweep.powers_of_two()})
+    fabric = draft.site.fabric
+    speed_gbps = fabric.link_speed_gbps if isinstance(fabric, Fabric) else _UNKNOWN_GBPS
+    slowest_bps = speed_gbps * 1e9 * _SLOWEST_SHARE
     draft.jobs.append(
         JobSpec(
             name=f"collective.{kind}{suffix}",
@@ -44,7 +56,7 @@ def _mpi_job(draft: Draft, kind: str, nodes: tuple[str, ...], sweep: Sweep, suff
             stage=Stage.COLLECTIVE,
             tests=(kind,),
             nodes=nodes,
-            time_limit_s=300,
+            time_limit_s=_START_S + math.ceil(payload_bits / slowest_bps),
             settings=sweep.model_dump(),
         )
     )

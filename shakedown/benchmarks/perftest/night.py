@@ -7,13 +7,16 @@ from shakedown.intent.site import Site
 
 # Start-up and teardown of one measurement; what the mesh's own time limit allows for, too.
 _OVERHEAD_S = 10
-_ITERATIONS_S = 5  # what a test of a number of iterations takes at most, in time limits
+_SHORT_S = 5  # what a short one takes
 
 
 def slots(site: Site, group: int) -> dict[str, float]:
     """Return the seconds that each slot takes of a node, in groups of so many nodes."""
+    speed_gbps = site.network().link_speed_gbps
     return {
-        _name(test, rail.name): pair_rounds(group) * 2 * ((test.duration_s or _ITERATIONS_S) + _OVERHEAD_S)
+        _name(test, rail.name): pair_rounds(group)
+        * 2
+        * (max(test.lasts_s(speed_gbps), _SHORT_S) + _OVERHEAD_S)
         for test in _tests(site)
         if "one" in test.rails_at_once
         for rail in site.fabric.rails

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from shakedown.records.base import Record
+
+# What still counts as slow and no longer as hung, for time limits: a share of the link's speed, and the time
+# of one round trip.
+_SLOWEST_SHARE, _SLOWEST_S = 0.01, 1e-3
 
 
 class PerftestTest(Record):
@@ -20,6 +25,14 @@ class PerftestTest(Record):
     rails_at_once: tuple[Literal["one", "all"], ...] = ("one",)
     # Also from each rail to the next, which crosses the spines; hosts need a route from rail to rail.
     cross_rail: bool = False
+
+    def lasts_s(self, link_speed_gbps: int) -> int:
+        """Return how long one measurement may take, in seconds: its duration, or its iterations one after the
+        other at a hundredth of the link's speed and a millisecond each. For time limits only."""
+        if self.duration_s is not None:
+            return self.duration_s
+        bits = 8 * self.size_bytes / (link_speed_gbps * 1e9 * _SLOWEST_SHARE)
+        return math.ceil((self.iterations or 0) * (bits + _SLOWEST_S))
 
     @model_validator(mode="after")
     def _one_length(self) -> PerftestTest:

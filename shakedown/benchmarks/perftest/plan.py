@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -11,13 +12,14 @@ from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
+from shakedown.references.missing import MissingReference
 
 # Metrics of one perftest test; the names are those of `shakedown.benchmarks.registry`.
 _PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
 # Scope `route` of a perftest reference: rail i to rail i under one leaf, or to rail i + 1 over a spine.
 SAME_RAIL, CROSS_RAIL = "same-rail", "cross-rail"
-# Start-up and teardown of one measurement on a slow host, for time limits only.
-_OVERHEAD_S = 10
+# Start-up and teardown of one measurement on a slow host, and what a short one takes, for time limits only.
+_OVERHEAD_S, _SHORT_S = 10, 5
 
 
 def plan_perftest(draft: Draft, tests: tuple[PerftestTest, ...]) -> None:
@@ -47,9 +49,11 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
                     directions=("forward", "reverse"),
                     params=params,
                 )
+            _utilisation_not_run(draft, test.test, scope, params)
     measured = tuple(rail for rails in routes.values() for rail in rails)
     slots = 2 * sum(len(measured) if at_once == "one" else 1 for at_once in test.rails_at_once)
     rounds = len(nodes) - 1 + len(nodes) % 2
+    lasts_s = test.lasts_s(site.network().link_speed_gbps)
     settings: dict[str, Any] = {
         "schema": SPEC_SCHEMA,
         "mode": "full",
@@ -78,10 +82,10 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
         "mtu": site.network().mtu_bytes.rdma,
         "qp_timeout": site.acceptance.qp_timeout,
         # Beyond what it is meant to take, a measurement hangs.
-        "timeout_s": site.acceptance.measurement_timeout_s + (test.duration_s or 0),
+        "timeout_s": site.acceptance.measurement_timeout_s + lasts_s,
         "start_timeout_s": site.acceptance.measurement_timeout_s,
     }
-    limit = 120 + rounds * slots * ((test.duration_s or 5) + _OVERHEAD_S)
+    limit = 120 + rounds * slots * (max(lasts_s, _SHORT_S) + _OVERHEAD_S)
     draft.jobs.append(
         JobSpec(
             name=f"fabric.{test.test}.{test.size_bytes}" if several else f"fabric.{test.test}",
@@ -94,6 +98,17 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
             params={"size_bytes": test.size_bytes} if several else {},
         )
     )
+
+
+def _utilisation_not_run(draft: Draft, test: str, scope: Mapping[str, int | str], params: Params) -> None:
+    """Say of a published utilisation of the links that nothing reads it: the payload per NIC decides."""
+    try:
+        entry = draft.reference_if_any(test, "link_utilisation", scope)
+    except MissingReference:
+        return
+    draft.add(entry, test, stage=Stage.FABRIC, nodes=[draft.nodes], params=params)
+    why = "no reader of a switch port's utilisation over a test; the bandwidth of each NIC decides"
+    draft.items[-1] = draft.items[-1].model_copy(update={"required": False, "not_run": why})
 
 
 def _crossing(rails: tuple[str, ...]) -> tuple[str, ...]:

@@ -63,17 +63,30 @@ def test_pt_reductions_follow_from_the_times(profiles):
 
 
 def test_primergy_rates_are_queries_times_image_bytes(profiles):
-    """GB/s and queries/s are the same measurement: 3 and 4 H100 NVL, and L40S x 4 on path 3."""
+    """GB/s and queries/s are the same measurement: 1 to 4 and 8 H100 NVL, and L40S x 4 and x 8 on path 3."""
     profile = profiles["primergy_cdi"]
     rates = values(profile, "resnet50_server", "data_rate")
     queries = values(profile, "resnet50_server", "rate")
     both = rates.keys() & queries.keys()
-    assert len(both) == 3
+    assert len(both) == 7
     for key in both:
         assert queries[key] * IMAGE_BYTES / 1e9 == pytest.approx(rates[key], abs=0.0051)
-    # 5 paths x 4 GPU counts of L40S, 3 x 4 of H100 NVL, less none.
-    assert sum("gpu=L40S" in key for key in rates) == 20
-    assert sum("gpu=H100-NVL" in key for key in rates) == 12
+    # 5 paths x 4 GPU counts of L40S and one with 8; 8 of H100 NVL without switches, 2 paths x 4 with.
+    assert sum("gpu=L40S" in key for key in rates) == 21
+    assert sum("gpu=H100-NVL" in key for key in rates) == 16
+
+
+def test_gpus_of_a_cdi_path_share_one_link(profiles):
+    """Catches: a ceiling of a link for each GPU of a path, so that two links' rate passes over one."""
+    for entry in profiles["primergy_cdi"].entries:
+        if entry.metric != "data_rate" or entry.test != "resnet50_server":
+            continue
+        reference, generation = entry.reference(), entry.scope["pcie_generation"]
+        links = entry.scope["gpus"] if entry.scope["path"] == "none" else 1
+        payload = pcie.payload_ceiling_gb_per_s(generation, 16, max_payload_bytes=512)
+        assert reference.ceiling == pytest.approx(links * payload)
+        assert reference.ceiling < links * {4: 32, 5: 64}[generation]
+        assert entry.value < reference.ceiling
 
 
 def test_primergy_extrapolated_cells_do_not_gate_and_noise_is_below_every_tolerance(profiles):
@@ -85,6 +98,8 @@ def test_primergy_extrapolated_cells_do_not_gate_and_noise_is_below_every_tolera
     assert silent == {
         "primergy-h100nvl-none-5gpu",
         "primergy-h100nvl-none-6gpu",
+        "primergy-h100nvl-none-7gpu",
+        "primergy-h100nvl-none-8gpu",
         "primergy-h100nvl-rate-8gpu",
     }
 
@@ -135,9 +150,11 @@ def test_reframe_file(shakedown):
     assert tree["IbReadBw"]["$index"] == ["scope_key"]
     assert (value, unit) == (390.89, "Gb/s")
     assert lower == pytest.approx(-0.01) and 0 < upper < 0.01  # gate below, ceiling above
-    lora = tree["Lora"][re.escape("global_batch=128,gpus=64,model=llama2-70b,nodes=8")]
-    assert lora["counter.drops"] == [0.0, None, 0.0, "packets"]  # bounds of a zero reference are absolute
-    assert lora["final_loss"] == [1.0, None, 0.0, "loss"]
+    lora = tree["Lora"]
+    # Bounds of a zero reference are absolute.
+    assert lora[re.escape("nodes=8")]["counter.drops"] == [0.0, None, 0.0, "packets"]
+    loss = lora[re.escape("data=real,global_batch=128,model=llama2-70b")]
+    assert loss["final_loss"] == [1.0, None, 0.0, "loss"]
     assert "link_utilisation" not in tree["IbReadBw"][re.escape(key)]  # it does not gate
     # ReFrame matches a missing key as an anchored regular expression: only the very same scope may match.
     pattern = next(k for k in tree["NcclAllReduce"] if "268435456" in k)

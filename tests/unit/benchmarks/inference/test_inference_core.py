@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from pydantic import ValidationError
 
+from shakedown.benchmarks.inference.metrics import _weights_as_planned
 from shakedown.benchmarks.inference.options import Inference
 from shakedown.benchmarks.inference.peak import bottleneck, data_rate_gb_per_s, difference, extrapolated
 from shakedown.daytwo.interconnect_table import table
@@ -75,3 +78,31 @@ def test_accuracy_needs_weights_images_and_labels():
     for missing in ({"labels": "/l.npy"}, {"labels": "/l.npy", "images": "/i.npy"}):
         with pytest.raises(ValidationError, match="together"):
             Inference(python="/usr/bin/python3", gpus=(1,), **missing)
+    files = {"weights": "/w.pt", "labels": "/l.npy", "images": "/i.npy"}
+    with pytest.raises(ValidationError, match=r"sha256sum /w\.pt prints"):
+        Inference(python="/usr/bin/python3", gpus=(1,), **files)
+    with pytest.raises(ValidationError, match="weights_sha256"):
+        Inference(python="/usr/bin/python3", gpus=(1,), **files, weights_sha256="AB" * 32)
+
+
+@pytest.mark.parametrize(
+    ("workers", "says"),
+    [
+        ([{"worker": 0, "weights_sha256": "cd" * 32, "accuracy": 76.4}], "planned abab"),
+        ([{"worker": 0, "accuracy": 76.4}], "sha256 None"),
+    ],
+)
+def test_an_accuracy_of_other_weights_is_refused(workers, says):
+    """Catches: 80.9 % of torchvision's second weights, which pass for the planned weights' 76.46 %."""
+    order = Inference(
+        python="/usr/bin/python3",
+        gpus=(1,),
+        weights="/w.pt",
+        weights_sha256="ab" * 32,
+        images="/i.npy",
+        labels="/l.npy",
+    )
+    output = SimpleNamespace(order=order, file="inference.json")
+    _weights_as_planned({"workers": [{"worker": 0, "weights_sha256": "ab" * 32}]}, output)
+    with pytest.raises(BadInput, match=says):
+        _weights_as_planned({"workers": workers}, output)

@@ -77,11 +77,15 @@ def test_rate_without_a_reference_is_refused():
 
 
 def test_accuracy_is_planned_with_weights_only():
-    """Catches random weights held to an accuracy, and real ones that are not."""
+    """Catches: random weights held to an accuracy, real ones that are not, and one that goes unmentioned."""
     plan, _ = planned(inference=INFERENCE)
-    assert "accuracy" not in {item.metric for item in plan.items}
-    files = {"weights": "/w.pt", "images": "/i.npy", "labels": "/l.npy"}
-    plan, _ = planned(inference={**INFERENCE, **files})
+    unsaid = [item for item in plan.items if item.metric == "accuracy"]
+    assert [item.params["gpus"] for item in unsaid] == [1, 2, 4]
+    assert all("no trained weights" in (item.not_run or "") and not item.required for item in unsaid)
+    files = {"weights": "/w.pt", "weights_sha256": "ab" * 32, "images": "/i.npy", "labels": "/l.npy"}
+    plan, jobs = planned(inference={**INFERENCE, **files})
+    assert jobs.jobs[0].settings["weights_sha256"] == "ab" * 32
+    assert not any(item.not_run for item in plan.items)
     gates = [plan.references[item.reference].gate for item in plan.items if item.metric == "accuracy"]
     assert gates == [pytest.approx(75.70, abs=0.005)] * 3
 

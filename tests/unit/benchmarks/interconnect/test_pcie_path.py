@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from sysfs_trees import Function, Tree, cdi
@@ -59,7 +60,27 @@ def test_what_the_plan_leaves_open_is_not_judged(tmp_path):
     assert not wrong(tree, tmp_path / "good", switch_hops=None, shared_by=None)
     tree.chains[1][-1].width = 8
     found = wrong(tree, tmp_path / "narrow", gpus=5, switch_hops=None, shared_by=None)
-    assert set(found) == {(1, "width"), (4, "speed"), (4, "width"), (4, "numa")}
+    assert set(found) == {(1, "width"), (4, "hops"), (4, "speed"), (4, "width"), (4, "numa")}
+
+
+def test_gpus_of_one_path_cross_as_many_switches(tmp_path):
+    """Catches: a GPU behind another box than the rest, and a CDI path that is none, without a figure."""
+    paths = gpu_paths(probe(cdi(2).write(tmp_path)))
+    plan = PlannedPath(name="path2", generation=4, switch_hops=None, shared_by=4)
+    for hops in (1, 3):
+        odd = [replace(path, switch_hops=hops) if path.index == 1 else path for path in paths]
+        found = {
+            (gpu, what): text
+            for gpu, what, wrong, text in judge_paths(odd, plan, gpus=4, loaded=True)
+            if wrong
+        }
+        assert set(found) == {(1, "hops")}
+        assert f"{hops} switch hops, most GPUs of the node have 2" in found[1, "hops"]
+    bare = gpu_paths(probe(cdi(0).write(tmp_path / "bare")))
+    judged = judge_paths(bare, plan.model_copy(update={"shared_by": 1}), gpus=4, loaded=True)
+    found = {(gpu, what): text for gpu, what, wrong, text in judged if wrong}
+    assert set(found) == {(gpu, "hops") for gpu in range(4)}
+    assert "no switch on the way, planned is path2" in found[0, "hops"]
 
 
 def test_x8_link_in_the_middle_is_named(tmp_path):

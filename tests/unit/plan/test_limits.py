@@ -1,0 +1,132 @@
+"""A job that its partition would refuse is refused when it is planned, and limits follow from the plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.registry import Acceptance
+from shakedown.intent.job_time import minutes, seconds_of, slurm_time
+from shakedown.intent.site import NoFabric, Site
+from shakedown.plan.limits import DEFAULT_S, longest_s
+from shakedown.plan.scope import Wanted
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue
+from tests.unit.plan.test_planner import WHERE, document
+
+CREATED = "2026-01-01T00:00:00Z"
+
+
+def planned(limit: object = None, nodes: int = 2, wanted: Wanted | None = None):
+    """Return plan and jobs of the lab's kind of site, whose inventory may state a limit."""
+    inventory = document(nodes)
+    for host in inventory["_meta"]["hostvars"].values():
+        if limit is not None:
+            host["slurm_max_time"] = limit
+    site = site_of(inventory, WHERE)
+    return make_plan(site, load_catalogue(["lab"]), run="r1", created=CREATED, wanted=wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 1800),
+        ("30:00", 1800),
+        ("00:30:00", 1800),
+        ("4:00:00", 14_400),
+        ("1-12", 129_600),
+        ("1-00:30", 88_200),
+        ("2-01:02:03", 176_523),
+        ("UNLIMITED", None),
+        ("infinite", None),
+    ],
+)
+def test_times_are_read_as_slurm_writes_them(text, seconds):
+    """Catches: hours taken for minutes, a day left out, UNLIMITED taken for nothing."""
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "1h", "1:2:3:4", "-5", "12:00:00; rm", 14_400, 30, None, True])
+def test_what_is_no_time_is_refused(text):
+    """Catches: 4:00:00 without quotes, which YAML reads as 14400 and Slurm would take for minutes."""
+    with pytest.raises(BadInput, match="time"):
+        seconds_of(text)
+
+
+def test_a_limit_is_written_rounded_up():
+    """Catches: a partition some seconds too short for the job that its limit was made from."""
+    assert (slurm_time(16_529), slurm_time(60), slurm_time(360_000)) == ("04:36:00", "00:01:00", "100:00:00")
+    assert minutes(1860) == 31
+
+
+def test_a_job_that_is_too_long_is_refused_with_both_numbers():
+    """Catches: a plan whose jobs Slurm refuses one by one, hours into the run."""
+    _, jobs = planned()
+    longest = max(job.time_limit_s for job in jobs.jobs)
+    assert planned(slurm_time(longest)) and planned("UNLIMITED")
+    with pytest.raises(BadInput, match=rf"may take {longest} s, but slurm_max_time allows 60 s") as refused:
+        planned("1")
+    assert "raise slurm_max_time" in str(refused.value)
+
+
+def test_a_limit_that_is_no_time_is_refused_by_its_key():
+    """Catches: a misspelt limit that reads as none."""
+    with pytest.raises(BadInput, match=r"slurm_max_time: 14400 is no time in quotes"):
+        planned(14_400)
+
+
+def test_a_part_is_held_to_the_limit_without_what_it_leaves_out():
+    """Catches: one node refused because of a job of all nodes; and a part that no limit holds."""
+    longest = max(job.time_limit_s for job in planned(nodes=6)[1].jobs)
+    part = Wanted(nodes=("n1",), partners=1)
+    needs = max(job.time_limit_s for job in planned(nodes=6, wanted=part)[1].jobs)
+    assert minutes(needs) < minutes(longest)
+    assert planned(slurm_time(needs), nodes=6, wanted=part)
+    with pytest.raises(BadInput, match="slurm_max_time allows"):
+        planned("1", nodes=6, wanted=part)
+
+
+def test_what_a_partition_must_allow():
+    """Catches: a partition whose limit is below what a job without a limit of its own gets."""
+    _, jobs = planned(nodes=9)
+    assert longest_s(jobs.jobs) == max(job.time_limit_s for job in jobs.jobs) > DEFAULT_S
+    assert longest_s(()) == DEFAULT_S
+
+
+def trained(profiles: tuple[str, ...], gpu: str = "H100-SXM", **changes: object):
+    """Return the time limit of one host's training."""
+    spec = TrainingSpec(**{"model": "llama2-7b", "python": "/usr/bin/python3", **changes})
+    site = Site(
+        fabric=NoFabric(system="one", profile=profiles[0], no_fabric=True),
+        acceptance=Acceptance(scope={"gpu": gpu}, counter_tests=False, lora=(spec,)),
+        nics={"n1": ()},
+        addresses={"n1": "127.0.0.1"},
+        gpus={"n1": 8},
+    )
+    _, jobs = make_plan(site, load_catalogue(profiles), run="r", created=CREATED)
+    return jobs.jobs[0].time_limit_s
+
+
+def test_a_training_gets_time_by_its_steps():
+    """Catches: one hour for every training, however many steps it has, and a site's own word unheard."""
+    measured = {"gpu": "H200-SXM", "metrics": ("samples_per_s",), "global_batch": 8, "warmup_steps": 1}
+    short, long = (trained(("h200_lora",), steps=steps, **measured) for steps in (10, 1000))
+    # Twice what 9.72 samples/s less 2 % take.
+    assert long - short == pytest.approx(2 * 990 * 8 / (9.72 * 0.98), abs=2)
+    assert trained(("h200_lora",), steps=1000, time_limit_s=77, **measured) == 77
+    unknown = {"metrics": ("nonfinite_steps",), "warmup_steps": 1}
+    by_peak = [trained(("lora_generated",), steps=steps, **unknown) for steps in (100, 200)]
+    assert by_peak[1] - by_peak[0] == pytest.approx(by_peak[0] - 940, abs=2)
+
+
+@pytest.mark.parametrize("changes", [{"iterations": 10**6}, {"duration_s": 300, "iterations": None}])
+def test_perftest_gets_time_by_its_iterations(changes):
+    """Catches: a million iterations in the time of a hundred, killed as hung."""
+    inventory = document()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"]["perftest"][0].update(changes)
+    _, jobs = make_plan(site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created=CREATED)
+    mesh = jobs.jobs[0]
+    assert mesh.time_limit_s > planned()[1].jobs[0].time_limit_s + 6 * 290
+    assert mesh.settings["timeout_s"] >= 60 + 300
