@@ -26,7 +26,16 @@ from ansible.template import Templar
 from ansible.vars.hostvars import HostVars
 
 READ = {
-    "compute": ("fabric", "acceptance", "fabric_nics", "gpus", "mgmt_ip", "ansible_host"),
+    "compute": (
+        "fabric",
+        "acceptance",
+        "fabric_nics",
+        "tcp_fabrics",
+        "tcp_nics",
+        "gpus",
+        "mgmt_ip",
+        "ansible_host",
+    ),
     "switches": ("roce_switch_nos", "leaf_ports"),
 }
 

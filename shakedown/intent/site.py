@@ -137,6 +137,23 @@ class NicSpec(Record):
     leaf_port: Name | None = None
 
 
+class TcpFabric(Record):
+    """A network beside the RoCE fabric, which collectives are measured over by TCP. It is not configured."""
+
+    name: Name
+    link_speed_gbps: int = Field(gt=0)
+    mtu_bytes: int = Field(ge=rules.HOST_MTU[0], le=rules.HOST_MTU[1])
+    subnet: str
+
+
+class TcpNic(Record):
+    """A node's interface in a TCP fabric."""
+
+    fabric: Name
+    netdev: Name
+    ipv4: str
+
+
 class SwitchHost(Record):
     """One switch of the inventory with the cabling of its host ports."""
 
@@ -160,6 +177,8 @@ class Site(Record):
     addresses: dict[Name, str]  # management address, by compute node
     switches: tuple[SwitchHost, ...] = ()
     gpus: dict[Name, int] = Field(default_factory=dict)  # how many each compute node has
+    tcp_fabrics: tuple[TcpFabric, ...] = ()
+    tcp_nics: dict[Name, tuple[TcpNic, ...]] = Field(default_factory=dict)  # by compute node
 
     @model_validator(mode="after")
     def _no_fabric_means_none(self) -> Site:

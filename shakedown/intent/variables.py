@@ -20,7 +20,17 @@ _ALIKE = 0.85
 _HOUSE = Path(__file__).resolve().parents[2]
 # What planning reads (READ in inventory_values.py, which imports Ansible and so cannot be imported here).
 INTENT = frozenset(
-    {"fabric", "acceptance", "fabric_nics", "gpus", "mgmt_ip", "roce_switch_nos", "leaf_ports"}
+    {
+        "fabric",
+        "acceptance",
+        "fabric_nics",
+        "tcp_fabrics",
+        "tcp_nics",
+        "gpus",
+        "mgmt_ip",
+        "roce_switch_nos",
+        "leaf_ports",
+    }
 )
 
 

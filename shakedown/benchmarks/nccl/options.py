@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.records.base import Record
+from shakedown.records.base import Name, Record
 
 Operation = Literal["all_reduce", "all_gather", "alltoall", "broadcast", "reduce_scatter", "sendrecv"]
 Launcher = Literal["one-process", "srun", "mpirun"]
@@ -39,6 +39,7 @@ class NcclSweep(Record):
     nodes: tuple[int, ...] = ()  # how many nodes at once; empty: all
     split: tuple[Split, ...] = ("none",)  # NCCL_TESTS_SPLIT
     tuning: bool = False  # one more run that logs algorithm and protocol of every size
+    network: Name | None = None  # a fabric of `tcp_fabrics`, by name; none: the RoCE fabric
 
     @model_validator(mode="after")
     def _is_a_sweep(self) -> NcclSweep:
@@ -69,11 +70,13 @@ class Nccl(Record):
     @model_validator(mode="after")
     def _each_cell_has_one_job(self) -> Nccl:
         asked = [
-            (operation, sweep.dtype, nodes)
+            (operation, sweep.dtype, nodes, sweep.network)
             for sweep in self.sweeps
             for operation in sweep.operations
             for nodes in sweep.nodes or (0,)
         ]
         if len(set(asked)) < len(asked):
-            raise ValueError("two sweeps share an operation, data type and number of nodes: make them one")
+            raise ValueError(
+                "two sweeps share an operation, data type, number of nodes and network: make them one"
+            )
         return self
