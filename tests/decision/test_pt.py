@@ -5,21 +5,32 @@ Ratios of A against B are judged by `shakedown sweeps` (tests/unit/daytwo/test_s
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from test_systems import INVENTORIES, plan_and_jobs, planned, published, verdict_on
 
+from shakedown.benchmarks.nccl.server_power_plan import NO_BMC
 from shakedown.benchmarks.planning import make_plan, read_site
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
+from shakedown.records.plan import Plan
 from shakedown.references.files import load_catalogue, load_profile
 
 PT = "pt_r7615_bcm57508"
 # What a run alone decides.
-FIGURES = [
-    entry
-    for entry in load_profile(PT).entries
-    if entry.gates and not entry.id.startswith("pt-ab-") and entry.metric != "server_power"
-]
+FIGURES = [entry for entry in load_profile(PT).entries if entry.gates and not entry.id.startswith("pt-ab-")]
+
+
+@functools.cache
+def with_bmcs() -> Plan:
+    """The plan of a site that has access to its BMCs."""
+    site = read_site(INVENTORIES / PT)
+    nccl = site.acceptance.nccl
+    asked = nccl.model_copy(update={"server_power": nccl.server_power.model_copy(update={"bmc": True})})
+    acceptance = site.acceptance.model_copy(update={"nccl": asked})
+    site = site.model_copy(update={"acceptance": acceptance})
+    return make_plan(site, load_catalogue([PT]), run=PT, created="2026-11-20T08:00:00Z")[0]
 
 
 @pytest.mark.parametrize("entry", FIGURES, ids=lambda entry: entry.id)
@@ -28,7 +39,7 @@ def test_one_figure_worse_by_5_percent_fails_by_its_name(entry, tmp_path, capsys
 
     A figure that is computed and not published has a spread of its own, which its gate states.
     """
-    plan = planned(PT)
+    plan = with_bmcs()
     results, counters = published(plan)
     reference = entry.reference()
     sign = -1 if entry.better is Better.HIGHER else 1
@@ -45,6 +56,34 @@ def test_one_figure_worse_by_5_percent_fails_by_its_name(entry, tmp_path, capsys
     verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
     assert (verdict.outcome, status) == ("FAIL", 1)
     assert {cell.cell for cell in verdict.cells if cell.outcome == "FAIL"} == mine
+
+
+def test_the_published_figures_pass_with_bmcs_too(tmp_path, capsys, monkeypatch):
+    """Catches: server power that is asked for and measured, and that no verdict counts."""
+    plan = with_bmcs()
+    verdict, status = verdict_on(tmp_path / "run", plan, *published(plan), capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("PASS", 0), verdict.reason
+    results, counters = published(plan)
+    without = [line for line in results if line["metric"] != "server_power"]
+    assert len(results) - len(without) == 18
+    verdict, status = verdict_on(tmp_path / "none", plan, without, counters, capsys, monkeypatch)
+    assert (verdict.outcome, status) == ("NOT-RUN", 3)
+
+
+def test_without_bmcs_power_is_not_run_and_says_why():
+    """Catches: power that a site without BMCs must have, or that is missing from its plan without a word."""
+    items = [item for item in planned(PT).items if item.metric == "server_power"]
+    assert len(items) == 18 == len({item.reference for item in items})
+    assert not any(item.required for item in items)
+    assert {item.not_run for item in items} == {NO_BMC}
+    assert not [job for job in plan_and_jobs(PT)[1].jobs if "power" in job.name]
+
+
+def test_every_row_is_planned_or_judged_by_sweeps():
+    """Catches: a row of the profile that nothing is ever held to."""
+    used = {item.reference for item in planned(PT).items}
+    unused = {entry.id for entry in load_profile(PT).entries} - used
+    assert unused == {entry.id for entry in load_profile(PT).entries if entry.id.startswith("pt-ab-")}
 
 
 def test_a_cluster_at_7_8_gbps_fails(tmp_path, capsys, monkeypatch):

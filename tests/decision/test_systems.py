@@ -29,7 +29,6 @@ FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering", "primergy_
 FABRICS = FOUR[:3]
 
 AGAINST_B = "a ratio of two networks, which `shakedown sweeps` judges: a run alone has none"
-SERVER = "power of the server, which no job can read; the GPUs' own is another figure"
 PEAK = "an advertised peak, not a result: the ceilings hold it"
 # Rows of the profiles that no cell of their inventory's plan is held to, and why. By prefix, longest first.
 NEVER_MATCHED = {
@@ -37,7 +36,7 @@ NEVER_MATCHED = {
         "tolly-ib-read-link-utilisation": "read off the switches' display; the bandwidth per NIC decides",
         "tolly-lora-drops": "each counter of a switch is a cell by its own name (profile roce_switches)",
     },
-    "pt_r7615_bcm57508": {"pt-ab-": AGAINST_B, "pt-b-power-": SERVER, "pt-a-power-": SERVER},
+    "pt_r7615_bcm57508": {"pt-ab-": AGAINST_B},
     "ml_engineering": {
         "mle-peak-": PEAK,
         "mle-a100-p2p": "by p2pBandwidthLatencyTest, which is not run here; nvbandwidth is another tool",

@@ -46,6 +46,7 @@ class NcclOrder(Record):
     variables: dict[str, str]
     params: Params
     power: bool = False
+    server_power: bool = False  # whether the servers' BMCs are read while it runs
     timeout_s: int
     sizes: tuple[int, ...]
     smallest: dict[str, int] = Field(default_factory=dict)

@@ -27,12 +27,6 @@ ROCE = "roce"
 def plan_nccl(draft: Draft, nccl: Nccl) -> None:
     """Every sweep on every group of nodes, by every launcher."""
     nodes = gpu_nodes(draft)
-    for sweep in nccl.sweeps:
-        if sweep.network and sweep.network not in {fabric.name for fabric in draft.site.tcp_fabrics}:
-            raise BadInput(
-                f"acceptance.nccl measures network {sweep.network}, which tcp_fabrics does not describe",
-                fix="add it to group_vars/all, or correct the name",
-            )
     for number, sweep in enumerate(nccl.sweeps):
         for many in sweep.nodes or (len(nodes),):
             if many > len(nodes):
@@ -41,7 +35,7 @@ def plan_nccl(draft: Draft, nccl: Nccl) -> None:
                 for launcher in nccl.launchers:
                     if launcher != "one-process" or many == 1:
                         for group in groups(nodes, many):
-                            _nccl_job(draft, nccl, sweep, group, split, launcher, number)
+                            nccl_job(draft, nccl, sweep, group, split, launcher, str(number))
 
 
 def groups(nodes: tuple[str, ...], many: int) -> list[tuple[str, ...]]:
@@ -52,15 +46,20 @@ def groups(nodes: tuple[str, ...], many: int) -> list[tuple[str, ...]]:
     return [nodes[start : start + many] for start in starts]
 
 
-def _nccl_job(
+def nccl_job(
     draft: Draft,
     nccl: Nccl,
     sweep: NcclSweep,
     group: tuple[str, ...],
     split: Split,
     launcher: Launcher,
-    number: int,
+    number: str,
+    size_class: str = "",
 ) -> None:
+    """Add one job and its cells.
+
+    `number` tells the job from the others; `size_class`: the servers' power is read over it, for that class.
+    """
     gpus = {draft.site.gpus[node] for node in group}
     if len(gpus) > 1:
         raise BadInput(f"{', '.join(group)} have {sorted(gpus)} GPUs; nccl-tests wants as many on each node")
@@ -72,10 +71,12 @@ def _nccl_job(
         params["split"] = split
     if any(other.network for other in nccl.sweeps):
         params["network"] = sweep.network or ROCE
+    if size_class:
+        params["size_class"] = size_class
     for operation in sweep.operations:
         _cells(draft, nccl, sweep, group, operation, launcher, params, per_node)
         for metric in ("power", "energy", "temperature") if nccl.power else ():
-            facts = {"nodes": len(group), "gpus": per_node * len(group), **_network_facts(draft, sweep)}
+            facts = {"nodes": len(group), "gpus": per_node * len(group), **network_facts(draft, sweep)}
             _add(
                 draft, draft.reference(f"nccl_{operation}", metric, facts), f"nccl_{operation}", group, params
             )
@@ -103,6 +104,7 @@ def _nccl_job(
         variables=nccl.variables | _tcp_variables(interfaces),
         params=params,
         power=nccl.power,
+        server_power=bool(size_class),
         timeout_s=nccl.run_timeout_s,
         sizes=sweep.sizes(),
         smallest={f"nccl_{op}": smallest_bytes(op, per_node * len(group)) for op in sweep.operations},
@@ -125,14 +127,21 @@ def _nccl_job(
     )
 
 
-def _network_facts(draft: Draft, sweep: NcclSweep) -> dict[str, int | str]:
-    """Return what a reference must know of a TCP fabric. The draft knows the RoCE fabric itself."""
-    return {
-        key: value
-        for fabric in draft.site.tcp_fabrics
-        if fabric.name == sweep.network
-        for key, value in (("configuration", fabric.name), ("nic_speed_gbps", fabric.link_speed_gbps))
-    }
+def network_facts(draft: Draft, sweep: NcclSweep) -> dict[str, int | str]:
+    """Return what a reference must know of a TCP fabric. The draft knows the RoCE fabric itself.
+
+    Raises:
+        BadInput: the site has no such fabric.
+    """
+    if sweep.network is None:
+        return {}
+    for fabric in draft.site.tcp_fabrics:
+        if fabric.name == sweep.network:
+            return {"configuration": fabric.name, "nic_speed_gbps": fabric.link_speed_gbps}
+    raise BadInput(
+        f"acceptance.nccl measures network {sweep.network}, which tcp_fabrics does not describe",
+        fix="add it to group_vars/all, or correct the name",
+    )
 
 
 def _tcp_variables(interfaces: dict[str, tuple[str, ...]]) -> dict[str, str]:
@@ -167,7 +176,7 @@ def _cells(
             "algorithm": algorithm,
             "operation": operation,
             "launcher": launcher,
-            **_network_facts(draft, sweep),
+            **network_facts(draft, sweep),
         }
         entry = draft.reference(test, "time" if size < sweep.time_below_bytes else "busbw", scope)
         _add(draft, entry, test, group, {**params, "size_bytes": size})

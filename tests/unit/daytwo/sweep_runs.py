@@ -86,6 +86,7 @@ def write_run(
     log: str = "",
     network: str = "",
     profile: str | None = None,
+    order: Mapping[str, Any] | None = None,
     **text: Any,
 ) -> Path:
     """Write a run; each operation is a job of its own, so that each has its own sizes."""
@@ -114,6 +115,7 @@ def write_run(
             "params": {"dtype": dtype},
             "timeout_s": 300,
             "expect": {"nvls": False, "nics": {}},
+            **(order or {}),
         }
         jobs.append(_job(name, "nccl", test, nodes, settings))
         raw = _raw(folder, name)
