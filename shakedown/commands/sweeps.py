@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         "sweeps",
         epilog=examples(
             "shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html --svg ab.svg",
-            "shakedown sweeps B=reports/runs/PT A=reports/runs/PT --network B=B",
+            "shakedown sweeps A=reports/runs/roce B=reports/runs/tcp --baseline B",
         ),
     )(sweeps)
 

@@ -140,18 +140,18 @@ class NicSpec(Record):
 class TcpFabric(Record):
     """A network beside the RoCE fabric, which collectives are measured over by TCP. It is not configured."""
 
-    name: Name
-    link_speed_gbps: int = Field(gt=0)
-    mtu_bytes: int = Field(ge=rules.HOST_MTU[0], le=rules.HOST_MTU[1])
-    subnet: str
+    name: Name  # as acceptance and references (`configuration`) call it; never roce
+    link_speed_gbps: int = Field(gt=0)  # rate of one host port, Gb/s (10^9 bit/s)
+    mtu_bytes: int = Field(ge=rules.HOST_MTU[0], le=rules.HOST_MTU[1])  # of the interfaces
+    subnet: str  # such as 10.20.0.0/24
 
 
 class TcpNic(Record):
     """A node's interface in a TCP fabric."""
 
-    fabric: Name
-    netdev: Name
-    ipv4: str
+    fabric: Name  # of tcp_fabrics; each node has one interface in each
+    netdev: Name  # no NIC of fabric_nics
+    ipv4: str  # with its prefix length, in the fabric's subnet
 
 
 class SwitchHost(Record):

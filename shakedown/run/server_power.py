@@ -31,7 +31,9 @@ class PowerSample(Record):
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     time: str  # RFC 3339, UTC
+    # What the server drew.
     watts: Annotated[float, Field(gt=0, le=MOST_WATTS, allow_inf_nan=False)] | None = None
+    # Why there is no reading.
     problem: Annotated[str, Field(max_length=200)] | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

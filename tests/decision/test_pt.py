@@ -56,6 +56,10 @@ def test_one_figure_worse_by_5_percent_fails_by_its_name(entry, tmp_path, capsys
     verdict, status = verdict_on(tmp_path / "run", plan, results, counters, capsys, monkeypatch)
     assert (verdict.outcome, status) == ("FAIL", 1)
     assert {cell.cell for cell in verdict.cells if cell.outcome == "FAIL"} == mine
+    first = verdict.reason.partition(";")[0]
+    assert (" over network B " in first) is ("-b-" in entry.id)
+    size = entry.id.rpartition("-")[2]
+    assert f" with {size} messages " in first or entry.metric != "server_power"
 
 
 def test_the_published_figures_pass_with_bmcs_too(tmp_path, capsys, monkeypatch):

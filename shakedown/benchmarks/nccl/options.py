@@ -61,7 +61,7 @@ class NcclSweep(Record):
 class PowerLoad(Record):
     """One load under which the servers' power is read: one message, over and over."""
 
-    bytes: int = Field(gt=0)
+    bytes: int = Field(gt=0)  # message size
     iterations: int = Field(gt=0)  # long enough for many readings of a BMC
 
 
@@ -69,8 +69,8 @@ class ServerPower(Record):
     """What servers draw while one message size is moved for a while (`shakedown power` asks their BMCs)."""
 
     bmc: bool  # False: the site has no access to BMCs, so the cells are planned and not run
-    operations: tuple[Operation, ...] = Field(min_length=1)
-    dtype: Dtype = "float"
+    operations: tuple[Operation, ...] = Field(min_length=1)  # programs of nccl-tests
+    dtype: Dtype = "float"  # data type
     networks: tuple[Name | None, ...] = (None,)  # as `network` of a sweep
     # By size class of the references.
     loads: dict[Literal["small", "middle", "large"], PowerLoad] = Field(min_length=1)
@@ -84,7 +84,7 @@ class Nccl(Record):
     expect: NcclExpect
     variables: dict[Variable, str] = Field(default_factory=dict)
     power: bool = False  # mean power, energy and temperature of the GPUs, to show; they decide nothing
-    server_power: ServerPower | None = None
+    server_power: ServerPower | None = None  # absent: not asked for
     run_timeout_s: int = Field(default=300, gt=0)  # one run of one program; then it hangs and is ended
 
     @model_validator(mode="after")

@@ -22,24 +22,18 @@ _CHASSIS = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
 
 class Bmc(Record):
-    """One node's BMC.
+    """One node's BMC."""
 
-    Attributes:
-        through: redfish (HTTPS), or ipmi (`ipmitool`, lanplus).
-        address: host name or IP address.
-        user: who may read power; no more rights are needed.
-        password_file: that nobody else can read; relative to the file that names it.
-        ca_file: certificates that Redfish's own must be signed by; none: the system's.
-        chassis: of Redfish, where a BMC has several that tell a power.
-    """
-
-    through: Literal["redfish", "ipmi"]
-    address: Annotated[str, Field(pattern=_ADDRESS)]
-    user: Annotated[str, Field(pattern=_USER)]
+    through: Literal["redfish", "ipmi"]  # redfish over HTTPS, or ipmitool's lanplus
+    address: Annotated[str, Field(pattern=_ADDRESS)]  # host name or IP address
+    user: Annotated[str, Field(pattern=_USER)]  # who may read power; no more rights are needed
+    # Of mode 600; relative to the file that names it.
     password_file: Annotated[str, Field(min_length=1, max_length=1000)]
+    # Certificates that Redfish's own must be signed by; none: the system's.
     ca_file: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    # Of Redfish, where a BMC has several that tell a power.
     chassis: Annotated[str, Field(pattern=_CHASSIS)] | None = None
-    port: Annotated[int, Field(gt=0, lt=65536)] | None = None
+    port: Annotated[int, Field(gt=0, lt=65536)] | None = None  # where it is not the usual one
 
 
 class Bmcs(Record):
