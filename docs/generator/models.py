@@ -9,8 +9,9 @@ from generator.fields import Model, first_paragraph, inner_models, rows
 from generator.text import code, made, sentence, table
 
 from shakedown.benchmarks.registry import Acceptance
+from shakedown.collect.bmc.config import Bmc
 from shakedown.daytwo.nightly.config import NightlyConfig
-from shakedown.intent.site import Fabric, NoFabric
+from shakedown.intent.site import Fabric, NoFabric, TcpFabric, TcpNic
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan
@@ -19,11 +20,15 @@ from shakedown.records.snapshot import Snapshot
 from shakedown.records.verdict import Verdict
 from shakedown.references.catalogue import SCOPE_KEYS, Entry, Profile
 from shakedown.references.ceilings import Ceiling
+from shakedown.run.server_power import PowerSample
 
 # What the sections of a site's files are made from: heading, prefix of the keys, model.
 SITE: tuple[tuple[str, str, Model], ...] = (
     ("`group_vars/all/fabric.yml`: the intent", "fabric.", Fabric),
     ("The intent of single hosts", "fabric.", NoFabric),
+    ("`group_vars/all`: networks beside the RoCE fabric", "tcp_fabrics[].", TcpFabric),
+    ("`hosts.yml`: a node's interfaces in them", "tcp_nics[].", TcpNic),
+    ("`shakedown power --bmcs FILE`: the BMCs, outside the inventory", "bmcs.NODE.", Bmc),
     ("`group_vars/all/acceptance.yml`: what is measured", "acceptance.", Acceptance),
 )
 # Files of several sections, and what is said above them.
@@ -33,6 +38,7 @@ RUN: tuple[tuple[str, Model], ...] = (
     ("`jobs.json`, a job", JobSpec),
     ("`raw/JOB/job.json`", JobRecord),
     ("`raw/JOB/outputs*.jsonl`, a line", OutputRecord),
+    ("`raw/server_power/NODE.jsonl`, a line", PowerSample),
     ("`results.jsonl`, a line", Measurement),
     ("`counters.jsonl`, a line", CounterReading),
     ("`inventory.json`", Snapshot),

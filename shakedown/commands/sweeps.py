@@ -12,6 +12,8 @@ from shakedown.commands.assigned import assigned
 from shakedown.commands.examples import examples
 
 if TYPE_CHECKING:
+    from shakedown.daytwo.sweeps.claims import Claim
+    from shakedown.daytwo.sweeps.pairs import SweepComparison
     from shakedown.daytwo.sweeps.sides import Side
 
 _LONGEST_NAME = 40
@@ -22,7 +24,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         "sweeps",
         epilog=examples(
-            "shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html --svg ab.svg"
+            "shakedown sweeps tcp=reports/runs/tcp roce=reports/runs/roce --html ab.html --svg ab.svg",
+            "shakedown sweeps A=reports/runs/roce B=reports/runs/tcp --baseline B",
         ),
     )(sweeps)
 
@@ -35,6 +38,13 @@ def sweeps(
     noise: Annotated[
         float, typer.Option(min=0, max=0.5, help="Differences below this fraction read `no difference`.")
     ] = 0.03,
+    network: Annotated[
+        list[str] | None,
+        typer.Option(help="SIDE=NETWORK: the fabric of `tcp_fabrics` that a side is; else its RoCE fabric."),
+    ] = None,
+    references: Annotated[
+        str, typer.Option(help="Profile whose claims are judged; default: that of the runs.")
+    ] = "",
     html: Annotated[
         Path | None, typer.Option(help="Write a page too: one file that needs nothing else.")
     ] = None,
@@ -57,8 +67,11 @@ def sweeps(
 
     How to read it: roce/tcp 0.326 in time is 67.4 % less; 5.56 in busbw is 5.56 times as much.
 
-    This is no verdict. Exit status 0: everything has a pair; 3: something is missing on a side; 2: bad input.
+    Claims of the runs' profile about these sides (`configuration: A-against-B`: side A, baseline B) are
+    judged; nothing else is a verdict. Exit status 0: everything has a pair and every claim holds; 1: a claim
+    does not; 3: something is missing on a side, or a claim could not be decided; 2: bad input.
     """
+    from shakedown.daytwo.sweeps import claims
     from shakedown.daytwo.sweeps import text as sweep_text
     from shakedown.daytwo.sweeps.pairs import compare_sweeps
     from shakedown.records.errors import BadInput, ExitStatus
@@ -68,7 +81,7 @@ def sweeps(
     for path in (html, svg):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise BadInput("is no place for a file", fix="name a file in a folder that is there", file=path)
-    found = compare_sweeps(_sides(runs, baseline), noise)
+    found = compare_sweeps(_sides(runs, baseline, network or []), noise)
     if not found.pairings:
         # Why numbers are missing says more than what was not asked for.
         reasons = sorted(found.missing, key=lambda line: "no number" not in line)
@@ -76,26 +89,58 @@ def sweeps(
             f"no size has a number on all sides: {next(iter(reasons), 'nothing was measured')}",
             fix="compare runs with the same operations, sizes, data type, nodes and launcher",
         )
+    judged, unjudged = _claims(found, references)
     pages = {}
     if html or svg:
         from shakedown.daytwo.sweeps import page as sweep_page
 
         pages = {
-            path: draw(found)
-            for path, draw in ((html, sweep_page.page), (svg, sweep_page.picture))
+            path: content
+            for path, content in (
+                (html, sweep_page.page(found, judged, unjudged) if html else ""),
+                (svg, sweep_page.picture(found) if svg else ""),
+            )
             if path is not None
         }
     for path, content in pages.items():
         write_aside(path, content.encode())
     if as_json:
-        typer.echo(json.dumps(sweep_text.document(found)))
+        typer.echo(json.dumps(sweep_text.document(found, judged, unjudged)))
     else:
-        for line in sweep_text.lines(found):
+        for line in sweep_text.lines(found, judged, unjudged):
             typer.echo(printable(line))
-    return ExitStatus.INCOMPLETE if found.missing else ExitStatus.PASS
+    if claims.failed(judged):
+        return ExitStatus.FAIL
+    return ExitStatus.INCOMPLETE if found.missing or claims.undecided(judged) else ExitStatus.PASS
 
 
-def _sides(arguments: list[str], baseline: str) -> list[Side]:
+def _claims(found: SweepComparison, name: str) -> tuple[tuple[Claim, ...], str]:
+    """Return the judged claims of a profile, or why there are none.
+
+    Raises BadInput: no such profile, or one that was asked for has no claim about these sides.
+    """
+    from shakedown.daytwo.sweeps.claims import AGAINST, judge_claims, sides_of
+    from shakedown.records.errors import BadInput
+    from shakedown.references.files import load_profile, profile_names
+
+    own = {side.profile for side in found.sides}
+    chosen = name or (own.pop() if len(own) == 1 else "")
+    if not name and chosen not in profile_names():
+        return (), ""
+    entries = load_profile(chosen).entries
+    judged = judge_claims(found, entries)
+    about = ", ".join(f"{side} against {base}" for side, base in sides_of(entries))
+    if judged or not about:
+        return judged, ""
+    base = found.sides[0].name
+    mine = ", ".join(f"{side.name}{AGAINST}{base}" for side in found.sides[1:]).replace(AGAINST, " against ")
+    said = f"profile {chosen} claims something of {about}, these sides are {mine}"
+    if name:
+        raise BadInput(said, fix="name sides and --baseline as the claims do")
+    return (), f"no claims judged: {said}"
+
+
+def _sides(arguments: list[str], baseline: str, over: list[str]) -> list[Side]:
     """Read the sides, the baseline first."""
     from shakedown.daytwo.sweeps.pairs import MOST_SIDES
     from shakedown.daytwo.sweeps.reading import read_side
@@ -111,11 +156,17 @@ def _sides(arguments: list[str], baseline: str) -> list[Side]:
         raise BadInput(f"{len(folders)} given, two to {MOST_SIDES} are compared", fix="give A=RUN B=RUN")
     if baseline and baseline not in folders:
         raise BadInput(f"no side {baseline!r} to be the baseline", fix=f"take one of {', '.join(folders)}")
+    networks = assigned(over, "SIDE=NETWORK", "B=storage", option="--network")
+    if unknown := next((name for name in networks if name not in folders), None):
+        raise BadInput(f"--network: no side {unknown[:80]!r}", fix=f"take one of {', '.join(folders)}")
     first = baseline or next(iter(folders))
-    sides = [read_side(name, Path(folders[name])) for name in sorted(folders, key=lambda name: name != first)]
-    seen: dict[tuple[str, str, str], str] = {}
+    sides = [
+        read_side(name, Path(folders[name]), networks.get(name, ""))
+        for name in sorted(folders, key=lambda name: name != first)
+    ]
+    seen: dict[tuple[str, ...], str] = {}
     for side in sides:
-        run = (side.system, side.run, side.created)
+        run = (side.system, side.run, side.created, side.network)
         if run in seen:
             raise BadInput(f"{seen[run]} and {side.name} are the same run {side.run}", fix="name two runs")
         seen[run] = side.name

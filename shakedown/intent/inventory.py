@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.intent import job_time, rules
+from shakedown.intent import job_time, rules, tcp_rules
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.refusal import problems_of, refuse
 from shakedown.intent.rules import Problem
@@ -66,6 +66,9 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
         reads_switches=any(section.reads_switches for section, _ in acceptance.asked()),
     ):
         raise refuse(wrong, file)
+    tcp_fabrics = common.get("tcp_fabrics", [])
+    if wrong := tcp_rules.problems(tcp_fabrics, {name: hostvars[name] for name in compute}):
+        raise refuse(wrong, file)
     try:
         site = Site.model_validate(
             {
@@ -82,6 +85,15 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                 "gpus": {name: len(hostvars[name].get("gpus", [])) for name in compute},
                 "waivers": common.get("waivers", ()),
                 "job_time": _job_time(common, file),
+                "tcp_fabrics": tcp_fabrics,
+                "tcp_nics": {
+                    name: [
+                        {**nic, "ipv4": str(nic["ipv4"]).partition("/")[0]}
+                        for nic in hostvars[name].get("tcp_nics", [])
+                    ]
+                    for name in compute
+                    if tcp_fabrics
+                },
                 "switches": [
                     {
                         "name": name,
@@ -114,7 +126,11 @@ def _job_time(variables: dict[str, Any], file: Path) -> job_time.JobTime | None:
 
 def _of_host(problem: Problem) -> tuple[str | None, Problem]:
     """Return whose a problem of the site is, with its key as the inventory has it."""
-    variable = {"nics": "fabric_nics"}.get(str(problem.key[0])) if len(problem.key) > 1 else None
+    variable = (
+        {"nics": "fabric_nics", "tcp_nics": "tcp_nics"}.get(str(problem.key[0]))
+        if len(problem.key) > 1
+        else None
+    )
     if variable is None:
         return None, problem
     host, rest = str(problem.key[1]), problem.key[2:]

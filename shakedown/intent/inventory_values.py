@@ -30,6 +30,8 @@ READ = {
         "fabric",
         "acceptance",
         "fabric_nics",
+        "tcp_fabrics",
+        "tcp_nics",
         "gpus",
         "mgmt_ip",
         "ansible_host",

@@ -27,6 +27,7 @@ def part_of(site: Site, nodes: Collection[str], rails: Collection[str], ports_of
             "own": {n: own for n, own in site.own.items() if n in nodes},
             "nics": {n: tuple(x for x in site.nics[n] if x.rail in rails) for n in site.nics if n in nodes},
             "addresses": {n: a for n, a in site.addresses.items() if n in nodes},
+            "tcp_nics": {n: nics for n, nics in site.tcp_nics.items() if n in nodes},
             "gpus": {n: count for n, count in site.gpus.items() if n in nodes},
             "switches": tuple(
                 s.model_copy(

@@ -139,6 +139,23 @@ class NicSpec(Record):
     leaf_port: Name | None = None
 
 
+class TcpFabric(Record):
+    """A network beside the RoCE fabric, which collectives are measured over by TCP. It is not configured."""
+
+    name: Name  # as acceptance and references (`configuration`) call it; never roce
+    link_speed_gbps: int = Field(gt=0)  # rate of one host port, Gb/s (10^9 bit/s)
+    mtu_bytes: int = Field(ge=rules.HOST_MTU[0], le=rules.HOST_MTU[1])  # of the interfaces
+    subnet: str  # such as 10.20.0.0/24
+
+
+class TcpNic(Record):
+    """A node's interface in a TCP fabric."""
+
+    fabric: Name  # of tcp_fabrics; each node has one interface in each
+    netdev: Name  # no NIC of fabric_nics
+    ipv4: str  # with its prefix length, in the fabric's subnet
+
+
 class SwitchHost(Record):
     """One switch of the inventory with the cabling of its host ports."""
 
@@ -164,6 +181,8 @@ class Site(Record):
     gpus: dict[Name, int] = Field(default_factory=dict)  # how many each compute node has
     waivers: tuple[Waiver, ...] = ()
     job_time: JobTime | None = None  # None: not known, or made from the plan (role slurm)
+    tcp_fabrics: tuple[TcpFabric, ...] = ()
+    tcp_nics: dict[Name, tuple[TcpNic, ...]] = Field(default_factory=dict)  # by compute node
 
     @model_validator(mode="after")
     def _no_fabric_means_none(self) -> Site:

@@ -24,6 +24,8 @@ INTENT = frozenset(
         "fabric",
         "acceptance",
         "fabric_nics",
+        "tcp_fabrics",
+        "tcp_nics",
         "gpus",
         "mgmt_ip",
         "roce_switch_nos",

@@ -221,9 +221,17 @@ def subject(item: PlanItem, cell: str) -> str:
     bytes_ = params.get("size_bytes")
     if isinstance(bytes_, int | float) and not _PERFTEST.fullmatch(item.test):
         part += f" of {size(bytes_)}"
+    if "size_class" in params:
+        part += f" with {params['size_class']} messages"
     if params.get("rails_at_once") == "all":
         part += ", all rails at once"
-    return printable(f"{kind(item)}{part} {place}")
+    return printable(f"{kind(item)}{part}{_over(item)} {place}")
+
+
+def _over(item: PlanItem) -> str:
+    """Return which network it is, where it is not the RoCE fabric: a run may measure several."""
+    network = item.params.get("network", "roce")
+    return "" if network == "roce" else f" over network {network}"
 
 
 def not_as_planned(item: PlanItem, cell: str) -> str:
@@ -241,7 +249,7 @@ def not_as_planned(item: PlanItem, cell: str) -> str:
         "gpu_state": f"{'the GPUs' if gpu is None else f'GPU {gpu}'} of {where} "
         f"{'are' if gpu is None else 'is'} not as planned",
         "inventory": f"{where} differs from its like",
-        "nccl_transport": f"NCCL {operation} on {where} does not run as planned",
+        "nccl_transport": f"NCCL {operation}{_over(item)} on {where} does not run as planned",
         "pcie_path": f"the PCIe path of GPU {gpu} at {where} is not as planned",
         "settings": f"the settings of {where}{rail} are not as wanted",
         "switch_settings": f"the settings of {where}{f' for port {port}' if port else ''} are not as wanted",

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
-from shakedown.physics import collectives, pcie, roce
+from shakedown.physics import collectives, pcie, roce, tcp
 
 Gbps = Annotated[float, Field(gt=0, le=100_000)]
 GbPerS = Annotated[float, Field(gt=0, le=100_000)]
@@ -151,6 +151,31 @@ class RingBusbw(_Nics):
         return 8 * collectives.flat_ring_busbw_gb_per_s([nic] * (self.nics_per_node - 1) + [nic / 2])
 
 
+class TcpBusbw(_Formula):
+    """busbw over several nodes by TCP, one link a node.
+
+    Of a ring; with `ranks` and `ranks_per_node`, of nodes that reduce first, which the network allows more.
+    """
+
+    formula: Literal["tcp_busbw"]
+    speed_gbps: Gbps
+    mtu_bytes: Count  # of the interface
+    ip_version: int = 4
+    ranks: Count | None = None
+    ranks_per_node: Count | None = None
+
+    @override
+    def gbps(self) -> float:
+        link = tcp.tcp_payload_ceiling_gbps(
+            self.speed_gbps, mtu_bytes=self.mtu_bytes, ip_version=self.ip_version
+        )
+        if self.ranks is None or self.ranks_per_node is None:
+            return 8 * collectives.flat_ring_busbw_gb_per_s([link / 8])
+        return 8 * collectives.hierarchical_busbw_gb_per_s(
+            link / 8, ranks=self.ranks, ranks_per_node=self.ranks_per_node
+        )
+
+
 class HierarchicalBusbw(_Nics):
     """all_reduce busbw when nodes reduce first: more than a ring, by (n-1)/(n-g)."""
 
@@ -193,7 +218,15 @@ class NvlsBusbw(_Formula):
 
 
 Ceiling = Annotated[
-    RocePayload | PciePayload | PcieRaw | Link | RingBusbw | HierarchicalBusbw | AlltoallBusbw | NvlsBusbw,
+    RocePayload
+    | PciePayload
+    | PcieRaw
+    | Link
+    | RingBusbw
+    | TcpBusbw
+    | HierarchicalBusbw
+    | AlltoallBusbw
+    | NvlsBusbw,
     Field(discriminator="formula"),
 ]
 

@@ -36,9 +36,7 @@ FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering", "primergy_
 FABRICS = FOUR[:3]
 WORSENED = (FOUR[0], FOUR[3])  # whose every figure is worsened by itself
 
-AGAINST_B = "a ratio of two runs, which `shakedown sweeps` gives: a run alone has none"
-OF_B = "configuration B is planned as A with other variables, to be compared and not accepted"
-SERVER = "power of the server, which no job can read; the GPUs' own is another figure"
+AGAINST_B = "a ratio of two networks, which `shakedown sweeps` judges: a run alone has none"
 EXTRAPOLATED = "not measured: the baseline host has four GPUs; `shakedown interconnect` extrapolates the same"
 PEAK = "an advertised peak, not a result: the ceilings hold it"
 # Rows of the profiles that no cell of their inventory's plan is held to, and why. By prefix, longest first.
@@ -46,13 +44,7 @@ NEVER_MATCHED = {
     "tolly_xe9680_z9664f": {
         "tolly-lora-drops": "each counter of a switch is a cell by its own name (profile roce_switches)"
     },
-    "pt_r7615_bcm57508": {
-        "pt-a-reduce-scatter-48b": "today's nccl-tests makes it 0 B; pt-a-reduce-scatter-96b stands for it",
-        "pt-ab-": AGAINST_B,
-        "pt-b-power-": SERVER,
-        "pt-a-power-": SERVER,
-        "pt-b-": OF_B,
-    },
+    "pt_r7615_bcm57508": {"pt-ab-": AGAINST_B},
     "ml_engineering": {
         "mle-peak-": PEAK,
         "mle-a100-p2p": "by p2pBandwidthLatencyTest, which is not run here; nvbandwidth is another tool",
@@ -155,12 +147,22 @@ DEGRADED = {
         1.0,
         "the settings of xe9680-8 on rail0 are not as wanted",
     ),
-    "without RoCE": (FOUR[1], "nccl_sendrecv/time/", 56.0, "NCCL send-receive of "),
+    "without RoCE": (
+        FOUR[1],
+        "nccl_sendrecv/time/r7615-1,r7615-2/-/-/dtype=half,network=roce",
+        56.0,
+        "NCCL send-receive of ",
+    ),
     "without GPUDirect": (FOUR[1], "nccl_transport/wrong/r7615-1,r7615-2/-/-/check=gdr", 1.0, "NCCL "),
-    "the time of TCP": (FOUR[1], "nccl_reduce_scatter/time/", 85.0, "NCCL reduce-scatter of "),
+    "the time of TCP": (
+        FOUR[1],
+        "nccl_reduce_scatter/time/r7615-1,r7615-2/-/-/dtype=half,network=roce",
+        85.0,
+        "NCCL reduce-scatter of ",
+    ),
     "wrong sums": (
         FOUR[1],
-        "nccl_all_reduce/wrong/r7615-1,r7615-2/-/-/dtype=half,size_bytes=268435456",
+        "nccl_all_reduce/wrong/r7615-1,r7615-2/-/-/dtype=half,network=roce,size_bytes=268435456",
         3.0,
         "NCCL all-reduce of 256 MiB at r7615-1 and r7615-2 returned 3 wrong results",
     ),

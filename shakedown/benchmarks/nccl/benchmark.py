@@ -9,7 +9,7 @@ from shakedown.benchmarks.base.night import NotAtNight
 from shakedown.benchmarks.nccl.metrics import nccl, nccl_log
 from shakedown.benchmarks.nccl.options import Nccl
 from shakedown.benchmarks.nccl.order import NcclOrder
-from shakedown.benchmarks.nccl.plan import plan_nccl
+from shakedown.benchmarks.nccl.server_power_plan import plan_nccl_and_power
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
@@ -34,7 +34,7 @@ BENCHMARK = Benchmark(
         alone="give nccl.sweeps nodes: [1]",
         takes_variables=True,
     ),
-    plan=plan_nccl,
+    plan=plan_nccl_and_power,
     night=NotAtNight("a sweep over all nodes leaves no node idle for anything else"),
     jobs={
         "nccl": JobKind(

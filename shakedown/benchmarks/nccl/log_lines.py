@@ -8,7 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclChoice, NcclIbDevice, NcclLog, NcclRank
+from shakedown.benchmarks.nccl.log_model import (
+    NcclChannel,
+    NcclChoice,
+    NcclIbDevice,
+    NcclLog,
+    NcclRank,
+    NcclSocketDevice,
+)
 from shakedown.benchmarks.nccl.log_rings import Rings
 from shakedown.records.tool_text import Line, Source, quote
 
@@ -46,6 +53,7 @@ _CHOICE = re.compile(
 _SYMMETRIC = re.compile(rf"(\w+) \[Symmetric\]: ({_N}) Bytes -> Kernel (\S+) ")
 # Ports merged into one device are written "[0]={[0] mlx5_0:1/RoCE, [1] mlx5_0:2/RoCE}".
 _IB = re.compile(r"\[([0-9]{1,4})\] ?([^\s:={]+):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
+_SOCKET = re.compile(r"\[([0-9]{1,4})\]([^\s:<]{1,64}):[^\s<]+<[0-9]+>")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available on dev ([0-9]+)")
 _NVLS_CHANNELS = re.compile(rf"{_N} coll channels, (?:{_N} collnet channels, )?({_N}) nvls channels")
 
@@ -74,6 +82,7 @@ class _Log:
         self.networks: dict[str, None] = {}
         self.devices: dict[NcclIbDevice, None] = {}
         self.missing: dict[str, None] = {}
+        self.interfaces: dict[NcclSocketDevice, None] = {}
         self.refusals: dict[str, None] = {}
         self.warnings: dict[str, None] = {}
         self.dmabuf: set[tuple[str, str]] = set()
@@ -134,6 +143,10 @@ class _Log:
             for index, name, port, link in devices:
                 fields = {"index": int(index), "name": name, "port": int(port), "link": link}
                 self.devices[self.source.build(NcclIbDevice, line=line, host=host, **fields)] = None
+        elif message.startswith("NET/Socket : Using"):
+            for index, name in _SOCKET.findall(message):
+                fields = {"index": int(index), "name": name}
+                self.interfaces[self.source.build(NcclSocketDevice, line=line, host=host, **fields)] = None
         elif message.startswith("NET/IB : No device found"):
             self.missing[host] = None
         elif message.startswith("DMA-BUF is available on GPU device "):
@@ -240,6 +253,7 @@ class _Log:
             networks=tuple(self.networks),
             ib_devices=tuple(self.devices),
             ib_missing=tuple(self.missing),
+            socket_devices=tuple(self.interfaces),
             transports=dict(sorted(names.items())),
             net_connections=len(net),
             net_gdr_connections=sum(1 for channel in net if channel.gdr),

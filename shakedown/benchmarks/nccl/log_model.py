@@ -55,6 +55,14 @@ class NcclIbDevice(Record):
     link: str
 
 
+class NcclSocketDevice(Record):
+    """An interface that NCCL uses for TCP."""
+
+    host: str
+    index: Count
+    name: str
+
+
 class NcclChoice(Record):
     """An algorithm and protocol that NCCL chose (NCCL_DEBUG_SUBSYS=TUNING), and how often."""
 
@@ -76,6 +84,7 @@ class NcclLog(Record):
     networks: tuple[str, ...]  # what ranks chose: IB, Socket or a plugin
     ib_devices: tuple[NcclIbDevice, ...]
     ib_missing: tuple[str, ...]  # hosts on which no RDMA device was found
+    socket_devices: tuple[NcclSocketDevice, ...] = ()
     transports: dict[str, int]  # connections, by transport: "P2P/CUMEM", "NET/IB/GDRDMA", "NET/Socket"
     net_connections: Count
     net_gdr_connections: Count

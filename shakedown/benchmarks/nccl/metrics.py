@@ -13,6 +13,7 @@ from shakedown.benchmarks.nccl.log_model import NcclChoice
 from shakedown.benchmarks.nccl.order import NcclOrder
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow, NcclTiming
+from shakedown.benchmarks.nccl.server_power import server_power
 from shakedown.benchmarks.nccl.transport import judge_log
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
@@ -44,6 +45,8 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
         yield Read("wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size}, said)
     if order.power:
         yield from power(output)
+    if order.server_power:
+        yield server_power(output)
 
 
 def repeats(output: Output[NcclOrder]) -> list[NcclResult]:

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.records.base import Record
+from shakedown.records.base import Name, Record
 
 Operation = Literal["all_reduce", "all_gather", "alltoall", "broadcast", "reduce_scatter", "sendrecv"]
 Launcher = Literal["one-process", "srun", "mpirun"]
 Split = Literal["none", "mod", "div"]
+Dtype = Literal["float", "half", "bfloat16", "double", "int32", "uint8"]
 # Only what steers the communication libraries: nothing of a site's options may load code into a job.
 Variable = Annotated[str, Field(pattern=r"^(NCCL|UCX|OMPI_MCA|PMIX_MCA|CUDA_DEVICE)_[A-Z0-9_a-z]+$")]
 
@@ -30,7 +31,7 @@ class NcclSweep(Record):
     min_bytes: int = Field(gt=0)
     max_bytes: int = Field(gt=0)
     factor: int = Field(default=2, ge=2)
-    dtype: Literal["float", "half", "bfloat16", "double", "int32", "uint8"] = "float"
+    dtype: Dtype = "float"
     iterations: int = Field(default=20, gt=0)
     warmup: int = Field(default=5, ge=0)
     repeats: int = Field(default=1, ge=1)  # whole runs; their spread is the noise of the value
@@ -39,6 +40,7 @@ class NcclSweep(Record):
     nodes: tuple[int, ...] = ()  # how many nodes at once; empty: all
     split: tuple[Split, ...] = ("none",)  # NCCL_TESTS_SPLIT
     tuning: bool = False  # one more run that logs algorithm and protocol of every size
+    network: Name | None = None  # a fabric of `tcp_fabrics`, by name; none: the RoCE fabric
 
     @model_validator(mode="after")
     def _is_a_sweep(self) -> NcclSweep:
@@ -56,6 +58,24 @@ class NcclSweep(Record):
         return tuple(sizes)
 
 
+class PowerLoad(Record):
+    """One load under which the servers' power is read: one message, over and over."""
+
+    bytes: int = Field(gt=0)  # message size
+    iterations: int = Field(gt=0)  # long enough for many readings of a BMC
+
+
+class ServerPower(Record):
+    """What servers draw while one message size is moved for a while (`shakedown power` asks their BMCs)."""
+
+    bmc: bool  # False: the site has no access to BMCs, so the cells are planned and not run
+    operations: tuple[Operation, ...] = Field(min_length=1)  # programs of nccl-tests
+    dtype: Dtype = "float"  # data type
+    networks: tuple[Name | None, ...] = (None,)  # as `network` of a sweep
+    # By size class of the references.
+    loads: dict[Literal["small", "middle", "large"], PowerLoad] = Field(min_length=1)
+
+
 class Nccl(Record):
     """nccl-tests through Slurm."""
 
@@ -64,16 +84,19 @@ class Nccl(Record):
     expect: NcclExpect
     variables: dict[Variable, str] = Field(default_factory=dict)
     power: bool = False  # mean power, energy and temperature of the GPUs, to show; they decide nothing
+    server_power: ServerPower | None = None  # absent: not asked for
     run_timeout_s: int = Field(default=300, gt=0)  # one run of one program; then it hangs and is ended
 
     @model_validator(mode="after")
     def _each_cell_has_one_job(self) -> Nccl:
         asked = [
-            (operation, sweep.dtype, nodes)
+            (operation, sweep.dtype, nodes, sweep.network)
             for sweep in self.sweeps
             for operation in sweep.operations
             for nodes in sweep.nodes or (0,)
         ]
         if len(set(asked)) < len(asked):
-            raise ValueError("two sweeps share an operation, data type and number of nodes: make them one")
+            raise ValueError(
+                "two sweeps share an operation, data type, number of nodes and network: make them one"
+            )
         return self

@@ -9,9 +9,13 @@ from shakedown.records.base import Params, Record
 
 
 class ExpectedWay(NcclExpect):
-    """Which way the data must go, and over which RDMA devices of each node."""
+    """Which way the data must go, and over which RDMA devices of each node.
+
+    `interfaces`: over these of each node, by TCP; none: by RoCE over `nics`.
+    """
 
     nics: dict[str, tuple[str, ...]]
+    interfaces: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class NcclOrder(Record):
@@ -36,11 +40,13 @@ class NcclOrder(Record):
     time_below_bytes: int
     tuning: bool
     split: Split = "none"
+    network: str = ""  # the TCP fabric that it measures; none: the RoCE fabric
     launcher: Launcher
     gpus: dict[str, int]
     variables: dict[str, str]
     params: Params
     power: bool = False
+    server_power: bool = False  # whether the servers' BMCs are read while it runs
     timeout_s: int
     sizes: tuple[int, ...]
     smallest: dict[str, int] = Field(default_factory=dict)

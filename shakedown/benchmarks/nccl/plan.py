@@ -19,6 +19,9 @@ TRANSPORT = none_allowed(
 # What each run's log is checked for; the network's checks only where data leave the node.
 LOCAL_CHECKS = ("ranks", "intra_node", "nvls")
 NETWORK_CHECKS = ("network", "gdr", "nics")
+TCP_CHECKS = ("network", "nics")
+# Name of the RoCE fabric beside a site's TCP fabrics, in the cells' parameter `network`.
+ROCE = "roce"
 
 
 def plan_nccl(draft: Draft, nccl: Nccl) -> None:
@@ -32,7 +35,7 @@ def plan_nccl(draft: Draft, nccl: Nccl) -> None:
                 for launcher in nccl.launchers:
                     if launcher != "one-process" or many == 1:
                         for group in groups(nodes, many):
-                            _nccl_job(draft, nccl, sweep, group, split, launcher, number)
+                            nccl_job(draft, nccl, sweep, group, split, launcher, str(number))
 
 
 def groups(nodes: tuple[str, ...], many: int) -> list[tuple[str, ...]]:
@@ -43,15 +46,20 @@ def groups(nodes: tuple[str, ...], many: int) -> list[tuple[str, ...]]:
     return [nodes[start : start + many] for start in starts]
 
 
-def _nccl_job(
+def nccl_job(
     draft: Draft,
     nccl: Nccl,
     sweep: NcclSweep,
     group: tuple[str, ...],
     split: Split,
     launcher: Launcher,
-    number: int,
+    number: str,
+    size_class: str = "",
 ) -> None:
+    """Add one job and its cells.
+
+    `number` tells the job from the others; `size_class`: the servers' power is read over it, for that class.
+    """
     gpus = {draft.site.gpus[node] for node in group}
     if len(gpus) > 1:
         raise BadInput(f"{', '.join(group)} have {sorted(gpus)} GPUs; nccl-tests wants as many on each node")
@@ -61,14 +69,19 @@ def _nccl_job(
         params["launcher"] = launcher
     if len(sweep.split) > 1:
         params["split"] = split
+    if any(other.network for other in nccl.sweeps):
+        params["network"] = sweep.network or ROCE
+    if size_class:
+        params["size_class"] = size_class
     for operation in sweep.operations:
         _cells(draft, nccl, sweep, group, operation, launcher, params, per_node)
         for metric in ("power", "energy", "temperature") if nccl.power else ():
-            facts = {"nodes": len(group), "gpus": per_node * len(group)}
+            facts = {"nodes": len(group), "gpus": per_node * len(group), **network_facts(draft, sweep)}
             _add(
                 draft, draft.reference(f"nccl_{operation}", metric, facts), f"nccl_{operation}", group, params
             )
-        for check in (*LOCAL_CHECKS, *(NETWORK_CHECKS if len(group) > 1 else ())):
+        across = TCP_CHECKS if sweep.network else NETWORK_CHECKS
+        for check in (*LOCAL_CHECKS, *(across if len(group) > 1 else ())):
             draft.forbid(
                 TRANSPORT,
                 "nccl_transport",
@@ -77,18 +90,25 @@ def _nccl_job(
                 params={**params, "operation": operation, "check": check},
             )
     nics = {node: tuple(nic.rdma_device for nic in draft.site.nics[node]) for node in group}
+    interfaces = {
+        node: tuple(nic.netdev for nic in draft.site.tcp_nics.get(node, ()) if nic.fabric == sweep.network)
+        for node in group
+        if sweep.network
+    }
     order = NcclOrder(
-        **sweep.model_dump(exclude={"nodes", "split"}),
+        **sweep.model_dump(exclude={"nodes", "split", "network"}),
         split=split,
+        network=sweep.network or "",
         launcher=launcher,
         gpus=dict.fromkeys(group, per_node),
-        variables=nccl.variables,
+        variables=nccl.variables | _tcp_variables(interfaces),
         params=params,
         power=nccl.power,
+        server_power=bool(size_class),
         timeout_s=nccl.run_timeout_s,
         sizes=sweep.sizes(),
         smallest={f"nccl_{op}": smallest_bytes(op, per_node * len(group)) for op in sweep.operations},
-        expect=ExpectedWay(**nccl.expect.model_dump(), nics=nics),
+        expect=ExpectedWay(**nccl.expect.model_dump(), nics=nics, interfaces=interfaces),
     )
     name = f"collective.nccl{number}.{launcher}.{len(group)}x.{group[0]}"
     runs = len(sweep.operations) * (sweep.repeats + sweep.tuning)
@@ -105,6 +125,32 @@ def _nccl_job(
             whole=True,
         )
     )
+
+
+def network_facts(draft: Draft, sweep: NcclSweep) -> dict[str, int | str]:
+    """Return what a reference must know of a TCP fabric. The draft knows the RoCE fabric itself.
+
+    Raises:
+        BadInput: the site has no such fabric.
+    """
+    if sweep.network is None:
+        return {}
+    for fabric in draft.site.tcp_fabrics:
+        if fabric.name == sweep.network:
+            return {"configuration": fabric.name, "nic_speed_gbps": fabric.link_speed_gbps}
+    raise BadInput(
+        f"acceptance.nccl measures network {sweep.network}, which tcp_fabrics does not describe",
+        fix="add it to group_vars/all, or correct the name",
+    )
+
+
+def _tcp_variables(interfaces: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return NCCL's variables that keep it to TCP over these interfaces (NCCL user guide, environment)."""
+    names = sorted({name for mine in interfaces.values() for name in mine})
+    if not names:
+        return {}
+    # "=": the very names, not all that begin with them.
+    return {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": f"={','.join(names)}"}
 
 
 def _cells(
@@ -130,6 +176,7 @@ def _cells(
             "algorithm": algorithm,
             "operation": operation,
             "launcher": launcher,
+            **network_facts(draft, sweep),
         }
         entry = draft.reference(test, "time" if size < sweep.time_below_bytes else "busbw", scope)
         _add(draft, entry, test, group, {**params, "size_bytes": size})

@@ -35,7 +35,7 @@ def judge_log(log: NcclLog, expect: ExpectedWay, gpus: Mapping[str, int]) -> Ite
     yield _intra_node(log, expect.intra_node, len(gpus), max(planned))
     yield _nvls(log.nvls_channels, expect.nvls)
     if len(gpus) > 1:
-        yield from _network(log, expect)
+        yield from _tcp(log, expect.interfaces) if expect.interfaces else _network(log, expect)
 
 
 def _intra_node(log: NcclLog, wanted: str, nodes: int, per_node: int) -> Deviation:
@@ -91,6 +91,25 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
     text = f"{len(without)} of {len(net)} connections without GPUDirect RDMA{why}"
     yield Deviation("gdr", int(bool(without) and expect.gdr), text)
     yield _nics(net, names, expect.nics)
+
+
+def _tcp(log: NcclLog, planned: Mapping[str, Sequence[str]]) -> Iterator[Deviation]:
+    """Yield the checks of a network that is measured by TCP, over the interfaces that are planned."""
+    net = [c for c in log.channels if c.transport == "NET"]
+    if not net:
+        for check in ("network", "nics"):
+            yield Deviation(check, None, "the log names no connection between nodes")
+        return
+    other = [c for c in net if c.network != "Socket"]
+    text = f"{len(net) - len(other)} of {len(net)} connections between nodes go by TCP, all of them wanted"
+    yield Deviation("network", int(bool(other)), text)
+    used: dict[str, set[str]] = {}
+    for device in log.socket_devices:
+        used.setdefault(device.host, set()).add(device.name)
+    has = sorted(sorted(names) for names in used.values())
+    want = sorted(sorted(names) for names in planned.values())
+    text = f"interfaces used by host: {has}, {want} planned"
+    yield Deviation("nics", int(has != want) if has else None, text[:900])
 
 
 def _nics(

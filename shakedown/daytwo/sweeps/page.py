@@ -6,11 +6,12 @@ The page is made of the report's own parts: its style sheet, its charts, no scri
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
 from shakedown.daytwo.sweeps import text as sweep_text
+from shakedown.daytwo.sweeps.claims import Claim
 from shakedown.daytwo.sweeps.pairs import Pairing, Row, SweepComparison, Value
 from shakedown.records.base import Better
 from shakedown.report import charts, text
@@ -68,8 +69,8 @@ def _chart(found: SweepComparison, pairing: Pairing, name: str, metric: str) -> 
     )
 
 
-def page(found: SweepComparison) -> str:
-    """Return the page."""
+def page(found: SweepComparison, claims: Sequence[Claim] = (), unjudged: str = "") -> str:
+    """Return the page, with the claims that were judged or why there are none."""
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     drawable = sum(len(p.rows) >= FEWEST_SIZES for p in found.pairings)
     base = found.sides[0].name
@@ -93,6 +94,8 @@ def page(found: SweepComparison) -> str:
             names=[side.name for side in found.sides],
             overall=list(sweep_text.overall(found)),
             notes=sweep_text.notes(found),
+            judgement=sweep_text.judgement(claims, unjudged),
+            claims=[(claim, *sweep_text.claim_cells(claim)) for claim in claims],
             changes=sweep_text.changes(found),
             side_notes=[*found.unknown, *sweep_text.side_notes(found)],
             ends=ends,

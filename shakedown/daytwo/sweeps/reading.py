@@ -22,7 +22,7 @@ from shakedown.benchmarks.torch_collectives.metrics import as_ordered
 from shakedown.benchmarks.torch_collectives.order import TorchOrder
 from shakedown.benchmarks.torch_collectives.output import Row
 from shakedown.collect.outputs import journal
-from shakedown.daytwo.sweeps.sides import Combination, Draw, Samples, Side, Sweep
+from shakedown.daytwo.sweeps.sides import Combination, Draw, Samples, Side, Sweep, of_network
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.errors import BadInput
@@ -40,8 +40,13 @@ _OPTIONS = {"iterations": "iterations", "warmup": "warm-up iterations", "repeats
 OrderT = TypeVar("OrderT")
 
 
-def read_side(name: str, folder: Path) -> Side:
-    """Read all collectives that a run measured.
+def read_side(name: str, folder: Path, network: str = "") -> Side:
+    """Read the collectives that a run measured over one network.
+
+    Args:
+        name: of the side.
+        folder: of the run.
+        network: the TCP fabric; none: the RoCE fabric, or the only one that the run measured.
 
     Raises:
         BadInput: no run folder, plan, jobs or a job's own records that cannot be read, or a run without
@@ -70,6 +75,7 @@ def read_side(name: str, folder: Path) -> Side:
             fix="name a run with a collective stage",
             file=folder,
         )
+    network, sweeps = of_network(sweeps, network, folder, notes)
     keys = [(sweep.combination, sweep.nodes) for sweep in sweeps]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise BadInput(
@@ -80,7 +86,17 @@ def read_side(name: str, folder: Path) -> Side:
     plan, inventory = run.plan, run.inventory()
     if inventory is not None and inventory.run != plan.run:
         raise BadInput(f"is of run {inventory.run!r}", fix="restore the run's own", file=folder / INVENTORY)
-    return Side(name, plan.run, plan.system, plan.created, tuple(sweeps), inventory, tuple(notes))
+    return Side(
+        name,
+        plan.run,
+        plan.system,
+        plan.created,
+        tuple(sweeps),
+        inventory,
+        tuple(notes),
+        network,
+        plan.profile or "",
+    )
 
 
 class _Attempt:
@@ -161,6 +177,7 @@ def _nccl_sweeps(spec: JobSpec, order: NcclOrder, job: _Attempt) -> Iterator[Swe
             facts | _options(spec.settings),
             _variables(order.variables),
             draw,
+            order.network,
         )
 
 

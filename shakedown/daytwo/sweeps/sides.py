@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from shakedown.daytwo.compare.snapshot_changes import differences
+from shakedown.records.errors import BadInput
 from shakedown.records.snapshot import Snapshot
 from shakedown.records.wording import count
 
@@ -69,6 +71,7 @@ class Sweep:
     facts: Mapping[str, str]  # what else could make a difference
     variables: Mapping[str, str]  # of the communication libraries, as the job was ordered with
     draw: Draw | None = None  # None: not sampled
+    network: str = ""  # the TCP fabric that was measured; none: the RoCE fabric
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class Side:
     sweeps: tuple[Sweep, ...]
     inventory: Snapshot | None = None
     notes: tuple[str, ...] = ()  # of the reading: another attempt, a log that does not tell
+    network: str = ""  # the TCP fabric that its sweeps went over; none: the RoCE fabric
+    profile: str = ""  # of the run's plan
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,27 @@ class Differing:
     sweeps: tuple[str, ...] = ()
 
 
+def of_network(sweeps: list[Sweep], network: str, folder: Path, notes: list[str]) -> tuple[str, list[Sweep]]:
+    """Return the network that is compared and its sweeps; note what else the run measured.
+
+    Raises:
+        BadInput: the run did not measure that network, or several and none is chosen.
+    """
+    there = list(dict.fromkeys(sweep.network for sweep in sweeps))
+    chosen = network or ("" if "" in there or len(there) > 1 else there[0])
+    if chosen not in there:
+        names = ", ".join(name or "the RoCE fabric" for name in there)
+        raise BadInput(
+            f"the run did not measure {f'network {chosen[:80]!r}' if chosen else 'the RoCE fabric'}",
+            fix=f"it has {names}: choose with --network",
+            file=folder,
+        )
+    for other in there:
+        if other != chosen:
+            notes.append(f"the run measured {other or 'the RoCE fabric'} too, which is not this side's")
+    return chosen, [sweep for sweep in sweeps if sweep.network == chosen]
+
+
 def node_names(nodes: Sequence[str]) -> str:
     """Name the nodes of a sweep; many by the first and the last."""
     return ",".join(nodes) if len(nodes) <= 4 else f"{nodes[0]}..{nodes[-1]} ({len(nodes)} nodes)"
@@ -102,6 +128,8 @@ def differing(sides: Sequence[Side], paired: Sequence[tuple[Sweep, ...]]) -> Ite
     """Yield the facts that differ: those of the runs, then those of the sweeps, gathered by their values."""
     if len({side.system for side in sides}) > 1:
         yield Differing("system", tuple(side.system for side in sides))
+    if len({side.network for side in sides}) > 1:
+        yield Differing("network", tuple(side.network or "RoCE fabric" for side in sides))
     found: dict[tuple[str, tuple[str, ...]], list[Combination]] = {}
     for sweeps in paired:
         told = [{"nodes": node_names(sweep.nodes), **sweep.facts} for sweep in sweeps]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from shakedown.daytwo.sweeps.claims import Claim
 from shakedown.daytwo.sweeps.pairs import Extreme, Pairing, Ratio, Row, SweepComparison, Value
 from shakedown.report import text
 from shakedown.statistics.robust import smallest_p
@@ -29,7 +30,7 @@ def notes(found: SweepComparison) -> list[str]:
             if p > _SIGNIFICANT
             else "readings describe"
         )
-        said.append(f"No verdict. {tool}: with {text.counted(few, 'sample')} a side {spread}.")
+        said.append(f"Ratios are no verdict. {tool}: with {text.counted(few, 'sample')} a side {spread}.")
     return said
 
 
@@ -141,9 +142,43 @@ def draws(found: SweepComparison) -> list[tuple[str, list[str]]]:
     ]
 
 
-def lines(found: SweepComparison) -> Iterator[str]:
-    """Yield the comparison as text: what differs, what is missing, the ends, then every size."""
+def claim_cells(claim: Claim) -> list[str]:
+    """Return a claim's outcome, name, what it is about, and measured, wanted and published value."""
+    side = "at least" if claim.gate <= claim.published else "at most"
+    return [
+        claim.outcome.value,
+        claim.id,
+        claim.what,
+        "–" if claim.value is None else text.number(claim.value),
+        f"{side} {text.number(claim.gate)}",
+        text.number(claim.published),
+        "" if claim.required else "shown only",
+    ]
+
+
+def judgement(claims: Sequence[Claim], unjudged: str) -> str:
+    """Return one sentence about all claims, or why there are none."""
+    if not claims:
+        return unjudged
+    deciding = [claim for claim in claims if claim.required]
+    held = sum(claim.outcome == "PASS" for claim in deciding)
+    first = next((c for c in deciding if c.outcome == "FAIL"), None) or next(
+        (c for c in deciding if c.outcome != "PASS"), None
+    )
+    said = f"{held} of {len(deciding)} published claims hold"
+    return f"{said}; {first.outcome} {first.id}: {first.reason}" if first else said
+
+
+def lines(found: SweepComparison, claims: Sequence[Claim] = (), unjudged: str = "") -> Iterator[str]:
+    """Yield the comparison as text: claims, what differs, what is missing, the ends, then every size."""
     yield from overall(found)
+    if said := judgement(claims, unjudged):
+        yield said
+    for claim in claims:
+        outcome, name, what, measured, wanted, published, shown = claim_cells(claim)
+        line = f"{outcome:<12}  {name}: {what} {measured} {claim.unit}, {wanted}; published {published}"
+        why = "" if claim.outcome in ("PASS", "FAIL") else f": {claim.reason}"
+        yield line + (f" ({shown})" if shown else "") + why
     yield from notes(found)
     yield ""
     for fact in found.differing:
@@ -156,8 +191,8 @@ def lines(found: SweepComparison) -> Iterator[str]:
     for pairing in found.pairings:
         yield ""
         yield where(pairing)
-        if shown := drawn.get(where(pairing)):
-            told = "; ".join(f"{s.name}: {draw}" for s, draw in zip(found.sides, shown, strict=True))
+        if draw_of := drawn.get(where(pairing)):
+            told = "; ".join(f"{s.name}: {draw}" for s, draw in zip(found.sides, draw_of, strict=True))
             yield f"  all GPUs, mean power, energy, hottest: {told}"
         limit = text.size(pairing.short_below_bytes)
         for side, extremes in zip(found.sides[1:], pairing.extremes, strict=True):
@@ -175,7 +210,7 @@ def _table(rows: list[list[str]]) -> Iterator[str]:
         yield "  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
 
 
-def document(found: SweepComparison) -> dict[str, Any]:
+def document(found: SweepComparison, claims: Sequence[Claim] = (), unjudged: str = "") -> dict[str, Any]:
     """Return what `--json` prints. Times are in us, busbw in GB/s (10^9 B/s), ratios over the baseline."""
     names = [side.name for side in found.sides]
     return {
@@ -191,6 +226,8 @@ def document(found: SweepComparison) -> dict[str, Any]:
             for d in found.differing
         ],
         "changes": list(found.changes),
+        "claims": [asdict(claim) for claim in claims],
+        "unjudged": unjudged,
         "unknown": list(found.unknown),
         "missing": list(found.missing),
         "sweeps": [_sweep(pairing, names) for pairing in found.pairings],

@@ -37,11 +37,14 @@ def nccl_text(
     # The count is one rank's where an operation splits the buffer (GetCollByteCount in src/<operation>.cu).
     width = 2 if dtype == "half" else 4
     width *= ranks if operation in ("all_gather", "reduce_scatter", "alltoall") else 1
+    # Today's nccl-tests moves 16 B a rank or a multiple, and prints what it moves.
+    unit = 16 * ranks if width > 4 else 1
     rows, rates = [], []
-    for size in sizes:
-        algbw = size / times[size] / 1e3
+    for asked in sizes:
+        size = asked // unit * unit or asked
+        algbw = size / times[asked] / 1e3
         rates.append(round(algbw * factor, 2))
-        timing = f"{times[size]:9.2f} {algbw:7.2f} {algbw * factor:7.2f}"
+        timing = f"{times[asked]:9.2f} {algbw:7.2f} {algbw * factor:7.2f}"
         rows.append(
             f"{size:12} {size // width:13} {dtype:>9} {'sum':>7} {-1:7} {timing} {wrong:7} {timing}       0"
         )
@@ -81,13 +84,16 @@ def write_run(
     ranks: int = 4,
     torch: Times | None = None,
     log: str = "",
+    network: str = "",
+    profile: str | None = None,
+    order: Mapping[str, Any] | None = None,
     **text: Any,
 ) -> Path:
     """Write a run; each operation is a job of its own, so that each has its own sizes."""
     folder.mkdir(parents=True, exist_ok=True)
     jobs = []
     for operation, times in operations.items():
-        name, test = f"collective.{operation}.{nodes[0]}", f"nccl_{operation}"
+        name, test = f"collective.{operation}.{nodes[0]}{network}", f"nccl_{operation}"
         repeats = len(next(iter(times.values())))
         settings = {
             "operations": [operation],
@@ -97,6 +103,7 @@ def write_run(
             "time_below_bytes": 1 << 20,
             "launcher": launcher,
             "split": "none",
+            "network": network,
             "iterations": 20,
             "warmup": 5,
             "gpus": {node: ranks // len(nodes) for node in nodes},
@@ -108,6 +115,7 @@ def write_run(
             "params": {"dtype": dtype},
             "timeout_s": 300,
             "expect": {"nvls": False, "nics": {}},
+            **(order or {}),
         }
         jobs.append(_job(name, "nccl", test, nodes, settings))
         raw = _raw(folder, name)
@@ -162,6 +170,7 @@ def write_run(
         "schema": 1,
         "run": folder.name,
         "system": system,
+        "profile": profile,
         "created": "2026-11-20T08:00:00Z",
         "nodes": list(nodes),
         "items": [item],

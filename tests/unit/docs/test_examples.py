@@ -29,7 +29,7 @@ from shakedown.run.folder import write_verdict  # noqa: E402
 
 COMMANDS = dict(commands())
 # These need a cluster.
-NEEDS_A_CLUSTER = ("shakedown nightly run",)
+NEEDS_A_CLUSTER = ("shakedown nightly run", "shakedown power")
 # Files, a diff, references to sign, a sentence or two; the night's report, which is delivered as JSON.
 PRINTS_NO_TABLE = (
     "collect",
@@ -39,6 +39,7 @@ PRINTS_NO_TABLE = (
     "history ingest",
     "mesh confirm",
     "nightly run",
+    "power",
     "references baseline",
     "references propose",
     "report",

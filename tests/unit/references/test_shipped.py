@@ -157,6 +157,6 @@ def test_reframe_file(shakedown):
     assert loss["final_loss"] == [1.0, None, 0.0, "loss"]
     assert "link_utilisation" not in tree["IbReadBw"][re.escape(key)]  # it does not gate
     # ReFrame matches a missing key as an anchored regular expression: only the very same scope may match.
-    pattern = next(k for k in tree["NcclAllReduce"] if "268435456" in k)
+    pattern = next(k for k in tree["NcclAllReduce"] if "against" in k and "268435456" in k)
     scope = "configuration=A-against-B,dtype=half,gpus=6,nodes=2,size_bytes=268435456"
     assert re.match(f"^{pattern}$", scope) and not re.match(f"^{pattern}$", scope + "0")

@@ -1,0 +1,233 @@
+"""Published claims of one configuration against another, held to a comparison of sweeps.
+
+A claim is an entry of a profile whose scope has `configuration: A-against-B`: side A over baseline B. Its
+metric is one of a closed list; the gate is the entry's, and the rules are those of a run's cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shakedown.daytwo.sweeps.pairs import Pairing, Ratio, Row, SweepComparison
+from shakedown.judge.cells import Bound, judge_measurement, outside_text
+from shakedown.records.base import Outcome
+from shakedown.records.plan import PlanItem
+from shakedown.records.results import Measurement
+from shakedown.references.catalogue import Entry
+
+AGAINST = "-against-"
+
+
+def time_reduction_percent(time: float, baseline: float) -> float:
+    """Return how much less time one takes than the other, 100 x (1 - time / baseline), both in one unit."""
+    return 100 * (1 - time / baseline)
+
+
+def bandwidth_ratio(reduction_percent: float) -> float:
+    """Return how many times the bandwidth a reduction of the time gives: 82 % less time is 5.56 times."""
+    return 100 / (100 - reduction_percent)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim and what became of it.
+
+    Attributes:
+        id: of the reference.
+        what: operation, size and metric in words.
+        published: the reference's value, in `unit`.
+        gate: the worst value that passes.
+        value: as measured; None: not measured.
+        required: whether it decides.
+    """
+
+    id: str
+    what: str
+    unit: str
+    published: float
+    gate: float
+    value: float | None
+    outcome: Outcome
+    reason: str
+    required: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One size of one pairing on one side, with all that a reference may ask."""
+
+    pairing: Pairing
+    row: Row
+    number: int  # of the side among those that are not the baseline
+    facts: dict[str, int | str]
+
+    @property
+    def test(self) -> str:
+        return f"nccl_{self.pairing.combination.operation}"
+
+
+def sides_of(entries: Iterable[Entry]) -> tuple[tuple[str, str], ...]:
+    """Return the (side, baseline) that claims are about, each once."""
+    found = {str(entry.scope.get("configuration", "")).partition(AGAINST) for entry in entries}
+    return tuple(sorted((side, base) for side, sign, base in found if sign))
+
+
+def judge_claims(found: SweepComparison, entries: Iterable[Entry]) -> tuple[Claim, ...]:
+    """Return all claims about the sides of a comparison, in the order of the profile."""
+    base = found.sides[0].name
+    names = {f"{side.name}{AGAINST}{base}": number for number, side in enumerate(found.sides[1:])}
+    mine = [entry for entry in entries if entry.scope.get("configuration") in names]
+    places = list(_places(found, names))
+    judged: list[Claim] = []
+    for entry in mine:
+        read = _READ.get(entry.metric)
+        if read is None:
+            judged.append(_not_judged(entry, f"no comparison has a {entry.metric}"))
+            continue
+        fitting = [place for place in places if entry.fits(place.facts)]
+        judged += read(entry, fitting, mine)
+    return tuple(judged)
+
+
+def failed(claims: Sequence[Claim]) -> bool:
+    """Whether a claim that decides does not hold."""
+    return any(claim.required and claim.outcome is Outcome.FAIL for claim in claims)
+
+
+def undecided(claims: Sequence[Claim]) -> bool:
+    """Whether a claim that decides was neither held nor failed."""
+    return any(claim.required and claim.outcome not in (Outcome.PASS, Outcome.FAIL) for claim in claims)
+
+
+def _places(found: SweepComparison, names: dict[str, int]) -> Iterator[_Place]:
+    for configuration, number in names.items():
+        for pairing in found.pairings:
+            combination = pairing.combination
+            if combination.tool != "nccl-tests":
+                continue
+            ranks = {
+                sweep.facts.get("ranks", "")
+                for place, side in enumerate(found.sides)
+                if place in (0, number + 1)
+                for sweep in side.sweeps
+                if (sweep.combination, sweep.nodes) == (combination, pairing.nodes[place])
+            }
+            for row in pairing.rows:
+                facts: dict[str, int | str] = {
+                    "configuration": configuration,
+                    "nodes": combination.nodes,
+                    "dtype": combination.dtype,
+                    "launcher": combination.launcher,
+                    "operation": combination.operation,
+                    "size_bytes": row.size_bytes,
+                }
+                # Sides of unlike size are no such comparison: no claim about a number of GPUs fits them.
+                many = next(iter(ranks)) if len(ranks) == 1 else ""
+                if many.isdecimal():
+                    facts["gpus"] = int(many)
+                yield _Place(pairing, row, number, facts)
+
+
+def _reduction(entry: Entry, places: Sequence[_Place], _: Sequence[Entry]) -> Iterator[Claim]:
+    read = [place.row.time_ratio[place.number] for place in places if place.test == entry.test]
+    if not any(read):
+        yield _not_judged(entry, "not measured on both sides")
+    for ratio in read:
+        if ratio is not None:
+            yield _judged(entry, [time_reduction_percent(x, 1) for x in _samples(ratio)])
+
+
+def _lowest(entry: Entry, places: Sequence[_Place], claims: Sequence[Entry]) -> Iterator[Claim]:
+    yield _end(entry, places, claims, min)
+
+
+def _highest(entry: Entry, places: Sequence[_Place], claims: Sequence[Entry]) -> Iterator[Claim]:
+    yield _end(entry, places, claims, max)
+
+
+def _end(
+    entry: Entry,
+    places: Sequence[_Place],
+    claims: Sequence[Entry],
+    choose: Callable[[Iterable[list[float]]], list[float]],
+) -> Claim:
+    """Hold the least or the most of the operations' bandwidth ratios; all that have claims are needed."""
+    keys = ("configuration", "size_bytes")
+    wanted = {
+        claim.test
+        for claim in claims
+        if claim.metric == "time_reduction" and all(claim.scope.get(k) == entry.scope.get(k) for k in keys)
+    }
+    ratios = {(place.test, place.pairing): place.row.busbw_ratio[place.number] for place in places}
+    there = [_samples(ratio) for ratio in ratios.values() if ratio is not None]
+    lacking = wanted - {test for (test, _), ratio in ratios.items() if ratio is not None}
+    if lacking or not there:
+        names = ", ".join(sorted(lacking)) or "every operation"
+        return _not_judged(entry, f"{names}: not measured on both sides")
+    return _judged(entry, choose(there))
+
+
+# Metric of a claim: what it is of the places that fit.
+_READ: dict[str, Callable[[Entry, Sequence[_Place], Sequence[Entry]], Iterator[Claim]]] = {
+    "time_reduction": _reduction,
+    "lowest_bandwidth_ratio": _lowest,
+    "highest_bandwidth_ratio": _highest,
+}
+
+
+def _samples(ratio: Ratio) -> list[float]:
+    """Return a ratio, then the least and the most that its repeats allow where they are known."""
+    ends = [end for end in (ratio.least, ratio.most) if end is not None]
+    return [ratio.value, *ends]
+
+
+def _judged(entry: Entry, samples: Sequence[float]) -> Claim:
+    """Judge a value, the first of its samples, as a run's cell is judged."""
+    reference = entry.reference()
+    common = {"stage": entry.stage, "test": entry.test, "metric": entry.metric, "unit": entry.unit}
+    planned = {"nodes": [["sides"]], "reference": entry.id, "required": entry.gates}
+    item = PlanItem.model_validate({**common, **planned, "better": entry.better})
+    bound = Bound(item, reference)
+    measured = Measurement.model_validate(
+        {
+            **common,
+            "run": "sides",
+            "better": entry.better,
+            "nodes": ["sides"],
+            "value": samples[0],
+            "samples": sorted(samples) if len(samples) > 1 else [],
+            "state": "COMPLETED",
+        }
+    )
+    verdict = judge_measurement(measured.cell, measured, bound)
+    if verdict.outcome is Outcome.PASS:
+        reason = bound.passed
+    elif verdict.outcome is Outcome.FAIL:
+        reason = outside_text(samples[0], bound)
+    else:
+        reason = verdict.reason.partition(": ")[2]
+    return _claim(entry, samples[0], verdict.outcome, reason)
+
+
+def _not_judged(entry: Entry, reason: str) -> Claim:
+    return _claim(entry, None, Outcome.NOT_RUN, reason)
+
+
+def _claim(entry: Entry, value: float | None, outcome: Outcome, reason: str) -> Claim:
+    reference = entry.reference()
+    size = entry.scope.get("size_bytes")
+    what = [entry.test.removeprefix("nccl_"), entry.metric.replace("_", " ")]
+    return Claim(
+        id=entry.id,
+        what=" ".join([*what, *([f"at {size} B"] if isinstance(size, int) else [])]),
+        unit=entry.unit,
+        published=reference.value,
+        gate=reference.gate,
+        value=value,
+        outcome=outcome,
+        reason=reason,
+        required=entry.gates,
+        source=entry.source,
+    )

@@ -1,0 +1,128 @@
+"""Networks beside the RoCE fabric: what an inventory may say of them, and what proves their use."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from shakedown.benchmarks.nccl.log import parse_nccl_log
+from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclLog, NcclRank, NcclSocketDevice
+from shakedown.benchmarks.nccl.order import ExpectedWay
+from shakedown.benchmarks.nccl.transport import judge_log
+from shakedown.intent.tcp_rules import problems
+
+FABRICS = [{"name": "B", "link_speed_gbps": 10, "mtu_bytes": 1500, "subnet": "10.20.0.0/24"}]
+HOSTS = {
+    f"n{number}": {
+        "fabric_nics": [{"netdev": "ens1"}],
+        "tcp_nics": [{"fabric": "B", "netdev": "ens2", "ipv4": f"10.20.0.{number}/24"}],
+    }
+    for number in (1, 2)
+}
+
+
+def test_a_right_inventory_has_no_problem():
+    """Catches: a rule that refuses what the shipped inventory has."""
+    assert problems(FABRICS, HOSTS) == []
+    assert problems([], {name: {} for name in HOSTS}) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda f, _: f[0].pop("subnet"), "has no subnet"),
+        (lambda f, _: f[0].update(subnet="10.20.0.1/24"), "subnet of B"),
+        (lambda f, _: f[0].update(name="roce"), "is the name of `fabric` itself"),
+        (lambda f, _: f.append(f[0]), "names B 2 times"),
+        (lambda _, h: h["n1"].update(tcp_nics="ens2"), "no list of mappings"),
+        (lambda _, h: h["n1"].pop("tcp_nics"), "0 interfaces in fabric B"),
+        (lambda _, h: h["n1"]["tcp_nics"].append(h["n1"]["tcp_nics"][0]), "2 interfaces in fabric B"),
+        (lambda _, h: h["n1"]["tcp_nics"][0].pop("netdev"), "has no netdev"),
+        (lambda _, h: h["n1"]["tcp_nics"][0].update(fabric="C"), "is none of tcp_fabrics (B)"),
+        (lambda _, h: h["n1"]["tcp_nics"][0].update(netdev="ens1"), "is a NIC of the RoCE fabric"),
+        (lambda _, h: h["n1"]["tcp_nics"][0].update(ipv4="10.20.0.x"), "ipv4 of ens2"),
+        (lambda _, h: h["n1"]["tcp_nics"][0].update(ipv4="10.10.0.1/24"), "but fabric B is 10.20.0.0/24"),
+        (lambda _, h: h["n1"]["tcp_nics"][0].update(ipv4="10.20.0.2/24"), "2 interfaces have address"),
+    ],
+)
+def test_what_cannot_be_is_said(change, says):
+    """Catches: TCP measured over the RoCE NIC, over no interface, or over an address of another network."""
+    fabrics, hosts = copy.deepcopy(FABRICS), copy.deepcopy(HOSTS)
+    change(fabrics, hosts)
+    assert any(says in str(problem) for _, problem in problems(fabrics, hosts))
+
+
+def test_no_list_is_refused():
+    """Catches: a traceback for a text where a list belongs."""
+    ((host, problem),) = problems("B", HOSTS)
+    assert host is None and "no list of mappings" in str(problem)
+
+
+def log(network: str, interface: str) -> NcclLog:
+    """A log of two hosts with one GPU each."""
+    base = {"nodes": 2, "ib_devices": (), "ib_missing": (), "transports": {}, "net_connections": 2}
+    base |= {"net_gdr_connections": 0, "socket_fallback": network == "Socket", "dmabuf_devices": 0}
+    base |= {"gdr_refusals": (), "nvls_available": None, "nvls_channels": 0, "choices": (), "aborted": 0}
+    base |= {
+        "nccl_versions": (),
+        "hosts": ("n1", "n2"),
+        "networks": (network,),
+        "finished": True,
+        "warnings": (),
+    }
+    ranks = [
+        NcclRank(
+            communicator="c",
+            rank=rank,
+            ranks=2,
+            host=f"n{rank + 1}",
+            pid=1,
+            cuda_device=0,
+            bus_id="1",
+            finished=True,
+        )
+        for rank in (0, 1)
+    ]
+    channels = [
+        NcclChannel(
+            host=f"n{rank + 1}",
+            channel=0,
+            sender=rank,
+            receiver=1 - rank,
+            direction="send",
+            transport="NET",
+            detail=f"{network}/0",
+            network=network,
+            net_device=0,
+            gdr=False,
+        )
+        for rank in (0, 1)
+    ]
+    devices = [NcclSocketDevice(host=host, index=0, name=interface) for host in ("n1", "n2")]
+    return NcclLog(ranks=tuple(ranks), channels=tuple(channels), socket_devices=tuple(devices), **base)
+
+
+@pytest.mark.parametrize(
+    ("network", "interface", "wrong"),
+    [
+        ("Socket", "ens2", {"network": 0, "nics": 0}),
+        ("Socket", "ens9", {"network": 0, "nics": 1}),
+        ("IB", "ens2", {"network": 1, "nics": 0}),
+    ],
+)
+def test_the_log_proves_which_network_was_measured(network, interface, wrong):
+    """Catches: RoCE, or the management network, measured in the name of B."""
+    expect = ExpectedWay(
+        nvls=False, nics={"n1": ("r0",), "n2": ("r0",)}, interfaces={"n1": ("ens2",), "n2": ("ens2",)}
+    )
+    found = {d.check: d.wrong for d in judge_log(log(network, interface), expect, {"n1": 1, "n2": 1})}
+    assert {check: found[check] for check in wrong} == wrong
+    assert "gdr" not in found
+
+
+def test_a_recorded_log_names_its_interfaces(recorded_run):
+    """Catches: a line of NCCL that is read differently than NCCL writes it."""
+    log = next((recorded_run("h200x4_nccl_socket") / "raw").glob("*/nccl_all_reduce.log"))
+    devices = parse_nccl_log(log.read_text(), file=log).socket_devices
+    assert {(device.index, device.name) for device in devices} == {(0, "eth0")}
