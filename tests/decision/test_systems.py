@@ -336,7 +336,7 @@ def test_a_fabric_of_its_shape_can_be_rehearsed(name, tmp_path, monkeypatch, cap
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("playbook", ["site.yml", "acceptance.yml", "rollback.yml"])
 def test_playbooks_can_be_listed(name, playbook):
     """Catches: an inventory that the playbooks cannot even be read with: a group or a variable missing."""
