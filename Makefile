@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test_switch_faults.py \
 	--deselect tests/lab/test_switch_faults.py::test_loss_and_a_dead_pace_are_seen_at_their_rail
 
-.PHONY: help setup acceptance test test-unit test-lab test-switches test-training training-env docs lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-unit test-lab test-switches test-training training-env docs collection lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -43,6 +43,9 @@ lint: setup  ## ruff, mypy, import-linter, yamllint, ansible-lint, shellcheck
 
 docs: setup  ## write docs/reference and the roles' pages from the models, the commands and the roles
 	@$(PYTHON) docs/generate.py
+
+collection: setup  ## build the roles as an Ansible collection into dist/ (collection/README.md)
+	@$(PYTHON) collection/build.py dist
 
 lab-up: setup  ## boot the virtual cluster
 	@$(PYTHON) -m lab up

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/reference and roles/*/README.md from the models, the commands and the roles: `make docs`.
+"""Write docs/reference and roles/*/README.md from what they describe: `make docs`.
 
 With --check nothing is written: what differs from the committed files is named, and the exit status is 1.
 """
@@ -12,12 +12,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
-from generator import commands, models, noise, roles  # noqa: E402  (they lie beside this program)
+from generator import commands, errata, models, noise, published, roles  # noqa: E402  (they lie beside this program)
 
 
 def pages() -> dict[str, str]:
     """Return every generated file: its path in the repository, and its text."""
-    return {**models.pages(), **commands.pages(), **noise.pages(), **roles.pages(ROOT)}
+    return {
+        **models.pages(),
+        **commands.pages(),
+        **noise.pages(),
+        **roles.pages(ROOT),
+        **published.pages(ROOT),
+        **errata.pages(),
+    }
 
 
 def main() -> int:

@@ -131,6 +131,9 @@ class Guard(rfm.RegressionTestPlugin):
         if not self.is_dry_run():
             job = self.job
             PENDING.watch(lambda: job.jobid, self.spec.nodes, reserved=reserved)
+        # Where settings.py had to name the folder of shakedown, a job's interpreter needs it too.
+        if "PYTHONPATH" in os.environ:
+            self.env_vars["PYTHONPATH"] = os.environ["PYTHONPATH"]
         self.job.options += [
             # The plan's own name, for people who read squeue: ReFrame's is the one check's and a hash.
             f"--job-name={self.spec.name}",

@@ -1,34 +1,82 @@
-"""ReFrame's configuration, made from the site's inventory.
+"""ReFrame's configuration, made from the site's inventory and the run; nothing here is edited per site.
 
-The playbooks write that as JSON (`SHAKEDOWN_SITE` names the file); nothing here is edited per site.
+`SHAKEDOWN_RUN` names the run. What the playbooks wrote about the site is `site.json`: the file that
+`SHAKEDOWN_SITE` names, else the one in the run's folder or in the folder that holds `runs/`, as on a submit
+host. Without it Slurm's default partition is used. The nightly sets `SHAKEDOWN_ACCESS` and
+`SHAKEDOWN_MAX_JOBS`.
 """
 
+import importlib
 import json
 import os
 import pathlib
 import sys
 
-if "SHAKEDOWN_SITE" not in os.environ:
-    sys.exit("SHAKEDOWN_SITE is not set -- name the site.json that playbooks/site.yml wrote")
-_site = json.loads(pathlib.Path(os.environ["SHAKEDOWN_SITE"]).read_text(encoding="utf-8"))
+# The checks import `reframe_tests` and `shakedown`, which lie here: in a checkout or in site-packages.
+# Jobs inherit the path where it is not the interpreter's own (guard.py). At the end: ReFrame 4.10 removes
+# what it put on the path itself by position, and would take site-packages if anything came in front.
+_ROOT = str(pathlib.Path(__file__).resolve().parents[1])
+if _ROOT not in sys.path:
+    sys.path.append(_ROOT)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ROOT]))
+# ReFrame leaves out a check that it cannot import, lists 0 checks and exits 0.
+try:
+    importlib.import_module("shakedown.benchmarks.registry")
+except ImportError as _error:
+    sys.exit(f"{_error} -- install shakedown, or requirements/head.txt, for {sys.executable}")
+
+_RUN = pathlib.Path(os.environ["SHAKEDOWN_RUN"]).resolve() if os.environ.get("SHAKEDOWN_RUN") else None
+# A Slurm of any name, for a run that no playbook brought here.
+_ANY_SITE = {
+    "system": "site",
+    "hostnames": [".*"],
+    "partition": "all",
+    "scheduler": "squeue",
+    "launcher": "srun",
+    "access": ["--no-requeue", "--exclusive"],
+    "features": ["roce"],
+    "max_jobs": 1,
+}
+
+
+def _site() -> dict:
+    if named := os.environ.get("SHAKEDOWN_SITE"):
+        places = [pathlib.Path(named)]
+    else:
+        places = [] if _RUN is None else [_RUN / "site.json", _RUN.parents[1] / "site.json"]
+        places = [place for place in places if place.is_file()]
+    if not places:
+        return _ANY_SITE
+    try:
+        return json.loads(places[0].read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        sys.exit(f"{places[0]}: {error} -- name the site.json that playbooks/site.yml wrote")
+
+
+_SITE = _site()
+# What ReFrame writes belongs to the run; without one, where it was started.
+_OUT = pathlib.Path() if _RUN is None else _RUN / "reframe"
+_PERF = "check_result|job_completion_time|check_planned|check_partition|check_perf_var|check_perf_value"
+_PERF += "|check_perf_unit|check_perf_ref|check_perf_lower_thres|check_perf_upper_thres"
 
 site_configuration = {
     "systems": [
         {
-            "name": _site["system"],
+            "name": _SITE["system"],
             "descr": "made from the Ansible inventory",
-            "hostnames": _site["hostnames"],
-            "modules_system": _site.get("modules_system", "nomod"),
+            "hostnames": _SITE["hostnames"],
+            "modules_system": _SITE.get("modules_system", "nomod"),
+            "prefix": str(_OUT),
             "partitions": [
                 {
-                    "name": _site["partition"],
-                    "scheduler": _site["scheduler"],
-                    "launcher": _site["launcher"],
+                    "name": _SITE["partition"],
+                    "scheduler": _SITE["scheduler"],
+                    "launcher": _SITE["launcher"],
                     # A nightly run adds lower priority and a deadline; the last of two options holds.
-                    "access": _site["access"] + json.loads(os.environ.get("SHAKEDOWN_ACCESS", "[]")),
+                    "access": _SITE["access"] + json.loads(os.environ.get("SHAKEDOWN_ACCESS", "[]")),
                     "environs": ["site"],
-                    "features": _site["features"],
-                    "max_jobs": int(os.environ.get("SHAKEDOWN_MAX_JOBS", _site["max_jobs"])),
+                    "features": _SITE["features"],
+                    "max_jobs": int(os.environ.get("SHAKEDOWN_MAX_JOBS", _SITE["max_jobs"])),
                     # A job that waits for a dead node is cancelled by slurm.cancel_stuck: ReFrame's own
                     # way raises while the test waits, and then never ends.
                     "sched_options": {"job_submit_timeout": 60, "slurm_job_cancel_reasons": []},
@@ -38,6 +86,18 @@ site_configuration = {
     ],
     "environments": [{"name": "site"}],
     "general": [{"check_search_recursive": True, "purge_environment": False, "pipeline_timeout": 5}],
+    "modes": [
+        # For CI: every value printed, no second attempt (a pass on retry is no pass), JUnit.
+        {
+            "name": "ci",
+            "options": [
+                "--nocolor",
+                "--performance-report",
+                "--max-retries=0",
+                f"--report-junit={_OUT / 'junit.xml'}",
+            ],
+        }
+    ],
     "logging": [
         {
             # The default, debug to a file, costs five times the CPU of the tests themselves.
@@ -47,11 +107,23 @@ site_configuration = {
                 {
                     "type": "file",
                     "level": "info",
-                    "name": "reframe.log",
+                    "name": str("reframe.log" if _RUN is None else _RUN / "reframe.log"),
                     "append": True,
                     "format": "%(asctime)s %(levelname)s %(message)s",
                     "timestamp": "%FT%TZ",
                 },
+            ],
+            # One line for each value. Names of cells hold commas, hence the bars.
+            "perflog_multiline": True,
+            "handlers_perflog": [
+                {
+                    "type": "filelog",
+                    "level": "info",
+                    "prefix": "%(check_system)s",
+                    "basedir": str(_OUT / "perflogs"),
+                    "append": True,
+                    "format": "|".join(f"%({name})s" for name in _PERF.split("|")),
+                }
             ],
         }
     ],

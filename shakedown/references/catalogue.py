@@ -18,6 +18,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import Reference, ReferenceKind
 from shakedown.references.ceilings import BANDWIDTH_UNITS_GBPS, Ceiling, in_unit
 from shakedown.references.missing import MissingReference, scope_text
+from shakedown.references.outside import Erratum, OutsidePlan
 
 # What an entry may be narrowed to, and the type of each; int keys also take `{min: ..., max: ...}`.
 SCOPE_KEYS: dict[str, type] = {
@@ -119,6 +120,8 @@ class Entry(Record):
     better: Better
     kind: ReferenceKind
     source: Annotated[str, Field(min_length=1, strict=True)]
+    # The figure as its source prints it, where that is not `value` in `unit`.
+    printed: Annotated[str, Field(min_length=1, strict=True)] | None = None
     set_by: str | None = None
     note: str | None = None
     ceiling: Ceiling | None = None
@@ -227,6 +230,8 @@ class Profile(Record):
     hardware: Hardware | None = None
     fabric: FabricFacts | None = None
     software: dict[str, str] = Field(default_factory=dict)
+    outside_plan: tuple[OutsidePlan, ...] = ()
+    errata: tuple[Erratum, ...] = ()
     entries: tuple[Entry, ...] = Field(min_length=1)
 
 

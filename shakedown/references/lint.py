@@ -10,6 +10,7 @@ from shakedown.records.base import Better
 from shakedown.records.plan import Plan
 from shakedown.references.catalogue import Entry, Profile
 from shakedown.references.ceilings import in_unit
+from shakedown.references.outside import names, reason_for
 
 
 class LintRule(StrEnum):
@@ -23,6 +24,7 @@ class LintRule(StrEnum):
     UNKNOWN_FIELD = "unknown-field"
     UNIT_MISMATCH = "unit-mismatch"
     UNEXPLAINED = "unexplained"  # it does not gate and gives no reason
+    STALE = "stale"  # outside_plan speaks of a reference that is not there
     INVALID = "invalid"
 
 
@@ -48,14 +50,17 @@ def lint(profiles: Sequence[tuple[str, Profile]], plan: Plan | None = None) -> l
         for rule, message in (*_beyond_ceiling(entry), *_too_loose(entry), *_unexplained(entry)):
             findings.append(LintProblem(file, entry.line or 1, rule, f"{entry.id}: {message}"))
     findings += _among_each_other(located)
+    for file, profile in profiles:
+        findings += [LintProblem(file, 1, LintRule.STALE, message) for message in _stale(profile)]
     if plan is not None:
         used = {item.reference for item in plan.items}
         findings += [
             LintProblem(
                 file, entry.line or 1, LintRule.NEVER_MATCHED, f"{entry.id}: plan {plan.run} never uses it"
             )
-            for file, entry in located
-            if entry.gates and entry.id not in used
+            for file, profile in profiles
+            for entry in profile.entries
+            if entry.gates and entry.id not in used and not reason_for(entry.id, profile.outside_plan)
         ]
     return sorted(findings)
 
@@ -105,6 +110,17 @@ def _too_loose(entry: Entry) -> Iterator[tuple[LintRule, str]]:
 def _unexplained(entry: Entry) -> Iterator[tuple[LintRule, str]]:
     if not entry.gates and not entry.note:
         yield LintRule.UNEXPLAINED, "gates: false needs a note that says why it must not decide"
+
+
+def _stale(profile: Profile) -> Iterator[str]:
+    """Yield what outside_plan lists in vain, or twice."""
+    seen: set[str] = set()
+    for row in (row for one in profile.outside_plan for row in one.rows):
+        if not any(names(row, entry.id) for entry in profile.entries):
+            yield f"outside_plan: no reference of this profile is named {row}"
+        if row in seen:
+            yield f"outside_plan: {row} is listed twice"
+        seen.add(row)
 
 
 def _among_each_other(located: Sequence[tuple[str, Entry]]) -> Iterator[LintProblem]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -14,46 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installed import ROOT, UV, done
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 CAPTURES = ROOT / "tests/unit/benchmarks/outputs/captures"
-UV = Path(sys.executable).with_name("uv")
 # Imports of programs that other environments run, and of a type checker.
-ELSEWHERE = {"torch", "mpi4py", "ansible", "_typeshed", "pydantic_core"}
+ELSEWHERE = {"torch", "mpi4py", "ansible", "reframe", "_typeshed", "pydantic_core"}
 OTHER_NAMES = {"pillow": "PIL", "pyyaml": "yaml"}
 PASS, FAIL, BAD_INPUT, INCOMPLETE = range(4)
-
-
-def done(argv: list[str | Path], **more: object) -> subprocess.CompletedProcess[str]:
-    """Run a program with nothing of the checkout in reach, and no Ansible."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name in ("HOME", "LANG", "SSL_CERT_FILE") or name.startswith(("PIP_", "UV_"))
-    }
-    environment["PATH"] = "/usr/bin:/bin"
-    if "env" in more:
-        environment |= more.pop("env")
-    return subprocess.run(
-        argv, capture_output=True, text=True, timeout=240, check=False, env=environment, **more
-    )
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory) -> Path:
-    """The wheel, built through a source archive and without what lies in an old build/."""
-    folder = tmp_path_factory.mktemp("build")
-    for name in ("shakedown", "reports/templates", "reframe_tests/references", "workloads"):
-        drop = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, folder / "source" / name, symlinks=True, ignore=drop)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / "source")
-    built = done([UV, "build", "--quiet", "--no-config", "--out-dir", folder / "dist", folder / "source"])
-    assert built.returncode == 0, built.stderr
-    (found,) = (folder / "dist").glob("*.whl")
-    return found
 
 
 @pytest.fixture(scope="session")
@@ -105,13 +72,15 @@ def laptop(by_uv, tmp_path) -> Callable[..., str]:
 def test_the_wheel_holds_data_and_no_workload(wheel):
     """Catches: a symbolic link that no wheel follows, or a program of other environments on laptops."""
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {name.split("/")[0].partition("-")[0] for name in names} == {"shakedown"}
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"shakedown", "reframe_tests"}
     source = {p.relative_to(ROOT).as_posix() for p in (ROOT / "shakedown").rglob("*.py")}
     data = {f"shakedown/report/templates/{p.name}" for p in (ROOT / "reports/templates").iterdir()}
     data |= {
         f"shakedown/references/profiles/{p.name}" for p in (ROOT / "reframe_tests/references").glob("*.yml")
     }
     data |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "shakedown/benchmarks").glob("*/*.c")}
+    checks = {f"reframe_tests/{name}.py" for name in ("check", "guard", "settings")}
+    assert {n for n in names if n.startswith("reframe_tests/")} == checks
     assert {n for n in names if n.startswith("shakedown/")} == source | data | {"shakedown/py.typed"}
     assert wheel.stat().st_size < 1e6
 
@@ -129,7 +98,8 @@ def test_every_import_is_declared(wheel):
         ]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-    roots = {name.split(".")[0] for name in imported} - sys.stdlib_module_names - {"shakedown"}
+    roots = {name.split(".")[0] for name in imported} - sys.stdlib_module_names
+    roots -= {"shakedown", "reframe_tests"}
     assert roots - ELSEWHERE == {OTHER_NAMES.get(name, name.replace("-", "_")) for name in requires}
 
 

@@ -14,6 +14,7 @@ Bandwidth = Literal[
     "host_to_device_bidirectional_memcpy_ce",
     "device_to_device_memcpy_read_ce",
     "device_to_device_memcpy_write_ce",
+    "device_to_device_bidirectional_memcpy_write_ce",
 ]
 
 

@@ -27,6 +27,8 @@ class TorchCollectives(Record):
     # One message of the first size against `many` of the second: what a framework's small buckets cost.
     large_bytes: int = Field(default=4_000_000_000, gt=0, multiple_of=64)
     many: int = Field(default=0, ge=0)  # 0: not compared
+    # Nodes that compare them at once; none means as many as the sweep.
+    many_nodes: int | None = Field(default=None, ge=1)
     variables: dict[Variable, str] = Field(default_factory=dict)
     timeout_s: int = Field(default=300, gt=0)
 

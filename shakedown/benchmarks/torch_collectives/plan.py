@@ -16,11 +16,21 @@ def plan_torch(draft: Draft, torch: TorchCollectives) -> None:
     """The same collectives through PyTorch, and one large message against many small ones."""
     # gloo needs no GPU: as many processes as a node has GPUs, or one.
     nodes = gpu_nodes(draft) if torch.backend == "nccl" else draft.nodes
-    many = torch.nodes or len(nodes)
-    if many > len(nodes):
-        raise BadInput(f"acceptance.torch asks for {many} nodes, there are {len(nodes)}")
-    for group in groups(nodes, many):
-        _torch_job(draft, torch, group, "" if torch.nodes is None else f".{many}x.{group[0]}")
+    for part in _parts(torch):
+        at_once = part.nodes or len(nodes)
+        if at_once > len(nodes):
+            raise BadInput(f"acceptance.torch asks for {at_once} nodes, there are {len(nodes)}")
+        for group in groups(nodes, at_once):
+            _torch_job(draft, part, group, "" if part.nodes is None else f".{at_once}x.{group[0]}")
+
+
+def _parts(torch: TorchCollectives) -> tuple[TorchCollectives, ...]:
+    """Return what runs together: sweep and comparison, or each by itself if they take other nodes."""
+    if torch.many_nodes in {None, torch.nodes} or not (torch.many and torch.operations):
+        nodes = torch.nodes if torch.operations or torch.many_nodes is None else torch.many_nodes
+        return (torch.model_copy(update={"nodes": nodes}),)
+    sweep = torch.model_copy(update={"many": 0})
+    return sweep, torch.model_copy(update={"operations": (), "nodes": torch.many_nodes})
 
 
 def _torch_job(draft: Draft, torch: TorchCollectives, nodes: tuple[str, ...], suffix: str) -> None:

@@ -105,7 +105,7 @@ def test_primergy_paths_have_references():
 
 def test_every_address_is_a_documentation_address_or_private():
     """An example that names somebody's real machine would be configured by whoever copies it."""
-    for name in (*WITH_FABRIC, "primergy_cdi"):
+    for name in (*WITH_FABRIC, "primergy_cdi", "ml_engineering_h100"):
         for group in read(name, "hosts.yml").values():
             for host in (group.get("hosts") or {}).values():
                 assert ipaddress.ip_address(host["ansible_host"]) in ipaddress.ip_network("192.0.2.0/24")

@@ -187,6 +187,44 @@ def test_references_that_a_plan_never_uses(write, shakedown, tmp_path):
     assert "example-read" not in out
 
 
+LISTED = "outside_plan:\n  - {rows: [example-4b, example-8b], why: an example}\nreferences:\n"
+
+
+def test_a_reason_stands_for_a_row_that_no_plan_uses(write, shakedown, tmp_path):
+    """Catches: a list of reasons that is not read, with which every such row stays a finding."""
+    path = write("references:\n", LISTED)
+    plan = tmp_path / "plan.json"
+    plan.write_text(plan_using(path, "example-read").model_dump_json(by_alias=True))
+    status, out, _ = shakedown("references", "lint", path, "--plan", plan)
+    assert (status, out) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("[exmaple-4b]", "stale: outside_plan: no reference of this profile is named exmaple-4b"),
+        ("[other-*]", "stale: outside_plan: no reference of this profile is named other-*"),
+        ("[example-4b, example-4b]", "stale: outside_plan: example-4b is listed twice"),
+    ],
+)
+def test_a_reason_for_nothing_is_named(write, shakedown, rows, words):
+    """Catches: a row that was renamed, and whose reason now excuses nothing."""
+    path = write("references:\n", LISTED.replace("[example-4b, example-8b]", rows))
+    status, out, _ = shakedown("references", "lint", path)
+    assert (status, words in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["{rows: [example-4b]}", "{why: for nothing}", "{item: power, why: unread}", '{rows: [], why: ""}'],
+)
+def test_a_published_item_without_reason_or_figure_is_refused(write, shakedown, entry):
+    """Catches: an item that is listed as published, with no figure or no reason."""
+    path = write("references:\n", f"outside_plan:\n  - {entry}\nreferences:\n")
+    status, out, _ = shakedown("references", "lint", path)
+    assert status == 1 and "outside_plan" in out
+
+
 def test_a_broken_plan_is_bad_input(write, shakedown, tmp_path):
     """A plan that cannot be read must not pass for one that uses everything."""
     plan = tmp_path / "plan.json"

@@ -114,9 +114,51 @@ def test_ml_engineering_sweep_is_complete(profiles):
 def test_ml_engineering_peaks_are_unidirectional(profiles):
     """The source prints PCIe 4 and 5 duplex in one table: the shipped figures must be the one-way rate."""
     peaks = values(profiles["ml_engineering"], "advertised_intra_node", "unidirectional_peak")
-    for generation in (3, 4, 5, 6):
+    assert "interconnect=PCIe3" not in peaks  # not in the chapter
+    for generation in (4, 5, 6):
         printed = peaks[f"interconnect=PCIe{generation}"]
-        assert printed == pytest.approx(pcie.raw_gb_per_s(generation, 16), rel=1e-3)
+        assert printed == pytest.approx(pcie.raw_gb_per_s(generation, 16), rel=0.02)
+    assert peaks["interconnect=PCIe7"] == 2 * peaks["interconnect=PCIe6"]
+
+
+def test_ml_engineering_totals_are_what_their_nics_add_up_to(profiles):
+    """Catches: the rate of one link in the place of a node's total, or bytes in the place of bits."""
+    entries = [e for e in profiles["ml_engineering"].entries if e.test == "advertised_inter_node"]
+    assert len(entries) == 14
+    for entry in entries:
+        nics, rate, total = map(int, re.match(r"(\d+) x (\d+) = (\d+) Gb/s", entry.printed).groups())
+        assert nics * rate == total
+        gigabytes = entry.scope["interconnect"].startswith("NVLink")  # printed under a head of Gb/s
+        assert entry.value == total * (8 if gigabytes else 1)
+    links = values(profiles["ml_engineering"], "advertised_link", "unidirectional_peak")
+    assert (links["interconnect=Slingshot"], links["interconnect=Omni-Path-CN100"]) == (200, 100)
+
+
+def test_infiniband_doubles_by_generation_and_adds_up_by_lane(profiles):
+    """Catches: lanes other than 4 left out, and the misprint of LDR with 8 lanes taken over."""
+    links = values(profiles["ml_engineering"], "advertised_link", "unidirectional_peak")
+    for place, rate in enumerate(("EDR", "HDR", "NDR", "XDR", "GDR", "LDR")):
+        for lanes in (1, 4, 8, 12):
+            assert links[f"interconnect=InfiniBand-{rate}-x{lanes}"] == 25 * 2**place * lanes
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("volume --payload-gb 320 --ranks 2 --gb-per-s 25", "one copy 320.00 12.80"),
+        ("volume --payload-gb 320 --ranks 2 --gb-per-s 200", "one copy 320.00 1.60"),
+        ("volume --payload-gb 16 --ranks 8 --gb-per-s 300", "one copy 16.00 0.0533"),
+        ("volume --payload-gb 16 --ranks 32 --gb-per-s 25", "one copy 16.00 0.64"),
+        (
+            "step --parameters 2e9 --tokens 32768 --gpus 8 --peak-tflops 312 --recompute --gb-per-s 300",
+            "compute 0.4201 s",
+        ),
+    ],
+)
+def test_the_chapters_calculations_come_out_of_the_commands(shakedown, words, says):
+    """Catches: a calculation that the published page sends the reader to a command for, which differs."""
+    status, out, _ = shakedown("ceiling", *words.split())
+    assert status == 0 and says in " ".join(out.split())
 
 
 def test_every_gating_entry_says_who_set_its_gate_or_takes_it_from_its_source(profiles):

@@ -42,6 +42,25 @@ def nvbandwidth(change) -> str:
     return json.dumps(document)
 
 
+def test_both_ways_between_gpus_are_the_last_of_three_matrices():
+    """Catches: one way's rate taken for both, and a capture refused because the sum is of the last alone."""
+
+    def both(run):
+        case = next(c for c in run["testcases"] if c["name"] == "device_to_device_memcpy_read_ce")
+        one = case["bandwidth_matrix"]
+        total = [[w if w == "N/A" else f"{2 * float(w):.6g}" for w in row] for row in one]
+        # As json_output.cpp writes it: every call appends its rows, and the last one's sum stays.
+        case["name"] = "device_to_device_bidirectional_memcpy_write_ce"
+        case["bandwidth_matrix"] = [*one, *one, *total]
+        case["sum"] = sum(float(w) for row in total for w in row if w != "N/A")
+        case["bandwidth_description"] = "memcpy CE GPU(row) <-> GPU(column) Total bandwidth (GB/s)"
+
+    tests = {test.name: test for test in parse_nvbandwidth(nvbandwidth(both)).tests}
+    matrix = tests["device_to_device_bidirectional_memcpy_write_ce"].bandwidth_gb_per_s
+    assert matrix is not None and len(matrix) == 4
+    assert (matrix[0][1], matrix[2][2]) == (788.176, None)
+
+
 @pytest.mark.parametrize("status", ["Waived", "Not Found", "Error", "Running"])
 def test_nvbandwidth_tests_that_did_not_pass_have_no_values(status):
     """Catches a waived or failed test that looks measured."""

@@ -1,0 +1,127 @@
+"""The roles as a collection: built, installed into an empty folder, and run with nothing else in reach."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from installed import ROOT, done
+
+pytestmark = pytest.mark.slow
+
+sys.path[:0] = [str(ROOT / "collection")]
+
+from build import NAME, PLUGINS, build, filter_names, with_full_names  # noqa: E402
+
+ANSIBLE = Path(sys.executable).parent
+# A host with GPUs and without RDMA devices, as recorded.
+MAP = ROOT / "tests/unit/topology/h200_vm.json"
+PLAY = """\
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  vars:
+    map: "{{ lookup('ansible.builtin.file', 'map.json') }}"
+    fabric_nics: []
+    host_settings_topology: "{{ map }}"
+    host_settings_root: "{{ playbook_dir }}/root"
+  tasks:
+    - name: Bridges
+      ansible.builtin.debug:
+        msg: "bridges={{ map | shakedown.roce.gpudirect_acs_bridges }}"
+    - name: One role by itself
+      ansible.builtin.include_role:
+        name: shakedown.roce.numa_pinning
+"""
+ACCEPTED = (
+    '{"numa_pinning_accepted": ["no NIC with an RDMA device"], '
+    '"numa_pinning_governor": "keep", "numa_pinning_irqbalance": "keep"}'
+)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory) -> Path:
+    """Where `ansible-galaxy collection install` put the built file."""
+    folder = tmp_path_factory.mktemp("collection")
+    file = build(folder)
+    into = folder / "collections"
+    argv = [ANSIBLE / "ansible-galaxy", "collection", "install", "--no-deps", "-p", into, file]
+    ended = done(argv, cwd=folder, env={"HOME": str(folder)})
+    assert ended.returncode == 0, ended.stderr
+    return into
+
+
+@pytest.fixture
+def play(installed, tmp_path):
+    """A runner of the play in check mode, with this collection and no checkout: status and output."""
+    (tmp_path / "play.yml").write_text(PLAY)
+    (tmp_path / "map.json").write_text(MAP.read_text())
+    (tmp_path / "root").mkdir()
+
+    def run(*words: str, hides: str) -> subprocess.CompletedProcess[str]:
+        # What the collection must not take from elsewhere fails when it is imported.
+        hidden = tmp_path / "hidden" / hides
+        hidden.mkdir(parents=True)
+        (hidden / "__init__.py").write_text(f"raise ImportError('{hides} of this machine')")
+        places = {"ANSIBLE_COLLECTIONS_PATH": str(installed), "PYTHONPATH": str(hidden.parent)}
+        argv = [ANSIBLE / "ansible-playbook", "-i", "localhost,", "play.yml", "--check", *words]
+        return done(argv, cwd=tmp_path, env={"HOME": str(tmp_path), "COLUMNS": "400", **places})
+
+    return run
+
+
+def test_a_role_of_the_installed_collection_runs(play):
+    """Catches: a plugin that only a checkout's roles find, a source or file of a role that was not packed."""
+    ended = play("-e", ACCEPTED, hides="shakedown")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r'"?msg"?: "?bridges=\[', ended.stdout)
+    assert re.search(r"localhost +: ok=7 +changed=1 +unreachable=0 +failed=0", ended.stdout)
+    assert "shakedown.roce.host_settings : Set what differs" in ended.stdout
+
+
+def test_a_role_refuses_a_host_that_is_not_as_it_should_be(play):
+    """Catches: a collection whose filters find nothing wrong, whatever they read."""
+    ended = play(hides="shakedown")
+    assert ended.returncode == 2
+    assert "there are GPUs and no NIC with an RDMA device" in ended.stdout + ended.stderr
+
+
+def test_a_missing_requirement_is_named(play):
+    """Catches: `No filter named ...` and no word of what to install."""
+    ended = play(hides="pydantic")
+    assert ended.returncode != 0
+    said = " ".join((ended.stdout + ended.stderr).split())
+    assert f"{NAME} needs the Python packages pydantic and PyYAML where ansible-playbook runs" in said
+
+
+def test_every_role_and_plugin_is_in_it(installed):
+    """Catches: a new role or kind of plugin that the builder does not know."""
+    root = installed / "ansible_collections/shakedown/roce"
+    roles = {path.name for path in (ROOT / "roles").iterdir() if (path / "tasks").is_dir()}
+    assert {path.name for path in (root / "roles").iterdir()} == roles
+    kinds = {path.parent.name for path in ROOT.glob("roles/*/*/*.py")} - {"files"}
+    assert kinds == set(PLUGINS)
+    for kind, place in PLUGINS.items():
+        assert {path.name for path in ROOT.glob(f"roles/*/{kind}/*.py")} == {
+            path.name for path in (root / "plugins" / place).iterdir() if path.suffix == ".py"
+        }
+    assert not [path for kind in PLUGINS for path in root.glob(f"roles/*/{kind}")]
+
+
+def test_every_filter_is_called_by_its_full_name(installed):
+    """Catches: a short name, which Ansible does not resolve inside a collection."""
+    names = {name for path in ROOT.glob("roles/*/filter_plugins/*.py") for name in filter_names(path)}
+    assert len(names) > 10
+    # Variables of roles may be named like a filter: only calls count, by a bar or through map and select.
+    short = re.compile(rf"(?:\||(?:map|select|reject)\(\s*['\"])\s*({'|'.join(names)})\b")
+    root = installed / "ansible_collections/shakedown/roce/roles"
+    files = [*root.rglob("*.yml"), *root.rglob("*.j2")]
+    assert [(path.name, match[1]) for path in files for match in short.finditer(path.read_text())] == []
+    full = re.compile(rf"\|\s*{re.escape(NAME)}\.({'|'.join(names)})\b")
+    assert {match for path in files for match in full.findall(path.read_text())} == names
+    assert with_full_names("{{ a |  roce_x(1) | roce_xy }}", {"roce_x"}) == (
+        f"{{{{ a |  {NAME}.roce_x(1) | roce_xy }}}}"
+    )
