@@ -163,6 +163,9 @@ def test_a_process_is_found_by_one_whole_argument():
         [sys.executable, "-c", "import time; time.sleep(1000)", "--prefix=/x/a.b/reframe"]
     )
     try:
+        deadline = time.monotonic() + 30  # until it is started, the child is a copy of this process
+        while with_argument("--prefix=/x/a.b/reframe") != [child.pid] and time.monotonic() < deadline:
+            time.sleep(0.05)
         assert with_argument("--prefix=/x/a.b/reframe") == [child.pid]
         assert with_argument("--prefix=/x/a") == []
         assert argv_of(child.pid)[-1] == "--prefix=/x/a.b/reframe"
