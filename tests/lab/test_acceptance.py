@@ -101,4 +101,5 @@ def test_node_that_is_down_before_the_run_is_named(fresh):
         if cell["cell"].startswith("fabric/") and "/n1,n2/" in cell["cell"]
     }
     assert reasons
-    assert all(re.search(r"n2: it is down( and does not respond)? \(planted\)", reason) for reason in reasons), reasons
+    down = re.compile(r"n2: it is down( and does not respond)? \(planted\)")
+    assert all(down.search(reason) for reason in reasons), reasons
