@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
     [
         (("--limit", "n1"), True),
         (("--limit", "n1", "--tags", "slurm"), True),
-        (("--limit", "n1", "-e", "slurm_manage=false"), False),
+        (("--limit", "n1", "-e", '{"manage": {"slurm": false}}'), False),
         (("--limit", "n1", "--tags", "hosts"), False),
         (("--limit", "leaf0"), False),
         ((), False),
@@ -31,7 +31,9 @@ def test_a_limit_is_refused_where_slurm_needs_every_node(tmp_path, options, refu
     groups = {"slurm": ("head", "n1", "n2"), "switches": ("leaf0",)}
     children = {group: {"hosts": dict.fromkeys(names, here)} for group, names in groups.items()}
     inventory = tmp_path / "hosts.yml"
-    inventory.write_text(json.dumps({"all": {"children": children}}))
+    owned = {"manage": {"slurm": True}, "fabric": {"system": "lab"}}
+    groups_of_slurm = {"submit": {"hosts": {"head": {}}}, "compute": {"hosts": {"n1": {}, "n2": {}}}}
+    inventory.write_text(json.dumps({"all": {"children": children | groups_of_slurm, "vars": owned}}))
     # Only its first play: the others change hosts.
     first = tmp_path / "first.yml"
     plays = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())
