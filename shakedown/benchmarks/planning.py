@@ -17,7 +17,7 @@ from shakedown.plan.waivers import with_waivers
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.references.catalogue import Catalogue
-from shakedown.references.missing import MissingReference, all_missing
+from shakedown.references.missing import all_missing
 
 
 def read_site(folder: Path) -> Site:
@@ -58,10 +58,7 @@ def make_plan(
         else:
             asked = getattr(site.acceptance, key)
         if asked:
-            try:
-                benchmark.plan(draft, asked)
-            except MissingReference as refused:
-                draft.missing.setdefault(refused.what, refused)
+            benchmark.plan(draft, asked)
     if draft.missing:
         raise all_missing(list(draft.missing.values()))
     if site.acceptance.counter_tests:

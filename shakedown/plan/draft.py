@@ -67,19 +67,21 @@ class Draft:
         Where there is none, the plan is refused in the end, and what is returned stands in until then.
         """
         try:
-            return self.reference_if_any(test, metric, scope, node)
+            return self._find(test, metric, scope, node)
         except MissingReference as refused:
             self.missing.setdefault(refused.what, refused)
             return _STAND_IN.model_copy(update={"test": test, "metric": metric})
 
     def reference_if_any(
         self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None = None
-    ) -> Entry:
-        """Find the reference of a cell that need not have one.
+    ) -> Entry | None:
+        """Find the reference of a cell that need not have one, and keep it for the plan."""
+        try:
+            return self._find(test, metric, scope, node)
+        except MissingReference:
+            return None
 
-        Raises:
-            MissingReference: there is none.
-        """
+    def _find(self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None) -> Entry:
         facts: dict[str, int | str] = {"system": self.site.fabric.system}
         if isinstance(self.site.fabric, Fabric):
             facts["nic_speed_gbps"] = self.site.fabric.link_speed_gbps
@@ -98,8 +100,13 @@ class Draft:
         rails: tuple[str | None, ...] = (None,),
         directions: tuple[str | None, ...] = (None,),
         params: Params | None = None,
+        required: bool = True,
+        not_run: str = "",
     ) -> None:
-        """Add a block of cells."""
+        """Add a block of cells; the reference may keep them from being required.
+
+        `not_run`: why it will not be measured; if it is required, the verdict waits for it all the same.
+        """
         self.items.append(
             PlanItem(
                 stage=stage,
@@ -112,7 +119,8 @@ class Draft:
                 directions=directions,
                 params=params or {},
                 reference=entry.id,
-                required=entry.gates,
+                required=required and entry.gates,
+                not_run=not_run or None,
             )
         )
 

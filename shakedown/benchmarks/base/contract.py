@@ -131,7 +131,7 @@ class Benchmark:
         stage: its rung of the ladder.
         section: its key in a site's acceptance.yml. Two benchmarks may share one.
         plan: adds cells and jobs to the draft, from what the site asks in the section: by node where the
-            section is of each node. Raises MissingReference.
+            section is of each node. Cells without a reference stand in `draft.missing`.
         night: its place in the nightly rotation, or why it has none.
         jobs: how its jobs are started, by `JobSpec.kind`.
         tools: what its jobs leave, by the journal's `tool`.

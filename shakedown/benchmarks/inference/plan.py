@@ -9,7 +9,6 @@ from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 from shakedown.references.catalogue import Entry
-from shakedown.references.missing import MissingReference
 
 TEST = "resnet50_server"
 # For time limits only: PyTorch, CUDA and recording graphs on a slow host; TensorRT builds its engine, 61 s on
@@ -18,7 +17,7 @@ _START_S, _ENGINE_S = 240, 240.0
 
 
 def plan_inference(draft: Draft, asked: Mapping[str, Inference]) -> None:
-    """One search for each number of GPUs on every node that has as many. Raises MissingReference."""
+    """One search for each number of GPUs on every node that has as many."""
     for node, section in asked.items():
         have = draft.site.gpus.get(node, 0) if section.device == "cuda" else max(section.gpus)
         counts = tuple(n for n in section.gpus if n <= have)
@@ -50,25 +49,24 @@ def _scope(section: Inference, gpus: int) -> dict[str, int | str]:
 
 def _accuracy_not_run(draft: Draft, section: Inference, node: str, gpus: int) -> None:
     """Say in the plan that a published accuracy is not measured; the rate is one all the same."""
-    try:
-        entry = draft.reference_if_any(TEST, "accuracy", _scope(section, gpus), node)
-    except MissingReference:
-        return
-    draft.add(entry, TEST, stage=Stage.APPLICATION, nodes=((node,),), params={"gpus": gpus})
-    why = "the site gives no trained weights, images and labels (acceptance.inference)"
-    draft.items[-1] = draft.items[-1].model_copy(update={"required": False, "not_run": why})
+    if entry := draft.reference_if_any(TEST, "accuracy", _scope(section, gpus), node):
+        draft.add(
+            entry,
+            TEST,
+            stage=Stage.APPLICATION,
+            nodes=((node,),),
+            params={"gpus": gpus},
+            required=False,
+            not_run="the site gives no trained weights, images and labels (acceptance.inference)",
+        )
 
 
 def _inference_entries(draft: Draft, section: Inference, node: str, gpus: int) -> list[Entry]:
     """Return the references of one search: of the rate in one or both of its units, and what else is due."""
     scope = _scope(section, gpus)
-    rates, missing = [], []
-    for metric in section.metrics:
-        try:
-            rates.append(draft.reference_if_any(TEST, metric, scope, node))
-        except MissingReference as refused:
-            missing.append(refused)
-    if not rates:
-        raise missing[-1]
+    any_of = [draft.reference_if_any(TEST, metric, scope, node) for metric in section.metrics]
+    rates = [entry for entry in any_of if entry]
     more = ("latency_p99", "accuracy") if section.labels else ("latency_p99",)
+    if not rates:
+        more = (section.metrics[-1], *more)
     return [*rates, *(draft.reference(TEST, metric, scope, node) for metric in more)]

@@ -33,7 +33,7 @@ START_S, _SLOWEST_SHARE, _WARMUP_SAMPLES, _AROUND = 240, 0.25, 1, 1.5
 
 
 def plan_interconnect(draft: Draft, asked: Mapping[str, Interconnect]) -> None:
-    """Paths of all GPUs of every node that asks for it, then copies. Raises MissingReference."""
+    """Paths of all GPUs of every node that asks for it, then copies."""
     for node, section in asked.items():
         gpus = draft.site.gpus.get(node, 0)
         if not gpus:

@@ -12,7 +12,6 @@ from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.references.catalogue import Entry
-from shakedown.references.missing import MissingReference
 
 TEST = "lora"
 LOSS = "final_loss"
@@ -29,7 +28,6 @@ def plan_lora(draft: Draft, specs: tuple[TrainingSpec, ...]) -> None:
     that installs it.
 
     Raises:
-        MissingReference: a metric that the site asks for has no reference.
         BadInput: a batch that the ranks cannot share.
     """
     nodes = draft.nodes
@@ -48,6 +46,8 @@ def plan_lora(draft: Draft, specs: tuple[TrainingSpec, ...]) -> None:
             "data": "real" if spec.real else "generated",
         }
         params: Params = {**spec.params}
+        installed = spec.python or spec.container
+        absent = f"the training environment is not installed: {INSTALL}, then acceptance.lora.python"
         found: dict[str, Entry] = {}
         for metric in spec.metrics:
             if (metric == "rank_skew" and ranks < 2) or (metric == "traffic_share" and len(nodes) < 2):
@@ -55,23 +55,29 @@ def plan_lora(draft: Draft, specs: tuple[TrainingSpec, ...]) -> None:
             published = _loss_of_real_data(draft, scope) if metric == LOSS and not spec.real else None
             if published is not None:
                 draft.add(
-                    published, TEST, stage=Stage.APPLICATION, nodes=[nodes], params={**params, "data": "real"}
+                    published,
+                    TEST,
+                    stage=Stage.APPLICATION,
+                    nodes=[nodes],
+                    params={**params, "data": "real"},
+                    not_run=_unreal(spec),
                 )
-                _not_run(draft, _unreal(spec))
-            try:
-                found[metric] = entry = draft.reference_if_any(TEST, metric, scope)
-            except MissingReference:
-                if published is None:
-                    raise
-                continue  # what made-up data must reach is not known either
+            entry = draft.reference_if_any(TEST, metric, scope)
+            if entry is None:
+                if published is None:  # else what made-up data must reach need not be known either
+                    draft.reference(TEST, metric, scope)
+                continue
+            found[metric] = entry
             _limit(draft, entry.id, metric, spec, ranks)
-            draft.add(entry, TEST, stage=Stage.APPLICATION, nodes=[nodes], params=params)
-            if not spec.python and not spec.container:
-                _not_run(
-                    draft,
-                    f"the training environment is not installed: {INSTALL}, then acceptance.lora.python",
-                )
-        if spec.python or spec.container:
+            draft.add(
+                entry,
+                TEST,
+                stage=Stage.APPLICATION,
+                nodes=[nodes],
+                params=params,
+                not_run="" if installed else absent,
+            )
+        if installed:
             draft.jobs.append(
                 JobSpec(
                     name=f"{TEST}.{spec.label}.{spec.layout}.{spec.gpus_per_node}",
@@ -86,18 +92,10 @@ def plan_lora(draft: Draft, specs: tuple[TrainingSpec, ...]) -> None:
             )
 
 
-def _not_run(draft: Draft, why: str) -> None:
-    """Say of the block that was added last why it will not be measured."""
-    draft.items[-1] = draft.items[-1].model_copy(update={"not_run": why})
-
-
 def _loss_of_real_data(draft: Draft, scope: Mapping[str, int | str]) -> Entry | None:
     """Return what real data must reach with real weights, where a reference is of them alone."""
-    try:
-        entry = draft.reference_if_any(TEST, LOSS, {**scope, "data": "real"})
-    except MissingReference:
-        return None
-    return entry if "data" in entry.scope else None
+    entry = draft.reference_if_any(TEST, LOSS, {**scope, "data": "real"})
+    return entry if entry and "data" in entry.scope else None
 
 
 def _unreal(spec: TrainingSpec) -> str:

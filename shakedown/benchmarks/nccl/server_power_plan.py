@@ -9,13 +9,12 @@ from shakedown.benchmarks.nccl.server_power import METRIC
 from shakedown.plan.draft import Draft
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import PlanItem
 
 NO_BMC = "no access to the servers' BMCs (acceptance.nccl.server_power.bmc: false)"
 
 
 def plan_nccl_and_power(draft: Draft, nccl: Nccl) -> None:
-    """Plan the sweeps, then the servers' power. Raises MissingReference, BadInput."""
+    """Plan the sweeps, then the servers' power. Raises BadInput."""
     plan_nccl(draft, nccl)
     if nccl.server_power is not None:
         _plan_power(draft, nccl, nccl.server_power)
@@ -56,24 +55,13 @@ def _plan_power(draft: Draft, nccl: Nccl, asked: ServerPower) -> None:
                 **network_facts(draft, sweep),
             }
             for operation in asked.operations:
-                _cell(draft, f"nccl_{operation}", nodes, facts, params, "" if asked.bmc else NO_BMC)
-
-
-def _cell(
-    draft: Draft, test: str, nodes: tuple[str, ...], facts: dict[str, int | str], params: Params, not_run: str
-) -> None:
-    entry = draft.reference(test, METRIC, facts)
-    draft.items.append(
-        PlanItem(
-            stage=Stage.COLLECTIVE,
-            test=test,
-            metric=METRIC,
-            unit=entry.unit,
-            better=entry.better,
-            nodes=(nodes,),
-            params=params,
-            reference=entry.id,
-            required=entry.gates and not not_run,
-            not_run=not_run or None,
-        )
-    )
+                test = f"nccl_{operation}"
+                draft.add(
+                    draft.reference(test, METRIC, facts),
+                    test,
+                    stage=Stage.COLLECTIVE,
+                    nodes=(nodes,),
+                    params=params,
+                    required=asked.bmc,
+                    not_run="" if asked.bmc else NO_BMC,
+                )

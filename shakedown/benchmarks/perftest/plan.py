@@ -12,7 +12,6 @@ from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.references.missing import MissingReference
 
 # Metrics of one perftest test; the names are those of `shakedown.benchmarks.registry`.
 _PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
@@ -23,7 +22,7 @@ _OVERHEAD_S, _SHORT_S = 10, 5
 
 
 def plan_perftest(draft: Draft, tests: tuple[PerftestTest, ...]) -> None:
-    """Plan every test: all pairs, every rail, both directions, in one job. Raises MissingReference."""
+    """Plan every test: all pairs, every rail, both directions, in one job."""
     for test in tests:
         # Several sizes of one test: a job for each.
         _plan_test(draft, test, several=sum(test.test == other.test for other in tests) > 1)
@@ -102,13 +101,11 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
 
 def _utilisation_not_run(draft: Draft, test: str, scope: Mapping[str, int | str], params: Params) -> None:
     """Say of a published utilisation of the links that nothing reads it: the payload per NIC decides."""
-    try:
-        entry = draft.reference_if_any(test, "link_utilisation", scope)
-    except MissingReference:
-        return
-    draft.add(entry, test, stage=Stage.FABRIC, nodes=[draft.nodes], params=params)
-    why = "no reader of a switch port's utilisation over a test; the bandwidth of each NIC decides"
-    draft.items[-1] = draft.items[-1].model_copy(update={"required": False, "not_run": why})
+    if entry := draft.reference_if_any(test, "link_utilisation", scope):
+        why = "no reader of a switch port's utilisation over a test; the bandwidth of each NIC decides"
+        draft.add(
+            entry, test, stage=Stage.FABRIC, nodes=[draft.nodes], params=params, required=False, not_run=why
+        )
 
 
 def _crossing(rails: tuple[str, ...]) -> tuple[str, ...]:

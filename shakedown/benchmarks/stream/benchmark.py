@@ -16,7 +16,7 @@ from shakedown.records.errors import ExitStatus
 
 
 def plan_stream(draft: Draft, asked: Stream) -> None:
-    """Every kernel that is judged, on every NUMA node of every node. Raises MissingReference."""
+    """Every kernel that is judged, on every NUMA node of every node."""
     nodes = [(node,) for node in draft.nodes]
     for kernel in asked.kernels:
         for numa in range(asked.numa_nodes):
