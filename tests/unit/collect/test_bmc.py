@@ -284,6 +284,7 @@ def test_a_password_that_others_can_read_is_refused(bmc):
 # ---- the command, and what becomes of the readings ----
 
 
+@pytest.mark.slow
 def test_the_command_reads_every_node_and_keeps_no_secret(
     bmc, ipmitool, server, certificate, tmp_path, shakedown
 ):

@@ -209,6 +209,7 @@ def test_a_preempted_job_is_inconclusive_and_stays_first_in_line(slurm, config, 
     assert "ib_write_bw" in {item.test for item in plan.items}
 
 
+@pytest.mark.slow
 def test_a_night_that_takes_too_long_is_ended(slurm, config, monkeypatch):
     """Catches: a hung night that holds the lock until somebody notices."""
     monkeypatch.setenv("FAKE_NIGHT", '{"hang": 60}')
@@ -433,6 +434,7 @@ def test_one_way_that_fails_does_not_keep_the_others(receiver, tmp_path):
     assert "answered 500" in deliver(NIGHT, Delivery(webhook=wanted.webhook))[0]
 
 
+@pytest.mark.slow
 def test_command_exit_status_is_the_nights(slurm, config, tmp_path, monkeypatch, capsys):
     """Catches: a timer's service that looks well after a night that failed."""
     path = tmp_path / "nightly.json"

@@ -35,6 +35,7 @@ def test_a_page_is_what_its_sources_say(name):
     assert (ROOT / name).read_text() == PAGES[name], "run make docs"
 
 
+@pytest.mark.slow
 def test_check_names_the_page_that_differs(tmp_path):
     """Catches: a check that passes whatever the files hold."""
     copy = tmp_path / "repository"

@@ -59,6 +59,7 @@ def stage(site: SubmitHost, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_stage_that_hangs_is_ended_and_says_so_in_the_report(site):
     """Catches: a run that never ends; jobs left in Slurm; others' cancelled; cells lost without a reason."""
     site.hang("fabric")
@@ -114,6 +115,7 @@ def test_a_run_that_lost_the_host_starts_nothing(site):
     assert site.text("stages") == ""
 
 
+@pytest.mark.slow
 def test_a_silent_slurm_at_the_end_is_said(site):
     """Catches: jobs left behind without a word, or a stage lost, because scancel could not be asked."""
     site.hang("fabric")

@@ -123,6 +123,7 @@ def test_gpus_that_must_not_be_measured(job, monkeypatch, variable, value, kind,
     assert not list(job.glob("*.r2.txt"))
 
 
+@pytest.mark.slow
 def test_a_stuck_sampler_costs_no_results(job, monkeypatch):
     """Catches: a nvidia-smi that never ends and takes the job's exit status with it."""
     monkeypatch.setenv("STUCK", "1")

@@ -15,12 +15,6 @@ from shakedown.records.errors import BadInput
 WRITE_BW = "perftest_25.01_rxe_write_bw_client.txt"
 
 
-def run(*args: str | object) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    words = [sys.executable, "-m", "shakedown", "parse", *map(str, args)]
-    return subprocess.run(words, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.parametrize(
     ("tool", "name", "key", "value"),
     [
@@ -53,15 +47,19 @@ def test_every_parser_refuses_what_its_tool_did_not_write(tool, tmp_path):
         parse(tool, file)
 
 
-def refused(*args: str | object) -> str:
-    """The one line of a refusal."""
-    result = run(*args)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.count("\n") == 1
-    return result.stderr
+@pytest.fixture
+def refused(shakedown):
+    """A runner of the command that gives the one line of its refusal."""
+
+    def run(*words: object) -> str:
+        status, out, error = shakedown("parse", *words)
+        assert (status, out, error.count("\n")) == (2, "", 1)
+        return error
+
+    return run
 
 
-def test_refusals(tmp_path):
+def test_refusals(refused, tmp_path):
     """Catches a refusal that is a traceback, several lines, or status 1."""
     file = tmp_path / "x.txt"
     assert "No such file" in refused("perftest", file)
@@ -77,20 +75,20 @@ def test_refusals(tmp_path):
     assert "no labels" in refused("perftest", file, "--task", "0")
 
 
-def test_options_reach_the_parser(tmp_path):
+def test_options_reach_the_parser(shakedown, refused, tmp_path):
     """Catches an option that is taken and not passed on."""
     file = tmp_path / "x.txt"
     lines = captured.read(WRITE_BW).splitlines()
     file.write_text("".join(f"0: {line}\n1: srv {line}\n" for line in lines))
     assert "several tasks" in refused("perftest", file)
-    assert run("perftest", file, "--task", "0").returncode == 0
+    assert shakedown("parse", "perftest", file, "--task", "0")[0] == 0
     assert "no output of task 2 -- its tasks are 0, 1" in refused("perftest", file, "--task", "2")
     assert "contradicts --report-gbits" in refused("perftest", captured.FOLDER / WRITE_BW, "--report-gbits")
     file.write_text("0, NVIDIA H200\n")
-    assert run("nvidia-smi", file, "--fields", "index,name").returncode == 0
+    assert shakedown("parse", "nvidia-smi", file, "--fields", "index,name")[0] == 0
     file.write_text("".join(captured.read("trainer_synthetic_2ranks.jsonl").splitlines(keepends=True)[:2]))
     assert "ends before the summary" in refused("trainer", file)
-    assert run("trainer", file, "--partial").returncode == 0
+    assert shakedown("parse", "trainer", file, "--partial")[0] == 0
 
 
 def test_importing_the_command_is_cheap():

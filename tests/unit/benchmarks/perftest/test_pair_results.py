@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -221,34 +219,26 @@ def test_pairs_that_nobody_planned_are_left_out():
     assert pairs.measured == 160
 
 
-def test_the_exit_status_says_that_results_are_missing(tmp_path):
+def test_the_exit_status_says_that_results_are_missing(shakedown, tmp_path):
     """Catches: a run of which half was never measured that exits 0, or one without values that crashes."""
     run = tmp_path / "r"
-    words = [sys.executable, "-m", "shakedown"]
-    subprocess.run(
-        [*words, "simulate", run, "--nodes", "20", "--rails", "1"], check=True, capture_output=True
-    )
+    shakedown("simulate", run, "--nodes", 20, "--rails", 1)
     lines = (run / "results.jsonl").read_text().splitlines()
     nulls = [json.dumps(json.loads(line) | {"value": None}) for line in lines]
     for kept, missing in ((lines, 0), (lines[: len(lines) // 2], 190), (nulls, 380)):
         (run / "results.jsonl").write_text("".join(f"{line}\n" for line in kept))
         for option in ((), ("--json",)):
-            done = subprocess.run(
-                [*words, "localise", run, *option], capture_output=True, text=True, check=False
-            )
-            assert done.returncode == (3 if missing else 0), done.stderr + done.stdout
+            status, out, error = shakedown("localise", run, *option)
+            assert status == (3 if missing else 0), error + out
             said = f'"missing": {missing},' if option else f"{missing} missing"
-            assert said in done.stdout and "Traceback" not in done.stderr
+            assert said in out and "Traceback" not in error
 
 
-def test_damaged_counters_are_no_health(tmp_path):
+def test_damaged_counters_are_no_health(shakedown, tmp_path):
     """Catches: exit status 0 for a run of which a file is cut off, asked before it was read."""
     run = tmp_path / "r"
-    words = [sys.executable, "-m", "shakedown"]
-    subprocess.run(
-        [*words, "simulate", run, "--nodes", "20", "--rails", "1"], check=True, capture_output=True
-    )
+    shakedown("simulate", run, "--nodes", 20, "--rails", 1)
     whole = (run / "counters.jsonl").read_bytes()
-    assert subprocess.run([*words, "localise", run], capture_output=True, check=False).returncode == 0
+    assert shakedown("localise", run)[0] == 0
     (run / "counters.jsonl").write_bytes(whole[:-40])
-    assert subprocess.run([*words, "localise", run], capture_output=True, check=False).returncode == 3
+    assert shakedown("localise", run)[0] == 3
