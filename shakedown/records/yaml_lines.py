@@ -1,4 +1,7 @@
-"""YAML with the line of each value, from PyYAML's safe node tree; no object is ever constructed."""
+"""YAML with the line of each value, from PyYAML's safe node tree; no object is ever constructed.
+
+libyaml reads it where PyYAML was built with it: ten times faster, and a shipped profile has 2,000 lines.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from shakedown.records.errors import BadInput
 
 MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 12
+
+_Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 # The path of a value, such as ("references", 3, "rows", 0, "value"), and the line of each.
 At = tuple[Hashable, ...]
@@ -30,15 +35,32 @@ def key_lines(path: Path) -> Iterator[tuple[At, int]]:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             return
-        loader = yaml.SafeLoader(data.decode())
+        text = data.decode()
+        if _too_deep(text, 2 * MAX_DEPTH) is not None:
+            return
+        loader = _Loader(text)
         node = loader.get_single_node()
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError):
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError):
         return
     finally:
         if loader is not None:
             loader.dispose()
     if node is not None:
         yield from _keys(node, (), set())
+
+
+def _too_deep(text: str, limit: int) -> int | None:
+    """Return the first line that is nested deeper than that: composing it would exhaust the stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > limit:
+            assert event.start_mark is not None
+            return event.start_mark.line + 1
+    return None
 
 
 def _keys(node: yaml.Node, at: At, seen: set[int]) -> Iterator[tuple[At, int]]:
@@ -66,7 +88,10 @@ def parse_strict(path: Path) -> tuple[Any, Lines]:
         raise BadInput(f"{len(data)} bytes are too many", fix=f"keep it below {MAX_BYTES}", file=path)
     loader = None
     try:
-        loader = yaml.SafeLoader(data.decode())
+        text = data.decode()
+        if (line := _too_deep(text, MAX_DEPTH)) is not None:
+            raise BadInput("nested too deep", fix="write it flatter", file=path, line=line)
+        loader = _Loader(text)
         node = loader.get_single_node()
         tree = _Tree(loader, path)
         return (None if node is None else tree.plain(node, ())), tree.lines
@@ -79,7 +104,7 @@ def parse_strict(path: Path) -> tuple[Any, Lines]:
             f"not YAML: {problem}",
             fix="check it with yamllint",
             file=path,
-            line=mark.line + 1 if mark else None,
+            line=min(mark.line + 1, data.count(b"\n") + 1) if mark else None,
         ) from error
     finally:
         if loader is not None:
@@ -89,7 +114,7 @@ def parse_strict(path: Path) -> tuple[Any, Lines]:
 class _Tree:
     """Turns nodes into dicts, lists and scalars; refuses what could hide or multiply something."""
 
-    def __init__(self, loader: yaml.SafeLoader, path: Path) -> None:
+    def __init__(self, loader: yaml.SafeLoader | yaml.CSafeLoader, path: Path) -> None:
         self.loader, self.path = loader, path
         self.lines: Lines = {}
         self.seen: set[int] = set()
@@ -102,8 +127,6 @@ class _Tree:
             )
         if at in self.lines:
             raise BadInput(f"{at[-1]!r} is given twice", fix="say it once", file=self.path, line=line)
-        if len(at) > MAX_DEPTH:
-            raise BadInput("nested too deep", fix="write it flatter", file=self.path, line=line)
         self.seen.add(id(node))
         self.lines[at] = line
         if isinstance(node, yaml.ScalarNode):

@@ -27,6 +27,7 @@ from shakedown.daytwo.history.ingest import ingest  # noqa: E402
 from shakedown.judge.judged import judge_folder  # noqa: E402
 from shakedown.run.folder import write_verdict  # noqa: E402
 
+pytestmark = pytest.mark.slow  # every command once, as its user starts it
 COMMANDS = dict(commands())
 # These need a cluster.
 NEEDS_A_CLUSTER = ("shakedown nightly run", "shakedown power")

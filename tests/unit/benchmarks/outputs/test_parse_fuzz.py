@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from shakedown.records.errors import BadInput
 
+pytestmark = pytest.mark.slow  # thousands of damaged outputs
 FUZZ = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
 
 # Everything that was printed after this is decoration: the output before it is whole.
