@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shakedown.commands.examples import examples
+from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def localise(
     from shakedown.judge.localise.outdir import is_outdir, read_outdirs
     from shakedown.judge.localise.suspects import causes_and_suspects
     from shakedown.judge.localise.unexplained import unexplained
-    from shakedown.run.folder import Run, no_cycle_search
+    from shakedown.run.folder import Run
 
     settings = Settings(min_effect=min_effect)
     run: Run | None = None

@@ -10,9 +10,10 @@ from pathlib import Path
 from shakedown.judge.localise.causes_of_run import CausesOfRun
 from shakedown.judge.verdict import Judged, judge_cells, summarise
 from shakedown.records.counters import CounterReading
+from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.results import Measurement
 from shakedown.records.verdict import CauseVerdict, Verdict
-from shakedown.run.folder import Run, no_cycle_search
+from shakedown.run.folder import Run
 
 
 @dataclass(frozen=True)

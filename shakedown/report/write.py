@@ -12,6 +12,7 @@ from shakedown.benchmarks.interconnect.report_data import read_ways
 from shakedown.benchmarks.lora.report_data import read_trainings
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Outcome
+from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import open_plain, read_bytes
 from shakedown.report import html, junit, markdown, prometheus, raw, view
@@ -74,7 +75,7 @@ def report(folder: Path, output: Path | None = None) -> Written:
         folder: the run folder.
         output: write only the HTML page, to this file, and leave the run folder as it is.
     """
-    with runs.no_cycle_search():
+    with no_cycle_search():
         return _report(folder, output)
 
 

@@ -7,11 +7,9 @@ file and line. A folder left by a killed process is read as far as it goes and n
 
 from __future__ import annotations
 
-import gc
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -143,18 +141,6 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
     tidy = line.count(b'":') == keys and b'" ' not in line and b"\t" not in line and b"\r" not in line
     if not tidy or b"NaN" in line or b"Infinity" in line:
         strict_json(line, path, number)
-
-
-@contextmanager
-def no_cycle_search() -> Iterator[None]:
-    """Pause the search for reference cycles: reading makes no cycle, and the search doubles its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 # ---- writing ----

@@ -72,7 +72,10 @@ def playbook_above() -> int:
     while pid > 1 and not _is_playbook(argv_of(pid)):
         pid = _parent(pid)
     if pid <= 1:
-        raise BadInput("no ansible-playbook started this", fix="start the run with playbooks/acceptance.yml")
+        raise BadInput(
+            "no ansible-playbook started this",
+            fix="start the run as `ansible-playbook playbooks/acceptance.yml`",
+        )
     # A worker is a copy of the playbook's process, with the same arguments.
     while argv_of(_parent(pid)) == argv_of(pid):
         pid = _parent(pid)

@@ -98,7 +98,7 @@ def decide(
         return Decision("clear", f"run {holder.run} of {holder.user}, of {holder.since}, was ended")
     gone = "has ended" if playbook == "dead" else "cannot be seen from here"
     unknown = f"whether it has jobs is not known ({left.silent})" if left.silent else ""
-    rest = f"{left} still runs" if str(left) else unknown
+    rest = f"still running: {left}" if str(left) else unknown
     if rest or playbook == "elsewhere":
         return Decision("refuse", f"{who}; its ansible-playbook {gone}{', ' if rest else ''}{rest}: {ways}")
     return Decision(

@@ -13,12 +13,13 @@ from shakedown.judge.judged import judge_run
 from shakedown.judge.verdict import Judged
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Stage
+from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
 from shakedown.records.results import Measurement
 from shakedown.records.snapshot import Snapshot
-from shakedown.run.folder import INVENTORY, JOBS, Run, no_cycle_search
+from shakedown.run.folder import INVENTORY, JOBS, Run
 
 # What of a job's settings differs between two runs without changing the measurement: who takes part.
 _WHO = frozenset({"nodes", "pairs", "targets", "expect"})

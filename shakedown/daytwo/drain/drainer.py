@@ -20,8 +20,9 @@ from typing import Any
 
 from shakedown.daytwo.drain.proposals import PARTNERS, Action, Evidence, Policy, evidence, give_back, propose
 from shakedown.judge.judged import judge_run
+from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
-from shakedown.run.folder import Run, no_cycle_search
+from shakedown.run.folder import Run
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.nodes import PREFIX
 

@@ -23,9 +23,10 @@ from shakedown.daytwo.history.store import (
 )
 from shakedown.daytwo.history.values import clock_problem, content_digest, host_states, node_values
 from shakedown.judge.judged import judge_run
+from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
 from shakedown.records.snapshot import Snapshot
-from shakedown.run.folder import Run, no_cycle_search, to_json, write_aside
+from shakedown.run.folder import Run, to_json, write_aside
 
 # Months are merged once no run of theirs is likely to come any more.
 SETTLED = timedelta(days=35)

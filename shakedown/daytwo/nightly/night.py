@@ -29,10 +29,11 @@ from shakedown.daytwo.nightly.rotation import Share, check, choose, nights_to_co
 from shakedown.intent.site import Site
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome, Record
+from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import JOBS, Run, no_cycle_search, to_json, write_aside, write_plan, write_verdict
+from shakedown.run.folder import JOBS, Run, to_json, write_aside, write_plan, write_verdict
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.nodes import NodeState
 

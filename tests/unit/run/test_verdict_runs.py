@@ -12,10 +12,11 @@ import pytest
 
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
+from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_record
 from shakedown.run import folder as runs
-from shakedown.run.folder import LONGEST_LINE, Run, no_cycle_search, write_aside
+from shakedown.run.folder import LONGEST_LINE, Run, write_aside
 
 HEALTHY = Path(__file__).parents[2] / "decision" / "bug15_one_job_many_cells" / "run"
 

@@ -56,8 +56,8 @@ def test_a_run_that_was_broken_off_goes_on(site):
     assert refused.count("\n") == 1
     for words in (
         "run one of ",
-        "its ansible-playbook has ended, ReFrame (process",
-        "Slurm job 70 still runs",
+        "its ansible-playbook has ended, still running: ReFrame (process",
+        "Slurm job 70",
         "-e run_id=one -e run_under_way=resume",
         "-e run_under_way=cancel",
     ):
