@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shakedown.records.base import Record
 
@@ -41,3 +41,12 @@ class GpuNode(Record):
     # touched: copies through such memory are up to a quarter slower, once.
     warmup: bool = False
     timeout_s: int = Field(default=120, gt=0)
+
+    @model_validator(mode="after")
+    def _a_link_is_seen_under_load(self) -> Self:
+        if (self.state.pcie_generation or self.state.pcie_width) and not self.nvbandwidth:
+            raise ValueError(
+                "state.pcie_generation and state.pcie_width are read under the load of nvbandwidth, which is "
+                "not asked for: name one of its tests, such as host_to_device_memcpy_ce"
+            )
+        return self
