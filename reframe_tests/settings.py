@@ -84,7 +84,11 @@ site_configuration = {
                     "scheduler": _SITE["scheduler"],
                     "launcher": _SITE["launcher"],
                     # A nightly run adds lower priority and a deadline; the last of two options holds.
-                    "access": [*_SITE["access"], *_submit(), *json.loads(os.environ.get("SHAKEDOWN_ACCESS", "[]"))],
+                    "access": [
+                        *_SITE["access"],
+                        *_submit(),
+                        *json.loads(os.environ.get("SHAKEDOWN_ACCESS", "[]")),
+                    ],
                     "environs": ["site"],
                     "features": _SITE["features"],
                     "max_jobs": int(os.environ.get("SHAKEDOWN_MAX_JOBS", _SITE["max_jobs"])),

@@ -124,7 +124,9 @@ def _slurm_block(hosts: dict[str, dict[str, Any]], file: Path) -> SlurmBlock:
     given = hosts[first].get("slurm", {})
     for name, host in hosts.items():
         if host.get("slurm", {}) != given:
-            problem = Problem(("slurm",), f"slurm is not that of {first}", "one block for all, in group_vars/all")
+            problem = Problem(
+                ("slurm",), f"slurm is not that of {first}", "one block for all, in group_vars/all"
+            )
             raise refuse([(name, problem)], file)
     try:
         return SlurmBlock.model_validate(given)

@@ -2,8 +2,8 @@
 
     python -m shakedown.intent.moved NAME...
 
-The playbooks give it the variables that a host has, those of the command line too. Exit status 0, or 2 with one
-line on stderr that names the new key.
+The playbooks give it the variables that a host has, those of the command line too. Exit status 0, or 2 with
+one line on stderr that names the new key.
 """
 
 from __future__ import annotations

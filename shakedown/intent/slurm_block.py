@@ -32,8 +32,8 @@ _KEYS = {
     "--constraint": r"[A-Za-z0-9_][A-Za-z0-9_.&|*(),:\[\]-]{0,255}|[\[(][A-Za-z0-9_.&|*(),:\[\]-]{1,255}",
     "--comment": r"[A-Za-z0-9 _.,:/@+=()-]{1,200}",
 }
-# Further options of sbatch(1). None: no value. What the plan decides (nodes, tasks, time, output, requeue) and
-# what would run something else (wrap, export, chdir, uid, container) is not among them.
+# Further options of sbatch(1). None: no value. What the plan decides (nodes, tasks, time, output, requeue)
+# and what would run something else (wrap, export, chdir, uid, container) is not among them.
 _FURTHER: dict[str, str | None] = {
     "--begin": _TIME,
     "--bb": _NAMES,
@@ -72,7 +72,9 @@ def option(text: str, *, keys_too: bool = False) -> str:
     if name not in known:
         if name in _KEYS:
             raise ValueError(f"{name} has a key of its own: slurm.{name.removeprefix('--')}")
-        raise ValueError(f"{text[:60]!r} is not an option that a site may set; use {', '.join(sorted(known))}")
+        raise ValueError(
+            f"{text[:60]!r} is not an option that a site may set; use {', '.join(sorted(known))}"
+        )
     pattern = known[name]
     if pattern is None:
         if equals:

@@ -64,9 +64,10 @@ def check_names(inventory: Path, house: Path = _HOUSE) -> None:
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
         if near:
+            use = f"write {MOVED[near[0]]}" if near[0] in MOVED else f"use {near[0]}"
             raise BadInput(
                 f"variable {name[:80]!r} is not known",
-                fix=f"{f'write {MOVED[near[0]]}' if near[0] in MOVED else f'use {near[0]}'}, or another name if it is the site's own",
+                fix=f"{use}, or another name if it is the site's own",
                 file=file,
                 line=line,
             )

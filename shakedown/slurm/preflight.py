@@ -3,8 +3,8 @@
     python -m shakedown.slurm.preflight [--access=JSON] < jobs.json
 
 Partition, account, QOS, reservation and the user are looked up one by one, so that the line names the key to
-mend; nothing is submitted. Exit status 0, or 2 with one line on stderr. What Slurm cannot be asked (no answer,
-no accounting) is no refusal: Slurm then says so of each job, or enforces nothing.
+mend; nothing is submitted. Exit status 0, or 2 with one line on stderr. What Slurm cannot be asked (no
+answer, no accounting) is no refusal: Slurm then says so of each job, or enforces nothing.
 
 What its commands print is text that others wrote: only whole fields of known names are read, and bounded.
 """
@@ -117,7 +117,9 @@ def _partition(slurm: Slurm, name: str, nodes: Sequence[str], user: str, account
         return
     found = fields(said)
     if (state := found.get("State", "UP")) != "UP":
-        raise BadInput(f"slurm.partition {name!r} is {state[:40]}", fix="wait until it is UP, or name another")
+        raise BadInput(
+            f"slurm.partition {name!r} is {state[:40]}", fix="wait until it is UP, or name another"
+        )
     for key, word in (("AllowAccounts", "account"), ("DenyAccounts", "account")):
         listed = found.get(key, "").split(",")
         if not account or listed in ([""], ["ALL"]):
@@ -218,7 +220,8 @@ def _association(slurm: Slurm, user: str, account: str, qos: str, *, enforced: b
     allowed = sorted({name for row in mine for name in (*row[1].split(","), row[2]) if name})
     if qos and any(name not in allowed for name in qos.split(",")):
         raise BadInput(
-            f"slurm.qos {qos!r}: {user} may not use it" + (f" with slurm.account {account!r}" if account else ""),
+            f"slurm.qos {qos!r}: {user} may not use it"
+            + (f" with slurm.account {account!r}" if account else ""),
             fix=f"use one of {', '.join(allowed[:_SHOWN])}" if allowed else "take slurm.qos out",
         )
 

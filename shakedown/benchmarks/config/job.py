@@ -58,7 +58,7 @@ def main() -> int:
     try:
         reports = {report["target"]: report for report in ask(SOCKET)["targets"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        # Without the service nothing can be asked: a site may not allow it. One that answers badly is in doubt.
+        # Without the service nothing can be asked: a site may not allow it. A bad answer is in doubt.
         kind = "not-run" if isinstance(error, FileNotFoundError) else "setup"
         problem = {"kind": kind, "message": f"{SOCKET}: {error}; run the playbook that configures hosts"}
     nics = {

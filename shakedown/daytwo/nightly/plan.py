@@ -119,11 +119,7 @@ def nightly_plan(
         caveats=(*site.acceptance.caveats, "A nightly run measures a part; the rest has its turn."),
     )
     plan = with_waivers(plan, site.waivers, whole=False)
-    return (
-        plan,
-        jobs_of_site(run, jobs, site, nodes),
-        slots,
-    )
+    return (plan, jobs_of_site(run, jobs, site, nodes), slots)
 
 
 def _share(site: Site, share: Share, rails: Sequence[str]) -> tuple[Site, str]:

@@ -95,9 +95,7 @@ def test_a_site_keeps_variables_of_its_own(tmp_path):
     )
     check_names(tmp_path)
     (tmp_path / "hosts.yml").write_text("all: {}\n")
-    with pytest.raises(
-        BadInput, match=r"all.yml:2: variable 'slurm_manager' is not known -- write manage"
-    ):
+    with pytest.raises(BadInput, match=r"all.yml:2: variable 'slurm_manager' is not known -- write manage"):
         check_names(tmp_path)
 
 

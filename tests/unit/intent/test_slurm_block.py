@@ -141,7 +141,9 @@ def test_a_key_that_has_moved_names_the_new_one(tmp_path, name, where):
     under = "compute:\n  hosts:\n    n1:\n      " if where == "hosts.yml" else "x: 1\n"
     file.write_text(f"{under}{name}: gpu\n")
     line = 4 if where == "hosts.yml" else 2
-    with pytest.raises(BadInput, match=rf"{where}:{line}: {name} has moved -- write {re.escape(MOVED[name])}"):
+    with pytest.raises(
+        BadInput, match=rf"{where}:{line}: {name} has moved -- write {re.escape(MOVED[name])}"
+    ):
         check_names(tmp_path)
 
 
@@ -149,8 +151,10 @@ def test_an_old_key_of_the_command_line_is_refused_too(capsys):
     """Catches: -e slurm_partition=x, which no file holds, without effect and without a word."""
     assert moved(["fabric", "slurm_partition", "slurm_max_time"]) == 2
     said = capsys.readouterr().err
-    assert said == "slurm_partition has moved: write slurm: {partition: ...}; slurm_max_time has moved: " \
+    assert (
+        said == "slurm_partition has moved: write slurm: {partition: ...}; slurm_max_time has moved: "
         "write slurm: {max_job_time: ...}\n"
+    )
     assert moved(["slurm", "manage", "slurm_nodes"]) == 0
 
 

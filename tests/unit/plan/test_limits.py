@@ -65,7 +65,9 @@ def test_a_job_that_is_too_long_is_refused_with_both_numbers():
     _, jobs = planned()
     longest = max(job.time_limit_s for job in jobs.jobs)
     assert planned(slurm_time(longest)) and planned("UNLIMITED")
-    with pytest.raises(BadInput, match=rf"may take {longest} s, but slurm.max_job_time allows 60 s") as refused:
+    with pytest.raises(
+        BadInput, match=rf"may take {longest} s, but slurm.max_job_time allows 60 s"
+    ) as refused:
         planned("1")
     assert "raise slurm.max_job_time" in str(refused.value)
 
@@ -83,7 +85,7 @@ def test_a_part_is_held_to_the_limit_without_what_it_leaves_out():
     needs = max(job.time_limit_s for job in planned(nodes=6, wanted=part)[1].jobs)
     assert minutes(needs) < minutes(longest)
     assert planned(slurm_time(needs), nodes=6, wanted=part)
-    with pytest.raises(BadInput, match="slurm.max_job_time allows"):
+    with pytest.raises(BadInput, match=r"slurm\.max_job_time allows"):
         planned("1", nodes=6, wanted=part)
 
 

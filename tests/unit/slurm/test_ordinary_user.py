@@ -1,4 +1,4 @@
-"""Whose jobs and stage folder are, and what is said of sudo: the playbooks with a sudo that notes its words."""
+"""Whose jobs and stage folder are, and what is said of sudo: playbooks with a sudo that notes its words."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def sudo(tmp_path):
 
 @pytest.mark.parametrize("run_as", [None, "alice"])
 def test_jobs_are_of_an_ordinary_user_where_the_site_has_sudo(tmp_path, sudo, run_as):
-    """Catches: jobs and stage folder of root because the hosts' settings need sudo; run_as that nothing heeds;
-    sudo on the controller; a partition that Slurm does not have found out after the folder was made."""
+    """Catches: jobs and stage folder of root because the hosts' settings need sudo; run_as that nothing
+    heeds; sudo on the controller; an unknown partition told after the folder was made."""
     program, log = sudo
     site = SubmitHost(tmp_path / "site")
     (site.bin / "scontrol").write_text(_SCONTROL)
@@ -54,12 +54,12 @@ def test_jobs_are_of_an_ordinary_user_where_the_site_has_sudo(tmp_path, sudo, ru
 
 
 def site_play(tmp_path, sudo: str, manage: dict[str, bool], *options: str) -> tuple[int, str]:
-    """Call the first play of site.yml for two hosts as an ordinary user; return status and what it printed."""
+    """Call the first play of site.yml for two hosts as an ordinary user: status and what it printed."""
     program = tmp_path / "sudo"
     program.write_text(sudo)
     program.chmod(0o755)
     user = tmp_path / "id"
-    user.write_text('#!/bin/sh\necho 1000\n')
+    user.write_text("#!/bin/sh\necho 1000\n")
     user.chmod(0o755)
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     become = {"ansible_become": sudo == _NO_SUDO, "ansible_become_exe": str(program)}
@@ -106,5 +106,7 @@ def test_where_nothing_is_managed_root_is_not_asked_for(tmp_path):
 
 def test_an_old_key_is_refused_by_the_playbook(tmp_path):
     """Catches: -e slurm_partition=x without effect and without a word."""
-    status, said = site_play(tmp_path, _SUDO.format(log="/dev/null"), {"hosts": False}, "-e", "slurm_partition=x")
+    status, said = site_play(
+        tmp_path, _SUDO.format(log="/dev/null"), {"hosts": False}, "-e", "slurm_partition=x"
+    )
     assert status != 0 and "slurm_partition has moved: write slurm: {partition: ...}" in said

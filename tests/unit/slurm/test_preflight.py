@@ -34,7 +34,7 @@ class Fake(Slurm):
     answers: dict[str, object]
     asked: list[tuple[str, ...]]
 
-    def ask(self, *argv: str) -> str:
+    def ask(self, *argv: str) -> str:  # noqa: D102
         self.asked.append(argv)
         said = self.answers.get(" ".join(argv[1:]), "")
         if "associations" in argv:
@@ -60,7 +60,7 @@ def slurm(**changes: object) -> Fake:
         "answers",
         {
             **unknown,
-            "show config": "DisableRootJobs         = YES\nAccountingStorageEnforce = associations,limits,qos\n",
+            "show config": "DisableRootJobs = YES\nAccountingStorageEnforce = associations,limits,qos\n",
             "--oneliner show partition gpu": PARTITION.format(accounts="ALL", state="UP"),
             "--oneliner show partition": PARTITION.format(accounts="ALL", state="UP"),
             "--oneliner show reservation maint1": RESERVATION.format(
@@ -95,7 +95,11 @@ def test_what_slurm_takes_is_taken():
     ("block", "changes", "says"),
     [
         ({"partition": "gone"}, {}, r"slurm.partition 'gone': Slurm has no such partition -- use one of gpu"),
-        ({"reservation": "gone"}, {}, r"slurm.reservation 'gone': .* no such reservation -- use one of maint1"),
+        (
+            {"reservation": "gone"},
+            {},
+            r"slurm.reservation 'gone': .* no such reservation -- use one of maint1",
+        ),
         ({"account": "gone"}, {}, r"slurm.account 'gone': Slurm has no such account for alice -- use one of"),
         ({"account": "bench", "qos": "gone"}, {}, r"slurm.qos 'gone': alice may not use it with .*normal"),
         ({"account": "other", "qos": "high"}, {}, r"slurm.qos 'high': alice may not use it with .*'other'"),
@@ -148,7 +152,9 @@ def test_nodes_that_are_not_in_it_are_named(key, name, outside):
 
 def test_jobs_of_root_are_refused_where_slurm_takes_none():
     """Catches: DisableRootJobs found out by the first job."""
-    with pytest.raises(BadInput, match=r"no jobs of root \(DisableRootJobs\) -- name an ordinary user in slurm"):
+    with pytest.raises(
+        BadInput, match=r"no jobs of root \(DisableRootJobs\) -- name an ordinary user in slurm"
+    ):
         check(slurm(), jobs(), "root")
 
 
@@ -156,7 +162,12 @@ def test_a_slurm_that_does_not_answer_or_keeps_no_accounts_refuses_nothing():
     """Catches: a run refused because slurmctld restarts, or because there is no slurmdbd."""
     away = NoAnswer("scontrol: Unable to contact slurm controller (connect failure)")
     changes = dict.fromkeys(
-        ("show config", "--oneliner show partition gpu", "--oneliner show reservation maint1", "associations"),
+        (
+            "show config",
+            "--oneliner show partition gpu",
+            "--oneliner show reservation maint1",
+            "associations",
+        ),
         away,
     )
     check(slurm(**changes), jobs(**GOOD), "alice")

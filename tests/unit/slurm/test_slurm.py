@@ -96,7 +96,7 @@ def test_reserved_nodes_are_for_jobs_that_name_a_reservation():
 
 
 def test_nodes_that_are_out_of_service_are_not_run_and_a_silent_slurm_is_undecided():
-    """Catches: a node drained by its owner reported as a measurement in doubt, or a silent Slurm as a drained node."""
+    """Catches: a node drained by its owner reported as in doubt, or a silent Slurm as a drained node."""
     drained = parse_unusable("n1|idle|none\nn2|drained|bad DIMM\n", ("n1", "n2"))
     assert not_submitted("") is None
     told = not_submitted(drained)

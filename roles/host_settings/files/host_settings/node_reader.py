@@ -1,8 +1,8 @@
 """`host-settings node`: what only root may read of this node and its jobs must know.
 
-Two things, whoever asks and whatever they send: the NVIDIA driver's error lines (Xid) of the kernel's log since
-boot, and the first 256 bytes of the PCI configuration space of GPUs, NICs and the bridges above them (ports
-and switches show there). Nothing else of the log leaves: it can hold addresses and what users did.
+Two things, whoever asks and whatever they send: the NVIDIA driver's error lines (Xid) of the kernel's log
+since boot, and the first 256 bytes of the PCI configuration space of GPUs, NICs and the bridges above them
+(ports and switches show there). Nothing else of the log leaves: it can hold addresses and what users did.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Node(System):
 
     log = Done(0, LOG, "")
 
-    def run(self, *argv, **_):
+    def run(self, *argv, **_):  # noqa: D102
         assert argv == ("dmesg",)
         return self.log
 
@@ -128,7 +128,11 @@ def test_without_the_service_the_log_is_not_read_and_says_why(monkeypatch, serve
 
 def test_ports_are_known_to_an_ordinary_user(serve):
     """Catches: PCIe switches guessed from the number of bridges where the service could tell them."""
-    answer = {"kernel": [], "kernel_error": "", "pci": {"0000:00:01.0": CONFIG[:256].hex(), "0000:00:02.0": "zz"}}
+    answer = {
+        "kernel": [],
+        "kernel_error": "",
+        "pci": {"0000:00:01.0": CONFIG[:256].hex(), "0000:00:02.0": "zz"},
+    }
     document = {"devices": [{"bdf": "0000:00:01.0"}, {"bdf": "0000:00:02.0"}]}
     path_job.with_registers(document, serve(json.dumps(answer).encode()))
     assert document["devices"][0]["port_type"] == 5
