@@ -34,7 +34,7 @@ from shakedown.records.plan import Plan
 from shakedown.records.results import JobRecord, Problem
 from shakedown.run.folder import JOBS, PLAN
 from shakedown.slurm.cancel_stuck import Pending
-from shakedown.slurm.ending import flaw, how_it_ended, problem
+from shakedown.slurm.ending import flaw, how_it_ended, not_submitted
 from shakedown.slurm.patience import Patience
 
 # How srun leaves the other tasks alone when a node dies or a task ends badly.
@@ -63,7 +63,8 @@ def jobs_of(folder: Path) -> dict[str, JobSpec]:
 @functools.cache
 def patience_of(folder: Path) -> Patience:
     """Return the one patience with Slurm that all jobs of this ReFrame share."""
-    return Patience(_jobs(folder).waits.slurm_silent_s)
+    jobs = _jobs(folder)
+    return Patience(jobs.waits.slurm_silent_s, epilog_s=jobs.prolog_s)
 
 
 @functools.cache
@@ -124,7 +125,7 @@ class Guard(rfm.RegressionTestPlugin):
         unusable = ""
         if not self.is_dry_run():
             unusable = patience_of(folder).unusable(self.spec.nodes, reserved=reserved)
-        flawed = problem("environment", unusable) if unusable else None
+        flawed = not_submitted(unusable)
         self.record(JobRecord(state="NOT-SUBMITTED", job=None, problem=flawed, **self.about()))
         if unusable:
             raise SkipTestError(unusable)

@@ -53,6 +53,17 @@ def _site() -> dict:
         sys.exit(f"{places[0]}: {error} -- name the site.json that playbooks/site.yml wrote")
 
 
+def _submit() -> list:
+    """What the site's `slurm:` block says of every job; the plan brought it here."""
+    jobs = None if _RUN is None else _RUN / "jobs.json"
+    if jobs is None or not jobs.is_file():
+        return []
+    try:
+        return json.loads(jobs.read_text(encoding="utf-8")).get("submit", [])
+    except (OSError, ValueError) as error:
+        sys.exit(f"{jobs}: {error} -- make the run's plan again")
+
+
 _SITE = _site()
 # What ReFrame writes belongs to the run; without one, where it was started.
 _OUT = pathlib.Path() if _RUN is None else _RUN / "reframe"
@@ -73,7 +84,11 @@ site_configuration = {
                     "scheduler": _SITE["scheduler"],
                     "launcher": _SITE["launcher"],
                     # A nightly run adds lower priority and a deadline; the last of two options holds.
-                    "access": _SITE["access"] + json.loads(os.environ.get("SHAKEDOWN_ACCESS", "[]")),
+                    "access": [
+                        *_SITE["access"],
+                        *_submit(),
+                        *json.loads(os.environ.get("SHAKEDOWN_ACCESS", "[]")),
+                    ],
                     "environs": ["site"],
                     "features": _SITE["features"],
                     "max_jobs": int(os.environ.get("SHAKEDOWN_MAX_JOBS", _SITE["max_jobs"])),

@@ -10,7 +10,7 @@ from shakedown.intent import inventory
 from shakedown.intent.site import Site
 from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
-from shakedown.plan.jobs import Jobs
+from shakedown.plan.jobs import Jobs, jobs_of_site, with_prolog
 from shakedown.plan.limits import refuse_longer
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.plan.waivers import with_waivers
@@ -67,7 +67,8 @@ def make_plan(
         raise BadInput(
             "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"
         )
-    refuse_longer(draft.jobs, site.job_time)
+    specs = with_prolog(draft.jobs, site.slurm.prolog_s)
+    refuse_longer(specs, site.job_time)
     plan = Plan(
         run=run,
         system=site.fabric.system,
@@ -79,5 +80,5 @@ def make_plan(
         references=draft.references,
         caveats=(*site.acceptance.caveats, *draft.caveats),
     )
-    jobs = Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics, waits=site.acceptance.waits)
+    jobs = jobs_of_site(run, specs, site, site.nics)
     return with_waivers(plan, site.waivers, whole=True), jobs

@@ -47,9 +47,15 @@ def run(
     from shakedown.daytwo.nightly.deliver import deliver
     from shakedown.daytwo.nightly.night import Nightly
     from shakedown.daytwo.nightly.report import text
+    from shakedown.intent.slurm_block import option
     from shakedown.records.reading import read_record
 
     wanted = read_record(config, NightlyConfig)
+    for given in access or ():
+        try:
+            option(given, keys_too=True)
+        except ValueError as error:
+            raise BadInput(f"--access: {error}", fix="see nightly_access in docs/how-to/nightly.md") from None
     if access:
         wanted = wanted.model_copy(update={"access": (*wanted.access, *access)})
     if only is not None and len(set(only)) < 2:

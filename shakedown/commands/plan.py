@@ -52,7 +52,9 @@ def plan(
     ] = None,
     max_job_time: Annotated[
         str | None,
-        typer.Option(help="What the partition allows a job, as its MaxTime: 04:00:00; over slurm_max_time."),
+        typer.Option(
+            help="What the partition allows a job, as its MaxTime: 04:00:00; over slurm.max_job_time."
+        ),
     ] = None,
     longest_job: Annotated[
         bool, typer.Option("--longest-job", help="Print only the MaxTime that the plan's longest job needs.")

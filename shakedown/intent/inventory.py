@@ -17,6 +17,7 @@ from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.refusal import problems_of, refuse
 from shakedown.intent.rules import Problem
 from shakedown.intent.site import Fabric, NoFabric, Site
+from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.intent.variables import check_names
 from shakedown.nos.counters import LOST, Classes, ratios
 from shakedown.nos.readings import port_name
@@ -66,6 +67,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
         reads_switches=any(section.reads_switches for section, _ in acceptance.asked()),
     ):
         raise refuse(wrong, file)
+    block = _slurm_block({name: hostvars[name] for name in compute}, file)
     tcp_fabrics = common.get("tcp_fabrics", [])
     if wrong := tcp_rules.problems(tcp_fabrics, {name: hostvars[name] for name in compute}):
         raise refuse(wrong, file)
@@ -84,7 +86,8 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                 },
                 "gpus": {name: len(hostvars[name].get("gpus", [])) for name in compute},
                 "waivers": common.get("waivers", ()),
-                "job_time": _job_time(common, file),
+                "slurm": block,
+                "job_time": job_time.stated(block.max_job_time),
                 "tcp_fabrics": tcp_fabrics,
                 "tcp_nics": {
                     name: [
@@ -115,13 +118,20 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
     return site
 
 
-def _job_time(variables: dict[str, Any], file: Path) -> job_time.JobTime | None:
-    """Return the partition's limit where the inventory states it. Raises BadInput."""
+def _slurm_block(hosts: dict[str, dict[str, Any]], file: Path) -> SlurmBlock:
+    """Return how jobs are submitted, the same for all nodes. Raises BadInput."""
+    first = next(iter(hosts))
+    given = hosts[first].get("slurm", {})
+    for name, host in hosts.items():
+        if host.get("slurm", {}) != given:
+            problem = Problem(
+                ("slurm",), f"slurm is not that of {first}", "one block for all, in group_vars/all"
+            )
+            raise refuse([(name, problem)], file)
     try:
-        return job_time.stated(variables.get(job_time.KEY))
-    except BadInput as refused:
-        problem = Problem((job_time.KEY,), f"{job_time.KEY}: {refused.what}", refused.fix)
-        raise refuse([(None, problem)], file) from None
+        return SlurmBlock.model_validate(given)
+    except ValidationError as error:
+        raise refuse([(None, p) for p in problems_of(error, SlurmBlock, ("slurm",))], file) from None
 
 
 def _of_host(problem: Problem) -> tuple[str | None, Problem]:

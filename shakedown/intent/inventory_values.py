@@ -36,7 +36,7 @@ READ = {
         "mgmt_ip",
         "ansible_host",
         "waivers",
-        "slurm_max_time",
+        "slurm",
     ),
     "switches": ("roce_switch_nos", "leaf_ports"),
 }

@@ -13,7 +13,7 @@ from pydantic import Field
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
 
-KEY = "slurm_max_time"  # of the inventory
+KEY = "slurm.max_job_time"  # of the inventory
 # minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds
 _TIME = re.compile(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 _NONE = frozenset({"UNLIMITED", "INFINITE", "-1"})
@@ -29,7 +29,7 @@ class JobTime(Record):
 
 
 def stated(given: object) -> JobTime | None:
-    """Return the limit that an inventory states by `slurm_max_time`; None where it states none.
+    """Return the limit that an inventory states by `slurm.max_job_time`; None where it states none.
 
     Raises:
         BadInput: no time as Slurm writes it.

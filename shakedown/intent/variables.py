@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from shakedown.intent.moved import MOVED
 from shakedown.intent.places import group_and_host_files, variable_files
 from shakedown.records.errors import BadInput
 from shakedown.records.yaml_lines import key_lines
@@ -31,13 +32,14 @@ INTENT = frozenset(
         "roce_switch_nos",
         "leaf_ports",
         "waivers",
-        "slurm_max_time",
+        "slurm",
+        "manage",
     }
 )
 
 
 def check_names(inventory: Path, house: Path = _HOUSE) -> None:
-    """Refuse a variable that is nearly the name of a known one.
+    """Refuse a variable that is nearly the name of a known one, or one that stands elsewhere now.
 
     Args:
         inventory: the inventory's folder or file.
@@ -47,6 +49,7 @@ def check_names(inventory: Path, house: Path = _HOUSE) -> None:
         BadInput: naming file, line and the nearest name.
     """
     used = set(_used(inventory))
+    _refuse_moved(inventory)
     odd = [
         (file, line, str(at[0]))
         for file in group_and_host_files(inventory)
@@ -55,18 +58,31 @@ def check_names(inventory: Path, house: Path = _HOUSE) -> None:
     ]
     if not odd:
         return
-    known = {*INTENT, *_known(house)}
+    known = {*INTENT, *_known(house), *MOVED}
     for file, line, name in odd:
         if name in known:
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
         if near:
+            use = f"write {MOVED[near[0]]}" if near[0] in MOVED else f"use {near[0]}"
             raise BadInput(
                 f"variable {name[:80]!r} is not known",
-                fix=f"use {near[0]}, or another name if it is the site's own",
+                fix=f"{use}, or another name if it is the site's own",
                 file=file,
                 line=line,
             )
+
+
+def _refuse_moved(inventory: Path) -> None:
+    """Refuse a key that has moved, in group_vars, in host_vars or beside a host. Raises BadInput."""
+    for file in variable_files(inventory):
+        for at, line in key_lines(file):
+            name = str(at[-1]) if at else ""
+            # Further in, a site's own mapping may have keys of any name; a host's variables stand below it.
+            beside_a_host = len(at) >= 3 and at[-3] == "hosts"
+            of_a_group = len(at) >= 2 and at[-2] == "vars"
+            if name in MOVED and (len(at) == 1 or beside_a_host or of_a_group):
+                raise BadInput(f"{name} has moved", fix=f"write {MOVED[name]}", file=file, line=line)
 
 
 def _free(name: str) -> bool:

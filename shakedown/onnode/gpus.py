@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.counters import node_name
+from shakedown.onnode.node_reader import SOCKET, ask
 
 # The reasons for slowed clocks were renamed with driver 535; the old names still answer, as of 580.
 FIELDS = (
@@ -65,12 +66,32 @@ def run(command: list[str], timeout_s: float = 60) -> dict[str, Any]:
     return {"argv": command, "exit_code": done.returncode, "out": done.stdout, "error": done.stderr}
 
 
+def kernel_log(service: str = SOCKET) -> dict[str, Any]:
+    """Return the driver's own error lines of the kernel's log; the rest of it has nothing to do with GPUs.
+
+    Many systems show the log to root alone (kernel.dmesg_restrict); then the node's own service is asked.
+    """
+    kernel = run(["dmesg"])
+    kernel["out"] = "".join(f"{line}\n" for line in _XID.findall(kernel["out"]))
+    if kernel["exit_code"] == 0:
+        return kernel
+    own = " ".join(str(kernel["error"]).split())
+    try:
+        seen = ask(service)
+    except (OSError, ValueError) as error:
+        kernel["error"] = f"{own}; {service}: {error}"[:500]
+        return kernel
+    if seen["kernel_error"]:
+        kernel["error"] = f"{own}; {service}: {seen['kernel_error']}"[:500]
+        return kernel
+    out = "".join(f"{line}\n" for line in seen["kernel"] if _XID.fullmatch(line))
+    return {"argv": [service], "exit_code": 0, "out": out, "error": ""}
+
+
 def look(when: str) -> dict[str, Any]:
     """Return everything that this node says of its GPUs."""
     commands = {name: run(command) for name, command in COMMANDS.items()}
-    kernel = run(["dmesg"])
-    # The log holds much that has nothing to do with GPUs; only the driver's own error lines are kept.
-    kernel["out"] = "".join(f"{line}\n" for line in _XID.findall(kernel["out"]))
+    kernel = kernel_log()
     numa = {}
     for device in Path("/sys/bus/pci/drivers/nvidia").glob("*:*:*.*"):
         with contextlib.suppress(OSError, ValueError):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from shakedown.intent.acceptance import Waits
-from shakedown.intent.site import NicSpec
+from shakedown.intent.site import NicSpec, Site
 from shakedown.records.base import Name, Params, Record, Stage
 
 
@@ -76,6 +76,9 @@ class Jobs(Record):
     jobs: tuple[JobSpec, ...]
     nics: dict[Name, tuple[NicSpec, ...]]  # by node
     waits: Waits = Waits()
+    # Options of sbatch that every job gets, and what the site's prolog or epilog takes (SlurmBlock).
+    submit: tuple[str, ...] = ()
+    prolog_s: int = Field(default=0, ge=0)
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -85,3 +88,20 @@ class Jobs(Record):
             if count > 1:
                 raise ValueError(f"{count} jobs are named {name}, and would write into one folder")
         return self
+
+
+def with_prolog(jobs: Iterable[JobSpec], prolog_s: int) -> list[JobSpec]:
+    """Return the jobs with the time that the site's prolog or epilog takes: Slurm counts it as the job's."""
+    return [job.model_copy(update={"time_limit_s": job.time_limit_s + prolog_s}) for job in jobs]
+
+
+def jobs_of_site(run: str, jobs: Iterable[JobSpec], site: Site, nodes: Iterable[str]) -> Jobs:
+    """Return the jobs as the site has them submitted; `nodes` are those that the plan uses."""
+    return Jobs(
+        run=run,
+        jobs=tuple(jobs),
+        nics={node: site.nics[node] for node in nodes},
+        waits=site.acceptance.waits,
+        submit=site.slurm.job_options(),
+        prolog_s=site.slurm.prolog_s,
+    )

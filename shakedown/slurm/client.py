@@ -54,6 +54,7 @@ _MARKS = {
     "@": "is about to be rebooted",
     "^": "is being rebooted",
 }
+UNUSABLE = "Slurm cannot use"  # what a sentence about nodes that are out of service begins with
 _TIME = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -151,13 +152,14 @@ def parse_unusable(text: str, nodes: tuple[str, ...], *, reserved: bool = False)
     bad = []
     for node in nodes:
         state, reason = states.get(node, ("unknown to Slurm", ""))
-        if not _USABLE.fullmatch(state) and not (reserved and state == "reserved"):
+        # A maintenance reservation keeps all jobs out that do not name it.
+        if not _USABLE.fullmatch(state) and not (reserved and state in ("reserved", "maint")):
             mark = _MARKS.get(state[-1:], "")
             says = f"{state[:-1]} and {mark}" if mark else state
             said_already = ("", "none", *(["Not responding"] if state.endswith("*") else []))
             because = "" if reason in said_already else f" ({reason})"
             bad.append(f"{node}: it is {says}{because}")
-    return f"Slurm cannot use {'; '.join(bad)}" if bad else ""
+    return f"{UNUSABLE} {'; '.join(bad)}" if bad else ""
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from shakedown.records.errors import BadInput
 from shakedown.records.results import Problem
-from shakedown.slurm.client import JobState, NoAnswer, unusable_nodes
+from shakedown.slurm.client import UNUSABLE, JobState, NoAnswer, unusable_nodes
 from shakedown.slurm.patience import Patience
 
 
@@ -54,6 +54,13 @@ def flaw(
     return problem("killed" if state.state != "FAILED" else "other", message)
 
 
-def problem(kind: Literal["environment", "killed", "other"], message: str) -> Problem:
+def not_submitted(why: str) -> Problem | None:
+    """Return why a job was never submitted; None if it may be. Nodes out of service are NOT-RUN, named."""
+    if not why:
+        return None
+    return problem("not-run" if why.startswith(UNUSABLE) else "environment", why)
+
+
+def problem(kind: Literal["environment", "killed", "not-run", "other"], message: str) -> Problem:
     """Return a problem; a thousand node names are cut to what a record holds."""
     return Problem(kind=kind, message=message[:2000])

@@ -31,6 +31,7 @@ class Patience:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     gave_up: str = ""  # why, once the time is over
+    epilog_s: float = 0.0  # that the site's epilog takes; a job is COMPLETING for as long
     _silent_since: float | None = None
     _settled_at: float = field(default=float("-inf"))
 
@@ -87,8 +88,9 @@ class Patience:
                 begin = now
             if state.state == "COMPLETING":
                 completing = now if completing is None else completing
-            over = now - begin > limit_s + _COMPLETING_S
-            if state.finished or over or (completing is not None and now - completing > _COMPLETING_S):
+            ends_s = _COMPLETING_S + self.epilog_s
+            over = now - begin > limit_s + ends_s
+            if state.finished or over or (completing is not None and now - completing > ends_s):
                 return state
             self.sleep(0.5 if 0 < now - begin < _COMPLETING_S else _EVERY_S)
 

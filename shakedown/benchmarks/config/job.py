@@ -58,7 +58,9 @@ def main() -> int:
     try:
         reports = {report["target"]: report for report in ask(SOCKET)["targets"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = {"kind": "setup", "message": f"{SOCKET}: {error}; run the playbook that configures hosts"}
+        # Without the service nothing can be asked: a site may not allow it. A bad answer is in doubt.
+        kind = "not-run" if isinstance(error, FileNotFoundError) else "setup"
+        problem = {"kind": kind, "message": f"{SOCKET}: {error}; run the playbook that configures hosts"}
     nics = {
         target: Wanted(str(spec["expect"][node][target].get("ipv4", "")), peers(spec, node, target))
         for target, rail in wanted.items()

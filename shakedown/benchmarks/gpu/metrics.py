@@ -16,6 +16,7 @@ from shakedown.benchmarks.gpu.plan import gpu_checks, pairs
 from shakedown.benchmarks.gpu.state import Load, judge_gpu
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
+from shakedown.records.results import Problem
 from shakedown.run.job_folder import JobFolder
 
 
@@ -33,9 +34,13 @@ def gpu_state(output: Output[GpuNodeOrder]) -> Iterator[Value]:
     )
     if wanted.xid:
         xids = seen.xids
-        text = "the kernel log cannot be read" if xids is None else f"{len(xids)} Xid: {'; '.join(xids[:3])}"
-        wrong = None if xids is None else float(len(xids))
-        yield Read("wrong", wrong, "1", lower, {"check": "xid"}, text)
+        if xids is None:
+            # No fault of the node: this site shows the log to root alone, and has no service that reads it.
+            why = Problem(kind="not-run", message=f"the kernel log cannot be read: {seen.no_xids}")
+            yield Read("wrong", None, "1", lower, {"check": "xid"}, problem=why)
+        else:
+            text = f"{len(xids)} Xid: {'; '.join(xids[:3])}"
+            yield Read("wrong", float(len(xids)), "1", lower, {"check": "xid"}, text)
     loads = _loads(output.folder, node)
     for gpu in seen.gpus:
         if gpu.index >= planned:

@@ -50,6 +50,7 @@ class GpuLook(Record):
     gpus: tuple[Gpu, ...]
     topology: tuple[TopologyRow, ...] | None
     xids: tuple[str, ...] | None  # None: the kernel log cannot be read
+    no_xids: str = ""  # why
 
 
 def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
@@ -97,6 +98,7 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
         gpus=tuple(gpus),
         topology=parse_topology(topology, file=file).rows if topology else None,
         xids=tuple(look.kernel.out.splitlines()) if look.kernel.exit_code == 0 else None,
+        no_xids=" ".join(look.kernel.error.split())[:500],
     )
 
 

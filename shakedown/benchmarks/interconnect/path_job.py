@@ -19,6 +19,8 @@ from typing import Any
 
 from shakedown.onnode.counters import node_name
 from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.node_reader import SOCKET, config_spaces
+from shakedown.onnode.topology_probe import registers
 from shakedown.records.places import SOURCE, WORKLOADS
 
 _READY_S = 120.0
@@ -64,6 +66,20 @@ def topology() -> dict[str, Any]:
     )
     document = json.loads(done.stdout)
     assert isinstance(document, dict)
+    return with_registers(document)
+
+
+def with_registers(document: dict[str, Any], service: str = SOCKET) -> dict[str, Any]:
+    """Return the probe's document with the registers that only root may read, from the node's own service.
+
+    Without them switches are told from ports by their number alone.
+    """
+    devices = document.get("devices", [])
+    if any("port_type" not in device for device in devices):
+        spaces = config_spaces(service)
+        for device in devices:
+            if "port_type" not in device:
+                device.update(registers(spaces.get(device["bdf"], b"")))
     return document
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from shakedown.intent.slurm_block import AccessOption
 from shakedown.records.base import Name, Record
 
 
@@ -56,7 +57,7 @@ class NightlyConfig(Record):
     node_tests_s: float = Field(default=120, gt=0)  # that the tests of a node by itself take, each section
     over: tuple[str, ...] = ()  # in front of Slurm's commands where they are elsewhere: ("ssh", "head")
     # sbatch options that make jobs lowest in priority, preemptable, and gone if they cannot start.
-    access: tuple[str, ...] = ()
+    access: tuple[AccessOption, ...] = ()
     wait_s: int = Field(default=1800, gt=0)  # that a job may wait for its nodes
     limit_s: int = Field(default=14400, gt=0)  # that the night may take
     max_jobs: int = Field(default=8, ge=1)

@@ -11,7 +11,7 @@ from shakedown.daytwo.nightly.rotation import Share
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.part import part_of
 from shakedown.intent.site import Site
-from shakedown.plan.jobs import Jobs, JobSpec, counter_tests
+from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, jobs_of_site
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.names import natural_key
 from shakedown.records.plan import Plan, PlanItem, Reference
@@ -119,11 +119,7 @@ def nightly_plan(
         caveats=(*site.acceptance.caveats, "A nightly run measures a part; the rest has its turn."),
     )
     plan = with_waivers(plan, site.waivers, whole=False)
-    return (
-        plan,
-        Jobs(run=run, jobs=tuple(jobs), nics={n: site.nics[n] for n in nodes}, waits=site.acceptance.waits),
-        slots,
-    )
+    return (plan, jobs_of_site(run, jobs, site, nodes), slots)
 
 
 def _share(site: Site, share: Share, rails: Sequence[str]) -> tuple[Site, str]:

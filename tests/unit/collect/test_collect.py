@@ -203,10 +203,10 @@ def test_a_job_on_an_unusable_node_gives_its_reason(run):
         state="NOT-SUBMITTED",
         job=None,
         nodes=[],
-        problem={"kind": "environment", "message": "Slurm cannot use n2: it is down and does not respond"},
+        problem={"kind": "not-run", "message": "Slurm cannot use n2: it is down and does not respond"},
     )
     verdict, cells = judged(run)
-    assert verdict.outcome == "INCONCLUSIVE"
+    assert verdict.outcome == "NOT-RUN"
     assert "Slurm cannot use n2: it is down" in cells[CELL].reason
 
 

@@ -49,7 +49,7 @@ FABRIC, ACCEPTANCE = "group_vars/all/fabric.yml", "group_vars/all/acceptance.yml
             ACCEPTANCE,
             r"\A",
             "slurm_mange: true\n",
-            r"acceptance.yml:1: variable 'slurm_mange' .* use slurm_manage",
+            r"acceptance.yml:1: variable 'slurm_mange' .* write manage: \{slurm: \.\.\.\}",
         ),
     ],
 )
@@ -91,13 +91,11 @@ def test_a_site_keeps_variables_of_its_own(tmp_path):
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "hosts.yml").write_text("all: {vars: {ntp: '{{ slurm_manager }}'}}\n")
     (tmp_path / "group_vars/all.yml").write_text(
-        "site_rack: 4\nslurm_manager: x\nansible_hosts: y\n_slurm_mange: z\nslurm_manage: true\n"
+        "site_rack: 4\nslurm_manager: x\nansible_hosts: y\n_slurm_mange: z\nslurm_nodes: []\n"
     )
     check_names(tmp_path)
     (tmp_path / "hosts.yml").write_text("all: {}\n")
-    with pytest.raises(
-        BadInput, match=r"all.yml:2: variable 'slurm_manager' is not known -- use slurm_manage"
-    ):
+    with pytest.raises(BadInput, match=r"all.yml:2: variable 'slurm_manager' is not known -- write manage"):
         check_names(tmp_path)
 
 

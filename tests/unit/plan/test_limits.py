@@ -23,7 +23,7 @@ def planned(limit: object = None, nodes: int = 2, wanted: Wanted | None = None):
     inventory = document(nodes)
     for host in inventory["_meta"]["hostvars"].values():
         if limit is not None:
-            host["slurm_max_time"] = limit
+            host["slurm"] = {"max_job_time": limit}
     site = site_of(inventory, WHERE)
     return make_plan(site, load_catalogue(["lab"]), run="r1", created=CREATED, wanted=wanted)
 
@@ -65,14 +65,16 @@ def test_a_job_that_is_too_long_is_refused_with_both_numbers():
     _, jobs = planned()
     longest = max(job.time_limit_s for job in jobs.jobs)
     assert planned(slurm_time(longest)) and planned("UNLIMITED")
-    with pytest.raises(BadInput, match=rf"may take {longest} s, but slurm_max_time allows 60 s") as refused:
+    with pytest.raises(
+        BadInput, match=rf"may take {longest} s, but slurm.max_job_time allows 60 s"
+    ) as refused:
         planned("1")
-    assert "raise slurm_max_time" in str(refused.value)
+    assert "raise slurm.max_job_time" in str(refused.value)
 
 
 def test_a_limit_that_is_no_time_is_refused_by_its_key():
     """Catches: a misspelt limit that reads as none."""
-    with pytest.raises(BadInput, match=r"slurm_max_time: 14400 is no time in quotes"):
+    with pytest.raises(BadInput, match=r"slurm.max_job_time 14400: 14400 is no time in quotes"):
         planned(14_400)
 
 
@@ -83,7 +85,7 @@ def test_a_part_is_held_to_the_limit_without_what_it_leaves_out():
     needs = max(job.time_limit_s for job in planned(nodes=6, wanted=part)[1].jobs)
     assert minutes(needs) < minutes(longest)
     assert planned(slurm_time(needs), nodes=6, wanted=part)
-    with pytest.raises(BadInput, match="slurm_max_time allows"):
+    with pytest.raises(BadInput, match=r"slurm\.max_job_time allows"):
         planned("1", nodes=6, wanted=part)
 
 

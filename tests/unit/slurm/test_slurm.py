@@ -6,6 +6,7 @@ import pytest
 
 from shakedown.records.errors import BadInput
 from shakedown.slurm.client import parse_show_job, parse_unusable
+from shakedown.slurm.ending import not_submitted
 
 # As Slurm 24.11 prints it with --oneliner, shortened in the middle.
 COMPLETED = (
@@ -92,3 +93,19 @@ def test_reserved_nodes_are_for_jobs_that_name_a_reservation():
     """Catches: a job that waits for a reservation's end, and a retest inside one that is refused."""
     assert "n1: it is reserved" in parse_unusable("n1|reserved|none\n", ("n1",))
     assert parse_unusable("n1|reserved|none\n", ("n1",), reserved=True) == ""
+
+
+def test_nodes_that_are_out_of_service_are_not_run_and_a_silent_slurm_is_undecided():
+    """Catches: a node drained by its owner reported as in doubt, or a silent Slurm as a drained node."""
+    drained = parse_unusable("n1|idle|none\nn2|drained|bad DIMM\n", ("n1", "n2"))
+    assert not_submitted("") is None
+    told = not_submitted(drained)
+    assert (told.kind, told.message) == ("not-run", "Slurm cannot use n2: it is drained (bad DIMM)")
+    assert not_submitted("Slurm has not answered for 600 s").kind == "environment"
+
+
+def test_a_maintenance_reservation_keeps_out_those_who_do_not_name_it():
+    """Catches: our own maintenance reservation refused, or somebody else's waited for."""
+    text = "n1|maint|none\nn2|idle|none\n"
+    assert parse_unusable(text, ("n1", "n2"), reserved=True) == ""
+    assert parse_unusable(text, ("n1", "n2")) == "Slurm cannot use n1: it is maint"

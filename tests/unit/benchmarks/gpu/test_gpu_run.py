@@ -258,6 +258,14 @@ def test_what_cannot_be_read_does_not_pass(run, edit):
     assert added
 
 
+def test_a_log_for_root_alone_is_not_run_with_that_reason(run):
+    """Catches: a site that shows its kernel log to root alone, reported as a node in doubt."""
+    look(run, lambda seen: seen["kernel"].update(exit_code=1, out="", error="Operation not permitted"))
+    outcome, reason = cells(run)[STATE.format("xid")]
+    assert outcome is Outcome.NOT_RUN
+    assert "the kernel log cannot be read: Operation not permitted" in reason
+
+
 def test_no_driver_is_no_result(run):
     """Catches: a node whose nvidia-smi fails, judged from what it printed before."""
 

@@ -1,0 +1,49 @@
+"""`host-settings node`: what only root may read of this node and its jobs must know.
+
+Two things, whoever asks and whatever they send: the NVIDIA driver's error lines (Xid) of the kernel's log
+since boot, and the first 256 bytes of the PCI configuration space of GPUs, NICs and the bridges above them
+(ports and switches show there). Nothing else of the log leaves: it can hold addresses and what users did.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from host_settings.system import System
+
+SCHEMA = 1
+_XID = re.compile(r"NVRM: Xid.*")
+_MOST_LINES = 1_000
+# PCI classes (pci_ids.h): network, display, bridge, processing accelerator.
+_CLASSES = ("0x02", "0x03", "0x06", "0x12")
+# Conventional configuration space (PCI Local Bus 3.0, 6.1); the PCI Express capability lies in it.
+_CONFIG_BYTES = 256
+_MOST_DEVICES = 4_096
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
+
+
+def document(system: System) -> dict[str, Any]:
+    """Return both; `kernel_error` says why there is no log."""
+    log, error = _kernel(system)
+    return {"schema": SCHEMA, "kernel": log, "kernel_error": error, "pci": _pci(system)}
+
+
+def _kernel(system: System) -> tuple[list[str], str]:
+    done = system.run("dmesg")
+    if done.status != 0:
+        return [], done.complaint[:300]
+    return [line[:500] for line in _XID.findall(done.out)][-_MOST_LINES:], ""
+
+
+def _pci(system: System) -> dict[str, str]:
+    """Return the configuration spaces in hexadecimal, by address; one that cannot be read is left out."""
+    folder, found = "/sys/bus/pci/devices", {}
+    for name in system.names(folder)[:_MOST_DEVICES]:
+        if _ADDRESS.match(name) and (system.read(f"{folder}/{name}/class") or "").startswith(_CLASSES):
+            try:
+                with system.path(f"{folder}/{name}/config").open("rb") as file:
+                    found[name] = file.read(_CONFIG_BYTES).hex()
+            except OSError:
+                continue
+    return found

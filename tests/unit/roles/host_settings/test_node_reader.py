@@ -1,0 +1,146 @@
+"""What only root may read: what leaves the node, and what a job makes of the answer."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from host_settings import cli, node_reader
+from host_settings.system import Done, System
+
+from shakedown.benchmarks.interconnect import path_job
+from shakedown.onnode import gpus
+from shakedown.onnode.node_reader import ask
+
+XID = "NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus."
+LOG = f"[1.0] audit: user alice ran secret\n[2.0] {XID}\n[3.0] eth0: link up 10.0.0.1\n"
+# Capability pointer at 0x34 -> 0x40: PCI Express, upstream switch port (type 5).
+CONFIG = (bytes(0x34) + b"\x40" + bytes(0x0B) + b"\x10\x00\x52\x00" + bytes(1000))[:600]
+
+
+class Node(System):
+    """A recorded tree whose kernel log is known."""
+
+    log = Done(0, LOG, "")
+
+    def run(self, *argv, **_):  # noqa: D102
+        assert argv == ("dmesg",)
+        return self.log
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    """Return a node with a bridge, a NIC, a sound card and a name that is none."""
+    for bdf, kind in (
+        ("0000:00:01.0", "0x060400"),
+        ("0000:07:00.0", "0x020000"),
+        ("0000:08:00.0", "0x040300"),
+        ("odd", "0x020000"),
+    ):
+        folder = tmp_path / "sys/bus/pci/devices" / bdf
+        folder.mkdir(parents=True)
+        (folder / "class").write_text(f"{kind}\n")
+        (folder / "config").write_bytes(CONFIG)
+    return tmp_path
+
+
+@pytest.fixture
+def serve():
+    """Return a function that answers one connection with a text, and the socket's path."""
+    folder = tempfile.TemporaryDirectory(prefix="n")  # short: a socket's path has 107 characters at most
+
+    def start(text: bytes) -> str:
+        path = str(Path(folder.name) / "node.sock")
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        server.bind(path)
+        server.listen(1)
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection, server:
+                connection.sendall(text)
+
+        threading.Thread(target=answer, daemon=True).start()
+        return path
+
+    with folder:
+        yield start
+
+
+def test_only_what_jobs_must_know_leaves_the_node(tree):
+    """Catches: the whole kernel log, or a device that is no GPU, NIC or bridge, shown to every user."""
+    seen = node_reader.document(Node(str(tree)))
+    assert seen["kernel"] == [XID] and seen["kernel_error"] == ""
+    assert sorted(seen["pci"]) == ["0000:00:01.0", "0000:07:00.0"]
+    assert seen["pci"]["0000:07:00.0"] == CONFIG[:256].hex()
+    assert "alice" not in json.dumps(seen)
+
+
+def test_a_log_that_cannot_be_read_is_told(tree):
+    """Catches: a log that root cannot read either (no CAP_SYSLOG) taken for one without errors."""
+    node = Node(str(tree))
+    node.log = Done(1, "", "dmesg: read kernel buffer failed: Operation not permitted\n")
+    seen = node_reader.document(node)
+    assert seen["kernel"] == [] and "Operation not permitted" in seen["kernel_error"]
+
+
+def test_the_program_takes_nothing_from_who_asks(tree, capsys, monkeypatch):
+    """Catches: a service that reads what a user names."""
+    monkeypatch.setattr(cli, "System", lambda root, probes: Node(str(tree)))
+    assert cli.main(["node", "/etc/shadow"]) == 0
+    assert "shadow" not in capsys.readouterr().out
+    units = Path(__file__).parents[4] / "roles/host_settings/files/systemd"
+    unit = (units / "host-settings-node@.service").read_text()
+    assert "ExecStart=/usr/local/libexec/shakedown/host-settings node\n" in unit
+    assert "StandardInput=null" in unit and "NoNewPrivileges=yes" in unit
+
+
+def test_a_user_reads_xids_through_the_service(monkeypatch, serve):
+    """Catches: a node whose log is for root alone judged as one that cannot be looked at, or as healthy."""
+    denied = {"argv": ["dmesg"], "exit_code": 1, "out": "", "error": "dmesg: Operation not permitted"}
+    monkeypatch.setattr(gpus, "run", lambda _: dict(denied))
+    answer = {"schema": 1, "kernel": [XID, "not of the driver"], "kernel_error": "", "pci": {}}
+    seen = gpus.kernel_log(serve(json.dumps(answer).encode()))
+    assert (seen["exit_code"], seen["out"]) == (0, f"{XID}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "No such file"),
+        (b"", "node.sock"),
+        (b"[]", "no reading of a node"),
+        (b'{"kernel": [1], "kernel_error": "", "pci": {}}', "no reading of a node"),
+        (b'{"kernel": [], "kernel_error": "Operation not permitted", "pci": {}}', "not permitted"),
+    ],
+)
+def test_without_the_service_the_log_is_not_read_and_says_why(monkeypatch, serve, tmp_path, text, says):
+    """Catches: a service that is not there, or answers nonsense, taken for a log without errors."""
+    denied = {"argv": ["dmesg"], "exit_code": 1, "out": "", "error": "dmesg: denied"}
+    monkeypatch.setattr(gpus, "run", lambda _: dict(denied))
+    seen = gpus.kernel_log(str(tmp_path / "no.sock") if text is None else serve(text))
+    assert seen["exit_code"] == 1 and "dmesg: denied" in seen["error"] and says in seen["error"]
+
+
+def test_ports_are_known_to_an_ordinary_user(serve):
+    """Catches: PCIe switches guessed from the number of bridges where the service could tell them."""
+    answer = {
+        "kernel": [],
+        "kernel_error": "",
+        "pci": {"0000:00:01.0": CONFIG[:256].hex(), "0000:00:02.0": "zz"},
+    }
+    document = {"devices": [{"bdf": "0000:00:01.0"}, {"bdf": "0000:00:02.0"}]}
+    path_job.with_registers(document, serve(json.dumps(answer).encode()))
+    assert document["devices"][0]["port_type"] == 5
+    assert "port_type" not in document["devices"][1]
+
+
+def test_an_endless_answer_ends(monkeypatch, serve):
+    """Catches: a service that fills the memory of a node."""
+    monkeypatch.setattr("shakedown.onnode.node_reader._LARGEST_ANSWER", 10)
+    with pytest.raises(ValueError, match="too long"):
+        ask(serve(b" " * 100))

@@ -1,0 +1,112 @@
+"""Whose jobs and stage folder are, and what is said of sudo: playbooks with a sudo that notes its words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+from submit_host import BIN, CHECKOUT, SubmitHost
+
+pytestmark = pytest.mark.slow
+
+_SUDO = '#!/bin/sh\necho "$@" >> {log}\nwhile [ "$1" != /bin/sh ]; do shift; done\nexec "$@"\n'
+_NO_SUDO = '#!/bin/sh\necho "sudo: a password is required" >&2\nexit 1\n'
+_SCONTROL = (
+    '#!/bin/sh\ncase "$*" in *"show partition"*) echo "Partition all not found" >&2; exit 1;; esac\nexit 0\n'
+)
+
+
+@pytest.fixture
+def sudo(tmp_path):
+    """Return a sudo that does as it is told and notes it, and its notes."""
+    program, log = tmp_path / "sudo", tmp_path / "sudo.log"
+    program.write_text(_SUDO.format(log=log))
+    program.chmod(0o755)
+    return program, log
+
+
+@pytest.mark.parametrize("run_as", [None, "alice"])
+def test_jobs_are_of_an_ordinary_user_where_the_site_has_sudo(tmp_path, sudo, run_as):
+    """Catches: jobs and stage folder of root because the hosts' settings need sudo; run_as that nothing
+    heeds; sudo on the controller; an unknown partition told after the folder was made."""
+    program, log = sudo
+    site = SubmitHost(tmp_path / "site")
+    (site.bin / "scontrol").write_text(_SCONTROL)
+    (site.bin / "scontrol").chmod(0o755)
+    inventory = json.loads(site.inventory.read_text())
+    block = {"run_as": run_as} if run_as else {}
+    inventory["all"]["vars"] |= {"ansible_become": True, "ansible_become_exe": str(program), "slurm": block}
+    site.inventory.write_text(json.dumps(inventory))
+    site.plan("r1")
+    before = sorted(str(path) for path in site.home.rglob("*"))
+    status, said = site.play("r1")
+    assert status != 0 and "slurm.partition 'all': Slurm has no such partition" in said.replace("''", "'")
+    assert (site.runs / "r1" / "refused.txt").read_text().startswith("slurm.partition 'all': Slurm has no")
+    assert sorted(str(path) for path in site.home.rglob("*")) == before
+    calls = [line for line in (log.read_text() if log.exists() else "").splitlines() if "-u " in line]
+    users = {line.split("-u ")[1].split()[0] for line in calls}
+    assert users == ({run_as} if run_as else set()), calls
+    assert len(calls) == (1 if run_as else 0), calls
+
+
+def site_play(tmp_path, sudo: str, manage: dict[str, bool], *options: str) -> tuple[int, str]:
+    """Call the first play of site.yml for two hosts as an ordinary user: status and what it printed."""
+    program = tmp_path / "sudo"
+    program.write_text(sudo)
+    program.chmod(0o755)
+    user = tmp_path / "id"
+    user.write_text("#!/bin/sh\necho 1000\n")
+    user.chmod(0o755)
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    become = {"ansible_become": sudo == _NO_SUDO, "ansible_become_exe": str(program)}
+    hosts = {"slurm": {"hosts": {"n1": here, "n2": here}}}
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(json.dumps({"all": {"vars": {"manage": manage, **become}, "children": hosts}}))
+    play = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[:1]
+    play[0]["tasks"][0]["ansible.builtin.include_tasks"]["file"] = str(
+        CHECKOUT / "playbooks/parts/tasks/moved.yml"
+    )
+    first = tmp_path / "first.yml"
+    first.write_text(yaml.safe_dump(play))
+    done = subprocess.run(
+        [BIN / "ansible-playbook", "-i", inventory, first, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "ANSIBLE_FORCE_COLOR": "0",
+            "ANSIBLE_CACHE_PLUGIN": "memory",
+        },
+    )
+    return done.returncode, " ".join(done.stdout.replace("''", "'").split())
+
+
+@pytest.mark.parametrize("sudo", [_NO_SUDO, _SUDO.format(log="/dev/null")], ids=["denied", "not-asked"])
+def test_who_lacks_root_is_told_before_the_first_change(tmp_path, sudo):
+    """Catches: a role that breaks off halfway for want of sudo; hosts or keys that are not named."""
+    status, said = site_play(tmp_path, sudo, {"packages": True})
+    assert status != 0
+    assert "not root on n1, n2 (" in said
+    assert "which manage.packages, manage.hosts need: set ansible_become true" in said
+
+
+def test_where_nothing_is_managed_root_is_not_asked_for(tmp_path):
+    """Catches: a site that is only read, refused for want of sudo."""
+    status, said = site_play(tmp_path, _SUDO.format(log="/dev/null"), {"hosts": False})
+    assert status == 0, said
+
+
+def test_an_old_key_is_refused_by_the_playbook(tmp_path):
+    """Catches: -e slurm_partition=x without effect and without a word."""
+    status, said = site_play(
+        tmp_path, _SUDO.format(log="/dev/null"), {"hosts": False}, "-e", "slurm_partition=x"
+    )
+    assert status != 0 and "slurm_partition has moved: write slurm: {partition: ...}" in said

@@ -1,0 +1,213 @@
+"""What Slurm would refuse is told in one line before the first job is submitted."""
+
+from __future__ import annotations
+
+import io
+import json
+import pwd
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from shakedown.intent.slurm_block import SlurmBlock
+from shakedown.plan.jobs import Jobs, JobSpec
+from shakedown.records.errors import BadInput
+from shakedown.run.folder import to_json
+from shakedown.slurm import preflight
+from shakedown.slurm.client import NoAnswer, Slurm
+from shakedown.slurm.preflight import check, fields, wanted
+
+PARTITION = (
+    "PartitionName=gpu AllowGroups=ALL AllowAccounts={accounts} AllowQos=ALL Default=NO MaxTime=00:20:00 "
+    "Nodes=n[1-3] State={state} TotalNodes=3"
+)
+RESERVATION = (
+    "ReservationName=maint1 StartTime=2026-11-23T08:00:00 EndTime=2026-11-24T08:00:00 Nodes=n[1-2] NodeCnt=2 "
+    "Flags=MAINT,IGNORE_JOBS Users={users} Accounts={accounts} State={state}"
+)
+
+
+class Fake(Slurm):
+    """A Slurm that has one partition, one reservation and accounts, and notes what it is asked."""
+
+    answers: dict[str, object]
+    asked: list[tuple[str, ...]]
+
+    def ask(self, *argv: str) -> str:  # noqa: D102
+        self.asked.append(argv)
+        said = self.answers.get(" ".join(argv[1:]), "")
+        if "associations" in argv:
+            said = self.answers["associations"]
+        if argv[:3] == ("scontrol", "show", "hostnames"):
+            first, last = re.fullmatch(r"n\[(\d)-(\d)\]", argv[3]).groups()
+            said = "".join(f"n{i}\n" for i in range(int(first), int(last) + 1))
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+def slurm(**changes: object) -> Fake:
+    """Return a Slurm in which everything is in order but the changes."""
+    unknown = {
+        "--oneliner show partition gone": NoAnswer("scontrol --oneliner show: Partition gone not found"),
+        "--oneliner show reservation gone": NoAnswer("scontrol --oneliner show: Reservation gone not found"),
+    }
+    fake = Fake()
+    object.__setattr__(fake, "asked", [])
+    object.__setattr__(
+        fake,
+        "answers",
+        {
+            **unknown,
+            "show config": "DisableRootJobs = YES\nAccountingStorageEnforce = associations,limits,qos\n",
+            "--oneliner show partition gpu": PARTITION.format(accounts="ALL", state="UP"),
+            "--oneliner show partition": PARTITION.format(accounts="ALL", state="UP"),
+            "--oneliner show reservation maint1": RESERVATION.format(
+                users="alice", accounts="(null)", state="ACTIVE"
+            ),
+            "--oneliner show reservation": RESERVATION.format(
+                users="alice", accounts="(null)", state="ACTIVE"
+            ),
+            "associations": "bench|normal,high|normal\nother|normal|normal\n",
+            **changes,
+        },
+    )
+    return fake
+
+
+def jobs(nodes: tuple[str, ...] = ("n1", "n2"), **block: object) -> Jobs:
+    """Return the jobs of a plan with such a `slurm:` block."""
+    spec = JobSpec(name="fabric.a", kind="mesh", stage="fabric", tests=("t",), nodes=nodes, time_limit_s=60)
+    return Jobs(run="r1", jobs=(spec,), nics={}, submit=SlurmBlock(**block).job_options())
+
+
+GOOD = {"partition": "gpu", "account": "bench", "qos": "high", "reservation": "maint1"}
+
+
+def test_what_slurm_takes_is_taken():
+    """Catches: a maintenance reservation of ours, or a site in order, that is refused."""
+    check(slurm(), jobs(**GOOD), "alice")
+    check(slurm(), jobs(), "alice")
+
+
+@pytest.mark.parametrize(
+    ("block", "changes", "says"),
+    [
+        ({"partition": "gone"}, {}, r"slurm.partition 'gone': Slurm has no such partition -- use one of gpu"),
+        (
+            {"reservation": "gone"},
+            {},
+            r"slurm.reservation 'gone': .* no such reservation -- use one of maint1",
+        ),
+        ({"account": "gone"}, {}, r"slurm.account 'gone': Slurm has no such account for alice -- use one of"),
+        ({"account": "bench", "qos": "gone"}, {}, r"slurm.qos 'gone': alice may not use it with .*normal"),
+        ({"account": "other", "qos": "high"}, {}, r"slurm.qos 'high': alice may not use it with .*'other'"),
+        (
+            {"partition": "gpu"},
+            {"--oneliner show partition gpu": PARTITION.format(accounts="ALL", state="DRAIN")},
+            r"slurm.partition 'gpu' is DRAIN",
+        ),
+        (
+            {"partition": "gpu", "account": "bench"},
+            {"--oneliner show partition gpu": PARTITION.format(accounts="chem,bio", state="UP")},
+            r"'gpu' does not take slurm.account 'bench' \(AllowAccounts=chem,bio\)",
+        ),
+        (
+            {"reservation": "maint1"},
+            {
+                "--oneliner show reservation maint1": RESERVATION.format(
+                    users="root,bob", accounts="(null)", state="ACTIVE"
+                )
+            },
+            r"'maint1' is not for alice but for root, bob",
+        ),
+        (
+            {"reservation": "maint1"},
+            {
+                "--oneliner show reservation maint1": RESERVATION.format(
+                    users="alice", accounts="(null)", state="INACTIVE"
+                )
+            },
+            r"'maint1' is INACTIVE: it is from 2026-11-23T08:00:00 to 2026-11-24T08:00:00",
+        ),
+        ({}, {"associations": ""}, r"Slurm has no account for alice, and takes no job without one"),
+    ],
+)
+def test_what_slurm_would_refuse_is_named_by_its_key(block, changes, says):
+    """Catches: an unknown partition, account, QOS or reservation told by sbatch, hours into a run."""
+    with pytest.raises(BadInput, match=says) as refused:
+        check(slurm(**changes), jobs(**block), "alice")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "outside"), [("reservation", "maint1", "n3"), ("partition", "gpu", "n4, n5")]
+)
+def test_nodes_that_are_not_in_it_are_named(key, name, outside):
+    """Catches: a job that waits for ever for a node outside its reservation or partition."""
+    with pytest.raises(BadInput, match=rf"slurm.{key} '{name}' does not have {outside}, which the plan"):
+        check(slurm(), jobs(("n1", *outside.split(", ")), **{key: name}), "alice")
+
+
+def test_jobs_of_root_are_refused_where_slurm_takes_none():
+    """Catches: DisableRootJobs found out by the first job."""
+    with pytest.raises(
+        BadInput, match=r"no jobs of root \(DisableRootJobs\) -- name an ordinary user in slurm"
+    ):
+        check(slurm(), jobs(), "root")
+
+
+def test_a_slurm_that_does_not_answer_or_keeps_no_accounts_refuses_nothing():
+    """Catches: a run refused because slurmctld restarts, or because there is no slurmdbd."""
+    away = NoAnswer("scontrol: Unable to contact slurm controller (connect failure)")
+    changes = dict.fromkeys(
+        (
+            "show config",
+            "--oneliner show partition gpu",
+            "--oneliner show reservation maint1",
+            "associations",
+        ),
+        away,
+    )
+    check(slurm(**changes), jobs(**GOOD), "alice")
+
+
+def test_a_nights_own_options_go_over_the_sites():
+    """Catches: a retest in its own reservation that is held to the site's."""
+    assert wanted(["--qos=a", "--comment=x", "--qos=b"]) == {"qos": "b"}
+    fake = slurm()
+    check(fake, jobs(partition="gone"), "alice", ["--partition=gpu"])
+    assert ("scontrol", "--oneliner", "show", "partition", "gone") not in fake.asked
+
+
+def test_what_others_wrote_in_slurm_is_text():
+    """Catches: a comment in a reservation that passes for its users or its nodes."""
+    line = RESERVATION.format(users="bob", accounts="(null)", state="ACTIVE") + " Comment=x Users=alice"
+    assert fields(line)["Users"] == "bob"
+    hostile = line.replace("Nodes=n[1-2]", "Nodes=$(reboot)")
+    fake = slurm(**{"--oneliner show reservation maint1": hostile.replace("Users=bob", "Users=alice")})
+    check(fake, jobs(reservation="maint1"), "alice")
+    assert not any("reboot" in " ".join(argv) for argv in fake.asked)
+
+
+def test_the_program_ends_with_2_and_one_line(monkeypatch, capsys):
+    """Catches: a traceback, or an exit status that the playbook takes for success."""
+    monkeypatch.setattr(preflight, "Slurm", slurm)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_name="alice"))
+
+    def run(text: bytes, *argv: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+        status = preflight.main(argv)
+        return status, capsys.readouterr().err
+
+    assert run(to_json(jobs(**GOOD))) == (0, "")
+    for text, argv in (
+        (to_json(jobs(partition="gone")), ()),
+        (b"{}", ()),
+        (b"\xff", ()),
+        (to_json(jobs()), ("--access={}",)),
+        (to_json(jobs()), ("--access=" + json.dumps(["--partition='"]),)),
+    ):
+        status, said = run(text, *argv)
+        assert status == 2 and said.count("\n") == 1, said
