@@ -113,8 +113,8 @@ def _node(node: FoundNode, site: FoundSite) -> Iterator[str]:
         yield "      fabric_nics:"
         yield from (f"        - {_nic(nic)}" for nic in node.nics)
     for one in node.others:
-        mark = "" if one.sure else f"{_CHECK}"
-        yield f"      # not of the fabric: {_said(f'{one.nic.netdev}, {one.why}')}{mark.replace('  #', ';')}"
+        mark = "" if one.sure else "check: "
+        yield f"      # {mark}not of the fabric: {_said(f'{one.nic.netdev}, {one.why}')}"
     if node.gpus:
         yield "      gpus:"
         yield from (f"        - {_gpu(gpu)}" for gpu in node.gpus)
@@ -192,7 +192,7 @@ def _acceptance(site: FoundSite) -> Iterator[str]:
     if gpus and several and len(counts) == 1 and site.rails:
         yield "  nccl:"
         yield "    sweeps:"
-        yield "      - {operations: [all_reduce], min_bytes: 8, max_bytes: 8589934592, repeats: 3}"
+        yield "      - {operations: [all_reduce], min_bytes: 1073741824, max_bytes: 8589934592, repeats: 3}"
         yield f"    expect: {{nvls: false, gdr: true}}{_CHECK}: a ring, with GPUDirect RDMA between nodes"
         yield "    variables: {NCCL_ALGO: Ring}"
     if not gpus and not (site.rails and several):

@@ -74,7 +74,10 @@ def _of_node(node: NodeAnswer, speed: int | None) -> list[Judged]:
     able = [nic for nic in node.nics if not _cannot(nic, node)]
     # How near the nearest GPU is to each.
     near = {nic.netdev: nearest for nic in able if (nearest := _nearest_gpu(node, nic)) is not None}
-    beside_gpus = {name for name, far in near.items() if _ORDER.index(far) <= _ORDER.index(GDR_LIMIT)}
+    slow = {nic.netdev for nic in able if speed and nic.gbps and nic.gbps < speed}
+    beside_gpus = {
+        name for name, far in near.items() if name not in slow and _ORDER.index(far) <= _ORDER.index(GDR_LIMIT)
+    }
     judged = []
     for nic in node.nics:
         if not nic.rdma and not nic.ipv4:
@@ -82,7 +85,7 @@ def _of_node(node: NodeAnswer, speed: int | None) -> list[Judged]:
         why = _cannot(nic, node)
         if why:
             judged.append(Judged(nic, Role.OTHER, why, True))
-        elif speed is not None and nic.gbps is not None and nic.gbps < speed:
+        elif nic.netdev in slow:
             said = f"{nic.gbps} Gb/s, the fabric's NICs have {speed}"
             judged.append(Judged(nic, Role.OTHER, said, True))
         elif beside_gpus and nic.netdev in near and nic.netdev not in beside_gpus:
