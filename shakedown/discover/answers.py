@@ -67,6 +67,22 @@ class NodeAnswer(Record):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+_Way = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]*$")]
+
+
+class Connection(Record):
+    """How Ansible reaches a host. Nothing else is taken over: other variables may run programs."""
+
+    ansible_host: _Way | None = None
+    ansible_port: int | None = Field(default=None, ge=0, le=65535)
+    ansible_user: _Way | None = None
+    ansible_connection: Literal["ssh", "local", "paramiko", "smart"] | None = None
+
+    def given(self) -> dict[str, int | str]:
+        """Return what is known, by variable."""
+        return self.model_dump(exclude_none=True)
+
+
 class Answers(Record):
     """What was asked for a site, and what was answered (`--record FILE`, `--from FILE`)."""
 
@@ -76,7 +92,7 @@ class Answers(Record):
     addresses: dict[HostName, Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]] = (
         Field(default_factory=dict)
     )  # under which the nodes are reached, where that is known
-    connections: dict[HostName, dict[Name, int | str]] = Field(default_factory=dict)  # ansible_user and the like
+    connections: dict[HostName, Connection] = Field(default_factory=dict)  # how Ansible reached them
     submit: HostName | None = None
     partition: Name | None = None
     max_time: Annotated[str, Field(max_length=32, pattern=r"^[0-9:-]*$")] = ""  # of the partition; none: no limit

@@ -56,6 +56,7 @@ class FoundNode:
     nics: tuple[FoundNic, ...]
     gpus: tuple[FoundGpu, ...]
     others: tuple[Judged, ...]  # NICs that are not of the fabric, and why
+    numa_nodes: int
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
             nics=tuple(_nic(name, nic, rail_of[name, nic.netdev], cables, table) for nic in chosen[name]),
             gpus=_gpus(nodes[name], chosen[name]),
             others=tuple(one for one in judged[name] if one.role is not Role.COMPUTE),
+            numa_nodes=max(len(nodes[name].topology.numa), 1),
         )
         for name in chosen
     )
@@ -141,7 +143,7 @@ def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
         submit=answers.submit or "login",
         partition=answers.partition,
         max_time=answers.max_time,
-        connections=answers.connections,
+        connections={name: way.given() for name, way in answers.connections.items()},
         notes=tuple(notes),
     )
 
