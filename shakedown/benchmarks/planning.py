@@ -32,7 +32,13 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
 
 
 def make_plan(
-    site: Site, catalogue: Catalogue, *, run: str, created: str, wanted: Wanted | None = None, learn: bool = False
+    site: Site,
+    catalogue: Catalogue,
+    *,
+    run: str,
+    created: str,
+    wanted: Wanted | None = None,
+    learn: bool = False,
 ) -> tuple[Plan, Jobs]:
     """Return the plan of a run and the jobs that carry it out, both in the order of the ladder.
 
@@ -41,8 +47,8 @@ def make_plan(
 
     Raises:
         MissingReference: a cell has no reference.
-        BadInput: there is nothing to learn, the site asks for nothing, for something that it cannot do, for nothing of that part, or for
-            a job that its partition would refuse.
+        BadInput: there is nothing to learn, the site asks for nothing, for something that it cannot
+            do, for nothing of that part, or for a job that its partition would refuse.
     """
     if wanted is not None and wanted.anything:
         part, scope = narrowed_site(site, wanted)
@@ -88,7 +94,7 @@ def make_plan(
 
 
 def _learnt(draft: Draft) -> str:
-    """Say what is measured and not judged. Raises BadInput if that is nothing: the run could pass as it is."""
+    """Say what is measured and not judged. Raises BadInput if nothing is: the run could pass as it is."""
     learnt = [item for item in draft.items if draft.references[item.reference].kind is ReferenceKind.LEARN]
     if not learnt:
         raise BadInput("there is nothing to learn: every cell has a reference", fix="leave --learn out")

@@ -28,9 +28,12 @@ def register(app: typer.Typer) -> None:
 
 
 def discover(
-    folder: Annotated[Path, typer.Argument(help="The site's folder: a new one is written, one that is there compared.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The site's folder: a new one is written, one that is there compared.")
+    ],
     slurm: Annotated[
-        str | None, typer.Option(metavar="PARTITION", help="Ask the nodes of this partition, by one Slurm job.")
+        str | None,
+        typer.Option(metavar="PARTITION", help="Ask the nodes of this partition, by one Slurm job."),
     ] = None,
     ansible: Annotated[
         str | None, typer.Option(metavar="INVENTORY", help="Ask the hosts of group compute, by Ansible.")
@@ -38,14 +41,19 @@ def discover(
     answers: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Ask nothing: take recorded answers.")
     ] = None,
-    nodes: Annotated[list[str] | None, typer.Option(help="These nodes alone, by Slurm: gpu[001-003] or n1,n2.")] = None,
+    nodes: Annotated[
+        list[str] | None, typer.Option(help="These nodes alone, by Slurm: gpu[001-003] or n1,n2.")
+    ] = None,
     cabling: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Cabling: node,netdev,leaf,leaf_port; goes before LLDP.")
+        Path | None,
+        typer.Option(metavar="CSV", help="Cabling: node,netdev,leaf,leaf_port; goes before LLDP."),
     ] = None,
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the answers here, for --from.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the differences, or what was written, as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the differences, or what was written, as JSON.")
+    ] = False,
 ) -> int:
     """Write a site's folder from what is there, or compare the folder with what is there.
 
@@ -88,7 +96,9 @@ def _gather(
 
         return ask_slurm(slurm, nodes)
     if ansible is None and not folder.exists():
-        raise BadInput("nothing says whom to ask", fix="give --slurm PARTITION, --ansible INVENTORY or --from FILE")
+        raise BadInput(
+            "nothing says whom to ask", fix="give --slurm PARTITION, --ansible INVENTORY or --from FILE"
+        )
     from shakedown.discover.by_ansible import ask_ansible
 
     return ask_ansible(ansible or str(folder))
@@ -118,10 +128,15 @@ def _write(folder: Path, found: FoundSite, *, as_json: bool) -> int:
         if "check:" in line
     ]
     if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "files": [f.path for f in made], "check": check}, indent=1))
+        typer.echo(
+            json.dumps({"folder": str(folder), "files": [f.path for f in made], "check": check}, indent=1)
+        )
         return ExitStatus.PASS
     nics = sum(len(node.nics) for node in found.nodes)
-    typer.echo(f"{folder}: {len(found.nodes)} nodes, {nics} NICs on {len(found.rails)} rails; {len(check)} lines to check:")
+    typer.echo(
+        f"{folder}: {len(found.nodes)} nodes, {nics} NICs on {len(found.rails)} rails;"
+        f" {len(check)} lines to check:"
+    )
     for path, number, line in check:
         typer.echo(f"  {folder / path}:{number}: {line[:150]}")
     typer.echo(f"Then: shakedown plan {folder}")

@@ -69,8 +69,8 @@ def plan(
 
     Nothing is run and no host is contacted. A cell without a reference is an error here, never a pass later.
     A plan of some nodes, rails or stages can pass, and its verdict begins with what it is of.
-    With --learn such a cell is measured and not judged, and the run is no acceptance; losses and wrong results
-    are judged all the same.
+    With --learn such a cell is measured and not judged, and the run is no acceptance; losses and wrong
+    results are judged all the same.
     A job that its partition would refuse is refused here, with both times.
     """
     from datetime import UTC, datetime

@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
         "propose",
         epilog=examples(
             "shakedown references propose reports/runs/roce --prefix mine --scope gpu=H200-SXM",
-            "shakedown references propose reports/runs/roce --profile mine > inventories/mysite/profiles/mine.yml",
+            "shakedown references propose reports/runs/roce --profile mine > mine.yml",
         ),
     )(propose)
     group.command("baseline", epilog=examples("shakedown references baseline mine.yml > baseline.diff"))(
@@ -89,7 +89,8 @@ def lint(
 def propose(
     run: Annotated[Path, typer.Argument(help="Run folder with results.jsonl.")],
     prefix: Annotated[
-        str | None, typer.Option(help="Beginning of the references' names.", show_default="the profile's name")
+        str | None,
+        typer.Option(help="Beginning of the references' names.", show_default="the profile's name"),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(metavar="NAME", help="Print a whole profile of this name, to be signed.")

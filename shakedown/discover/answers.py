@@ -89,13 +89,15 @@ class Answers(Record):
     schema_: Literal[1] = Field(default=1, alias="schema")
     nodes: dict[HostName, NodeAnswer] = Field(min_length=1)
     silent: dict[HostName, Annotated[str, Field(max_length=300)]] = Field(default_factory=dict)  # and why
-    addresses: dict[HostName, Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]] = (
-        Field(default_factory=dict)
-    )  # under which the nodes are reached, where that is known
+    addresses: dict[
+        HostName, Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
+    ] = Field(default_factory=dict)  # under which the nodes are reached, where that is known
     connections: dict[HostName, Connection] = Field(default_factory=dict)  # how Ansible reached them
     submit: HostName | None = None
     partition: Name | None = None
-    max_time: Annotated[str, Field(max_length=32, pattern=r"^[0-9:-]*$")] = ""  # of the partition; none: no limit
+    max_time: Annotated[str, Field(max_length=32, pattern=r"^[0-9:-]*$")] = (
+        ""  # of the partition; none: no limit
+    )
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -119,7 +121,9 @@ def answers_of(documents: dict[str, object], **more: object) -> Answers:
         try:
             nodes[name] = NodeAnswer.model_validate(document)
         except ValidationError as error:
-            raise refusal(error, NodeAnswer, about=f"the answer of {name[:64]!r}", fix="is it this release's probe?") from None
+            raise refusal(
+                error, NodeAnswer, about=f"the answer of {name[:64]!r}", fix="is it this release's probe?"
+            ) from None
     try:
         return Answers.model_validate({"nodes": nodes, **more})
     except ValidationError as error:

@@ -31,11 +31,17 @@ def ask_ansible(inventory: str) -> Answers:
     command = Path(sys.executable).with_name("ansible-playbook")
     found = str(command) if command.exists() else shutil.which("ansible-playbook")
     if found is None:
-        raise BadInput("ansible-core is not installed", fix="pip install 'shakedown[controller]', or run make setup")
+        raise BadInput(
+            "ansible-core is not installed", fix="pip install 'shakedown[controller]', or run make setup"
+        )
     if not (HOUSE / _PLAYBOOK).is_file():
         raise BadInput(f"no {_PLAYBOOK} here", fix="run it from a checkout of Shakedown, or use --slurm")
     if "," not in inventory and not Path(inventory).exists():
-        raise BadInput("no such inventory", fix="give a folder, a file, or a list of hosts that ends in a comma", file=inventory)
+        raise BadInput(
+            "no such inventory",
+            fix="give a folder, a file, or a list of hosts that ends in a comma",
+            file=inventory,
+        )
     where = inventory if "," in inventory else str(Path(inventory).resolve())
     with tempfile.TemporaryDirectory(prefix="shakedown-discover-") as folder:
         probe, answers = Path(folder) / "probe.py", Path(folder) / "answers.json"
@@ -55,7 +61,9 @@ def ask_ansible(inventory: str) -> Answers:
         if not answers.exists():
             lines = (done.stderr + done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
             words = next((line for line in lines if "ERROR" in line or "fatal" in line), lines[-1])
-            raise BadInput(f"ansible-playbook: {words[:300]}", fix="mend the inventory, or see ansible -m ping")
+            raise BadInput(
+                f"ansible-playbook: {words[:300]}", fix="mend the inventory, or see ansible -m ping"
+            )
         return answers_from(loads(answers.read_bytes()))
 
 
@@ -75,4 +83,10 @@ def answers_from(written: Any) -> Answers:  # noqa: ANN401  (JSON of the playboo
     if not documents:
         first = next(iter(silent.items()), ("none", "group compute has no hosts"))
         raise BadInput(f"no host answered; {first[0]}: {first[1]}", fix="see ansible -m ping")
-    return answers_of(documents, silent=silent, connections=connections, addresses=addresses, submit=written["submit"] or None)
+    return answers_of(
+        documents,
+        silent=silent,
+        connections=connections,
+        addresses=addresses,
+        submit=written["submit"] or None,
+    )

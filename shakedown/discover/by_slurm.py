@@ -47,10 +47,16 @@ def ask_slurm(partition: str, only: Collection[str], slurm: Slurm | None = None)
         if strangers := sorted(wanted - set(there)):
             raise BadInput(f"{strangers[0]} is no node of partition {partition}", fix="see sinfo --Node")
         there = [name for name in there if name in wanted]
-    silent = {name: f"Slurm has it as {'+'.join(sorted(states[name].states))}" for name in there if states[name].states & _OUT}
+    silent = {
+        name: f"Slurm has it as {'+'.join(sorted(states[name].states))}"
+        for name in there
+        if states[name].states & _OUT
+    }
     usable = [name for name in there if name not in silent]
     if not usable:
-        raise BadInput(f"no node of partition {partition} can be used now", fix="see sinfo -R; ask by --ansible")
+        raise BadInput(
+            f"no node of partition {partition} can be used now", fix="see sinfo -R; ask by --ansible"
+        )
     documents = answers_in(_run(partition, usable))
     if not documents:
         raise BadInput("the job ran and no node answered", fix="is python3 on the nodes? ask one by srun")
@@ -119,5 +125,7 @@ def _run(partition: str, nodes: list[str]) -> str:
         raise BadInput(f"srun: {str(error)[:200]}", fix="is Slurm up, and are its nodes free?") from None
     if done.returncode != 0 and not done.stdout.strip():
         words = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
-        raise BadInput(f"srun: {words[:300]}", fix="ask for nodes that are free with --nodes, or use --ansible")
+        raise BadInput(
+            f"srun: {words[:300]}", fix="ask for nodes that are free with --nodes, or use --ansible"
+        )
     return done.stdout

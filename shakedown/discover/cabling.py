@@ -58,14 +58,31 @@ def read_table(file: Path) -> Cabling:
             values = dict(zip(header, (word.strip() for word in row), strict=True))
             for name in ("node", "netdev", "leaf"):
                 if not _SWITCH.match(values[name]):
-                    raise BadInput(f"{name} {values[name][:64]!r} is no name", fix="use letters, digits and ._-", file=file, line=line)
+                    raise BadInput(
+                        f"{name} {values[name][:64]!r} is no name",
+                        fix="use letters, digits and ._-",
+                        file=file,
+                        line=line,
+                    )
             if not re.match(PORT_PATTERN, values["leaf_port"]):
-                raise BadInput(f"leaf_port {values['leaf_port'][:64]!r} is no port", fix="write it as the switch does", file=file, line=line)
+                raise BadInput(
+                    f"leaf_port {values['leaf_port'][:64]!r} is no port",
+                    fix="write it as the switch does",
+                    file=file,
+                    line=line,
+                )
             key, cable = (values["node"], values["netdev"]), Cable(values["leaf"], values["leaf_port"])
             if key in found:
-                raise BadInput(f"{key[0]} {key[1]} is listed twice", fix="one NIC has one cable", file=file, line=line)
+                raise BadInput(
+                    f"{key[0]} {key[1]} is listed twice", fix="one NIC has one cable", file=file, line=line
+                )
             if cable in ends:
-                raise BadInput(f"{cable.leaf} {cable.port} is listed twice, first on line {ends[cable]}", fix="one port has one cable", file=file, line=line)
+                raise BadInput(
+                    f"{cable.leaf} {cable.port} is listed twice, first on line {ends[cable]}",
+                    fix="one port has one cable",
+                    file=file,
+                    line=line,
+                )
             found[key], ends[cable] = cable, line
     except csv.Error as error:
         raise BadInput(f"is no CSV: {error}", fix=fix, file=file, line=reader.line_num) from None

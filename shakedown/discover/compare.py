@@ -1,4 +1,4 @@
-"""What differs between a site's folder and what its machines answer. What nothing answered is not compared."""
+"""What a site's folder says otherwise than its machines. What nothing answered is not compared."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def _node(site: Site, found: FoundNode, answer: NodeAnswer) -> Iterator[Differen
         yield from _nic(name, nic, found, answer, site.fabric if isinstance(site.fabric, Fabric) else None)
     for new in found.nics:
         if isinstance(site.fabric, Fabric) and new.netdev not in {nic.netdev for nic in mine} | tcp:
-            yield Difference(f"{name} {new.netdev}", "NIC of the fabric", "not listed", f"{new.rdma_device}, {new.ipv4}")
+            yield Difference(
+                f"{name} {new.netdev}", "NIC of the fabric", "not listed", f"{new.rdma_device}, {new.ipv4}"
+            )
     gpus, here = site.gpus.get(name, 0), len(found.gpus)
     if gpus != here:
         yield Difference(name, "GPUs", str(gpus), str(here))
@@ -70,7 +72,9 @@ def _nic(
             yield Difference(where, "mtu_bytes.host", str(fabric.mtu_bytes.host), str(seen.mtu_bytes))
     cabled = next((one for one in found.nics if one.netdev == nic.netdev), None)
     if cabled is None:
-        why = next((f"not of the fabric, {one.why}" for one in found.others if one.nic.netdev == nic.netdev), "")
+        why = next(
+            (f"not of the fabric, {one.why}" for one in found.others if one.nic.netdev == nic.netdev), ""
+        )
         yield Difference(where, "role", "of the fabric", why)
     elif cabled.leaf and nic.leaf:
         ends = f"{nic.leaf} {nic.leaf_port or ''}".strip(), f"{cabled.leaf} {cabled.leaf_port}"

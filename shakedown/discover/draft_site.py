@@ -106,7 +106,8 @@ def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
     judged = judge_nics(nodes)
     cables = _cables(nodes, table, notes)
     chosen = {
-        name: [one.nic for one in judged[name] if one.role is Role.COMPUTE] for name in sorted(nodes, key=natural_key)
+        name: [one.nic for one in judged[name] if one.role is Role.COMPUTE]
+        for name in sorted(nodes, key=natural_key)
     }
     notes += _uneven(chosen)
     rails, rail_of = _rails(nodes, chosen)
@@ -116,7 +117,9 @@ def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
     # Twice what the most have: a host outside the bounds of the intent is told, not written.
     host_mtu = min(max(mtu, HOST_MTU[0]), HOST_MTU[1])
     if len(mtus) > 1:
-        notes.append(f"the fabric's NICs have different MTUs: {', '.join(f'{m} ({n})' for m, n in mtus.most_common())}")
+        notes.append(
+            f"the fabric's NICs have different MTUs: {', '.join(f'{m} ({n})' for m, n in mtus.most_common())}"
+        )
     if slow := [f"{name} {nic.netdev}" for name, nics in chosen.items() for nic in nics if nic.gbps != speed]:
         notes.append(f"no rate, or another than {speed} Gb/s: {', '.join(slow[:8])}") if speed else None
     found = tuple(
@@ -152,12 +155,18 @@ def _cables(nodes: Mapping[str, NodeAnswer], table: Cabling | None, notes: list[
     heard = of_lldp(nodes)
     for (node, netdev), cable in (table or {}).items():
         if node not in nodes:
-            raise BadInput(f"the cabling names node {node!r}, which did not answer", fix="correct it, or leave that line out")
+            raise BadInput(
+                f"the cabling names node {node!r}, which did not answer",
+                fix="correct it, or leave that line out",
+            )
         if netdev not in {nic.netdev for nic in nodes[node].nics}:
             raise BadInput(f"the cabling names {netdev!r} of {node}, which has no such NIC", fix="correct it")
         other = heard.get((node, netdev))
         if other and other != cable:
-            notes.append(f"{node} {netdev}: the cabling says {cable.leaf} {cable.port}, LLDP says {other.leaf} {other.port}")
+            notes.append(
+                f"{node} {netdev}: the cabling says {cable.leaf} {cable.port},"
+                f" LLDP says {other.leaf} {other.port}"
+            )
     return {**heard, **(table or {})}
 
 
@@ -188,7 +197,9 @@ def _gpus(node: NodeAnswer, nics: Sequence[NicAnswer]) -> tuple[FoundGpu, ...]:
 
 def _model(name: str) -> str:
     model = by_driver_name(name)
-    return model.name if model else "-".join(name.replace("/", " ").replace("(", " ").replace(")", " ").split())
+    return (
+        model.name if model else "-".join(name.replace("/", " ").replace("(", " ").replace(")", " ").split())
+    )
 
 
 def _address(name: str, node: NodeAnswer, answers: Answers) -> str | None:
@@ -222,25 +233,38 @@ def _rails(
     by_subnet = all(len({node for node, _ in ends}) == len(ends) for ends in subnets.values())
     shared = len(chosen) == 1 or all(len(ends) > 1 for ends in subnets.values())
     if by_subnet and shared:
-        first = {end: place for place, end in enumerate(end for ends in _in_order(nodes, chosen) for end in ends)}
+        first = {
+            end: place for place, end in enumerate(end for ends in _in_order(nodes, chosen) for end in ends)
+        }
         order = sorted(subnets, key=lambda net: min(first[end] for end in subnets[net]))
         rail_of = {end: f"rail{i}" for i, net in enumerate(order) for end in subnets[net]}
         return tuple(FoundRail(f"rail{i}", str(net)) for i, net in enumerate(order)), rail_of
     rail_of, members = {}, dict[int, list[ipaddress.IPv4Network]]()
-    address = {(name, nic.netdev): ipaddress.IPv4Interface(nic.ipv4[0]) for name, nics in chosen.items() for nic in nics}
+    address = {
+        (name, nic.netdev): ipaddress.IPv4Interface(nic.ipv4[0])
+        for name, nics in chosen.items()
+        for nic in nics
+    }
     for ends in _in_order(nodes, chosen):
         for i, end in enumerate(ends):
             rail_of[end] = f"rail{i}"
             members.setdefault(i, []).append(address[end].network)
     why = "NICs in the order of their PCI addresses: their subnets do not tell rails apart"
-    return tuple(FoundRail(f"rail{i}", str(_around(nets)), why) for i, nets in sorted(members.items())), rail_of
+    return tuple(
+        FoundRail(f"rail{i}", str(_around(nets)), why) for i, nets in sorted(members.items())
+    ), rail_of
 
 
-def _in_order(nodes: Mapping[str, NodeAnswer], chosen: Mapping[str, Sequence[NicAnswer]]) -> Iterable[list[tuple[str, str]]]:
+def _in_order(
+    nodes: Mapping[str, NodeAnswer], chosen: Mapping[str, Sequence[NicAnswer]]
+) -> Iterable[list[tuple[str, str]]]:
     """Yield every node's fabric NICs in the order of their PCI addresses, else of their names."""
     for name, nics in chosen.items():
         place = {nic.netdev: device.bdf for nic in nics if (device := pci_device(nodes[name], nic))}
-        yield [(name, nic.netdev) for nic in sorted(nics, key=lambda n: (place.get(n.netdev, "~"), natural_key(n.netdev)))]
+        yield [
+            (name, nic.netdev)
+            for nic in sorted(nics, key=lambda n: (place.get(n.netdev, "~"), natural_key(n.netdev)))
+        ]
 
 
 def _around(networks: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:

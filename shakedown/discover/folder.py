@@ -19,7 +19,9 @@ def write_folder(folder: Path, files: Iterable[SiteFile]) -> None:
         BadInput: something is there already, or the folder above it is missing.
     """
     if not folder.parent.is_dir():
-        raise BadInput("no such folder", fix="make it, or name a folder under inventories/", file=folder.parent)
+        raise BadInput(
+            "no such folder", fix="make it, or name a folder under inventories/", file=folder.parent
+        )
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         for file in files:

@@ -50,7 +50,9 @@ def answers_in(text: str) -> dict[str, object]:
             continue  # a site's login scripts and Slurm print lines of their own
         host, number, many, piece = match[1], int(match[2]), int(match[3]), match[4]
         if wanted.setdefault(host, many) != many or pieces.setdefault(host, {}).get(number, piece) != piece:
-            raise BadInput(f"{host[:80]!r} answered twice, and not alike", fix="is that name given to two nodes?")
+            raise BadInput(
+                f"{host[:80]!r} answered twice, and not alike", fix="is that name given to two nodes?"
+            )
         pieces[host][number] = piece
     return {
         host: _document(host, (found[number] for number in sorted(found)))

@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterator
 
 from shakedown.discover.draft_site import FoundGpu, FoundNic, FoundNode, FoundSite
+from shakedown.nos.registry import SYSTEMS
 from shakedown.records.base import Record
 from shakedown.records.wording import printable
 
 # Words that YAML would not read as text; every other name of the patterns may stand as it is.
 _PLAIN = re.compile(
-    r"^(?!(?:true|false|yes|no|on|off|null|none|y|n)$)[a-z][a-z0-9_./-]*$|^[0-9]+(\.[0-9]+){3}(/[0-9]+)?$", re.IGNORECASE
+    r"^(?!(?:true|false|yes|no|on|off|null|none|y|n)$)[a-z][a-z0-9_./-]*$|^[0-9]+(\.[0-9]+){3}(/[0-9]+)?$",
+    re.IGNORECASE,
 )
 _CHECK = "  # check"
 # `printable` words of the machines are cut at this.
@@ -53,7 +55,7 @@ def files(site: FoundSite, name: str) -> tuple[SiteFile, ...]:
     ]
     if site.leaves:
         found.append(SiteFile(path="group_vars/leaf.yml", text=LEAF_PORTS))
-        nos = f"roce_switch_nos: unknown{_CHECK}: linux, sonic, enterprise_sonic, cumulus, eos, nxos, os9 or os10\n"
+        nos = f"roce_switch_nos: unknown{_CHECK}: {', '.join(SYSTEMS)}\n"
         found.append(SiteFile(path="group_vars/switches.yml", text=f"---\n{nos}"))
     return tuple(found)
 
@@ -73,7 +75,7 @@ def _said(text: str) -> str:
 
 
 def _hosts(site: FoundSite) -> Iterator[str]:
-    yield "# The hosts of the site, as they answered. Lines that end in `check` hold a guess: correct or confirm it."
+    yield "# The hosts of the site, as they answered. What says `check` is a guess: correct or confirm it."
     for note in site.notes:
         yield f"# check: {_said(note)}"
     yield "---"
@@ -134,7 +136,7 @@ def _gpu(gpu: FoundGpu) -> str:
 
 
 def _fabric(site: FoundSite, name: str) -> Iterator[str]:
-    yield "# The fabric intent, from which hosts, switches, jobs and checks are made. What nothing tells is a common value."
+    yield "# The fabric intent, from which hosts, switches, jobs and checks are made."
     yield "---"
     yield "fabric:"
     yield f"  system: {word(name)}"
@@ -148,7 +150,7 @@ def _fabric(site: FoundSite, name: str) -> Iterator[str]:
     guess = "; ".join(filter(None, (site.mtu_guess, "link is a guess, no host tells a switch's MTU")))
     yield f"  mtu_bytes: {mtu}{_mark(guess)}"
     yield "  ip_version: 4"
-    yield f"  roce:{_CHECK}: nothing of the class was read; these are the values that vendors' guides agree on"
+    yield f"  roce:{_CHECK}: nothing of the class was read; values that vendors' guides agree on"
     yield from (
         "    dscp: 26",
         "    priority: 3",
@@ -164,7 +166,9 @@ def _fabric(site: FoundSite, name: str) -> Iterator[str]:
     for rail in site.rails:
         yield f"    - {{name: {word(rail.name)}, subnet: {rail.subnet}}}{_mark(rail.guess)}"
     leaves = ", ".join(word(leaf) for leaf in site.leaves)
-    told = "spines are not seen from a host" if site.leaves else "no cabling is known: give --cabling FILE.csv"
+    told = (
+        "spines are not seen from a host" if site.leaves else "no cabling is known: give --cabling FILE.csv"
+    )
     yield f"  switches: {{leaves: [{leaves}], spines: [], uplinks_per_leaf_per_spine: 0}}{_mark(told)}"
 
 
@@ -201,7 +205,7 @@ def _acceptance(site: FoundSite) -> Iterator[str]:
 
 
 def _site(site: FoundSite) -> Iterator[str]:
-    yield "# What is the site's own stays as it is: only NICs and hosts are configured, and only what docs/reference/site.md names."
+    yield "# What is the site's own stays as it is; `manage` says what may be changed: docs/how-to/new-site.md."
     yield "---"
     yield f"shared_stage_path: /scratch/shakedown{_CHECK}: a folder that the submit host and all nodes share"
     if site.partition:

@@ -46,7 +46,7 @@ def judge_nics(nodes: Mapping[str, NodeAnswer]) -> dict[str, list[Judged]]:
 
 
 def fabric_gbps(nodes: Mapping[str, NodeAnswer]) -> int | None:
-    """Return the rate of most RDMA NICs among the fastest of each node, in Gb/s; None: none tells its rate."""
+    """Return the rate of the fastest RDMA NICs of most nodes, in Gb/s; None: none tells its rate."""
     fastest = [
         max(rates)
         for node in nodes.values()
@@ -76,7 +76,9 @@ def _of_node(node: NodeAnswer, speed: int | None) -> list[Judged]:
     near = {nic.netdev: nearest for nic in able if (nearest := _nearest_gpu(node, nic)) is not None}
     slow = {nic.netdev for nic in able if speed and nic.gbps and nic.gbps < speed}
     beside_gpus = {
-        name for name, far in near.items() if name not in slow and _ORDER.index(far) <= _ORDER.index(GDR_LIMIT)
+        name
+        for name, far in near.items()
+        if name not in slow and _ORDER.index(far) <= _ORDER.index(GDR_LIMIT)
     }
     judged = []
     for nic in node.nics:

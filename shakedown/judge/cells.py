@@ -17,7 +17,14 @@ from shakedown.records.wording import apart, number, printable, where
 from shakedown.statistics.robust import median_interval
 
 # Badness of an outcome; a run is as bad as its worst required cell.
-SEVERITY = {Outcome.FAIL: 5, Outcome.INCONCLUSIVE: 4, Outcome.NOT_RUN: 3, Outcome.BASELINE: 2, Outcome.WAIVED: 1, Outcome.PASS: 0}
+SEVERITY = {
+    Outcome.FAIL: 5,
+    Outcome.INCONCLUSIVE: 4,
+    Outcome.NOT_RUN: 3,
+    Outcome.BASELINE: 2,
+    Outcome.WAIVED: 1,
+    Outcome.PASS: 0,
+}
 
 
 # Why a device's counters begin anew, by the kind of reading.

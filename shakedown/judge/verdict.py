@@ -332,12 +332,14 @@ def _run(
         return Outcome.NOT_RUN, ""
     if holes or not coverage.complete:
         return Outcome.NOT_RUN, holes[0] if holes else "the plan requires nothing"
+    total, waived = coverage.planned, outcomes[Outcome.WAIVED]
     if learnt := outcomes[Outcome.BASELINE]:
-        judged = f", the other {outcomes[Outcome.PASS]} lie within their references" if outcomes[Outcome.PASS] else ""
-        return Outcome.BASELINE, (
-            f"{count(learnt, 'required cell')} of {coverage.planned} were measured to learn from and not judged{judged}; "
+        outcome = Outcome.BASELINE
+        reason = (
+            f"{learnt} of {count(total, 'required cell')} were measured to learn from and not judged; "
             "make references of them with shakedown references propose, and sign them"
         )
-    total, waived = coverage.planned, outcomes[Outcome.WAIVED]
-    others = f", the other {total - waived} lie" if waived else " and lie"
-    return Outcome.PASS, f"all {total} required cells were measured{others} within their references"
+    else:
+        outcome, others = Outcome.PASS, f", the other {total - waived} lie" if waived else " and lie"
+        reason = f"all {total} required cells were measured{others} within their references"
+    return outcome, reason

@@ -59,13 +59,17 @@ def addresses() -> dict[str, list[str]]:
     for link in entries(run("ip", "-j", "-4", "address")):
         for one in link.get("addr_info", []):
             if isinstance(one, dict) and one.get("scope") == "global":
-                found.setdefault(str(link.get("ifname")), []).append(f"{one.get('local')}/{one.get('prefixlen')}")
+                found.setdefault(str(link.get("ifname")), []).append(
+                    f"{one.get('local')}/{one.get('prefixlen')}"
+                )
     return found
 
 
 def default_interfaces() -> list[str]:
     """The interfaces of the default routes."""
-    return sorted({str(route.get("dev")) for route in entries(run("ip", "-j", "-4", "route", "show", "default"))})
+    return sorted(
+        {str(route.get("dev")) for route in entries(run("ip", "-j", "-4", "route", "show", "default"))}
+    )
 
 
 def rdma_devices(root: Path) -> dict[str, dict[str, str]]:
@@ -77,7 +81,8 @@ def rdma_devices(root: Path) -> dict[str, dict[str, str]]:
         found[entry.name] = {
             "link_layer": topology_probe.text(port / "link_layer"),
             "state": topology_probe.text(port / "state"),
-            "netdev": topology_probe.text(port / "gid_attrs/ndevs/0") or topology_probe.text(entry / "parent"),
+            "netdev": topology_probe.text(port / "gid_attrs/ndevs/0")
+            or topology_probe.text(entry / "parent"),
         }
     return found
 
@@ -91,7 +96,9 @@ def nics(root: Path) -> list[dict[str, Any]]:
         on_it = sorted(p.name for p in (entry / "device").glob("infiniband/*"))
         # A device of two ports names the interface of its first one only.
         on_it = [name for name in on_it if rdma.get(name, {}).get("netdev") in ("", entry.name)]
-        on_it += sorted(name for name, one in rdma.items() if one["netdev"] == entry.name and name not in on_it)
+        on_it += sorted(
+            name for name, one in rdma.items() if one["netdev"] == entry.name and name not in on_it
+        )
         if not (entry / "device").exists() and not on_it:
             continue
         driver = entry / "device/driver"

@@ -49,7 +49,7 @@ class Better(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The values of a verdict. A run has one of the first four, or BASELINE; a cell may fail and be waived."""
+    """The values of a verdict. A run has one of the first four or BASELINE; a cell may be waived."""
 
     PASS = "PASS"  # noqa: S105  (a verdict, not a password)
     FAIL = "FAIL"

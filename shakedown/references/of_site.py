@@ -8,8 +8,8 @@ from shakedown.intent.site import Site
 from shakedown.records.errors import BadInput
 from shakedown.references.catalogue import Catalogue, Profile
 from shakedown.references.files import load_profile, profile_names
-from shakedown.references.propose import UNSIGNED
 from shakedown.references.physical import NAME, add_losses, add_physical
+from shakedown.references.propose import UNSIGNED
 
 FOLDER = "profiles"  # in the site's own folder
 
@@ -39,7 +39,9 @@ def _profile(name: str, inventory: Path) -> Profile:
     if not own.is_file():
         return load_profile(name)
     if name in (*profile_names(), NAME):
-        raise BadInput(f"{name} is the name of a shipped profile", fix="give the site's own another", file=own)
+        raise BadInput(
+            f"{name} is the name of a shipped profile", fix="give the site's own another", file=own
+        )
     profile = load_profile(own)
     if profile.profile != name:
         raise BadInput(f"is of profile {profile.profile!r}", fix=f"write profile: {name}", file=own)

@@ -28,6 +28,7 @@ SET_BY = "Shakedown maintainers - a floor that a healthy link clears and one at 
 _PERFTEST, _BETWEEN_NODES, _WITHIN_NODE, _ALLTOALL, _NVLS, _COPIES = 0.90, 0.85, 0.70, 0.60, 0.55, 0.75
 # Below these sizes start-up, not the link, decides: what is measured is shown and held to its ceiling.
 _LARGE_MESSAGE, _LARGE_COLLECTIVE = 65536, 1 << 30
+_LONGEST_MESSAGE = 1_000_000  # that a formula takes (references.ceilings)
 _DEAD = 0.01  # of the ceiling; for what is only shown
 # Half a round trip: two NICs of 2 us, five switches of 1 us, 2 km of fibre at 5 us/km. Twice that is no path
 # of the fabric; a 99th percentile also waits behind other traffic.
@@ -71,12 +72,19 @@ class PhysicalFloors:
             return None
         size = facts["size_bytes"]
         if metric == "bandwidth":
-            ceiling = {
-                **self._roce("roce_payload"),
-                "operation": test.split("_")[1],
-                "message_bytes": size,
-            }
-            return self._share(Stage.FABRIC, test, metric, "Gb/s", ceiling, _PERFTEST, size >= _LARGE_MESSAGE, {"size_bytes": size})
+            ceiling = {**self._roce("roce_payload"), "operation": test.split("_")[1]}
+            if size <= _LONGEST_MESSAGE:  # a longer one has, but for 0.002 %, the ceiling of one without end
+                ceiling["message_bytes"] = size
+            return self._share(
+                Stage.FABRIC,
+                test,
+                metric,
+                "Gb/s",
+                ceiling,
+                _PERFTEST,
+                size >= _LARGE_MESSAGE,
+                {"size_bytes": size},
+            )
         if metric in ("latency_typical", "latency_p99"):
             most = _LATENCY_US if metric == "latency_typical" else _LATENCY_P99_US
             # Of a large message the link's own time counts, at a tenth of its rate.
@@ -118,14 +126,20 @@ class PhysicalFloors:
             return None
         ceiling, share = made
         scope = {key: facts[key] for key in ("nodes", "gpus", "size_bytes", "algorithm")}
-        return self._share(Stage.COLLECTIVE, test, metric, "GB/s", ceiling, share, size >= _LARGE_COLLECTIVE, scope)
+        return self._share(
+            Stage.COLLECTIVE, test, metric, "GB/s", ceiling, share, size >= _LARGE_COLLECTIVE, scope
+        )
 
     def _within(self, operation: str, gpus: int, *, nvls: bool) -> tuple[dict[str, Any], float] | None:
         if self.gpu is None or self.gpu.nvlink_gb_per_s is None:
             return None
         rate = self.gpu.nvlink_gb_per_s
         if nvls:
-            return ({"formula": "nvls_busbw", "nvlink_gb_per_s": rate, "ranks": gpus}, _NVLS) if operation == "all_reduce" else None
+            return (
+                ({"formula": "nvls_busbw", "nvlink_gb_per_s": rate, "ranks": gpus}, _NVLS)
+                if operation == "all_reduce"
+                else None
+            )
         return {"formula": "link", "gb_per_s": rate}, _ALLTOALL if operation == "alltoall" else _WITHIN_NODE
 
     def _between(self, operation: str, gpus: int, nodes: int) -> tuple[dict[str, Any], float] | None:
@@ -160,7 +174,14 @@ class PhysicalFloors:
 
     @staticmethod
     def _share(
-        stage: Stage, test: str, metric: str, unit: str, ceiling: dict[str, Any], share: float, gates: bool, scope: Mapping[str, Any]
+        stage: Stage,
+        test: str,
+        metric: str,
+        unit: str,
+        ceiling: dict[str, Any],
+        share: float,
+        gates: bool,
+        scope: Mapping[str, Any],
     ) -> Entry:
         share = share if gates else _DEAD
         return Entry.model_validate(
@@ -177,21 +198,31 @@ class PhysicalFloors:
 
     @staticmethod
     def _most(
-        stage: Stage, test: str, metric: str, most: float, unit: str, scope: Mapping[str, Any], note: str | None = None
+        stage: Stage,
+        test: str,
+        metric: str,
+        most: float,
+        unit: str,
+        scope: Mapping[str, Any],
+        note: str | None = None,
     ) -> Entry:
         return Entry.model_validate(
             {
                 **_common(stage, test, metric, unit, Better.LOWER, scope),
                 "value": most,
                 "limit": most,
-                "source": "arithmetic; none may be wrong" if unit == "1" else "two NICs, five switches and 2 km of fibre, twice",
+                "source": "arithmetic; none may be wrong"
+                if unit == "1"
+                else "two NICs, five switches and 2 km of fibre, twice",
                 "gates": note is None,
                 "note": note,
             }
         )
 
 
-def _common(stage: Stage, test: str, metric: str, unit: str, better: Better, scope: Mapping[str, Any]) -> dict[str, Any]:
+def _common(
+    stage: Stage, test: str, metric: str, unit: str, better: Better, scope: Mapping[str, Any]
+) -> dict[str, Any]:
     words = [NAME, test, metric, *(f"{value}" for _, value in sorted(scope.items()))]
     return {
         "id": "-".join(words).replace("_", "-"),

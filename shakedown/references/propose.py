@@ -65,7 +65,9 @@ def proposals(
         slack = tolerance_of(samples)
         spread = 100 * (max(samples) - min(samples)) / value
         words = [prefix, m.test, m.metric, *(str(facts[key]) for key in sorted(facts.keys() - {"nodes"}))]
-        told = f"{len(samples)} repeats" if len(group) == 1 else f"{len(samples)} values of {len(group)} cells"
+        told = (
+            f"{len(samples)} repeats" if len(group) == 1 else f"{len(samples)} values of {len(group)} cells"
+        )
         entry: dict[str, object] = {
             "id": re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(words)),
             "stage": m.stage.value,
@@ -104,6 +106,6 @@ def profile_of(name: str, plan: Plan, entries: list[dict[str, object]]) -> dict[
         "profile": name,
         "title": f"{plan.system}, as run {plan.run} measured it",
         "published": "nowhere; proposed from a run of this site",
-        "audit": f"Proposed from run {plan.run} of {plan.created}. Read every value, then sign it: your name in set_by.",
+        "audit": f"proposed from run {plan.run} of {plan.created}; to be read, and signed in set_by",
         "references": entries,
     }

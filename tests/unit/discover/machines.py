@@ -116,7 +116,15 @@ def lab(nodes: int = 2, *, lldp: bool = True) -> dict[str, Any]:
                 for one in machine.nics
             ],
             [
-                device(f"0000:00:{n:02x}.0", "0x020000", [], "pci0000:00", -1, netdevs=[one.name], rdma=list(filter(None, [soft.get(one.name)])))
+                device(
+                    f"0000:00:{n:02x}.0",
+                    "0x020000",
+                    [],
+                    "pci0000:00",
+                    -1,
+                    netdevs=[one.name],
+                    rdma=list(filter(None, [soft.get(one.name)])),
+                )
                 for n, one in enumerate(machine.nics, start=2)
             ],
             default=("adm0",),
@@ -149,17 +157,45 @@ def hgx(name: str, number: int, **more: Any) -> dict[str, Any]:
         netdev, rdma = f"ens{mlx}np0", f"mlx5_{mlx}"
         nics.append(nic(netdev, f"10.10.{i}.{number}/24", rdma=[rdma], speed_mbps=400000))
         up = [switch, f"0000:{0x10 + i:02x}:01.0"]
-        devices.append(device(f"0000:{0x20 + i:02x}:00.0", "0x020000", [*up, f"0000:{0x10 + i:02x}:02.0"], root, numa, netdevs=[netdev], rdma=[rdma]))
-        devices.append(device(f"0000:{0x40 + i:02x}:00.0", "0x030200", [*up, f"0000:{0x10 + i:02x}:03.0"], root, numa, vendor="0x10de"))
+        devices.append(
+            device(
+                f"0000:{0x20 + i:02x}:00.0",
+                "0x020000",
+                [*up, f"0000:{0x10 + i:02x}:02.0"],
+                root,
+                numa,
+                netdevs=[netdev],
+                rdma=[rdma],
+            )
+        )
+        devices.append(
+            device(
+                f"0000:{0x40 + i:02x}:00.0",
+                "0x030200",
+                [*up, f"0000:{0x10 + i:02x}:03.0"],
+                root,
+                numa,
+                vendor="0x10de",
+            )
+        )
         gpus.append({"index": str(i), "bdf": f"0000:{0x40 + i:02x}:00.0", "name": "NVIDIA H100 80GB HBM3"})
     others = (
-        ("ens1np0", "mlx5_1", 100000, f"10.20.0.{number}/24", "pci0000:10", ["0000:10:00.0", "0000:10:01.0", "0000:10:04.0"]),
+        (
+            "ens1np0",
+            "mlx5_1",
+            100000,
+            f"10.20.0.{number}/24",
+            "pci0000:10",
+            ["0000:10:00.0", "0000:10:01.0", "0000:10:04.0"],
+        ),
         ("ens2np0", "mlx5_2", 100000, f"192.0.2.{number}/24", "pci0000:70", ["0000:70:00.0"]),
         ("ens7np0", "mlx5_7", 400000, f"10.30.0.{number}/24", "pci0000:71", ["0000:71:00.0"]),
     )
     for n, (netdev, rdma, speed, address, root, path) in enumerate(others):
         nics.append(nic(netdev, address, rdma=[rdma], speed_mbps=speed))
-        devices.append(device(f"0000:{0x60 + n:02x}:00.0", "0x020000", path, root, 0, netdevs=[netdev], rdma=[rdma]))
+        devices.append(
+            device(f"0000:{0x60 + n:02x}:00.0", "0x020000", path, root, 0, netdevs=[netdev], rdma=[rdma])
+        )
     return answer(name, nics, devices, gpus, default=("ens2np0",), **more)
 
 

@@ -54,9 +54,11 @@ def tree(folder):
 
 @pytest.mark.slow
 def test_the_lab_is_described_as_by_hand(shakedown, recorded, tmp_path):
-    """Catches: a NIC, rail, cable, MTU or address that discover makes otherwise than the folder made by hand."""
+    """Catches: a NIC, rail, cable, MTU or address that is made otherwise than by hand."""
     by_hand = read_site(ROOT / "inventories/lab")
-    status, _, _ = shakedown("discover", tmp_path / "lab", "--from", recorded(machines.lab(len(by_hand.nics))))
+    status, _, _ = shakedown(
+        "discover", tmp_path / "lab", "--from", recorded(machines.lab(len(by_hand.nics)))
+    )
     assert status == 0
     found = read_site(tmp_path / "lab")
     assert found.nics == by_hand.nics
@@ -68,8 +70,19 @@ def test_the_lab_is_described_as_by_hand(shakedown, recorded, tmp_path):
     assert mine.pop("mtu_bytes") == {**theirs.pop("mtu_bytes"), "link": 9216}  # marked
     assert mine == theirs
     assert [sorted(one.ports) for one in found.switches] == [sorted(one.ports) for one in by_hand.switches]
-    marked = [line for text in tree(tmp_path / "lab").values() for line in text.decode().splitlines() if "# check" in line]
-    for guess in ("mtu_bytes: {link: 9216", "link_speed_gbps: 100", "roce:", "roce_switch_nos: unknown", "mgmt_ip"):
+    marked = [
+        line
+        for text in tree(tmp_path / "lab").values()
+        for line in text.decode().splitlines()
+        if "# check" in line
+    ]
+    for guess in (
+        "mtu_bytes: {link: 9216",
+        "link_speed_gbps: 100",
+        "roce:",
+        "roce_switch_nos: unknown",
+        "mgmt_ip",
+    ):
         assert any(guess in line for line in marked), guess
 
 
@@ -77,7 +90,9 @@ def test_the_lab_is_described_as_by_hand(shakedown, recorded, tmp_path):
 def test_the_lab_does_not_differ_from_its_folder(shakedown, recorded):
     """Catches: a difference that is none, so that nobody reads them."""
     nodes = len(read_site(ROOT / "inventories/lab").nics)
-    status, out, err = shakedown("discover", ROOT / "inventories/lab", "--from", recorded(machines.lab(nodes)))
+    status, out, err = shakedown(
+        "discover", ROOT / "inventories/lab", "--from", recorded(machines.lab(nodes))
+    )
     assert (status, err) == (0, "")
     assert out.startswith("no difference between")
 
@@ -170,7 +185,7 @@ def test_cabling_of_a_person_goes_before_lldp(tmp_path):
         ("node,netdev,leaf,leaf_port\ngpu1,e0,leaf0,{% x %}\n", 2, "is no port"),
         ("node,netdev,leaf,leaf_port\ngpu1,e0,l,1\ngpu1,e0,l,2\n", 3, "is listed twice"),
         ("node,netdev,leaf,leaf_port\ngpu1,e0,l,1\ngpu2,e0,l,1\n", 3, "first on line 2"),
-        ("node,netdev,leaf,leaf_port\ngpu1,\"e0,l,1\n", 2, "is no CSV"),
+        ('node,netdev,leaf,leaf_port\ngpu1,"e0,l,1\n', 2, "is no CSV"),
     ],
 )
 def test_bad_cabling_is_refused_with_its_line(shakedown, recorded, tmp_path, text, line, word):
@@ -229,16 +244,22 @@ def test_hostile_answers_are_refused(shakedown, recorded, tmp_path, spoil):
 def test_hostile_words_are_written_as_comments_only(shakedown, recorded, tmp_path):
     """Catches: a node's own words, or its switch's name, that leave the comment or begin a template."""
     document = two(silent={"gpu3": f"\n{EVIL}\u2028x: 1"})
-    document["nodes"]["gpu1"]["lldp"] = machines.heard({"ens0np0": (EVIL, EVIL), "ens3np0": ("leaf0", "a\nb")})
+    document["nodes"]["gpu1"]["lldp"] = machines.heard(
+        {"ens0np0": (EVIL, EVIL), "ens3np0": ("leaf0", "a\nb")}
+    )
     assert shakedown("discover", tmp_path / "s", "--from", recorded(document))[0] == 0
-    text = b"".join(content for name, content in tree(tmp_path / "s").items() if name.name != "leaf.yml").decode()
+    text = b"".join(
+        content for name, content in tree(tmp_path / "s").items() if name.name != "leaf.yml"
+    ).decode()
     assert "{{" not in text
     assert "{%" not in text
     hosts = yaml.safe_load((tmp_path / "s/hosts.yml").read_text())
     assert "leaf" not in hosts["compute"]["hosts"]["gpu1"]["fabric_nics"][0]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": 1, "nodes": {}}', b'{"schema": 2}', b"[" * 100000])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"schema": 1, "nodes": {}}', b'{"schema": 2}', b"[" * 100000]
+)
 def test_what_is_no_answer_is_refused(shakedown, tmp_path, content):
     """Catches: an internal error, or a folder from nothing."""
     file = tmp_path / "answers.json"
@@ -251,7 +272,13 @@ def test_what_is_no_answer_is_refused(shakedown, tmp_path, content):
 
 @pytest.mark.parametrize(
     "words",
-    [("--slurm", "a", "--from", "x"), ("--from", "x", "--nodes", "n1"), (), ("--from", "missing.json"), ("--slurm", "-x;y")],
+    [
+        ("--slurm", "a", "--from", "x"),
+        ("--from", "x", "--nodes", "n1"),
+        (),
+        ("--from", "missing.json"),
+        ("--slurm", "-x;y"),
+    ],
 )
 def test_bad_calls_are_one_line(shakedown, tmp_path, words):
     """Catches: two places that are asked, or a call that asks none."""
@@ -261,13 +288,28 @@ def test_bad_calls_are_one_line(shakedown, tmp_path, words):
 
 
 DIFFERENCES = [
-    (lambda n: n["nics"][0].update(ipv4=["10.10.0.9/24"]), "gpu1 ens0np0: ipv4: folder 10.10.0.1, cluster 10.10.0.9"),
-    (lambda n: n["nics"][0].update(rdma=["mlx5_99"]), "gpu1 ens0np0: rdma_device: folder mlx5_0, cluster mlx5_99"),
-    (lambda n: n["nics"][0].update(speed_mbps=200000), "gpu1 ens0np0: link_speed_gbps: folder 400, cluster 200"),
-    (lambda n: n["nics"][0].update(mtu_bytes=1500), "gpu1 ens0np0: mtu_bytes.host: folder 9000, cluster 1500"),
+    (
+        lambda n: n["nics"][0].update(ipv4=["10.10.0.9/24"]),
+        "gpu1 ens0np0: ipv4: folder 10.10.0.1, cluster 10.10.0.9",
+    ),
+    (
+        lambda n: n["nics"][0].update(rdma=["mlx5_99"]),
+        "gpu1 ens0np0: rdma_device: folder mlx5_0, cluster mlx5_99",
+    ),
+    (
+        lambda n: n["nics"][0].update(speed_mbps=200000),
+        "gpu1 ens0np0: link_speed_gbps: folder 400, cluster 200",
+    ),
+    (
+        lambda n: n["nics"][0].update(mtu_bytes=1500),
+        "gpu1 ens0np0: mtu_bytes.host: folder 9000, cluster 1500",
+    ),
     (lambda n: n["nics"].pop(0), "gpu1 ens0np0: NIC: folder listed, cluster not there"),
     (lambda n: n["topology"]["gpus"].pop(), "gpu1: GPUs: folder 8, cluster 7"),
-    (lambda n: n["nics"][8].update(speed_mbps=400000), "gpu1 ens1np0: NIC of the fabric: folder not listed, cluster mlx5_1, 10.20.0.1/24"),
+    (
+        lambda n: n["nics"][8].update(speed_mbps=400000),
+        "gpu1 ens1np0: NIC of the fabric: folder not listed, cluster mlx5_1, 10.20.0.1/24",
+    ),
     (
         lambda n: n.update(lldp=machines.heard({"ens0np0": ("leaf0", "Ethernet99")})),
         "gpu1 ens0np0: cable: folder leaf0 Ethernet0, cluster leaf0 Ethernet99",
@@ -333,7 +375,9 @@ def test_a_folder_that_is_there_is_compared_and_not_written(shakedown, recorded,
 def test_a_record_is_what_it_was_made_from(shakedown, recorded, tmp_path):
     """Catches: a record that loses what a folder is made from; one that is written over another."""
     kept = tmp_path / "kept.json"
-    assert shakedown("discover", tmp_path / "a/site", "--from", recorded(two()))[0] == 2  # no such folder above
+    assert (
+        shakedown("discover", tmp_path / "a/site", "--from", recorded(two()))[0] == 2
+    )  # no such folder above
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     assert shakedown("discover", tmp_path / "a/site", "--from", recorded(two()), "--record", kept)[0] == 0

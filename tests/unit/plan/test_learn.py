@@ -35,7 +35,9 @@ def results(plan, changed=None):
     """Every cell measured: what is learnt at some value, what is judged at its reference."""
     for one in measured(plan):
         key = f"{one.test}/{one.metric}"
-        value = (changed or {}).get(key, one.value or (0.0 if one.better == "lower" and one.metric == "wrong" else 7.0))
+        value = (changed or {}).get(
+            key, one.value or (0.0 if one.better == "lower" and one.metric == "wrong" else 7.0)
+        )
         if one.metric.startswith("counter.") and key not in (changed or {}):
             value = one.value
         yield one.model_copy(update={"value": value, "samples": (value,)})
@@ -60,7 +62,9 @@ def test_a_run_that_learns_ends_as_baseline(tmp_path):
     assert exit_status(verdict.outcome) == 3
     learnt = verdict.outcomes[Outcome.BASELINE]
     assert learnt > 0
-    assert verdict.reason.startswith(f"{learnt} required cells of {verdict.coverage.planned} were measured to learn from")
+    assert verdict.reason.startswith(
+        f"{learnt} of {verdict.coverage.planned} required cells were measured to learn from"
+    )
     assert verdict.outcomes[Outcome.PASS] + learnt == verdict.coverage.planned
     assert any("are measured to learn from" in caveat for caveat in plan.caveats)
 
@@ -95,7 +99,7 @@ def test_learning_where_nothing_is_missing_is_refused():
 
 
 def test_proposals_signed_in_the_sites_folder_are_its_profile(tmp_path):
-    """Catches: proposals that match no cell of the plan they came from, and an unsigned profile that is used."""
+    """Catches: proposals that match no cell of their own plan, and an unsigned profile that is used."""
     plan = bare(tmp_path, learn=True)
     entries = list(proposals(results(plan), scope={}, prefix="mine"))
     entries = [e for e in entries if not str(e["metric"]).startswith("counter.")]
@@ -108,7 +112,11 @@ def test_proposals_signed_in_the_sites_folder_are_its_profile(tmp_path):
     with pytest.raises(BadInput, match="proposed and not signed") as refused:
         bare(tmp_path, profile="mine")
     assert refused.value.line
-    file.write_text(text.replace("set_by: 'proposed:", "set_by: 'A. Person, by").replace("set_by: proposed:", "set_by: A. Person"))
+    file.write_text(
+        text.replace("set_by: 'proposed:", "set_by: 'A. Person, by").replace(
+            "set_by: proposed:", "set_by: A. Person"
+        )
+    )
     mine = site(3)
     mine = mine.model_copy(
         update={
@@ -117,7 +125,9 @@ def test_proposals_signed_in_the_sites_folder_are_its_profile(tmp_path):
         }
     )
     later, _ = make_plan(mine, catalogue_of_site(mine, tmp_path), run="r2", created=CREATED)
-    held = {later.references[i.reference].id for i in later.items if i.metric in ("bandwidth", "time", "busbw")}
+    held = {
+        later.references[i.reference].id for i in later.items if i.metric in ("bandwidth", "time", "busbw")
+    }
     assert all(name.startswith("mine-") for name in held)
     assert not any(one.kind is ReferenceKind.LEARN for one in later.references.values())
 

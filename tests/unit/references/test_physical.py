@@ -18,7 +18,9 @@ def floors(speed=400, gpu="H100-SXM", rails=8, mtu=4096):
     fabric = site(2).fabric
     named = tuple(fabric.rails[0].model_copy(update={"name": f"rail{i}"}) for i in range(rails))
     sizes = fabric.mtu_bytes.model_copy(update={"rdma": mtu})
-    return PhysicalFloors(fabric.model_copy(update={"link_speed_gbps": speed, "rails": named, "mtu_bytes": sizes}), by_name(gpu))
+    return PhysicalFloors(
+        fabric.model_copy(update={"link_speed_gbps": speed, "rails": named, "mtu_bytes": sizes}), by_name(gpu)
+    )
 
 
 def ring(nodes, gpus, size=8 * GIB, algorithm="ring"):
@@ -27,10 +29,21 @@ def ring(nodes, gpus, size=8 * GIB, algorithm="ring"):
 
 
 CELLS = [
-    *((test, "bandwidth", {"size_bytes": size}) for test in ("ib_write_bw", "ib_read_bw", "ib_send_bw") for size in (65536, 1 << 23)),
-    *(("nccl_" + one, "busbw", ring(nodes, 8 * nodes)) for one in ("all_reduce", "all_gather", "reduce_scatter", "alltoall") for nodes in (1, 2, 64)),
+    *(
+        (test, "bandwidth", {"size_bytes": size})
+        for test in ("ib_write_bw", "ib_read_bw", "ib_send_bw")
+        for size in (65536, 1 << 23)
+    ),
+    *(
+        ("nccl_" + one, "busbw", ring(nodes, 8 * nodes))
+        for one in ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+        for nodes in (1, 2, 64)
+    ),
     ("nccl_all_reduce", "busbw", ring(1, 8, algorithm="nvls")),
-    *((f"{one}_memcpy_ce", "bandwidth", {"nodes": 1}) for one in ("host_to_device", "device_to_host", "device_to_device_read")),
+    *(
+        (f"{one}_memcpy_ce", "bandwidth", {"nodes": 1})
+        for one in ("host_to_device", "device_to_host", "device_to_device_read")
+    ),
 ]
 
 
