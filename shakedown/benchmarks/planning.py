@@ -15,7 +15,8 @@ from shakedown.plan.limits import refuse_longer
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import Plan
+from shakedown.records.plan import Plan, ReferenceKind
+from shakedown.records.wording import count
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.missing import all_missing
 
@@ -31,25 +32,32 @@ def site_of(document: dict[str, Any], file: Path) -> Site:
 
 
 def make_plan(
-    site: Site, catalogue: Catalogue, *, run: str, created: str, wanted: Wanted | None = None
+    site: Site,
+    catalogue: Catalogue,
+    *,
+    run: str,
+    created: str,
+    wanted: Wanted | None = None,
+    learn: bool = False,
 ) -> tuple[Plan, Jobs]:
     """Return the plan of a run and the jobs that carry it out, both in the order of the ladder.
 
     `wanted`: the part of the site that is to be measured; the plan says so, and so does its verdict.
+    `learn`: cells without a reference are measured to make one of; the run then ends as BASELINE, never PASS.
 
     Raises:
         MissingReference: a cell has no reference.
-        BadInput: the site asks for nothing, for something that it cannot do, for nothing of that part, or for
-            a job that its partition would refuse.
+        BadInput: there is nothing to learn, the site asks for nothing, for something that it cannot
+            do, for nothing of that part, or for a job that its partition would refuse.
     """
     if wanted is not None and wanted.anything:
         part, scope = narrowed_site(site, wanted)
         # What is left out may be too long for the partition.
         part = part.model_copy(update={"job_time": None})
-        plan, jobs = narrowed_plan(*make_plan(part, catalogue, run=run, created=created), scope)
+        plan, jobs = narrowed_plan(*make_plan(part, catalogue, run=run, created=created, learn=learn), scope)
         refuse_longer(jobs.jobs, site.job_time)
         return with_waivers(plan, site.waivers, whole=False), jobs
-    draft = Draft(site, catalogue)
+    draft = Draft(site, catalogue, learn=learn)
     for benchmark in BENCHMARKS:
         key = benchmark.section.key
         if benchmark.section.of_each_node:
@@ -61,6 +69,8 @@ def make_plan(
             benchmark.plan(draft, asked)
     if draft.missing:
         raise all_missing(list(draft.missing.values()))
+    if learn:
+        draft.caveats.append(_learnt(draft))
     if site.acceptance.counter_tests:
         plan_counters(draft)
     if not draft.items:
@@ -82,3 +92,13 @@ def make_plan(
     )
     jobs = jobs_of_site(run, specs, site, site.nics)
     return with_waivers(plan, site.waivers, whole=True), jobs
+
+
+def _learnt(draft: Draft) -> str:
+    """Say what is measured and not judged. Raises BadInput if nothing is: the run could pass as it is."""
+    learnt = [item for item in draft.items if draft.references[item.reference].kind is ReferenceKind.LEARN]
+    if not learnt:
+        raise BadInput("there is nothing to learn: every cell has a reference", fix="leave --learn out")
+    cells = sum(len(item) for item in learnt)
+    tests = ", ".join(dict.fromkeys(f"{item.test} {item.metric}" for item in learnt))
+    return f"{count(cells, 'cell')} without a reference are measured to learn from and not judged: {tests}"

@@ -7,6 +7,7 @@ from types import ModuleType
 from shakedown.commands import (
     ceiling,
     compare,
+    discover,
     drain,
     history,
     interconnect,
@@ -29,6 +30,7 @@ from shakedown.commands import (
 COMMAND_MODULES: tuple[ModuleType, ...] = (
     ceiling,
     compare,
+    discover,
     drain,
     history,
     interconnect,

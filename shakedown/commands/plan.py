@@ -50,6 +50,12 @@ def plan(
             show_default="as many as make three",
         ),
     ] = None,
+    learn: Annotated[
+        bool,
+        typer.Option(
+            "--learn", help="Measure what has no reference without judging it; the run ends as BASELINE."
+        ),
+    ] = False,
     max_job_time: Annotated[
         str | None,
         typer.Option(
@@ -65,6 +71,8 @@ def plan(
 
     Nothing is run and no host is contacted. A cell without a reference is an error here, never a pass later.
     A plan of some nodes, rails or stages can pass, and its verdict begins with what it is of.
+    With --learn such a cell is measured and not judged, and the run is no acceptance; losses and wrong
+    results are judged all the same.
     A job that its partition would refuse is refused here, with both times.
     """
     from datetime import UTC, datetime
@@ -75,7 +83,7 @@ def plan(
     from shakedown.plan.limits import longest_s
     from shakedown.plan.scope import Wanted
     from shakedown.plan.variables import with_variables
-    from shakedown.references.files import load_catalogue
+    from shakedown.references.of_site import catalogue_of_site
     from shakedown.run.folder import run_name
 
     variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
@@ -89,9 +97,9 @@ def plan(
     site = _with_job_time(with_variables(whole, variables), max_job_time, asked=longest_job)
     now = datetime.now(UTC)
     run = run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ")
-    catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
+    catalogue = catalogue_of_site(site, inventory, learn=learn)
     made, jobs = make_plan(
-        site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"), wanted=wanted
+        site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"), wanted=wanted, learn=learn
     )
     if longest_job:
         typer.echo(slurm_time(longest_s(jobs.jobs)))
@@ -197,6 +205,8 @@ def _show(made: Plan, jobs: Jobs) -> None:
         reference = made.references[item.reference]
         sign = "≥" if item.better == "higher" else "≤"
         gate = f"{sign} {reference.gate:g} {item.unit}" if item.required else "shown only"
+        if reference.kind == "learn":
+            gate = "to be learnt"
         parameters = " ".join(f"{k}={v}" for k, v in item.params.items())
         row = (item.stage, item.test, item.metric, parameters, gate, f"{reference.id} ({reference.kind})")
         cells, nodes = rows.get(row, (0, {}))

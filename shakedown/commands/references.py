@@ -40,7 +40,10 @@ def register(app: typer.Typer) -> None:
     )(show)
     group.command(
         "propose",
-        epilog=examples("shakedown references propose reports/runs/roce --prefix mine --scope gpu=H200-SXM"),
+        epilog=examples(
+            "shakedown references propose reports/runs/roce --prefix mine --scope gpu=H200-SXM",
+            "shakedown references propose reports/runs/roce --profile mine > mine.yml",
+        ),
     )(propose)
     group.command("baseline", epilog=examples("shakedown references baseline mine.yml > baseline.diff"))(
         baseline
@@ -85,26 +88,42 @@ def lint(
 
 def propose(
     run: Annotated[Path, typer.Argument(help="Run folder with results.jsonl.")],
-    prefix: Annotated[str, typer.Option(help="Beginning of the references' names.")],
+    prefix: Annotated[
+        str | None,
+        typer.Option(help="Beginning of the references' names.", show_default="the profile's name"),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Print a whole profile of this name, to be signed.")
+    ] = None,
     scope: Annotated[list[str] | None, typer.Option(help="A fact of the site: gpu=H200-SXM.")] = None,
     ceiling_gb_per_s: Annotated[
         float | None, typer.Option(help="Rate of the link behind busbw, GB/s.")
     ] = None,
 ) -> int:
-    """Print references that a run's repeats suggest, as YAML, for a person to correct and sign."""
+    """Print references that a run's repeats suggest, as YAML, for a person to correct and sign.
+
+    To sign is to put one's name into `set_by`: a site's own profile is refused while it says `proposed`.
+    """
+    import re
+
     import yaml
 
     from shakedown.records.errors import BadInput
-    from shakedown.references.propose import MIN_SAMPLES, proposals
+    from shakedown.references.propose import MIN_SAMPLES, profile_of, proposals
     from shakedown.run.folder import Run
 
     words = assigned(scope or (), "KEY=VALUE", "gpu=H200-SXM", option="--scope")
     facts = {key: int(value) if value.isdigit() else value for key, value in words.items()}
-    found = Run(run).measurements()
-    made = list(proposals(found, scope=facts, prefix=prefix, ceiling_gb_per_s=ceiling_gb_per_s))
+    name = prefix or profile
+    if not name or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", name):
+        raise BadInput("no name that begins with a letter", fix="give --profile NAME or --prefix NAME")
+    opened = Run(run)
+    found = opened.measurements()
+    made = list(proposals(found, scope=facts, prefix=name, ceiling_gb_per_s=ceiling_gb_per_s))
     if not made:
         raise BadInput(f"no value has {MIN_SAMPLES} repeats", fix="plan more repeats", file=run)
-    sys.stdout.write(yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=160))
+    written = made if profile is None else profile_of(profile, opened.plan, made)
+    sys.stdout.write(yaml.safe_dump(written, sort_keys=False, default_flow_style=None, width=160))
     return ExitStatus.PASS
 
 

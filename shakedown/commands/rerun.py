@@ -38,7 +38,7 @@ def rerun(
     from shakedown.commands.plan import deliver
     from shakedown.daytwo.rerun import failed_part
     from shakedown.judge.judged import judge_run
-    from shakedown.references.files import load_catalogue
+    from shakedown.references.of_site import catalogue_of_site
     from shakedown.run.folder import Run, run_name
 
     site = read_site(inventory)
@@ -48,7 +48,7 @@ def rerun(
     name = run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ")
     made, jobs = make_plan(
         site,
-        load_catalogue([site.fabric.profile, *site.acceptance.profiles]),
+        catalogue_of_site(site, inventory),
         run=name,
         created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         wanted=wanted,

@@ -28,7 +28,7 @@ def verdict(
     write: Annotated[bool, typer.Option("--write", help="Write verdict.json into the run folder.")] = False,
     worst: Annotated[int, typer.Option(min=0, help="How many cells to list, worst first.")] = 10,
 ) -> int:
-    """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE or NOT-RUN."""
+    """Recompute the verdict on a run. Exit status 0 PASS, 1 FAIL, 3 INCONCLUSIVE, NOT-RUN or BASELINE."""
     from shakedown.run.folder import to_json, write_verdict
 
     result, notice = judged_from_raw(run)
@@ -67,7 +67,14 @@ def exit_status(outcome: Outcome) -> ExitStatus:
     return {"PASS": ExitStatus.PASS, "FAIL": ExitStatus.FAIL}.get(outcome.value, ExitStatus.INCOMPLETE)
 
 
-_COLOUR = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "NOT-RUN": "yellow", "WAIVED": "yellow"}
+_COLOUR = {
+    "PASS": "green",
+    "FAIL": "red",
+    "INCONCLUSIVE": "yellow",
+    "NOT-RUN": "yellow",
+    "WAIVED": "yellow",
+    "BASELINE": "cyan",
+}
 
 
 def show(result: Verdict, worst: int, notice: str = "") -> None:
@@ -76,6 +83,7 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from shakedown.records.base import Outcome
     from shakedown.records.wording import printable
 
     terminal = sys.stdout.isatty()
@@ -103,7 +111,8 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("stage", "test", "metric"):
         table.add_column(title, overflow="fold")
-    for title in ("measured", "pass", "fail", "inconcl.", "not run", "waived", "worst", "median"):
+    learnt = ("learnt",) if any(Outcome.BASELINE in group.outcomes for group in result.groups) else ()
+    for title in ("measured", "pass", "fail", "inconcl.", "not run", "waived", *learnt, "worst", "median"):
         table.add_column(title, justify="right")
     for group in result.groups:
         params = " ".join(f"{k}={v}" for k, v in sorted(group.params.items()))
@@ -113,6 +122,7 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
             f"{group.metric} {params}".strip(),
             f"{group.measured}/{group.planned}",
             *(str(n) for n in group.outcomes.values()),
+            *("0" for _ in learnt if Outcome.BASELINE not in group.outcomes),
             *(f"{v:.6g} {group.unit}" if v is not None else "-" for v in (group.worst, group.median)),
         )
         table.add_row(*(Text(printable(cell)) for cell in row))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from shakedown.nos.counters import LOST, Classes, ratios
 from shakedown.nos.readings import port_name
 from shakedown.nos.registry import SYSTEMS, known
 from shakedown.records.errors import BadInput
+
+# A site's own references lie in its folder (references.of_site); ansible.cfg says the same to the playbooks.
+_NO_INVENTORY = "^profiles$"
 
 
 def read_site(inventory: Path, acceptance: type[AcceptanceBase]) -> Site:
@@ -283,6 +287,7 @@ def _values(inventory: Path) -> dict[str, Any]:
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
+        env={**os.environ, "ANSIBLE_INVENTORY_IGNORE_REGEX": _NO_INVENTORY},
     )
     if answer.returncode != 0:
         lines = answer.stderr.strip().splitlines() or ["no message"]

@@ -10,14 +10,21 @@ from enum import StrEnum
 from shakedown.judge.hints import fault_hint
 from shakedown.records.base import Better, Outcome
 from shakedown.records.counters import CounterReading
-from shakedown.records.plan import PlanItem, Reference
+from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.records.results import Measurement
 from shakedown.records.verdict import CellVerdict
 from shakedown.records.wording import apart, number, printable, where
 from shakedown.statistics.robust import median_interval
 
 # Badness of an outcome; a run is as bad as its worst required cell.
-SEVERITY = {Outcome.FAIL: 4, Outcome.INCONCLUSIVE: 3, Outcome.NOT_RUN: 2, Outcome.WAIVED: 1, Outcome.PASS: 0}
+SEVERITY = {
+    Outcome.FAIL: 5,
+    Outcome.INCONCLUSIVE: 4,
+    Outcome.NOT_RUN: 3,
+    Outcome.BASELINE: 2,
+    Outcome.WAIVED: 1,
+    Outcome.PASS: 0,
+}
 
 
 # Why a device's counters begin anew, by the kind of reading.
@@ -56,11 +63,17 @@ class Rule(StrEnum):
     DUPLICATE = "duplicate"
     FLAKY = "flaky"
     OUTLIER = "outlier"
+    LEARNT = "learnt"  # a value, and no reference to hold it against
     WITHIN = "within"
 
 
 # What a rule that a cell has broken makes of it; every other leaves it undecided.
-_OUTCOMES = {Rule.GATE: Outcome.FAIL, Rule.IMPOSSIBLE: Outcome.FAIL, Rule.NOT_RUN: Outcome.NOT_RUN}
+_OUTCOMES = {
+    Rule.GATE: Outcome.FAIL,
+    Rule.IMPOSSIBLE: Outcome.FAIL,
+    Rule.NOT_RUN: Outcome.NOT_RUN,
+    Rule.LEARNT: Outcome.BASELINE,
+}
 
 
 @dataclass(slots=True)
@@ -93,6 +106,8 @@ class Bound:
 
 def _unusable(reference: Reference) -> str:
     """Why a reference cannot decide anything, or an empty string."""
+    if reference.kind is ReferenceKind.LEARN:
+        return ""
     gate, ceiling, unit = reference.gate, reference.ceiling, reference.unit
     blame = f"reference {reference.id} decides nothing: gate {number(gate)}"
     if reference.better is Better.HIGHER:
@@ -187,6 +202,10 @@ def _decide(  # noqa: PLR0911  (one return per rule reads best)
     if not low - slack <= value <= high + slack:
         limits = f"{number(low)} to {number(high)} {unit}"
         return Rule.SAMPLES, f"value {number(value)} lies outside its own samples, {limits}"
+    if bound.reference.kind is ReferenceKind.LEARN:
+        if bound.higher and low <= 0:
+            return Rule.NO_VALUE, f"{number(low)} {unit} teaches nothing: a dead link has as much"
+        return Rule.LEARNT, f"{number(value)} {unit}, measured to learn from and not judged"
     best = high if bound.higher else low
     if bound.impossible(best):
         return Rule.IMPOSSIBLE, _impossible(best, bound.reference)

@@ -11,7 +11,7 @@ from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter,
 from shakedown.judge.losses import Losses
 from shakedown.judge.words import Place
 from shakedown.nics.counters import end_to_end
-from shakedown.records.base import Outcome, Stage, cell_id
+from shakedown.records.base import Outcome, Stage, cell_id, tally
 from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, PlanItem, Waiver
 from shakedown.records.results import Measurement
@@ -232,7 +232,7 @@ def summarise(
         reason=reason,
         coverage=coverage,
         stages={s: Coverage(planned=planned[s], measured=measured[s]) for s in Stage if planned[s]},
-        outcomes={o: outcomes[o] for o in Outcome},
+        outcomes=tally(outcomes),
         groups=tuple(groups),
         cells=tuple(v for _, v, _ in listed),
         unplanned=judged.unplanned,
@@ -267,7 +267,7 @@ def _group(item: PlanItem, cells: Sequence[CellVerdict]) -> GroupVerdict:
         reference=item.reference,
         planned=len(cells),
         measured=len(values),
-        outcomes={o: outcomes[o] for o in Outcome},
+        outcomes=tally(outcomes),
         worst=worst,
         median=median(values) if values else None,
         best=best,
@@ -333,5 +333,13 @@ def _run(
     if holes or not coverage.complete:
         return Outcome.NOT_RUN, holes[0] if holes else "the plan requires nothing"
     total, waived = coverage.planned, outcomes[Outcome.WAIVED]
-    others = f", the other {total - waived} lie" if waived else " and lie"
-    return Outcome.PASS, f"all {total} required cells were measured{others} within their references"
+    if learnt := outcomes[Outcome.BASELINE]:
+        outcome = Outcome.BASELINE
+        reason = (
+            f"{learnt} of {count(total, 'required cell')} were measured to learn from and not judged; "
+            "make references of them with shakedown references propose, and sign them"
+        )
+    else:
+        outcome, others = Outcome.PASS, f", the other {total - waived} lie" if waived else " and lie"
+        reason = f"all {total} required cells were measured{others} within their references"
+    return outcome, reason

@@ -171,15 +171,14 @@ def gpus() -> list[dict[str, str]]:
     ]
 
 
-def main() -> int:
-    """Print the document."""
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("/")
+def document(root: Path) -> dict[str, Any]:
+    """Everything, of the host whose files are below `root`."""
     netdevs, rdma, soft = names_on(root, "net"), names_on(root, "infiniband"), soft_rdma(root)
     devices = pci(root)
     for entry in devices:
         entry["netdevs"] = netdevs.get(entry["bdf"], [])
         entry["rdma"] = rdma.get(entry["bdf"], []) + [r for n in entry["netdevs"] for r in soft.get(n, [])]
-    document = {
+    return {
         "schema": 1,
         "host": platform.node(),
         "virtual": " hypervisor" in text(root / "proc/cpuinfo"),
@@ -188,7 +187,12 @@ def main() -> int:
         "devices": devices,
         "gpus": gpus() if root == Path("/") else [],
     }
-    print(json.dumps(document))
+
+
+def main() -> int:
+    """Print the document."""
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("/")
+    print(json.dumps(document(root)))
     return 0
 
 

@@ -11,6 +11,7 @@ from shakedown.records.base import Better, Params, Stage
 from shakedown.records.names import natural_key
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.references.catalogue import Catalogue, Entry
+from shakedown.references.learn import learnt_entry
 from shakedown.references.missing import MissingReference
 
 
@@ -46,6 +47,8 @@ class Draft:
     jobs: list[JobSpec] = field(default_factory=list)
     # Cells without a reference, by what is said of them. Planning goes on, so that all are told at once.
     missing: dict[str, MissingReference] = field(default_factory=dict)
+    # Cells without a reference are measured to make one of, and not judged.
+    learn: bool = False
     # What the plan does not cover, beside what the site says itself.
     caveats: list[str] = field(default_factory=list)
 
@@ -69,6 +72,9 @@ class Draft:
         try:
             return self._find(test, metric, scope, node)
         except MissingReference as refused:
+            if self.learn and (entry := learnt_entry(test, metric, scope)) is not None:
+                self.references[entry.id] = entry.reference()
+                return entry
             self.missing.setdefault(refused.what, refused)
             return _STAND_IN.model_copy(update={"test": test, "metric": metric})
 

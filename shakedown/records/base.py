@@ -7,6 +7,7 @@ nodes x rail x direction x parameters*; its identity is `cell_id`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -48,13 +49,19 @@ class Better(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The values of a verdict. A run has one of the first four; a cell may fail and be waived."""
+    """The values of a verdict. A run has one of the first four or BASELINE; a cell may be waived."""
 
     PASS = "PASS"  # noqa: S105  (a verdict, not a password)
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
     NOT_RUN = "NOT-RUN"
     WAIVED = "WAIVED"  # it failed, and a person signed for it (records.plan.Waiver)
+    BASELINE = "BASELINE"  # measured and not judged: the reference is to be made from it (`plan --learn`)
+
+
+def tally(counts: Mapping[Outcome, int]) -> dict[Outcome, int]:
+    """Return how many cells have each outcome, with zeros; BASELINE only where something was learnt."""
+    return {o: counts.get(o, 0) for o in Outcome if o is not Outcome.BASELINE or counts.get(o)}
 
 
 def cell_id(

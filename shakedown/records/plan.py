@@ -23,6 +23,7 @@ class ReferenceKind(StrEnum):
     VENDOR = "vendor"
     CONTRACT = "contract"
     PHYSICAL = "physical"
+    LEARN = "learn"  # none yet: the run that is planned is to make it, and does not judge by it
 
 
 class Reference(Record):

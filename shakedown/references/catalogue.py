@@ -8,7 +8,7 @@ the plan is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
@@ -150,6 +150,8 @@ class Entry(Record):
 
     @model_validator(mode="after")
     def _usable(self) -> Entry:
+        if self.kind is ReferenceKind.LEARN and self.line is not None:
+            raise ValueError("kind learn is no reference; say where the value comes from")
         for name, formula in (("value", self.value), ("ceiling", self.ceiling)):
             if not isinstance(formula, float | None) and in_unit(1.0, self.unit) is None:
                 raise ValueError(f"unit mismatch: {name} {formula.formula} has no meaning in {self.unit}")
@@ -245,16 +247,22 @@ class Catalogue:
     def __init__(self, profiles: Iterable[Profile]) -> None:
         self.entries: dict[str, Entry] = {}
         self.software: dict[str, dict[str, str]] = {}  # by profile: the versions that it was measured with
+        # What makes the entry of a cell that no profile has, from its facts; None: nothing does.
+        self.derived: Callable[[str, str, Mapping[str, Any]], Entry | None] | None = None
         for profile in profiles:
-            self.software[profile.profile] = profile.software
-            for entry in profile.entries:
-                if entry.id in self.entries:
-                    raise BadInput(
-                        f"reference {entry.id!r} of profile {profile.profile!r} exists already",
-                        fix="give every reference a name of its own",
-                        line=entry.line,
-                    )
-                self.entries[entry.id] = entry
+            self.add(profile)
+
+    def add(self, profile: Profile) -> None:
+        """Add a profile's entries. Raises BadInput for one whose name is taken."""
+        self.software[profile.profile] = profile.software
+        for entry in profile.entries:
+            if entry.id in self.entries:
+                raise BadInput(
+                    f"reference {entry.id!r} of profile {profile.profile!r} exists already",
+                    fix="give every reference a name of its own",
+                    line=entry.line,
+                )
+            self.entries[entry.id] = entry
 
     def find(self, *, test: str, metric: str, scope: Mapping[str, int | str]) -> Entry:
         """Return the most specific entry for a cell, gating or not (`Entry.gates`).
@@ -273,6 +281,8 @@ class Catalogue:
         if fitting:
             cell, names = f"{test} {metric} {scope_text(facts)}", ", ".join(e.id for e in fitting[:5])
             raise AmbiguousReference(f"{cell}: {names} fit equally well", fix="narrow the scope of one")
+        if self.derived is not None and (made := self.derived(test, metric, facts)) is not None:
+            return made
         raise MissingReference.of(test, metric, facts, fix=_nearest(candidates, facts))
 
     def match(

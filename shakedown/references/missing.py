@@ -26,10 +26,17 @@ class MissingReference(BadInput):
         return refused
 
 
+# What there is beside writing the references by hand.
+OFFER = (
+    "or take floors derived from ceilings (acceptance.profiles: [physical]), "
+    "or let a first run make them (shakedown plan --learn)"
+)
+
+
 def all_missing(missing: Sequence[MissingReference]) -> MissingReference:
     """Return one refusal that tells of several cells; sizes of one kind of cell are told together."""
     if len(missing) == 1:
-        return missing[0]
+        return MissingReference(missing[0].what, fix=f"{missing[0].fix}; {OFFER}")
     alike: dict[tuple[str, str, str], list[MissingReference]] = {}
     for one in missing:
         facts = scope_text({key: value for key, value in one.facts.items() if key != "size_bytes"})
@@ -41,7 +48,7 @@ def all_missing(missing: Sequence[MissingReference]) -> MissingReference:
         more = f" to {sizes[-1]} ({len(sizes)} sizes)" if len(sizes) > 1 else ""
         cell = f"{test} {metric} {facts}{span}{more}" if test else group[0].what
         told.append(f"{cell}: {group[0].fix}")
-    return MissingReference(f"{len(missing)} cells have no reference: {'; '.join(told)}")
+    return MissingReference(f"{len(missing)} cells have no reference: {'; '.join(told)}", fix=OFFER)
 
 
 def scope_text(facts: Mapping[str, object]) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from shakedown.records.base import Better, Param
+from shakedown.records.base import Better, Param, params_text
+from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement
 from shakedown.references.catalogue import SCOPE_KEYS
 from shakedown.statistics.robust import median
@@ -20,6 +21,8 @@ FLOOR = 0.02
 # Of a normal value the range of three repeats is 1.7 standard deviations in the mean: two ranges beyond the
 # median are 3.4 of them.
 RANGES = 2.0
+# What `set_by` begins with until a person has put a name there.
+UNSIGNED = "proposed:"
 
 
 def tolerance_of(samples: tuple[float, ...]) -> float:
@@ -36,7 +39,9 @@ def proposals(
     prefix: str,
     ceiling_gb_per_s: float | None = None,
 ) -> Iterator[dict[str, object]]:
-    """Yield one entry, as a profile's file has it, for every measured value that has enough repeats.
+    """Yield one entry, as a profile's file has it, for every value that has enough repeats.
+
+    Cells that differ in nodes, rail or direction alone are one reference: their values count as repeats.
 
     Args:
         measurements: a run's results; those that did not complete are left out.
@@ -44,30 +49,63 @@ def proposals(
         prefix: what the names begin with.
         ceiling_gb_per_s: rate of the link behind every busbw; given to those of more than half of it.
     """
-    for m in measurements:
-        if m.value is None or m.value <= 0 or m.problem or m.state != "COMPLETED":
+    alike: dict[tuple[object, ...], tuple[dict[str, Param], list[Measurement]]] = {}
+    for one in measurements:
+        if one.value is None or one.value <= 0 or one.problem or one.state != "COMPLETED":
             continue
-        if len(m.samples) < MIN_SAMPLES:
+        facts = facts_of(one)
+        key = (one.stage, one.test, one.metric, len(one.nodes), params_text(facts))
+        alike.setdefault(key, (facts, []))[1].append(one)
+    for facts, group in alike.values():
+        m = group[0]
+        samples = tuple(x for one in group for x in (one.samples or (one.value or 0.0,)))
+        if len(samples) < MIN_SAMPLES:
             continue
-        facts: dict[str, Param] = {k: v for k, v in m.params.items() if k in SCOPE_KEYS}
-        slack = tolerance_of(m.samples)
-        spread = 100 * (max(m.samples) - min(m.samples)) / m.value
-        words = [prefix, m.test, m.metric, *(str(facts[key]) for key in sorted(facts))]
+        value = m.value if len(group) == 1 and m.value else median(samples)
+        slack = tolerance_of(samples)
+        spread = 100 * (max(samples) - min(samples)) / value
+        words = [prefix, m.test, m.metric, *(str(facts[key]) for key in sorted(facts.keys() - {"nodes"}))]
+        told = (
+            f"{len(samples)} repeats" if len(group) == 1 else f"{len(samples)} values of {len(group)} cells"
+        )
         entry: dict[str, object] = {
             "id": re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(words)),
             "stage": m.stage.value,
             "test": m.test,
             "metric": m.metric,
-            "scope": {**scope, "nodes": len(m.nodes), **facts},
-            "value": float(f"{m.value:.4g}"),
+            "scope": {**scope, **facts},
+            "value": float(f"{value:.4g}"),
             "tolerance": round(slack, 4),
             "unit": m.unit,
             "better": m.better.value,
             "kind": "measured",
-            "source": f"run {m.run}: median of {len(m.samples)} repeats, range {spread:.2g} %",
-            "set_by": f"proposed: {RANGES:g} x the range of the repeats, at least {100 * FLOOR:g} %",
+            "source": f"run {m.run}: median of {told}, range {spread:.2g} %",
+            "set_by": f"{UNSIGNED} {RANGES:g} x the range of the repeats, at least {100 * FLOOR:g} %",
         }
         high = m.better is Better.HIGHER and m.unit == "GB/s" and ceiling_gb_per_s
-        if high and m.value * (1 - slack) > high / 2:
+        if high and value * (1 - slack) > high / 2:
             entry["ceiling"] = {"formula": "link", "gb_per_s": high}
         yield entry
+
+
+def facts_of(m: Measurement) -> dict[str, Param]:
+    """Return what of a cell a reference's scope may hold, as planning gives it.
+
+    A parameter of another type is something else by the same name: `gpu: 0` is a GPU's number, no model.
+    """
+    facts = {k: v for k, v in m.params.items() if type(v) is SCOPE_KEYS.get(k)}
+    if m.test.startswith("ib_"):  # of perftest every cell is a pair, whatever the number of nodes
+        return {**facts, "route": "cross-rail" if m.rail and ">" in m.rail else "same-rail"}
+    return {"nodes": len(m.nodes), **facts}
+
+
+def profile_of(name: str, plan: Plan, entries: list[dict[str, object]]) -> dict[str, object]:
+    """Return a whole profile, as its file has it, of entries proposed from a run."""
+    return {
+        "schema": 1,
+        "profile": name,
+        "title": f"{plan.system}, as run {plan.run} measured it",
+        "published": "nowhere; proposed from a run of this site",
+        "audit": f"proposed from run {plan.run} of {plan.created}; to be read, and signed in set_by",
+        "references": entries,
+    }

@@ -21,6 +21,7 @@ _TAG = {
     Outcome.INCONCLUSIVE: "error",
     Outcome.NOT_RUN: "skipped",
     Outcome.WAIVED: "skipped",
+    Outcome.BASELINE: "skipped",
 }
 
 
@@ -69,7 +70,8 @@ def render(view: ReportView) -> str:
     root = ET.Element("testsuites", name=_clean(f"{view.system} {view.run}"))
     suite = ET.SubElement(root, "testsuite", name="run")
     # Not "skipped" even for a run that was not run: somebody would take it for green.
-    judged = Outcome.INCONCLUSIVE if view.outcome is Outcome.NOT_RUN else view.outcome
+    open_ = view.outcome in (Outcome.NOT_RUN, Outcome.BASELINE)
+    judged = Outcome.INCONCLUSIVE if open_ else view.outcome
     properties = _case(suite, "verdict", judged, view.outcome.value, f"{view.outcome.value}: {view.reason}")
     _property(properties, "coverage", f"{view.coverage.measured}/{view.coverage.planned}")
     _property(properties, "evidence_sha256", view.checksum.sha256 if view.checksum else "")

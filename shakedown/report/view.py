@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shakedown.judge.cells import SEVERITY
-from shakedown.records.base import Outcome, Stage
+from shakedown.records.base import Outcome, Stage, tally
 from shakedown.records.results import Measurement
 from shakedown.records.verdict import CauseVerdict, Coverage
 from shakedown.report import evidence, tables, text
@@ -178,7 +178,7 @@ def build(source: Source, checksum: Checksum | None = None) -> ReportView:
         reason=verdict.reason,
         coverage=verdict.coverage,
         coverage_percent=text.percent(verdict.coverage.measured, verdict.coverage.planned),
-        outcomes={o: verdict.outcomes.get(o, 0) for o in Outcome},
+        outcomes=tally(verdict.outcomes),
         stages=_stages(source),
         caveats=plan.caveats,
         problems=verdict.problems,

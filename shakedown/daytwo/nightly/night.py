@@ -32,7 +32,7 @@ from shakedown.records.base import Outcome, Record
 from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
 from shakedown.records.verdict import Verdict
-from shakedown.references.files import load_catalogue
+from shakedown.references.of_site import catalogue_of_site
 from shakedown.run.folder import JOBS, Run, to_json, write_aside, write_plan, write_verdict
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.nodes import NodeState
@@ -101,7 +101,7 @@ class Nightly:
                 return self._empty(site, run, now, not_idle, costs, covered, problems)
             plan, jobs, slots = nightly_plan(
                 site,
-                load_catalogue([site.fabric.profile, *site.acceptance.profiles]),
+                catalogue_of_site(site, Path(self.config.inventory)),
                 shares,
                 run=run,
                 created=now.strftime(_TIME),

@@ -95,7 +95,7 @@ def metrics(night: Night) -> str:
 
     system = {"system": night.system}
     ended = datetime.fromisoformat(night.ended).timestamp()
-    outcomes = [o.value for o in Outcome if o is not Outcome.WAIVED]  # that is a cell's
+    outcomes = [o.value for o in Outcome if o not in (Outcome.WAIVED, Outcome.BASELINE)]  # no night's
     drained = [a for a in night.actions if a.action == "drain"]
     return "".join(
         (

@@ -1,0 +1,131 @@
+"""Asks the nodes of a partition by one Slurm job, as the user who calls."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Iterable, Mapping
+
+from shakedown.discover.answers import Answers, answers_of
+from shakedown.discover.program import answers_in, program
+from shakedown.records.errors import BadInput
+from shakedown.slurm.client import Slurm, parse_show_nodes
+
+# Nodes of a thousand answer in seconds; what waits longer waits for nodes that others use.
+_WAIT_S = 300
+_JOB_MINUTES = 5
+_OUT = frozenset({"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "MAINT", "RESERVED", "FUTURE"})
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_FIELD = re.compile(r"(?:^|\s)(PartitionName|MaxTime|NodeName|NodeAddr|Partitions)=(\S*)")
+# Names that are no address stay names: `NodeAddr=gpu1`.
+_ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
+
+
+def ask_slurm(partition: str, only: Collection[str], slurm: Slurm | None = None) -> Answers:
+    """Return what the nodes of a partition answer; nodes that Slurm cannot use now are named as silent.
+
+    Args:
+        partition: by name.
+        only: expressions such as gpu[001-003]; empty: all of the partition.
+        slurm: how to ask it.
+
+    Raises:
+        BadInput: no such partition or node, none of them can be used, or no node answered.
+    """
+    slurm = slurm or Slurm()
+    if not _NAME.fullmatch(partition):
+        raise BadInput(f"{partition[:64]!r} is no name of a partition", fix="see sinfo")
+    shown = fields(slurm.ask("scontrol", "--oneliner", "show", "partition", partition))
+    text = slurm.ask("scontrol", "--oneliner", "show", "node")
+    states = parse_show_nodes(text)
+    lines = {one["NodeName"]: one for one in map(fields, text.splitlines()) if one.get("NodeName")}
+    there = [name for name in states if partition in lines[name].get("Partitions", "").split(",")]
+    if only:
+        wanted = _names(slurm, only)
+        if strangers := sorted(wanted - set(there)):
+            raise BadInput(f"{strangers[0]} is no node of partition {partition}", fix="see sinfo --Node")
+        there = [name for name in there if name in wanted]
+    silent = {
+        name: f"Slurm has it as {'+'.join(sorted(states[name].states))}"
+        for name in there
+        if states[name].states & _OUT
+    }
+    usable = [name for name in there if name not in silent]
+    if not usable:
+        raise BadInput(
+            f"no node of partition {partition} can be used now", fix="see sinfo -R; ask by --ansible"
+        )
+    documents = answers_in(_run(partition, usable))
+    if not documents:
+        raise BadInput("the job ran and no node answered", fix="is python3 on the nodes? ask one by srun")
+    silent |= {name: "the job ran and it did not answer" for name in usable if name not in documents}
+    limit = shown.get("MaxTime", "")
+    return answers_of(
+        {name: document for name, document in documents.items() if name in usable},
+        silent={name: why[:300] for name, why in silent.items()},
+        addresses=_addresses(lines, usable),
+        submit=platform.node().partition(".")[0] or None,
+        partition=partition,
+        max_time="" if limit == "UNLIMITED" else limit,
+    )
+
+
+def fields(line: str) -> dict[str, str]:
+    """Return the fields of one line of `scontrol --oneliner`; a comment that looks like one comes later."""
+    found: dict[str, str] = {}
+    for name, value in _FIELD.findall(line):
+        found.setdefault(name, value)
+    return found
+
+
+def _names(slurm: Slurm, only: Iterable[str]) -> set[str]:
+    """Return the nodes that expressions name, by Slurm itself. Raises BadInput."""
+    expression = ",".join(only)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,2000}", expression):
+        raise BadInput(f"--nodes {expression[:64]!r} names no nodes", fix="write gpu[001-003] or n1,n2")
+    return set(slurm.ask("scontrol", "show", "hostnames", expression).split())
+
+
+def _addresses(lines: Mapping[str, Mapping[str, str]], nodes: Iterable[str]) -> dict[str, str]:
+    return {n: lines[n]["NodeAddr"] for n in nodes if _ADDRESS.fullmatch(lines[n].get("NodeAddr", ""))}
+
+
+def _run(partition: str, nodes: list[str]) -> str:
+    """Run the probe once on every node and return what they print. Raises BadInput."""
+    if shutil.which("srun") is None:
+        raise BadInput("srun is not here", fix="run this where jobs are submitted, or use --ansible")
+    command = [
+        "srun",
+        f"--partition={partition}",
+        f"--nodes={len(nodes)}",
+        f"--ntasks={len(nodes)}",
+        "--ntasks-per-node=1",
+        f"--nodelist={','.join(nodes)}",
+        f"--time={_JOB_MINUTES}",
+        f"--immediate={_WAIT_S}",
+        "--job-name=shakedown-discover",
+        "--kill-on-bad-exit=0",
+        "--input=all",
+        "python3",
+        "-",
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            input=program(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_WAIT_S + 60 * _JOB_MINUTES + 60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadInput(f"srun: {str(error)[:200]}", fix="is Slurm up, and are its nodes free?") from None
+    if done.returncode != 0 and not done.stdout.strip():
+        words = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
+        raise BadInput(
+            f"srun: {words[:300]}", fix="ask for nodes that are free with --nodes, or use --ansible"
+        )
+    return done.stdout

@@ -1,0 +1,275 @@
+"""The site that the answers describe: rails, NICs, GPUs, cables; and which of it is a guess. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shakedown.discover.answers import Answers, NicAnswer, NodeAnswer
+from shakedown.discover.cabling import Cabling, of_lldp
+from shakedown.discover.roles import Judged, Role, fabric_gbps, judge_nics, pci_device
+from shakedown.intent.rules import HOST_MTU, LINK_MTU
+from shakedown.physics.gpu import by_driver_name
+from shakedown.physics.roce import rdma_mtu_bytes
+from shakedown.records.errors import BadInput
+from shakedown.records.names import natural_key
+from shakedown.topology.host_map import pairs
+
+# The MTU that vendors' guides give a RoCE fabric's switches: room for hosts of 9000 bytes.
+_SWITCH_MTU = 9216
+# Where no NIC tells its rate.
+_UNKNOWN_GBPS = 100
+# A subnet wider than this between two NICs of one rail is no rail's.
+_WIDEST = 8
+
+
+@dataclass(frozen=True)
+class FoundNic:
+    """A NIC of the fabric. `guess`: what of it is not certain, for the mark; empty: nothing."""
+
+    rail: str
+    netdev: str
+    rdma_device: str
+    ipv4: str
+    leaf: str | None = None
+    leaf_port: str | None = None
+    guess: str = ""
+
+
+@dataclass(frozen=True)
+class FoundGpu:
+    """A GPU with the NIC that it should use, if one is near."""
+
+    index: int
+    model: str
+    nearest_nic: str | None
+
+
+@dataclass(frozen=True)
+class FoundNode:
+    """One node."""
+
+    name: str
+    address: str | None
+    nics: tuple[FoundNic, ...]
+    gpus: tuple[FoundGpu, ...]
+    others: tuple[Judged, ...]  # NICs that are not of the fabric, and why
+    numa_nodes: int
+
+
+@dataclass(frozen=True)
+class FoundRail:
+    """One rail. `guess` as of a NIC."""
+
+    name: str
+    subnet: str
+    guess: str = ""
+
+
+@dataclass(frozen=True)
+class FoundSite:
+    """Everything that the answers tell. `notes` are what a person must know before the first run."""
+
+    nodes: tuple[FoundNode, ...]
+    rails: tuple[FoundRail, ...]
+    link_speed_gbps: int
+    speed_guess: str
+    host_mtu: int
+    rdma_mtu: int
+    mtu_guess: str
+    link_mtu: int
+    leaves: tuple[str, ...]
+    submit: str
+    partition: str | None
+    max_time: str
+    connections: Mapping[str, Mapping[str, int | str]]
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def gpu_model(self) -> str | None:
+        """The one model of all GPUs, or None."""
+        models = {gpu.model for node in self.nodes for gpu in node.gpus}
+        return models.pop() if len(models) == 1 else None
+
+
+def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
+    """Return the site that the answers describe.
+
+    `table`: cabling that a person gave; what LLDP says otherwise is noted.
+
+    Raises:
+        BadInput: the cabling names a node that did not answer, or a NIC that the node has not.
+    """
+    nodes, notes = answers.nodes, [f"{name} did not answer: {why}" for name, why in answers.silent.items()]
+    judged = judge_nics(nodes)
+    cables = _cables(nodes, table, notes)
+    chosen = {
+        name: [one.nic for one in judged[name] if one.role is Role.COMPUTE]
+        for name in sorted(nodes, key=natural_key)
+    }
+    notes += _uneven(chosen)
+    rails, rail_of = _rails(nodes, chosen)
+    speed = fabric_gbps(nodes)
+    mtus = Counter(nic.mtu_bytes for nics in chosen.values() for nic in nics if nic.mtu_bytes)
+    mtu = mtus.most_common(1)[0][0] if mtus else HOST_MTU[1]
+    # Twice what the most have: a host outside the bounds of the intent is told, not written.
+    host_mtu = min(max(mtu, HOST_MTU[0]), HOST_MTU[1])
+    if len(mtus) > 1:
+        notes.append(
+            f"the fabric's NICs have different MTUs: {', '.join(f'{m} ({n})' for m, n in mtus.most_common())}"
+        )
+    if slow := [f"{name} {nic.netdev}" for name, nics in chosen.items() for nic in nics if nic.gbps != speed]:
+        notes.append(f"no rate, or another than {speed} Gb/s: {', '.join(slow[:8])}") if speed else None
+    found = tuple(
+        FoundNode(
+            name=name,
+            address=_address(name, nodes[name], answers),
+            nics=tuple(_nic(name, nic, rail_of[name, nic.netdev], cables, table) for nic in chosen[name]),
+            gpus=_gpus(nodes[name], chosen[name]),
+            others=tuple(one for one in judged[name] if one.role is not Role.COMPUTE),
+            numa_nodes=max(len(nodes[name].topology.numa), 1),
+        )
+        for name in chosen
+    )
+    return FoundSite(
+        nodes=found,
+        rails=rails,
+        link_speed_gbps=speed or _UNKNOWN_GBPS,
+        speed_guess="" if speed else "no NIC tells its rate",
+        host_mtu=host_mtu,
+        rdma_mtu=rdma_mtu_bytes(host_mtu),
+        mtu_guess="most of the fabric's NICs have it" if len(mtus) != 1 else "",
+        link_mtu=min(max(_SWITCH_MTU, host_mtu), LINK_MTU[1]),
+        leaves=tuple(sorted({nic.leaf for node in found for nic in node.nics if nic.leaf}, key=natural_key)),
+        submit=answers.submit or "login",
+        partition=answers.partition,
+        max_time=answers.max_time,
+        connections={name: way.given() for name, way in answers.connections.items()},
+        notes=tuple(notes),
+    )
+
+
+def _cables(nodes: Mapping[str, NodeAnswer], table: Cabling | None, notes: list[str]) -> Cabling:
+    heard = of_lldp(nodes)
+    for (node, netdev), cable in (table or {}).items():
+        if node not in nodes:
+            raise BadInput(
+                f"the cabling names node {node!r}, which did not answer",
+                fix="correct it, or leave that line out",
+            )
+        if netdev not in {nic.netdev for nic in nodes[node].nics}:
+            raise BadInput(f"the cabling names {netdev!r} of {node}, which has no such NIC", fix="correct it")
+        other = heard.get((node, netdev))
+        if other and other != cable:
+            notes.append(
+                f"{node} {netdev}: the cabling says {cable.leaf} {cable.port},"
+                f" LLDP says {other.leaf} {other.port}"
+            )
+    return {**heard, **(table or {})}
+
+
+def _nic(node: str, nic: NicAnswer, rail: str, cables: Cabling, table: Cabling | None) -> FoundNic:
+    cable = cables.get((node, nic.netdev))
+    guess = "" if len(nic.ipv4) == 1 else f"also has {', '.join(nic.ipv4[1:])}"
+    return FoundNic(
+        rail=rail,
+        netdev=nic.netdev,
+        rdma_device=nic.rdma[0],
+        ipv4=nic.ipv4[0],
+        leaf=cable.leaf if cable else None,
+        leaf_port=cable.port if cable else None,
+        guess=guess,
+    )
+
+
+def _gpus(node: NodeAnswer, nics: Sequence[NicAnswer]) -> tuple[FoundGpu, ...]:
+    by_pci = {device.bdf: nic.rdma[0] for nic in nics if (device := pci_device(node, nic))}
+    kept = tuple(one for one in node.topology.devices if not one.is_nic or one.bdf in by_pci)
+    narrowed = node.topology.model_copy(update={"devices": kept})
+    near = {pair.gpu.bdf: by_pci.get(pair.nic.bdf) for pair in pairs(narrowed)}
+    return tuple(
+        FoundGpu(index=int(gpu.index), model=_model(gpu.name), nearest_nic=near.get(gpu.bdf))
+        for gpu in sorted(node.topology.gpus, key=lambda one: int(one.index))
+    )
+
+
+def _model(name: str) -> str:
+    model = by_driver_name(name)
+    return (
+        model.name if model else "-".join(name.replace("/", " ").replace("(", " ").replace(")", " ").split())
+    )
+
+
+def _address(name: str, node: NodeAnswer, answers: Answers) -> str | None:
+    if name in answers.addresses:
+        return answers.addresses[name]
+    way = next((nic for nic in node.nics if nic.netdev in node.default_interfaces and nic.ipv4), None)
+    return way.ipv4[0].partition("/")[0] if way else None
+
+
+def _uneven(chosen: Mapping[str, Sequence[NicAnswer]]) -> Iterable[str]:
+    """Yield the nodes that have another number of fabric NICs than most."""
+    counts = Counter(len(nics) for nics in chosen.values())
+    usual = counts.most_common(1)[0][0]
+    for name, nics in chosen.items():
+        if len(nics) != usual:
+            yield f"{name} has {len(nics)} NICs of the fabric, most nodes have {usual}"
+
+
+def _rails(
+    nodes: Mapping[str, NodeAnswer], chosen: Mapping[str, Sequence[NicAnswer]]
+) -> tuple[tuple[FoundRail, ...], dict[tuple[str, str], str]]:
+    """Return the rails, and the rail of each node's NIC.
+
+    One subnet with at most one NIC of each node is a rail. Where that does not hold, NIC i of every node, in
+    the order of their PCI addresses, is on rail i: a guess.
+    """
+    subnets: dict[ipaddress.IPv4Network, list[tuple[str, str]]] = {}
+    for name, nics in chosen.items():
+        for nic in nics:
+            subnets.setdefault(ipaddress.IPv4Interface(nic.ipv4[0]).network, []).append((name, nic.netdev))
+    by_subnet = all(len({node for node, _ in ends}) == len(ends) for ends in subnets.values())
+    shared = len(chosen) == 1 or all(len(ends) > 1 for ends in subnets.values())
+    if by_subnet and shared:
+        first = {
+            end: place for place, end in enumerate(end for ends in _in_order(nodes, chosen) for end in ends)
+        }
+        order = sorted(subnets, key=lambda net: min(first[end] for end in subnets[net]))
+        rail_of = {end: f"rail{i}" for i, net in enumerate(order) for end in subnets[net]}
+        return tuple(FoundRail(f"rail{i}", str(net)) for i, net in enumerate(order)), rail_of
+    rail_of, members = {}, dict[int, list[ipaddress.IPv4Network]]()
+    address = {
+        (name, nic.netdev): ipaddress.IPv4Interface(nic.ipv4[0])
+        for name, nics in chosen.items()
+        for nic in nics
+    }
+    for ends in _in_order(nodes, chosen):
+        for i, end in enumerate(ends):
+            rail_of[end] = f"rail{i}"
+            members.setdefault(i, []).append(address[end].network)
+    why = "NICs in the order of their PCI addresses: their subnets do not tell rails apart"
+    return tuple(
+        FoundRail(f"rail{i}", str(_around(nets)), why) for i, nets in sorted(members.items())
+    ), rail_of
+
+
+def _in_order(
+    nodes: Mapping[str, NodeAnswer], chosen: Mapping[str, Sequence[NicAnswer]]
+) -> Iterable[list[tuple[str, str]]]:
+    """Yield every node's fabric NICs in the order of their PCI addresses, else of their names."""
+    for name, nics in chosen.items():
+        place = {nic.netdev: device.bdf for nic in nics if (device := pci_device(nodes[name], nic))}
+        yield [
+            (name, nic.netdev)
+            for nic in sorted(nics, key=lambda n: (place.get(n.netdev, "~"), natural_key(n.netdev)))
+        ]
+
+
+def _around(networks: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
+    """Return the smallest network that holds all of these."""
+    around = networks[0]
+    while around.prefixlen > _WIDEST and not all(net.subnet_of(around) for net in networks):
+        around = around.supernet()
+    return around

@@ -1,0 +1,274 @@
+"""Profile `physical`: floors derived from ceilings, for any link speed, number of NICs and number of nodes.
+
+Physics says what is possible; what must be reached is a share of it that healthy hardware of every
+generation clears and a link at half rate, a narrow PCIe link or a path over TCP does not. A floor is no
+target: a site signs figures of its own (`shakedown references propose`) once it has measured.
+
+What physics bounds loosely or not at all (small messages, training) is shown beside its ceiling and decides
+nothing, or has no floor and must be learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shakedown.intent.site import Fabric, Site
+from shakedown.physics.gpu import GpuModel, by_name
+from shakedown.records.base import Better, Stage
+from shakedown.records.plan import ReferenceKind
+from shakedown.references.catalogue import Catalogue, Entry, Profile
+
+NAME = "physical"
+SET_BY = "Shakedown maintainers - a floor that a healthy link clears and one at half rate does not"
+# Shares of the ceiling. Published and own figures: perftest 97.5 to 99.7 % (100 to 400 Gb/s); rings between
+# nodes 94 to 99 %; within a node 76 to 82 %, alltoall 70 %, NVLink SHARP 61 to 69 % of its model; copies
+# from and to the host 82 to 95 %, between GPUs 84 to 91 % (docs/reference/references.md).
+_PERFTEST, _BETWEEN_NODES, _WITHIN_NODE, _ALLTOALL, _NVLS, _COPIES = 0.90, 0.85, 0.70, 0.60, 0.55, 0.75
+# Below these sizes start-up, not the link, decides: what is measured is shown and held to its ceiling.
+_LARGE_MESSAGE, _LARGE_COLLECTIVE = 65536, 1 << 30
+_LONGEST_MESSAGE = 1_000_000  # that a formula takes (references.ceilings)
+_DEAD = 0.01  # of the ceiling; for what is only shown
+# Half a round trip: two NICs of 2 us, five switches of 1 us, 2 km of fibre at 5 us/km. Twice that is no path
+# of the fabric; a 99th percentile also waits behind other traffic.
+_LATENCY_US, _LATENCY_P99_US = 40.0, 400.0
+_HANG_US = 5e6
+_SHOWN = "start-up, not the link, decides at this size: shown and held to its ceiling, judged by no floor"
+_NO_FLOOR = "physics gives no bound on the time of a small message: shown, judged by no floor"
+# PCIe Max Payload Size that gives the highest ceiling of what servers use.
+_MAX_PAYLOAD_BYTES = 512
+
+# What a lossless path never counts, and what it must, by how a driver names its RDMA devices. Names and
+# sources: nics/counter_sets.py.
+_NEVER = {
+    "mlx5": ("rdma.packet_seq_err", "rdma.implied_nak_seq_err", "rdma.local_ack_timeout_err"),
+    "bnxt_re": ("rdma.to_retransmits", "rdma.seq_err_naks_rcvd", "rdma.max_retry_exceeded"),
+    "rxe": ("rdma.out_of_seq_request", "rdma.rcvd_seq_err", "rdma.retry_exceeded_err", "rdma.link_downed"),
+}
+
+
+@dataclass(frozen=True)
+class PhysicalFloors:
+    """The floors of one site: makes the entry of a cell from its facts."""
+
+    fabric: Fabric | None
+    gpu: GpuModel | None
+
+    def __call__(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+        """Return the floor of a cell, or None where physics says nothing of it."""
+        if "configuration" in facts:
+            return None  # another network than the one under test
+        if test.startswith("ib_"):
+            return self._perftest(test, metric, facts)
+        if "_memcpy_" in test:
+            return self._copy(test, metric)
+        if test.startswith("nccl_"):
+            return self._nccl(test, metric, facts)
+        return self._mpi(test, metric, facts) if test.startswith("mpi_") else None
+
+    def _perftest(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+        if self.fabric is None:
+            return None
+        size = facts["size_bytes"]
+        if metric == "bandwidth":
+            ceiling = {**self._roce("roce_payload"), "operation": test.split("_")[1]}
+            if size <= _LONGEST_MESSAGE:  # a longer one has, but for 0.002 %, the ceiling of one without end
+                ceiling["message_bytes"] = size
+            return self._share(
+                Stage.FABRIC,
+                test,
+                metric,
+                "Gb/s",
+                ceiling,
+                _PERFTEST,
+                size >= _LARGE_MESSAGE,
+                {"size_bytes": size},
+            )
+        if metric in ("latency_typical", "latency_p99"):
+            most = _LATENCY_US if metric == "latency_typical" else _LATENCY_P99_US
+            # Of a large message the link's own time counts, at a tenth of its rate.
+            most += 8e-3 * size / (0.1 * self.fabric.link_speed_gbps)
+            return self._most(Stage.FABRIC, test, metric, most, "us", {"size_bytes": size})
+        return None
+
+    def _copy(self, test: str, metric: str) -> Entry | None:
+        if self.gpu is None or metric != "bandwidth":
+            return None
+        if not test.startswith("device_to_device"):
+            ceiling = {
+                "formula": "pcie_payload",
+                "generation": self.gpu.pcie_generation,
+                "width": 16,
+                "max_payload_bytes": _MAX_PAYLOAD_BYTES,
+            }
+        elif self.gpu.nvlink_gb_per_s is None:
+            return None
+        else:
+            both = 2 if "bidirectional" in test else 1
+            ceiling = {"formula": "link", "gb_per_s": self.gpu.nvlink_gb_per_s, "links": both}
+        return self._share(Stage.NODE, test, metric, "GB/s", ceiling, _COPIES, True, {})
+
+    def _nccl(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+        size, nodes = facts.get("size_bytes"), facts["nodes"]
+        if metric == "time" and size is not None:
+            return self._most(Stage.COLLECTIVE, test, metric, _HANG_US, "us", {"size_bytes": size}, _NO_FLOOR)
+        if metric != "busbw" or size is None:
+            return None
+        operation, nvls = test.removeprefix("nccl_"), facts.get("algorithm") == "nvls"
+        if nodes == 1:
+            made = self._within(operation, facts["gpus"], nvls=nvls)
+        elif nvls or self.fabric is None:
+            return None
+        else:
+            made = self._between(operation, facts["gpus"], nodes)
+        if made is None:
+            return None
+        ceiling, share = made
+        scope = {key: facts[key] for key in ("nodes", "gpus", "size_bytes", "algorithm")}
+        return self._share(
+            Stage.COLLECTIVE, test, metric, "GB/s", ceiling, share, size >= _LARGE_COLLECTIVE, scope
+        )
+
+    def _within(self, operation: str, gpus: int, *, nvls: bool) -> tuple[dict[str, Any], float] | None:
+        if self.gpu is None or self.gpu.nvlink_gb_per_s is None:
+            return None
+        rate = self.gpu.nvlink_gb_per_s
+        if nvls:
+            return (
+                ({"formula": "nvls_busbw", "nvlink_gb_per_s": rate, "ranks": gpus}, _NVLS)
+                if operation == "all_reduce"
+                else None
+            )
+        return {"formula": "link", "gb_per_s": rate}, _ALLTOALL if operation == "alltoall" else _WITHIN_NODE
+
+    def _between(self, operation: str, gpus: int, nodes: int) -> tuple[dict[str, Any], float] | None:
+        assert self.fabric is not None
+        nics, per_node = len(self.fabric.rails), gpus // nodes
+        if operation in ("all_reduce", "all_gather", "reduce_scatter"):
+            return {**self._roce("ring_busbw"), "nics_per_node": nics}, _BETWEEN_NODES
+        if operation == "alltoall" and nics == per_node:
+            return {**self._roce("alltoall_busbw"), "ranks": gpus, "ranks_per_node": per_node}, _ALLTOALL
+        return None
+
+    def _mpi(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+        size = facts.get("size_bytes")
+        scope = {} if size is None else {"size_bytes": size}
+        if metric == "wrong":
+            return self._most(Stage.COLLECTIVE, test, metric, 0, "1", scope)
+        if metric == "time":
+            return self._most(Stage.COLLECTIVE, test, metric, _HANG_US, "us", scope, _NO_FLOOR)
+        if self.fabric is None or metric not in ("bandwidth", "busbw"):
+            return None
+        ceiling = {**self._roce("ring_busbw"), "nics_per_node": len(self.fabric.rails)}
+        return self._share(Stage.COLLECTIVE, test, metric, "GB/s", ceiling, _DEAD, False, scope)
+
+    def _roce(self, formula: str) -> dict[str, Any]:
+        assert self.fabric is not None
+        return {
+            "formula": formula,
+            "speed_gbps": self.fabric.link_speed_gbps,
+            "rdma_mtu_bytes": self.fabric.mtu_bytes.rdma,
+            "ip_version": self.fabric.ip_version,
+        }
+
+    @staticmethod
+    def _share(
+        stage: Stage,
+        test: str,
+        metric: str,
+        unit: str,
+        ceiling: dict[str, Any],
+        share: float,
+        gates: bool,
+        scope: Mapping[str, Any],
+    ) -> Entry:
+        share = share if gates else _DEAD
+        return Entry.model_validate(
+            {
+                **_common(stage, test, metric, unit, Better.HIGHER, scope),
+                "value": ceiling,
+                "ceiling": ceiling,
+                "tolerance": round(1 - share, 4),
+                "source": f"{100 * share:g} % of the ceiling",
+                "gates": gates,
+                "note": None if gates else _SHOWN,
+            }
+        )
+
+    @staticmethod
+    def _most(
+        stage: Stage,
+        test: str,
+        metric: str,
+        most: float,
+        unit: str,
+        scope: Mapping[str, Any],
+        note: str | None = None,
+    ) -> Entry:
+        return Entry.model_validate(
+            {
+                **_common(stage, test, metric, unit, Better.LOWER, scope),
+                "value": most,
+                "limit": most,
+                "source": "arithmetic; none may be wrong"
+                if unit == "1"
+                else "two NICs, five switches and 2 km of fibre, twice",
+                "gates": note is None,
+                "note": note,
+            }
+        )
+
+
+def _common(
+    stage: Stage, test: str, metric: str, unit: str, better: Better, scope: Mapping[str, Any]
+) -> dict[str, Any]:
+    words = [NAME, test, metric, *(f"{value}" for _, value in sorted(scope.items()))]
+    return {
+        "id": "-".join(words).replace("_", "-"),
+        "stage": stage,
+        "test": test,
+        "metric": metric,
+        "scope": dict(scope),
+        "unit": unit,
+        "better": better,
+        "kind": ReferenceKind.PHYSICAL,
+        "set_by": SET_BY,
+    }
+
+
+def add_physical(catalogue: Catalogue, site: Site) -> None:
+    """Let a catalogue have the floors of a site, after all that its profiles hold."""
+    fabric = site.fabric if isinstance(site.fabric, Fabric) else None
+    model = site.acceptance.scope.get("gpu")
+    catalogue.derived = PhysicalFloors(fabric, by_name(model) if isinstance(model, str) else None)
+    add_losses(catalogue, site)
+
+
+def add_losses(catalogue: Catalogue, site: Site) -> None:
+    """Add what no NIC of the site may count: losses are judged even where nothing else is."""
+    if counters := tuple(_counters(site)):
+        profile = Profile(
+            profile=NAME,
+            title="floors derived from ceilings",
+            published="nowhere; made from the site's own description",
+            audit="arithmetic",
+            entries=counters,
+        )
+        catalogue.add(profile)
+
+
+def _counters(site: Site) -> Iterator[Entry]:
+    """Yield what no NIC of the site may count, where all of them are of one driver."""
+    devices = {nic.rdma_device for nics in site.nics.values() for nic in nics}
+    for driver, names in _NEVER.items():
+        if devices and all(device.startswith(driver) for device in devices):
+            for name in names:
+                yield Entry.model_validate(
+                    {
+                        **_common(Stage.FABRIC, "nic", f"counter.{name}", "packets", Better.LOWER, {}),
+                        "value": 0,
+                        "limit": 0,
+                        "source": "a lossless path loses, reorders and repeats nothing",
+                    }
+                )

@@ -1,0 +1,140 @@
+"""A first run without references: measured, never PASS, and wrong or lost data are judged all the same."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from shakedown.benchmarks.planning import make_plan
+from shakedown.commands.verdict import exit_status
+from shakedown.judge.verdict import judge
+from shakedown.records.base import Outcome
+from shakedown.records.errors import BadInput
+from shakedown.records.plan import ReferenceKind
+from shakedown.references.files import read_profile
+from shakedown.references.missing import MissingReference
+from shakedown.references.of_site import catalogue_of_site
+from shakedown.references.propose import profile_of, proposals
+from tests.unit.plan.test_scope import measured, site
+
+CREATED = "2026-01-01T00:00:00Z"
+# A profile that has nothing of what the site measures.
+OTHER = "h200_lora"
+
+
+def bare(tmp_path, profile=OTHER, **changes):
+    """A site of three nodes whose profile has no reference for it, and its plan."""
+    mine = site(3)
+    mine = mine.model_copy(update={"fabric": mine.fabric.model_copy(update={"profile": profile})})
+    catalogue = catalogue_of_site(mine, tmp_path, learn=changes.get("learn", False))
+    plan, _ = make_plan(mine, catalogue, run="r1", created=CREATED, **changes)
+    return plan
+
+
+def results(plan, changed=None):
+    """Every cell measured: what is learnt at some value, what is judged at its reference."""
+    for one in measured(plan):
+        key = f"{one.test}/{one.metric}"
+        value = (changed or {}).get(
+            key, one.value or (0.0 if one.better == "lower" and one.metric == "wrong" else 7.0)
+        )
+        if one.metric.startswith("counter.") and key not in (changed or {}):
+            value = one.value
+        yield one.model_copy(update={"value": value, "samples": (value,)})
+
+
+def test_without_learn_all_missing_are_told_with_what_to_do(tmp_path):
+    """Catches: missing references told one at a time, or without the two ways out."""
+    with pytest.raises(MissingReference) as refused:
+        bare(tmp_path)
+    text = str(refused.value)
+    assert "ib_write_bw bandwidth" in text
+    assert "mpi_allreduce busbw" in text
+    assert "[physical]" in text
+    assert "plan --learn" in text
+
+
+def test_a_run_that_learns_ends_as_baseline(tmp_path):
+    """Catches: a first run that passes, or that is not told from one that could not be measured."""
+    plan = bare(tmp_path, learn=True)
+    verdict = judge(plan, results(plan))
+    assert verdict.outcome is Outcome.BASELINE
+    assert exit_status(verdict.outcome) == 3
+    learnt = verdict.outcomes[Outcome.BASELINE]
+    assert learnt > 0
+    assert verdict.reason.startswith(
+        f"{learnt} of {verdict.coverage.planned} required cells were measured to learn from"
+    )
+    assert verdict.outcomes[Outcome.PASS] + learnt == verdict.coverage.planned
+    assert any("are measured to learn from" in caveat for caveat in plan.caveats)
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "outcome"),
+    [
+        ("mpi_allreduce/wrong", 1.0, Outcome.FAIL),
+        ("ib_write_bw/counter.rdma.out_of_seq_request", 3.0, Outcome.FAIL),
+        ("ib_write_bw/bandwidth", 0.0, Outcome.INCONCLUSIVE),
+        ("ib_write_bw/bandwidth", float("nan"), Outcome.INCONCLUSIVE),
+    ],
+)
+def test_what_is_wrong_is_judged_though_nothing_else_is(tmp_path, cell, value, outcome):
+    """Catches: wrong sums, losses, a dead link or no number that become the baseline."""
+    plan = bare(tmp_path, learn=True)
+    assert any(f"{item.test}/{item.metric}" == cell for item in plan.items)
+    assert judge(plan, results(plan, {cell: value})).outcome is outcome
+
+
+def test_what_was_not_measured_teaches_nothing(tmp_path):
+    """Catches: a baseline of half a run."""
+    plan = bare(tmp_path, learn=True)
+    kept = [one for one in results(plan) if one.test != "mpi_allreduce"]
+    assert judge(plan, kept).outcome is Outcome.NOT_RUN
+
+
+def test_learning_where_nothing_is_missing_is_refused():
+    """Catches: a run that could pass and is made one that cannot."""
+    with pytest.raises(BadInput, match="nothing to learn"):
+        make_plan(site(3), catalogue_of_site(site(3), "."), run="r1", created=CREATED, learn=True)  # type: ignore[arg-type]
+
+
+def test_proposals_signed_in_the_sites_folder_are_its_profile(tmp_path):
+    """Catches: proposals that match no cell of their own plan, and an unsigned profile that is used."""
+    plan = bare(tmp_path, learn=True)
+    entries = list(proposals(results(plan), scope={}, prefix="mine"))
+    entries = [e for e in entries if not str(e["metric"]).startswith("counter.")]
+    folder = tmp_path / "profiles"
+    folder.mkdir()
+    file = folder / "mine.yml"
+    text = yaml.safe_dump(profile_of("mine", plan, entries), sort_keys=False)
+    file.write_text(text)
+    assert read_profile(file)[1] == []
+    with pytest.raises(BadInput, match="proposed and not signed") as refused:
+        bare(tmp_path, profile="mine")
+    assert refused.value.line
+    file.write_text(
+        text.replace("set_by: 'proposed:", "set_by: 'A. Person, by").replace(
+            "set_by: proposed:", "set_by: A. Person"
+        )
+    )
+    mine = site(3)
+    mine = mine.model_copy(
+        update={
+            "fabric": mine.fabric.model_copy(update={"profile": "mine"}),
+            "acceptance": mine.acceptance.model_copy(update={"profiles": ("physical",)}),
+        }
+    )
+    later, _ = make_plan(mine, catalogue_of_site(mine, tmp_path), run="r2", created=CREATED)
+    held = {
+        later.references[i.reference].id for i in later.items if i.metric in ("bandwidth", "time", "busbw")
+    }
+    assert all(name.startswith("mine-") for name in held)
+    assert not any(one.kind is ReferenceKind.LEARN for one in later.references.values())
+
+
+def test_a_profile_of_ones_own_may_not_shadow_a_shipped_one(tmp_path):
+    """Catches: a file in a site's folder that silently replaces published figures."""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles/lab.yml").write_text("schema: 1\n")
+    with pytest.raises(BadInput, match="name of a shipped profile"):
+        catalogue_of_site(site(3), tmp_path)
