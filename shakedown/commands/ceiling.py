@@ -79,6 +79,13 @@ def register(app: typer.Typer) -> None:
             "shakedown ceiling mfu --model llama2-7b --sequence 2048 --gpus 1 --gpu h200 --tokens-per-s 12250"
         ),
     )(mfu)
+    group.command(
+        "training",
+        epilog=examples(
+            "shakedown ceiling training --data resnet50 --epochs 37 --minutes 53.1 --link-gb-per-s 32",
+            "shakedown ceiling training --data retinanet --epochs 5 --gb-per-s 2.64 --baseline-minutes 70",
+        ),
+    )(training_input)
     app.add_typer(group, name="ceiling")
 
 
@@ -266,6 +273,52 @@ def step(
         f"compute {times.compute_s:.4g} s, communication {times.communication_s:.4g} s: "
         f"the step waits for {times.bottleneck} and takes at least {times.step_s:.4g} s"
     )
+    _print(result, text, as_json)
+    return ExitStatus.PASS
+
+
+def training_input(
+    data: Annotated[str, typer.Option(help="What is read: resnet50 or retinanet.")],
+    epochs: Annotated[float | None, typer.Option(help="How often the data are read.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="How long the training takes.")] = None,
+    gb_per_s: Annotated[float | None, typer.Option(help="Rate at which it reads, GB/s.")] = None,
+    link_gb_per_s: Annotated[
+        float | None, typer.Option(help="What the link or path carries, GB/s: print the rate's share of it.")
+    ] = None,
+    baseline_minutes: Annotated[
+        float | None, typer.Option(help="How long it takes elsewhere: print how much longer it takes here.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """What a training reads over the way from CPU to GPU; the third of epochs, minutes and rate.
+
+    rate = epochs x samples x bytes of a sample / time. Give two of --epochs, --minutes and --gb-per-s.
+    """
+    from shakedown.physics import training_input as reading
+
+    read = reading.DATA_SETS.get(data)
+    if read is None:
+        raise BadInput(f"{data!r} is no known data set", fix=f"use {', '.join(reading.DATA_SETS)}")
+    if epochs is not None and minutes is not None and gb_per_s is None:
+        gb_per_s = reading.input_gb_per_s(read, epochs=epochs, minutes=minutes)
+    elif epochs is not None and minutes is None and gb_per_s is not None:
+        minutes = reading.training_minutes(read, epochs=epochs, gb_per_s=gb_per_s)
+    elif epochs is None and minutes is not None and gb_per_s is not None:
+        epochs = reading.epochs_of(read, minutes=minutes, gb_per_s=gb_per_s)
+    else:
+        raise BadInput("the third number follows from two", fix="give two of epochs, minutes and GB/s")
+    result: dict[str, object] = {"epochs": epochs, "minutes": minutes, "gb_per_s": gb_per_s}
+    text = f"{epochs:.4g} epochs in {minutes:.4g} min read {gb_per_s:.4g} GB/s"
+    if link_gb_per_s is not None:
+        share = reading.share_percent(gb_per_s, link_gb_per_s)
+        result["share_percent"] = share
+        text += f", {share:.4g} % of {link_gb_per_s:g} GB/s"
+    if baseline_minutes is not None:
+        longer = reading.slowdown_percent(minutes, baseline_minutes)
+        result["slowdown_percent"] = longer
+        text += (
+            f", {abs(longer):.4g} % {'longer' if longer >= 0 else 'shorter'} than {baseline_minutes:g} min"
+        )
     _print(result, text, as_json)
     return ExitStatus.PASS
 

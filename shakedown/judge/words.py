@@ -31,6 +31,8 @@ _TESTS = {
     "gpu_state": "GPU state",
     "inventory": "hardware and software",
     "lora": "LoRA training",
+    "mpi_allreduce_transport": "MPI all-reduce's transport",
+    "mpi_pingpong_transport": "MPI ping-pong's transport",
     "nccl_transport": "NCCL transport",
     "pcie_path": "PCIe path",
     "resnet50_server": "ResNet50 inference",
@@ -44,6 +46,7 @@ TELL_ALL = ("traffic_class",)
 # What a metric adds to its test; what says no more than the test itself adds nothing.
 _METRICS = {
     "bandwidth": "",
+    "bandwidth_both": "bidirectional bandwidth",
     "busbw": "bandwidth",
     "comm_share": "share of time in communication",
     "data_rate": "data rate",
@@ -249,6 +252,8 @@ def not_as_planned(item: PlanItem, cell: str) -> str:
         "gpu_state": f"{'the GPUs' if gpu is None else f'GPU {gpu}'} of {where} "
         f"{'are' if gpu is None else 'is'} not as planned",
         "inventory": f"{where} differs from its like",
+        "mpi_allreduce_transport": f"MPI all-reduce on {where} does not run as planned",
+        "mpi_pingpong_transport": f"MPI ping-pong on {where} does not run as planned",
         "nccl_transport": f"NCCL {operation}{_over(item)} on {where} does not run as planned",
         "pcie_path": f"the PCIe path of GPU {gpu} at {where} is not as planned",
         "settings": f"the settings of {where}{rail} are not as wanted",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from shakedown.onnode.journal import Clock, Journal
@@ -23,7 +24,16 @@ def main(argv: list[str]) -> int:
             "usage: python -m shakedown.onnode.output FOLDER TOOL TEST NODES -- COMMAND...", file=sys.stderr
         )
         return 2
-    folder, tool, test, nodes, command = Path(argv[0]), argv[1], argv[2], argv[3].split(","), argv[5:]
+    return kept(Path(argv[0]), argv[1], argv[2], argv[3].split(","), argv[5:])
+
+
+def kept(
+    folder: Path, tool: str, test: str, nodes: list[str], command: list[str], said: Callable[[], str] = str
+) -> int:
+    """Run a command and record it; returns its exit status.
+
+    `said`: after a failure, what libraries of the command wrote elsewhere. It leads the record's message.
+    """
     clock = Clock()
     with (folder / f"{test}.txt").open("wb") as out, (folder / f"{test}.err").open("wb") as err:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
@@ -34,8 +44,8 @@ def main(argv: list[str]) -> int:
     if code != 0:
         how = f"exit status {code}" if code > 0 else f"signal {-code}"
         tail = (folder / f"{test}.err").read_text(encoding="utf-8", errors="replace").strip()[-500:]
-        kind = "killed" if code < 0 else "other"
-        problem = {"kind": kind, "message": f"{command[0]}: {how}: {tail}"}
+        words = ": ".join(part for part in (command[0], how, said(), tail) if part)
+        problem = {"kind": "killed" if code < 0 else "other", "message": words}
     Journal(folder).add(
         tool=tool,
         test=test,

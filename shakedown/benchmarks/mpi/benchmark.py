@@ -7,8 +7,9 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
 from shakedown.benchmarks.base.night import NotAtNight
-from shakedown.benchmarks.mpi.metrics import moved, mpi
-from shakedown.benchmarks.mpi.options import Mpi, Sweep
+from shakedown.benchmarks.mpi import job as mpi_job
+from shakedown.benchmarks.mpi.metrics import moved, mpi, mpi_log
+from shakedown.benchmarks.mpi.options import Mpi, MpiOrder, Sweep
 from shakedown.benchmarks.mpi.plan import plan_mpi
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
@@ -18,9 +19,14 @@ from shakedown.records.base import Stage
 def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:
     def launch(job: JobSpec, out: Path) -> Launch:
         return Launch(
-            words=words(Sweep.model_validate(job.settings)),
-            # Keeps what rank 0 prints, and notes which cells it measures.
-            keep=module("shakedown.onnode.output", out, "mpi", job.tests[0], ",".join(job.nodes), "--"),
+            # Each rank on the CPUs of its node's rank file.
+            words=(
+                *module("shakedown.onnode.pin", "--note", out),
+                *words(MpiOrder.model_validate(job.settings)),
+            ),
+            # Keeps what rank 0 prints and what UCX logs, and notes which cells they measure.
+            keep=module("shakedown.benchmarks.mpi.job", out, job.tests[0], ",".join(job.nodes), "--"),
+            variables=mpi_job.variables(out),
             source=("/etc/shakedown/mpi.env",),  # the transport that roles/openmpi allows, and no other
         )
 
@@ -47,22 +53,24 @@ def _pingpong(sweep: Sweep) -> tuple[str, ...]:
 BENCHMARK = Benchmark(
     name="mpi",
     stage=Stage.COLLECTIVE,
-    section=Section(key="mpi", kind=Mpi, absent=Mpi(), joins_nodes=lambda asked: asked != Mpi()),
+    section=Section(
+        key="mpi", kind=Mpi, absent=Mpi(), joins_nodes=lambda asked: bool(asked.pingpong or asked.allreduce)
+    ),
     plan=plan_mpi,
     night=NotAtNight("one job over all nodes leaves no node idle for anything else"),
     jobs={
         "mpi_pingpong": JobKind(
-            catches="point-to-point MPI that cannot use the fabric or is slower than its reference",
-            order=Sweep.model_validate,
+            catches="point-to-point MPI that does not go as planned or is slower than its reference",
+            order=MpiOrder.model_validate,
             launch=_started(_pingpong),
             mpi="pmix",
         ),
         "mpi_allreduce": JobKind(
-            catches="MPI that cannot use the fabric, a wrong sum, a collective slower than its reference",
-            order=Sweep.model_validate,
+            catches="MPI that does not go as planned, a wrong sum, a collective slower than its reference",
+            order=MpiOrder.model_validate,
             launch=_started(_allreduce),
             mpi="pmix",
         ),
     },
-    tools={"mpi": Tool(metrics=mpi, moved=moved)},
+    tools={"mpi": Tool(metrics=mpi, moved=moved), "mpi-log": Tool(metrics=mpi_log)},
 )

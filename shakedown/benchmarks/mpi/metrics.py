@@ -1,17 +1,20 @@
-"""MPI benchmarks."""
+"""MPI benchmarks: their numbers, and which way their messages went."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shakedown.benchmarks.base.metrics import Moved, Output, Value
-from shakedown.benchmarks.mpi.options import Sweep
+from shakedown.benchmarks.base.metrics import Moved, Output, Read, Value
+from shakedown.benchmarks.base.pinning import Deviation, judge_pinning
+from shakedown.benchmarks.mpi.options import MpiOrder
 from shakedown.benchmarks.mpi.output import AllreduceResult, parse_allreduce, parse_pingpong
+from shakedown.benchmarks.mpi.transport import judge_way
+from shakedown.benchmarks.mpi.ucx_log import parse_ucx_log
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 
 
-def mpi(output: Output[Sweep]) -> Iterator[Value]:
+def mpi(output: Output[MpiOrder]) -> Iterator[Value]:
     """Yield time, busbw and wrong elements of an all-reduce, or the bandwidth of a ping-pong."""
     if output.record.test == "mpi_allreduce":
         result = _allreduce(output)
@@ -27,7 +30,21 @@ def mpi(output: Output[Sweep]) -> Iterator[Value]:
             yield "bandwidth", pingpong.bandwidth_gb_per_s, "GB/s", Better.HIGHER, params
 
 
-def moved(output: Output[Sweep]) -> Iterator[Moved]:
+def mpi_log(output: Output[MpiOrder]) -> Iterator[Value]:
+    """Yield 0 or 1 for each check of the way that messages went, and of where ranks ran. Raises BadInput."""
+    order, nodes = output.order, output.record.nodes
+    found: list[Deviation] = []
+    if order.transport is not None and len(nodes) > 1:
+        log = parse_ucx_log(output.text, file=output.file)
+        found.extend(judge_way(log, order.transport, len(nodes), order.devices))
+    if order.pinned:
+        found.append(judge_pinning(output.folder, dict.fromkeys(nodes, 1)))
+    for one in found:
+        wrong = None if one.wrong is None else float(one.wrong)
+        yield Read("wrong", wrong, "1", Better.LOWER, {"check": one.check}, one.detail)
+
+
+def moved(output: Output[MpiOrder]) -> Iterator[Moved]:
     """Yield what each node must have sent and received, in bytes. Raises as `mpi` does.
 
     One rank a node: for an all-reduce each must at least give away its own message and learn the sum of the
@@ -46,7 +63,7 @@ def moved(output: Output[Sweep]) -> Iterator[Moved]:
         yield Moved(node, None, payload, payload)
 
 
-def _allreduce(output: Output[Sweep]) -> AllreduceResult:
+def _allreduce(output: Output[MpiOrder]) -> AllreduceResult:
     """Return the all-reduce, if it is the one that was ordered. Raises BadInput."""
     result, order = parse_allreduce(output.text, file=output.file), output.order
     header, fix = result.header, "run it as planned"

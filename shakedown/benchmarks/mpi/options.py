@@ -1,10 +1,15 @@
-"""What acceptance asks of MPI."""
+"""What acceptance asks of MPI, and what a job of it is ordered to do."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from pydantic import Field
 
 from shakedown.records.base import Record
+
+# How UCX carries messages: reliable, unreliable or dynamically connected queue pairs of verbs, or TCP.
+Transport = Literal["rc", "ud", "dc", "tcp"]
 
 
 class Sweep(Record):
@@ -32,3 +37,19 @@ class Mpi(Record):
 
     pingpong: Sweep | None = None
     allreduce: Sweep | None = None
+    transport: Transport = "rc"  # what UCX's own log must name for every connection between nodes
+    pinned: bool = False  # every rank must run on the CPUs of its node's rank file (roles/numa_pinning)
+
+
+class MpiOrder(Sweep):
+    """One benchmark on one group of nodes.
+
+    Attributes:
+        transport: what UCX must choose; None: ordered by a release that did not look.
+        devices: by node, the devices that it may use: RDMA devices, or for TCP interfaces.
+        pinned: whether every rank must run where its node's rank file says.
+    """
+
+    transport: Transport | None = None
+    devices: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    pinned: bool = False

@@ -1,15 +1,22 @@
-"""Plan the collective stage: MPI over all nodes."""
+"""Plan the collective stage: MPI over all nodes, and proof of which way its messages went."""
 
 from __future__ import annotations
 
 import math
 from itertools import pairwise
 
-from shakedown.benchmarks.mpi.options import Mpi, Sweep
+from shakedown.benchmarks.mpi.options import Mpi, MpiOrder, Sweep
 from shakedown.intent.site import Fabric
-from shakedown.plan.draft import Draft
+from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
+
+TRANSPORT = none_allowed(
+    "mpi.transport", "acceptance.mpi.transport and the planned NICs, held against UCX's own log of the run"
+)
+PINNING = none_allowed("mpi.pinning", "the rank file that roles/numa_pinning writes on every node")
+# Where messages leave the node.
+WAY_CHECKS = ("network", "nics")
 
 
 def plan_mpi(draft: Draft, mpi: Mpi) -> None:
@@ -24,7 +31,7 @@ def plan_mpi(draft: Draft, mpi: Mpi) -> None:
             entry = draft.reference("mpi_pingpong", "bandwidth", {"size_bytes": size, "nodes": 2})
             draft.add(entry, "mpi_pingpong", stage=Stage.COLLECTIVE, nodes=pairs, params={"size_bytes": size})
         for pair in pairs:
-            _mpi_job(draft, "mpi_pingpong", pair, pingpong, suffix=f".{'-'.join(pair)}")
+            _mpi_job(draft, mpi, "mpi_pingpong", pair, pingpong, suffix=f".{'-'.join(pair)}")
     if allreduce:
         steps = allreduce.steps()
         for size in steps:
@@ -35,7 +42,7 @@ def plan_mpi(draft: Draft, mpi: Mpi) -> None:
                 draft.add(
                     entry, "mpi_allreduce", stage=Stage.COLLECTIVE, nodes=[nodes], params={"size_bytes": size}
                 )
-        _mpi_job(draft, "mpi_allreduce", nodes, allreduce)
+        _mpi_job(draft, mpi, "mpi_allreduce", nodes, allreduce)
 
 
 # For time limits only: starting MPI on slow hosts, all messages at a hundredth of the link's speed, and what
@@ -43,20 +50,44 @@ def plan_mpi(draft: Draft, mpi: Mpi) -> None:
 _START_S, _SLOWEST_SHARE, _UNKNOWN_GBPS = 300, 0.01, 10
 
 
-def _mpi_job(draft: Draft, kind: str, nodes: tuple[str, ...], sweep: Sweep, suffix: str = "") -> None:
+def _mpi_job(
+    draft: Draft, mpi: Mpi, kind: str, nodes: tuple[str, ...], sweep: Sweep, suffix: str = ""
+) -> None:
     # There and back, of every size that either benchmark steps through.
     payload_bits = 8 * 2 * sweep.iterations * sum({*sweep.steps(), *sweep.powers_of_two()})
     fabric = draft.site.fabric
     speed_gbps = fabric.link_speed_gbps if isinstance(fabric, Fabric) else _UNKNOWN_GBPS
     slowest_bps = speed_gbps * 1e9 * _SLOWEST_SHARE
+    order = MpiOrder(
+        **sweep.model_dump(), transport=mpi.transport, devices=_devices(draft, mpi, nodes), pinned=mpi.pinned
+    )
+    for reference, checks in (
+        (TRANSPORT, WAY_CHECKS if len(nodes) > 1 else ()),
+        (PINNING, ("pinning",) if mpi.pinned else ()),
+    ):
+        for check in checks:
+            draft.forbid(
+                reference, f"{kind}_transport", stage=Stage.COLLECTIVE, nodes=[nodes], params={"check": check}
+            )
     draft.jobs.append(
         JobSpec(
             name=f"collective.{kind}{suffix}",
             kind=kind,
             stage=Stage.COLLECTIVE,
-            tests=(kind,),
+            tests=(kind, f"{kind}_transport"),
             nodes=nodes,
             time_limit_s=_START_S + math.ceil(payload_bits / slowest_bps),
-            settings=sweep.model_dump(),
+            settings=order.model_dump(),
+            whole=True,
         )
     )
+
+
+def _devices(draft: Draft, mpi: Mpi, nodes: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return the devices of the fabric that UCX may use on each node."""
+    return {
+        node: tuple(
+            nic.netdev if mpi.transport == "tcp" else nic.rdma_device for nic in draft.site.nics[node]
+        )
+        for node in nodes
+    }

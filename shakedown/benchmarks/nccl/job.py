@@ -49,7 +49,9 @@ def arguments(spec: dict[str, Any], operation: str, gpus_each: int, **changes: i
     ]
 
 
-def launch(spec: dict[str, Any], program: list[str], variables: dict[str, str]) -> tuple[list[str], int]:
+def launch(
+    spec: dict[str, Any], program: list[str], variables: dict[str, str], folder: Path
+) -> tuple[list[str], int]:
     """Return the command that starts the program on all ranks, and how many GPUs each process drives."""
     nodes, per_node = len(spec["gpus"]), next(iter(spec["gpus"].values()))
     step = [
@@ -63,7 +65,7 @@ def launch(spec: dict[str, Any], program: list[str], variables: dict[str, str]) 
     if spec["launcher"] == "one-process":
         mpi = "pmix" if built_with_openmpi(program) else "none"
         return [*step, "--ntasks=1", f"--mpi={mpi}", *program], per_node
-    pinned = [sys.executable, "-m", "shakedown.onnode.pin", *program]
+    pinned = [sys.executable, "-m", "shakedown.onnode.pin", "--note", str(folder), *program]
     if spec["launcher"] == "srun":
         ranks = [f"--ntasks={nodes * per_node}", f"--ntasks-per-node={per_node}", "--kill-on-bad-exit=1"]
         return [*step, *ranks, "--mpi=pmix", *pinned], 1
@@ -223,7 +225,7 @@ def once(
     if spec["split"] != "none":
         variables["NCCL_TESTS_SPLIT"] = f"{SPLIT[spec['split']]} {next(iter(spec['gpus'].values()))}"
     changes = {"iterations": 1, "warmup": 0, "check": 0} if tuning else {}
-    started, each = launch(spec, command, variables)
+    started, each = launch(spec, command, variables, folder)
     if spec["launcher"] == "mpirun":
         # The job asked for one task a node; OpenMPI takes its slots from here.
         per_node = next(iter(spec["gpus"].values()))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
+from shakedown.benchmarks.base.pinning import judge_pinning
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.log_model import NcclChoice
@@ -148,6 +149,8 @@ def _message_bytes(choice: NcclChoice, ranks: int) -> int:
 def nccl_log(output: Output[NcclOrder]) -> Iterator[Value]:
     """Yield 0 or 1 for each check of the way that the data went."""
     log = parse_nccl_log(output.text, file=output.file)
-    for found in judge_log(log, output.order.expect, output.order.gpus):
+    order = output.order
+    pinning = [judge_pinning(output.folder, order.gpus)] if order.expect.pinned else []
+    for found in (*judge_log(log, order.expect, order.gpus), *pinning):
         wrong = None if found.wrong is None else float(found.wrong)
         yield Read("wrong", wrong, "1", Better.LOWER, {"check": found.check}, found.detail)

@@ -22,6 +22,7 @@ class NcclExpect(Record):
     intra_node: Literal["P2P", "SHM"] = "P2P"
     nvls: bool  # NVLink SHARP
     gdr: bool = True  # GPUDirect RDMA between nodes
+    pinned: bool = False  # every rank must run on the CPUs of its node's rank file (roles/numa_pinning)
 
 
 class NcclSweep(Record):

@@ -81,7 +81,9 @@ def nccl_job(
                 draft, draft.reference(f"nccl_{operation}", metric, facts), f"nccl_{operation}", group, params
             )
         across = TCP_CHECKS if sweep.network else NETWORK_CHECKS
-        for check in (*LOCAL_CHECKS, *(across if len(group) > 1 else ())):
+        # One process has no place of its own beside one GPU.
+        placed = ("pinning",) if nccl.expect.pinned and launcher != "one-process" else ()
+        for check in (*LOCAL_CHECKS, *(across if len(group) > 1 else ()), *placed):
             draft.forbid(
                 TRANSPORT,
                 "nccl_transport",
@@ -108,7 +110,12 @@ def nccl_job(
         timeout_s=nccl.run_timeout_s,
         sizes=sweep.sizes(),
         smallest={f"nccl_{op}": smallest_bytes(op, per_node * len(group)) for op in sweep.operations},
-        expect=ExpectedWay(**nccl.expect.model_dump(), nics=nics, interfaces=interfaces),
+        expect=ExpectedWay(
+            **nccl.expect.model_dump(exclude={"pinned"}),
+            pinned=bool(placed),
+            nics=nics,
+            interfaces=interfaces,
+        ),
     )
     name = f"collective.nccl{number}.{launcher}.{len(group)}x.{group[0]}"
     runs = len(sweep.operations) * (sweep.repeats + sweep.tuning)

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from shakedown.benchmarks.base.pinning import Deviation
 from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclIbDevice, NcclLog
 from shakedown.benchmarks.nccl.order import ExpectedWay
-
-
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """One check; `wrong` None: the log does not tell."""
-
-    check: str
-    wrong: int | None
-    detail: str
 
 
 def judge_log(log: NcclLog, expect: ExpectedWay, gpus: Mapping[str, int]) -> Iterator[Deviation]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from shakedown.benchmarks.base.metrics import Moved, Output, Value
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail, source_and_sink
+from shakedown.benchmarks.perftest.mesh.spec import DIRECTIONS
 from shakedown.benchmarks.perftest.order import MeshOrder
 from shakedown.benchmarks.perftest.output import parse_perftest
 from shakedown.benchmarks.perftest.output_model import BandwidthRow, LatencyRow, PerftestResult
@@ -22,7 +23,7 @@ _AGAIN = "measure the cell again; what belongs elsewhere proves nothing here"
 
 
 def perftest(output: Output[MeshOrder]) -> Iterator[Value]:
-    """Yield bandwidth, or typical and 99 % latency, at the planned size.
+    """Yield bandwidth (of both ways their sum), or typical and 99 % latency, at the planned size.
 
     Raises:
         BadInput: the output cannot be read, or is of something else than its record says or the job ordered:
@@ -31,7 +32,8 @@ def perftest(output: Output[MeshOrder]) -> Iterator[Value]:
     result = _as_ordered(output)
     for row in _rows(result, output.record):
         if isinstance(row, BandwidthRow):
-            yield "bandwidth", row.bw_average_gbps, "Gb/s", Better.HIGHER, {}
+            metric = "bandwidth_both" if result.bidirectional else "bandwidth"
+            yield metric, row.bw_average_gbps, "Gb/s", Better.HIGHER, {}
         else:
             yield "latency_typical", row.t_typical_us, "us", Better.LOWER, {}
             yield "latency_p99", row.t_p99_us, "us", Better.LOWER, {}
@@ -43,20 +45,17 @@ def moved(output: Output[MeshOrder]) -> Iterator[Moved]:
     In duration mode perftest counts the middle of the time only, so more went over than this.
     """
     record = output.record
-    if (
-        len(record.nodes) != 2
-        or record.rail is None
-        or record.direction not in ("forward", "reverse", "both")
-    ):
+    if len(record.nodes) != 2 or record.rail is None or record.direction not in DIRECTIONS:
         return
     result, pair = _as_ordered(output), (record.nodes[0], record.nodes[1])
     ordered = output.order.operation(record.test, record.params.get("size_bytes"), result.queue_pairs)
     each_pair = ordered is None or ordered.duration_s is None  # else the number is of all queue pairs
     for row in _rows(result, record):
         payload = float(row.size_bytes * row.iterations * (result.queue_pairs if each_pair else 1))
-        # Counted over a time, both directions are in one number; a ping-pong goes both ways.
         ways = ("forward", "reverse") if record.direction == "both" else (record.direction,)
-        payload /= 1 if each_pair else len(ways)
+        # Counted over a time, send puts both ways into one number (print_report_bw); else it is each side's.
+        if not each_pair and result.operation == "send":
+            payload /= len(ways)
         for way in ways:
             source, sink = source_and_sink(pair, way)
             yield Moved(source, nic_rail(source, pair, way, record.rail), payload, 0.0)
@@ -119,7 +118,7 @@ def _elsewhere(result: PerftestResult, output: OutputRecord, order: MeshOrder) -
     """
     if order.gid_index is not None:
         return "", ""
-    if len(output.nodes) != 2 or output.rail is None or output.direction not in ("forward", "reverse"):
+    if len(output.nodes) != 2 or output.rail is None or output.direction not in DIRECTIONS:
         return "", ""
     pair, direction = (output.nodes[0], output.nodes[1]), output.direction
     ends = client_and_server(output.test, pair, direction)
@@ -161,6 +160,10 @@ def _less_work(result: PerftestResult, record: OutputRecord, order: MeshOrder) -
             continue
         counted_s = ordered.duration_s - 2 * (ordered.duration_s // 4)
         rate = row.bw_average_gbps * 1e9 / 8 / row.size_bytes
+        if result.bidirectional and result.operation != "send":
+            rate /= (
+                2  # the bandwidth is of both sides, the iterations are the client's (print_full_bw_report)
+            )
         took_s = row.iterations / rate if rate > 0 else 0.0
         if abs(took_s - counted_s) > _LENGTH_TOLERANCE * counted_s:
             due = f"{counted_s} s of the {ordered.duration_s} s ordered are due"

@@ -25,6 +25,8 @@ class PerftestTest(Record):
     rails_at_once: tuple[Literal["one", "all"], ...] = ("one",)
     # Also from each rail to the next, which crosses the spines; hosts need a route from rail to rail.
     cross_rail: bool = False
+    # perftest -b: both nodes send at once, over the same NICs; the value is the sum of both ways.
+    bidirectional: bool = False
 
     def lasts_s(self, link_speed_gbps: int) -> int:
         """Return how long one measurement may take, in seconds: its duration, or its iterations one after the
@@ -38,6 +40,8 @@ class PerftestTest(Record):
     def _one_length(self) -> PerftestTest:
         if self.cross_rail and self.rails_at_once != ("one",):
             raise ValueError("cross_rail is measured rail by rail: leave rails_at_once at [one]")
+        if self.bidirectional and (self.cross_rail or self.test.endswith("_lat")):
+            raise ValueError("bidirectional is of a bandwidth test between NICs of one rail")
         if (self.duration_s is None) == (self.iterations is None):
             raise ValueError("give exactly one of duration_s and iterations")
         if self.test.endswith("_lat") and self.iterations is None:
@@ -46,9 +50,10 @@ class PerftestTest(Record):
 
 
 def _each_cell_has_one_job(tests: tuple[PerftestTest, ...]) -> tuple[PerftestTest, ...]:
-    for (test, size), count in Counter((t.test, t.size_bytes) for t in tests).items():
+    for (test, size, both), count in Counter((t.test, t.size_bytes, t.bidirectional) for t in tests).items():
         if count > 1:
-            raise ValueError(f"perftest names {test} with {size} bytes {count} times; once is enough")
+            way = " bidirectional" if both else ""
+            raise ValueError(f"perftest names{way} {test} with {size} bytes {count} times; once is enough")
     return tests
 
 

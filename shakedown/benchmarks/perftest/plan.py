@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from shakedown.benchmarks.perftest.mesh.spec import SPEC_SCHEMA
+from shakedown.benchmarks.perftest.mesh.spec import BOTH, SPEC_SCHEMA
 from shakedown.benchmarks.perftest.options import PerftestTest
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
@@ -15,6 +15,8 @@ from shakedown.records.errors import BadInput
 
 # Metrics of one perftest test; the names are those of `shakedown.benchmarks.registry`.
 _PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
+# The sum of both ways: a metric of its own, so that no reference of one way ever fits it.
+_BOTH_METRICS = ("bandwidth_both",)
 # Scope `route` of a perftest reference: rail i to rail i under one leaf, or to rail i + 1 over a spine.
 SAME_RAIL, CROSS_RAIL = "same-rail", "cross-rail"
 # Start-up and teardown of one measurement on a slow host, and what a short one takes, for time limits only.
@@ -25,11 +27,14 @@ def plan_perftest(draft: Draft, tests: tuple[PerftestTest, ...]) -> None:
     """Plan every test: all pairs, every rail, both directions, in one job."""
     for test in tests:
         # Several sizes of one test: a job for each.
-        _plan_test(draft, test, several=sum(test.test == other.test for other in tests) > 1)
+        alike = (t for t in tests if (t.test, t.bidirectional) == (test.test, test.bidirectional))
+        _plan_test(draft, test, several=len(list(alike)) > 1)
 
 
 def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
     site, nodes = draft.site, draft.nodes
+    directions = (BOTH,) if test.bidirectional else ("forward", "reverse")
+    metrics = _BOTH_METRICS if test.bidirectional else _PERFTEST_METRICS[test.test.rpartition("_")[2]]
     routes = {SAME_RAIL: draft.rails, **({CROSS_RAIL: _crossing(draft.rails)} if test.cross_rail else {})}
     for at_once in test.rails_at_once:
         params: Params = {"size_bytes": test.size_bytes, "rails_at_once": at_once}
@@ -37,7 +42,7 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
         nics = len(draft.rails) if at_once == "all" else 1
         for route, rails in routes.items():
             scope = {"size_bytes": test.size_bytes, "rails_at_once": at_once, "nics": nics, "route": route}
-            for metric in _PERFTEST_METRICS[test.test.rpartition("_")[2]]:
+            for metric in metrics:
                 entry = draft.reference(test.test, metric, scope)
                 draft.add(
                     entry,
@@ -45,12 +50,13 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
                     stage=Stage.FABRIC,
                     nodes=combinations(nodes, 2),
                     rails=rails,
-                    directions=("forward", "reverse"),
+                    directions=directions,
                     params=params,
                 )
-            _utilisation_not_run(draft, test.test, scope, params)
+            if not test.bidirectional:
+                _utilisation_not_run(draft, test.test, scope, params)
     measured = tuple(rail for rails in routes.values() for rail in rails)
-    slots = 2 * sum(len(measured) if at_once == "one" else 1 for at_once in test.rails_at_once)
+    slots = len(directions) * sum(len(measured) if at_once == "one" else 1 for at_once in test.rails_at_once)
     rounds = len(nodes) - 1 + len(nodes) % 2
     lasts_s = test.lasts_s(site.network().link_speed_gbps)
     settings: dict[str, Any] = {
@@ -75,7 +81,7 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
                 "iterations": test.iterations,
             }
         ],
-        "directions": ["forward", "reverse"],
+        "directions": list(directions),
         "rails_at_once": list(test.rails_at_once),
         "tclass": site.network().roce.tclass,
         "mtu": site.network().mtu_bytes.rdma,
@@ -84,10 +90,11 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
         "timeout_s": site.acceptance.measurement_timeout_s + lasts_s,
         "start_timeout_s": site.acceptance.measurement_timeout_s,
     }
+    name = f"fabric.{test.test}{'.both' if test.bidirectional else ''}"
     limit = 120 + rounds * slots * (max(lasts_s, _SHORT_S) + _OVERHEAD_S)
     draft.jobs.append(
         JobSpec(
-            name=f"fabric.{test.test}.{test.size_bytes}" if several else f"fabric.{test.test}",
+            name=f"{name}.{test.size_bytes}" if several else name,
             kind="mesh",
             stage=Stage.FABRIC,
             tests=(test.test,),

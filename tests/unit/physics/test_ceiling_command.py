@@ -29,6 +29,9 @@ def test_roce_says_the_share_of_the_ceiling(shakedown):
         (("volume", "--payload-gb", "1", "--gb-per-s", "0"), 2),
         (("step", "--parameters", "2e9", "--tokens", "1", "--mfu", "2"), 2),
         (("roce", "--nonsense"), 2),
+        (("training", "--data", "resnet50", "--epochs", "37"), 2),
+        (("training", "--data", "resnet50", "--epochs", "1", "--minutes", "1", "--gb-per-s", "1"), 2),
+        (("training", "--data", "imagenet", "--epochs", "1", "--minutes", "1"), 2),
     ],
 )
 def test_impossible_results_fail_and_nonsense_is_one_line(shakedown, args, status):
@@ -73,3 +76,22 @@ def test_every_example_in_the_help_runs(shakedown, calculator):
         status, out, err = shakedown(*example)
         assert status == 0, err
         assert out
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (("--epochs", "37", "--minutes", "53.1"), {"gb_per_s": 2.2396}),
+        (("--epochs", "37", "--gb-per-s", "2.24"), {"minutes": 53.09}),
+        (("--minutes", "53.09", "--gb-per-s", "2.24"), {"epochs": 37.0}),
+        (
+            ("--epochs", "37", "--minutes", "53.1", "--link-gb-per-s", "32", "--baseline-minutes", "50"),
+            {"share_percent": 6.999, "slowdown_percent": 6.2},
+        ),
+    ],
+)
+def test_the_third_of_epochs_minutes_and_rate(shakedown, given, found):
+    """Catches: an epoch formula that no user reaches, or that turns the wrong two numbers into the third."""
+    status, out, _ = shakedown("ceiling", "training", "--data", "resnet50", *given, "--json")
+    assert status == 0
+    assert {name: json.loads(out)[name] for name in found} == pytest.approx(found, rel=1e-3)

@@ -36,7 +36,7 @@ from shakedown.benchmarks.perftest.mesh.schedule import (
     port_of,
     slots_of,
 )
-from shakedown.benchmarks.perftest.mesh.spec import Spec
+from shakedown.benchmarks.perftest.mesh.spec import BOTH, Spec
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles, Record
 from shakedown.benchmarks.perftest.mesh.wire import Conversation, Message, PeerLost
 from shakedown.benchmarks.perftest.output_clock import CLOCK_UNKNOWN
@@ -364,7 +364,9 @@ class PairWork:
         # A killed driver leaves an output without a record; a server of an earlier try leaves its messages.
         output = unused(stem.with_name(f"{stem.name}{'.server' if server is None else ''}.txt"))
         try:
-            return Perftest(argv(self.spec, slot.operation, device, port, server), output, device.cpus)
+            both = slot.direction == BOTH
+            words = argv(self.spec, slot.operation, device, port, server, both=both)
+            return Perftest(words, output, device.cpus)
         except OSError as error:
             return ("missing-tool", f"{slot.operation.test} on {self.host.name}: {error.strerror}")
 

@@ -22,10 +22,13 @@ _POLL_S = 0.02
 _KILL_WAIT_S = 5.0
 
 
-def argv(spec: Spec, operation: Operation, device: Device, port: int, server: str | None) -> list[str]:
+def argv(
+    spec: Spec, operation: Operation, device: Device, port: int, server: str | None, *, both: bool = False
+) -> list[str]:
     """Return the command line of one side; `server` is the IPv4 address that a client connects to.
 
     Both sides get the same options, as perftest wants them. `--report_gbits`, since its MB/s are MiB/s.
+    `both`: both sides send at once, and what is printed is the sum.
     """
     words = [
         operation.test,
@@ -44,6 +47,8 @@ def argv(spec: Spec, operation: Operation, device: Device, port: int, server: st
         words.append(f"--duration={operation.duration_s}")
     else:
         words.append(f"--iters={operation.iterations}")
+    if both:
+        words.append("--bidirectional")
     if not operation.is_latency:
         words += ["--report_gbits", f"--qp={operation.qps}"]
     return [*words, server] if server is not None else words

@@ -152,8 +152,8 @@ def pairs_of(spec: Spec) -> list[Pair]:
 
 
 def source_and_sink(pair: Pair, direction: str) -> Pair:
-    """Return (node that the data leaves, node that it reaches)."""
-    return pair if direction == "forward" else (pair[1], pair[0])
+    """Return (node that the data leaves, node that it reaches); of both directions the forward one."""
+    return pair if direction != "reverse" else (pair[1], pair[0])
 
 
 def client_and_server(test: str, pair: Pair, direction: str) -> Pair:

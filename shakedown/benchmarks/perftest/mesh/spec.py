@@ -13,7 +13,8 @@ Standard library only: the driver reads it on compute nodes, where every import 
                     leaves on the first and arrives on the second, so it crosses the spine)
 ``operations``      what to run: ``test`` (ib_write_bw, ...), ``size_bytes``, ``duration_s`` (whole seconds)
                     or ``iterations``, ``qps`` (1)
-``directions``      of ``forward`` (data from the pair's first node to its second), ``reverse``
+``directions``      of ``forward`` (data from the pair's first node to its second), ``reverse``, and ``both``
+                    (bandwidth only: both nodes send at once, perftest -b; the result is the sum)
 ``rails_at_once``   of ``one`` (rail after rail) and ``all`` (every rail concurrently)
 ``tclass``          the traffic class byte, DSCP x 4 + ECN (RFC 2474, RFC 3168): 106 is DSCP 26 with ECT(0)
 ``mtu``             RDMA path MTU in bytes: 256, 512, 1024, 2048 or 4096
@@ -49,7 +50,9 @@ SPEC_SCHEMA = 1
 BANDWIDTH_TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
 LATENCY_TESTS = ("ib_write_lat", "ib_read_lat", "ib_send_lat")
 TESTS = BANDWIDTH_TESTS + LATENCY_TESTS
-DIRECTIONS = ("forward", "reverse")
+# Both nodes send at once (perftest -b); the client is the first node's, a read client the second's.
+BOTH = "both"
+DIRECTIONS = ("forward", "reverse", BOTH)
 # A note about a lost node is named by test, pair, rail, direction, size, queue pairs, rails at once, attempt
 # and the node that wrote it (store.py); what is neither a node's nor a rail's name in it takes
 # up to so many bytes, with a few to spare: `ib_write_lat.,..forward.2147483648.q1024.all.a99.` and
@@ -283,6 +286,11 @@ def _check_whole(read: FieldReader, spec: Spec) -> None:
     """Refuse what only the fields together show."""
     if spec.mtu not in RDMA_MTUS_BYTES:
         read.refuse("mtu", spec.mtu, f"an RDMA MTU is one of {', '.join(map(str, RDMA_MTUS_BYTES))}")
+    if BOTH in spec.directions:
+        if any(operation.is_latency for operation in spec.operations):
+            read.refuse("directions", BOTH, "latency has no bidirectional test; use forward and reverse")
+        if crossing := [rail for rail in spec.rails if ">" in rail]:
+            read.refuse("rails", crossing[0], "both directions are measured between NICs of one rail")
     last = spec.base_port + spec.port_span - 1
     if last > 65535 or spec.base_port <= spec.control_port <= last:
         read.refuse(

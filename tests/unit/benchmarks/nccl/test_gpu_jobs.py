@@ -207,25 +207,28 @@ def test_an_unknown_failure_keeps_its_words(tmp_path):
         ("mpirun", ["mpirun", "plm", "slurm", "-np", "4", "ppr:2:node", "-x", "NCCL_DEBUG"], 1),
     ],
 )
-def test_launchers(launcher, wanted, each):
+def test_launchers(launcher, wanted, each, tmp_path):
     """Catches: ranks that do not match the GPUs, or NCCL's variables that never reach them."""
     gpus_of = {"n1": 2} if launcher == "one-process" else {"n1": 2, "n2": 2}
     command, per_process = nccl.launch(
-        {"launcher": launcher, "gpus": gpus_of}, ["prog"], {"NCCL_DEBUG": "INFO"}
+        {"launcher": launcher, "gpus": gpus_of}, ["prog"], {"NCCL_DEBUG": "INFO"}, tmp_path
     )
     assert per_process == each
     assert set(wanted) <= set(command)
+    # Each rank is bound by what applies the node's rank file; one process drives all GPUs.
+    pinned = ["-m", "shakedown.onnode.pin", "--note", str(tmp_path)]
+    assert (command[-5:-1] == pinned) is (launcher != "one-process")
     assert command[-1] == "prog"
 
 
-def test_one_process_of_a_program_built_with_openmpi(job):
+def test_one_process_of_a_program_built_with_openmpi(job, tmp_path):
     """Catches: nccl-tests built with MPI, run as one process without PMIx: OpenMPI ends it in MPI_Init."""
     tool(job.parent, "ldd", "#!/bin/sh\necho 'libopen-pal.so.40 => /usr/lib/libopen-pal.so.40'\n")
     spec = {"launcher": "one-process", "gpus": {"n1": 2}}
-    assert "--mpi=pmix" in nccl.launch(spec, ["/opt/all_reduce_perf"], {})[0]
-    assert "--mpi=pmix" in nccl.launch(spec, ["env", "/opt/all_reduce_perf"], {})[0]
+    assert "--mpi=pmix" in nccl.launch(spec, ["/opt/all_reduce_perf"], {}, tmp_path)[0]
+    assert "--mpi=pmix" in nccl.launch(spec, ["env", "/opt/all_reduce_perf"], {}, tmp_path)[0]
     tool(job.parent, "ldd", "#!/bin/sh\necho 'libnccl.so.2 => /usr/lib/libnccl.so.2'\n")
-    assert "--mpi=none" in nccl.launch(spec, ["/opt/all_reduce_perf"], {})[0]
+    assert "--mpi=none" in nccl.launch(spec, ["/opt/all_reduce_perf"], {}, tmp_path)[0]
 
 
 def test_a_rank_runs_beside_its_gpu(tmp_path):

@@ -18,9 +18,9 @@ OPERATIONS = {"write": "RDMA_Write", "read": "RDMA_Read", "send": "Send"}
 RULER = "-" * 87
 
 
-def report(test, size, gbps, ends, device="rxe0", mtu="4096"):
+def report(test, size, gbps, ends, device="rxe0", mtu="4096", both=False):
     """Return what the client prints; `ends` are the IPv4 addresses of client and server."""
-    title = OPERATIONS[test.split("_")[1]]
+    title = OPERATIONS[test.split("_")[1]] + (" Bidirectional" if both else "")
     gids = [
         "00:00:00:00:00:00:00:00:00:00:255:255:" + re.sub(r"\d+", two_digits, ip.replace(".", ":"))
         for ip in ends
@@ -111,7 +111,9 @@ def main():  # noqa: PLR0912  (one branch for each fault)
             print("Correlation coefficient r^2: 0.891538 < 0.9", file=sys.stderr)
         own = f"127.77.{int(seen['device'][3:]) + 1}.{seen['node'][1:]}"
         device, mtu = seen["device"], options["--mtu"]
-        print(report(test, int(options["--size"]), 97.25 if clock else 0.0, (own, host), device, mtu))
+        both = "--bidirectional" in options
+        gbps = (194.5 if both else 97.25) if clock else 0.0
+        print(report(test, int(options["--size"]), gbps, (own, host), device, mtu, both))
     return 0
 
 

@@ -1,0 +1,292 @@
+"""Which way MPI's messages went and where its ranks ran, from plan to verdict; srun is faked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from shakedown.benchmarks.mpi import job
+from shakedown.benchmarks.mpi.benchmark import BENCHMARK
+from shakedown.benchmarks.mpi.ucx_log import parse_ucx_log
+from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.registry import Acceptance
+from shakedown.collect.run import collect
+from shakedown.intent.site import Site
+from shakedown.judge.judged import judge_folder
+from shakedown.onnode import pin
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue
+from shakedown.run.folder import to_json, write_aside, write_plan
+
+PROFILE = """
+schema: 1
+profile: mpi
+title: two nodes
+published: nowhere; made for this test
+audit: floors that anything clears
+references:
+  - {id: time, stage: collective, test: mpi_allreduce, metric: time, value: 1000000.0, limit: 1000000.0,
+     unit: us, better: lower, kind: baseline, source: this test, set_by: this test}
+  - {id: busbw, stage: collective, test: mpi_allreduce, metric: busbw, value: 0.0001, limit: 0.0001,
+     unit: GB/s, better: higher, kind: baseline, source: this test, set_by: this test}
+  - {id: wrong, stage: collective, test: mpi_allreduce, metric: wrong, value: 0, limit: 0,
+     unit: "1", better: lower, kind: contract, source: this test}
+"""
+# As srun would run it: one rank for each node of the job, with what it prints and what UCX logs.
+SRUN = """
+import json, os, sys
+for node in ("n1", "n2"):
+    log = os.environ["UCX_LOG_FILE"].replace("%h", node).replace("%p", "7")
+    with open(log, "w") as file:
+        for text in WAYS.get(node, []):
+            file.write(f"[1700000000.000001] [{node}:7:0]      ucp_worker.c:1903 UCX  INFO  {text}\\n")
+sys.stderr.write(LAYER)
+header = {"type": "header", "mpi": "Open MPI", "hosts": ["n1", "n2"], "sizes": [8]}
+print(json.dumps({**header, "iterations": 5, "warmup": 2}))
+print(json.dumps({"type": "row", "size_bytes": 8, "time_us": 9.0, "algbw_gb_per_s": 1.0,
+                  "busbw_gb_per_s": 1.0, "wrong": 0}))
+"""
+SELF = "ucp_context_0 self cfg#0 tag(self/memory cma/memory)"
+RC = "ucp_context_0 inter-node cfg#1 tag(rc_verbs/rxe0:1) ka(ud_verbs/rxe0:1)"
+TCP = "ucp_context_0 inter-node cfg#1 tag(tcp/eth0)"
+NIC = {"rail": "rail0", "rdma_device": "rxe0", "netdev": "eth0"}
+FABRIC = {
+    "system": "lab",
+    "profile": "mpi",
+    "link_speed_gbps": 25,
+    "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
+    "roce": {
+        "dscp": 26,
+        "priority": 3,
+        "traffic_class": 3,
+        "queue": 3,
+        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
+        "ecn": {"min_bytes": 1024, "max_bytes": 2048, "mark_percent": 5},
+        "pfc": {"enabled": True},
+    },
+    "rails": [{"name": "rail0", "subnet": "10.0.0.0/24"}],
+}
+
+
+def site(**mpi):
+    """Two nodes with one NIC each."""
+    asked = {"allreduce": {"min_bytes": 8, "max_bytes": 8, "iterations": 5}, **mpi}
+    return Site(
+        fabric=FABRIC,
+        acceptance=Acceptance(mpi=asked, counter_tests=False),
+        nics={node: ({**NIC, "ipv4": f"10.0.0.{i}"},) for i, node in enumerate(("n1", "n2"), 1)},
+        addresses={"n1": "10.20.0.1", "n2": "10.20.0.2"},
+    )
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """Plan a run of two nodes, run its job with a made-up srun, and return cells by their last part."""
+
+    def run(ways, layer="", notes=(), fails="", **mpi):
+        file = tmp_path / "mpi.yml"
+        file.write_text(PROFILE)
+        plan, jobs = make_plan(site(**mpi), load_catalogue([file]), run="r1", created="2026-11-20T00:00:00Z")
+        # The collective stage alone: the others' machines are not there.
+        plan = plan.model_copy(update={"items": tuple(i for i in plan.items if i.stage == "collective")})
+        (spec,) = (one for one in jobs.jobs if one.kind == "mpi_allreduce")
+        jobs = jobs.model_copy(update={"jobs": (spec,)})
+        folder = tmp_path / "r1"
+        write_plan(folder, plan)
+        write_aside(folder / "jobs.json", to_json(jobs))
+        raw = folder / "raw" / f"{spec.name}.a1"
+        raw.mkdir(parents=True)
+        state = {"state": "FAILED" if fails else "COMPLETED", "exit_code": "1:0" if fails else "0:0"}
+        about = {"schema": 1, "run": "r1", "stage": "collective", "test": spec.name, "job": "7"}
+        (raw / "job.json").write_text(json.dumps({**about, "nodes": ["n1", "n2"], **state}))
+        for note in notes:
+            (raw / f"pinned.{note['node']}.{note['rank']}.json").write_text(json.dumps(note))
+        for name, value in BENCHMARK.jobs["mpi_allreduce"].launch(spec, raw).variables.items():
+            monkeypatch.setenv(name, value)
+        program = f"WAYS = {ways!r}\nLAYER = {layer!r}\n{SRUN}\n{fails}"
+        status = job.main([str(raw), "mpi_allreduce", "n1,n2", "--", sys.executable, "-c", program])
+        collect(folder)
+        verdict = judge_folder(folder)
+        # A verdict lists what did not pass.
+        found = {cell.cell: (cell.outcome.value, cell.reason) for cell in verdict.cells}
+        checks = [item for item in plan.items if item.test.endswith("_transport")]
+        cells = {
+            str(item.params["check"]): found.get(cell, ("PASS", ""))
+            for item in checks
+            for cell, *_ in item.cells()
+        }
+        return verdict, cells, status
+
+    return run
+
+
+def outcomes(cells):
+    """Outcome of each check."""
+    return {name: outcome for name, (outcome, _) in cells.items()}
+
+
+def test_rc_as_planned_passes(measured, tmp_path):
+    """Catches: a job that does not record what UCX chose; keepalive's datagrams taken for the way of data."""
+    verdict, cells, status = measured({node: [SELF, RC] for node in ("n1", "n2")})
+    assert (status, outcomes(cells)) == (0, {"network": "PASS", "nics": "PASS"})
+    # Nothing else is open but what the NICs' counters, which are not there, would have to bear out.
+    assert {cell.cell.split("/")[1] for cell in verdict.cells} == {"mpi_allreduce"}
+    raw = tmp_path / "r1/raw/collective.mpi_allreduce.a1"
+    assert (raw / "mpi_allreduce_transport.log").read_text().count("rc_verbs/rxe0:1") == 2
+    assert not list(raw.glob("ucx.*"))
+
+
+def test_tcp_does_not_pass_for_rc(measured):
+    """Catches: TCP fallback of one node certified as RDMA."""
+    verdict, cells, _ = measured({"n1": [SELF, RC], "n2": [SELF, TCP]})
+    assert (verdict.outcome.value, outcomes(cells)["network"]) == ("FAIL", "FAIL")
+    assert "MPI all-reduce on n1 and n2 does not run as planned" in verdict.reason
+    assert "UCX chose tcp/eth0 on n2, rc wanted: TCP fallback, no RDMA" in verdict.reason
+
+
+def test_tcp_where_it_is_planned_passes(measured):
+    """Catches: a site that says TCP and cannot pass, or whose messages go over the management network."""
+    ways = {node: [SELF, TCP] for node in ("n1", "n2")}
+    assert outcomes(measured(ways, transport="tcp")[1]) == {"network": "PASS", "nics": "PASS"}
+
+
+def test_another_network_is_named(measured):
+    """Catches: MPI over the management network, counted as the fabric."""
+    ways = {node: [TCP.replace("eth0", "mgmt0")] for node in ("n1", "n2")}
+    _, cells, _ = measured(ways, transport="tcp")
+    assert outcomes(cells) == {"network": "PASS", "nics": "FAIL"}
+    assert "UCX uses tcp/mgmt0 on n1, n2, no planned device of the fabric" in cells["nics"][1]
+
+
+@pytest.mark.parametrize(
+    ("ways", "layer", "outcome", "words"),
+    [
+        ({}, "[n1:7] select: component ob1 selected\n", "FAIL", "OpenMPI chose its layer ob1 and not UCX"),
+        ({}, "[n1:7] selected ob1 best priority 20\n", "FAIL", "set OMPI_MCA_pml=ucx"),
+        ({}, "", "INCONCLUSIVE", "is OpenMPI built with UCX"),
+        ({"n1": [RC]}, "", "INCONCLUSIVE", "1 of 2 nodes told their way"),
+    ],
+)
+def test_without_proof_nothing_passes(measured, ways, layer, outcome, words):
+    """Catches: a run that says nothing of its way, or that never used UCX, passed as RC."""
+    verdict, cells, _ = measured(ways, layer)
+    assert (verdict.outcome.value, cells["network"][0]) == (outcome, outcome)
+    assert words in cells["network"][1]
+
+
+def test_ucx_says_itself_why_it_could_not(measured, tmp_path):
+    """Catches: a start that failed in UCX, recorded as an exit status and no reason."""
+    line = (
+        "[1700000000.000001] [n1:7:0]  select.c:639  UCX  ERROR   no auxiliary transport to n2: Unreachable"
+    )
+    log = "os.environ['UCX_LOG_FILE'].replace('%h', 'n1').replace('%p', '9')"
+    verdict, _, status = measured({}, fails=f"open({log}, 'w').write({line!r})\nsys.exit(1)")
+    assert (status, verdict.outcome.value) == (1, "INCONCLUSIVE")
+    assert (
+        "UCX says: no auxiliary transport to n2: Unreachable"
+        in (tmp_path / "r1/raw/collective.mpi_allreduce.a1/outputs.jsonl").read_text()
+    )
+
+
+def note(node, runs, wanted=(2, 3), by="rankfile"):
+    """What a rank notes."""
+    return {"schema": 1, "node": node, "rank": 0, "by": by, "wanted": list(wanted), "runs": list(runs)}
+
+
+@pytest.mark.parametrize(
+    ("notes", "outcome", "words"),
+    [
+        ([note("n1", (2, 3)), note("n2", (2,))], "PASS", ""),
+        (
+            [note("n1", (2, 3)), note("n2", (0, 1))],
+            "FAIL",
+            "rank 0 on n2 runs on CPUs 0,1, its rank file says 2,3",
+        ),
+        ([note("n1", (2, 3)), note("n2", (0, 1), (), "nothing")], "FAIL", "has no CPUs for it"),
+        ([note("n1", (2, 3))], "INCONCLUSIVE", "rank 0 on n2 left no note"),
+    ],
+)
+def test_ranks_run_where_the_rank_file_says(measured, notes, outcome, words):
+    """Catches: a rank file that is written and applied by nothing."""
+    _, cells, _ = measured({node: [RC] for node in ("n1", "n2")}, notes=notes, pinned=True)
+    assert cells["pinning"][0] == outcome
+    assert words in cells["pinning"][1]
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes"),
+    [
+        (
+            "[1566814148.941358] [n1:3473 :0] ucp_worker.c:1689 UCX  INFO  ep_cfg[1]: tag(rc_verbs/rxe0:1); ",
+            1,
+        ),
+        ("[1566814148.9] [n1:3473:0] ucp_worker.c:1689 UCX INFO ep_cfg[0]: tag(self/memory cma/memory); ", 0),
+        (
+            "[1701292112.8] [n1:162239:0]  ucp_worker.c:1855 UCX  INFO    0x100b240 inter-node cfg#3 "
+            "tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1)",
+            2,
+        ),
+        (
+            "[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  ucp_context_0 intra-node cfg#2 "
+            "tag(sysv/memory cma/memory) rma(sysv/memory)",
+            0,
+        ),
+        ("[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  inter-node cfg#2 am(tcp/eth0)", 1),
+        ("[1701292112.8] [n1:1:0]  parser.c:2314 UCX  INFO  UCX_* env variables: UCX_TLS=tag(tcp/eth0)", 0),
+    ],
+)
+def test_forms_of_ucx_log(text, lanes):
+    """Catches: the line of an older or newer UCX passed over, or a way inside a node taken for the fabric."""
+    assert len(parse_ucx_log(f"{text}\n").lanes) == lanes
+
+
+def test_a_way_that_cannot_be_read_is_refused():
+    """Catches: a connection that is left out because its name is new, so that the others alone pass."""
+    with pytest.raises(BadInput, match="not a transport and a device"):
+        parse_ucx_log("[1.0] [n1:1:0]  w.c:1 UCX  INFO  inter-node cfg#2 tag(rc_verbs/rxe0:1 MYSTERY)\n")
+
+
+def test_the_rank_file_binds_a_rank(tmp_path):
+    """Catches: a rank that runs anywhere though its node's rank file gives its CPUs."""
+    allowed = sorted(os.sched_getaffinity(0))
+    (tmp_path / pin.RANK_FILE).parent.mkdir(parents=True)
+    lines = f"rank 0=n1 slot={allowed[0]}\nrank 1=n1 slot={allowed[-1]}\n"
+    (tmp_path / pin.RANK_FILE).write_text(lines)
+    program = (
+        "import sys; from pathlib import Path; from shakedown.onnode import pin; "
+        f"pin.main(sys.argv[1:], Path({str(tmp_path)!r}))"
+    )
+    shown = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
+    environment = {**os.environ, "SLURMD_NODENAME": "n1", "SLURM_LOCALID": "1"}
+    environment.pop("OMPI_COMM_WORLD_LOCAL_RANK", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--note", str(tmp_path), *shown],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str([allowed[-1]])
+    noted = json.loads((tmp_path / "pinned.n1.1.json").read_text())
+    assert (noted["by"], noted["wanted"], noted["runs"]) == ("rankfile", [allowed[-1]], [allowed[-1]])
+
+
+def test_ranks_of_mpirun_know_their_own_number(monkeypatch):
+    """Catches: all ranks of mpirun on GPU 0's CPUs, because they inherit SLURM_LOCALID from its daemon."""
+    monkeypatch.setenv("SLURM_LOCALID", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")
+    assert pin.local_rank() == 3
+
+
+def test_without_a_rank_file_the_kernel_says_where(tmp_path):
+    """Catches: nodes without roles/numa_pinning no longer bound beside their GPUs."""
+    (tmp_path / "proc/driver/nvidia/gpus/0000:17:00.0").mkdir(parents=True)
+    device = tmp_path / "sys/bus/pci/devices/0000:17:00.0"
+    device.mkdir(parents=True)
+    (device / "local_cpulist").write_text("4-5,9\n")
+    assert pin.wanted_cpus(0, tmp_path) == ("kernel", {4, 5, 9})
+    assert pin.wanted_cpus(1, tmp_path) == ("nothing", set())
