@@ -56,6 +56,9 @@ class Rule(StrEnum):
     DUPLICATE = "duplicate"
     FLAKY = "flaky"
     OUTLIER = "outlier"
+    PILED_UP = "piled-up"  # measured again and within, but too many of one part or of all
+    TRANSIENT = "transient"  # outside once, within when measured again: a PASS that is told
+    LATE = "late"  # without a value at first, within when measured again: a PASS that is told
     WITHIN = "within"
 
 

@@ -155,6 +155,23 @@ class PlanScope(Record):
         return f"{', '.join(parts) or 'the whole site'}: not an acceptance of the site"
 
 
+class Remeasure(Record):
+    """What becomes of a rate or time outside its gate: it is measured again, and all samples decide.
+
+    A cell is transient, and passes, if less than half of its samples lie outside (one of three, two of five).
+    So many transients as chance gives at `budget`, but with probability `risk`, are a healthy cluster's; more
+    of them, over all or on one NIC or node, fail. Correctness and counters are never measured again.
+    """
+
+    tests: tuple[Name, ...] = Field(min_length=1)  # those whose jobs measure again
+    again: int = Field(default=2, ge=2, le=10)
+    at_most: int = Field(default=6, ge=2, le=20)
+    # Parts of the cells of a test that may be transient, and that may have no value at first.
+    budget: float = Field(default=0.005, gt=0, lt=0.1)
+    late_budget: float = Field(default=0.025, gt=0, lt=0.1)
+    risk: float = Field(default=0.001, gt=0, lt=0.1)
+
+
 class Plan(Record):
     """Everything that must be measured, and against what (`plan.json`)."""
 
@@ -173,6 +190,8 @@ class Plan(Record):
     scope: PlanScope | None = None
     # Failures that are accepted, each signed for by a person.
     waivers: tuple[Waiver, ...] = ()
+    # When a cell outside its gate is measured again. None: never, its first result decides.
+    remeasure: Remeasure | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
