@@ -15,7 +15,7 @@ from shakedown.plan.limits import refuse_longer
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import Plan
+from shakedown.records.plan import Plan, Remeasure
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.missing import all_missing
 
@@ -77,6 +77,7 @@ def make_plan(
         rails=draft.rails,
         items=tuple(draft.items),
         references=draft.references,
+        remeasure=Remeasure(tests=tuple(sorted(set(draft.remeasured)))) if draft.remeasured else None,
         caveats=(*site.acceptance.caveats, *draft.caveats),
     )
     jobs = Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics, waits=site.acceptance.waits)

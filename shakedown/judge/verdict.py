@@ -10,6 +10,7 @@ from shakedown.judge import headline
 from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter, judge_measurement
 from shakedown.judge.losses import Losses
 from shakedown.judge.remeasured import AGAIN, covered, of_pairs, settle, told, with_slow_lines, within_share
+from shakedown.judge.slow_class import with_slow_class
 from shakedown.judge.words import Place
 from shakedown.nics.counters import end_to_end
 from shakedown.records.base import Outcome, Stage, cell_id
@@ -124,9 +125,9 @@ def _of_samples(
 def _as_class(cells: list[CellVerdict], bound: Bound, plan: Plan) -> list[CellVerdict]:
     """Judge the cells of a block beside each other."""
     if plan.remeasure is None or not covered(bound.item, plan.remeasure):
-        return _with_outliers(cells, bound)
+        return with_slow_class(_with_outliers(cells, bound), bound)
     slow = with_slow_lines if of_pairs(bound.item) else _with_outliers
-    return slow(within_share(cells, bound.item, plan.remeasure), bound)
+    return with_slow_class(slow(within_share(cells, bound.item, plan.remeasure), bound), bound)
 
 
 def counter_cell(reading: CounterReading) -> str:

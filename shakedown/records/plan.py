@@ -49,6 +49,9 @@ class Reference(Record):
     min_samples: int = Field(default=1, ge=1)
     # A member of its class worse than the class median by more than this fraction is an outlier (None: off).
     fleet_min_effect: float | None = Field(default=None, gt=0, lt=1)
+    # Fraction of the value by which the median of the whole class may be worse (None: off). A fleet that is slow
+    # as one has no outlier, and each of its cells may pass.
+    class_tolerance: float | None = Field(default=None, ge=0, lt=1)
 
     @model_validator(mode="after")
     def _gate_is_defined(self) -> Reference:

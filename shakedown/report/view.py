@@ -72,6 +72,7 @@ class ReportView:
     caveats: tuple[str, ...]
     problems: tuple[str, ...]
     unplanned: tuple[str, ...]
+    transients: tuple[str, ...]  # what passed only when it was measured again
     findings: tuple[StoppedCells, ...]
     findings_left_out: int
     suspects: tuple[Suspect, ...]
@@ -183,6 +184,7 @@ def build(source: Source, checksum: Checksum | None = None) -> ReportView:
         caveats=plan.caveats,
         problems=verdict.problems,
         unplanned=verdict.unplanned,
+        transients=tuple(cell.reason for cell in verdict.transients),
         findings=found,
         findings_left_out=found_left_out,
         suspects=suspects(source),

@@ -183,7 +183,9 @@ def _one_round(work: PairWork, meetings: Meetings) -> Tally:
     if work.again is not None:
         if work.tally.measured or work.tally.failed:
             done = {"measured": work.tally.measured, "failed": work.tally.failed}
-            work.store.journal("again", round=work.index, pair=list(work.pair), wall_s=round(wall_s, 3), **done)
+            work.store.journal(
+                "again", round=work.index, pair=list(work.pair), wall_s=round(wall_s, 3), **done
+            )
         return work.tally
     if skew_s is not None and skew_s > MAX_CLOCK_SKEW_S:
         work.store.journal("clock-skew", round=work.index, partner=partner, seconds=round(skew_s, 3))

@@ -27,8 +27,8 @@ Standard library only: the driver reads it on compute nodes, where every import 
 ``base_port``       first TCP port of perftest; ``port_span`` ports from there are used in turn
 ``control_port``    TCP port of the drivers
 ``remeasure``       null, or when a cell is measured again at the end: ``again`` samples more that a doubtful
-                    cell needs, ``at_most`` times, ``most_per_nic`` cells of a NIC and direction, and
-                    ``limits``: of ``test``, ``size_bytes``, ``rails_at_once`` and ``rails`` the ``metric``
+                    cell needs, ``at_most`` times, ``most_per_nic`` cells of a NIC and direction,
+                    ``within_s`` seconds in all, and ``limits``: of ``test``, ``size_bytes``, ``rails_at_once`` and ``rails`` the ``metric``
                     and its ``limit`` (Gb/s at least, us at most)
 ==================  ====================================================================================
 """
@@ -123,6 +123,7 @@ class Remeasure:
     again: int
     at_most: int
     most_per_nic: int
+    within_s: float
     limits: tuple[Limit, ...]
 
     def limits_of(self, operation: tuple[str, int, int], rails_at_once: str, rail: str) -> dict[str, float]:
@@ -319,7 +320,7 @@ def _operations(read: FieldReader, value: object) -> tuple[Operation, ...]:
 
 def _remeasure(read: FieldReader, value: object) -> Remeasure:
     numbers = ("again", "at_most", "most_per_nic")
-    table = read.table(value, "remeasure", required=(*numbers, "limits"), optional={})
+    table = read.table(value, "remeasure", required=(*numbers, "within_s", "limits"), optional={})
     limits: list[Limit] = []
     for i, item in enumerate(read.items(table["limits"], "remeasure.limits")):
         where = f"remeasure.limits[{i}]"
@@ -345,7 +346,8 @@ def _remeasure(read: FieldReader, value: object) -> Remeasure:
             )
         )
     again, at_most, most = (read.integer(table[n], f"remeasure.{n}", 1, 1 << 20) for n in numbers)
-    return Remeasure(again, at_most, most, tuple(limits))
+    within_s = read.seconds(table["within_s"], "remeasure.within_s")
+    return Remeasure(again, at_most, most, within_s, tuple(limits))
 
 
 def _check_whole(read: FieldReader, spec: Spec) -> None:

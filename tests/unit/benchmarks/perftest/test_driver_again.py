@@ -31,7 +31,14 @@ def attempts(local):
 
 def run(mesh, times, most_per_nic=10, **changes):
     """Run a mesh of three in which n1 sends slowly, to each partner as often as `times`."""
-    rule = {"again": 2, "at_most": 6, "most_per_nic": most_per_nic, "limits": [LIMIT], **changes}
+    rule = {
+        "again": 2,
+        "at_most": 6,
+        "most_per_nic": most_per_nic,
+        "within_s": 100,
+        "limits": [LIMIT],
+        **changes,
+    }
     local = mesh(3, remeasure=rule)
     local.faults = [{**LOW, "times": times}]
     assert set(local.run(timeout=120).values()) == {0}, local.errors
@@ -65,3 +72,9 @@ def test_a_second_start_measures_nothing_again_that_is_settled(mesh):
     local, found = run(mesh, times=1)
     assert set(local.run(timeout=120).values()) == {0}
     assert attempts(local) == found
+
+
+def test_no_longer_than_the_plan_allows(mesh):
+    """Catches re-measurements that run into the job's time limit and take every result with them."""
+    _, found = run(mesh, times=1, within_s=0.001)
+    assert set(map(tuple, found.values())) == {(1,)}
