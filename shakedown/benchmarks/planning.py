@@ -12,6 +12,7 @@ from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import Jobs
 from shakedown.plan.limits import refuse_longer
+from shakedown.plan.power import power
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.errors import BadInput
@@ -80,5 +81,6 @@ def make_plan(
         remeasure=Remeasure(tests=tuple(sorted(set(draft.remeasured)))) if draft.remeasured else None,
         caveats=(*site.acceptance.caveats, *draft.caveats),
     )
+    plan = plan.model_copy(update={"power": tuple(odds.words for odds in power(plan))})
     jobs = Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics, waits=site.acceptance.waits)
     return with_waivers(plan, site.waivers, whole=True), jobs

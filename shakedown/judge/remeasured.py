@@ -1,7 +1,7 @@
 """Cells that were measured again: what all their samples say, and whether a healthy cluster has so many.
 
-The rule is the plan's (`Plan.remeasure`). Only rates and times are ever judged so: what counts wrong sums, lost
-packets or odd settings is decided by its first result.
+The rule is the plan's (`Plan.remeasure`). Only rates and times are ever judged so: what counts wrong sums,
+lost packets or odd settings is decided by its first result.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def with_slow_class(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
                     "outcome": Outcome.FAIL,
                     "rule": Rule.CLASS.value,
                     "reason": f"{where(verdict.cell)}: within its own gate, but the median of its class of "
-                    f"{len(values)} is {apart(centre, limit)} {reference.unit}, {side} {number(limit)} wanted",
+                    f"{len(values)} is {apart(centre, limit)} {reference.unit}, "
+                    f"{side} {number(limit)} wanted",
                 }
             )
     return cells

@@ -49,8 +49,8 @@ class Reference(Record):
     min_samples: int = Field(default=1, ge=1)
     # A member of its class worse than the class median by more than this fraction is an outlier (None: off).
     fleet_min_effect: float | None = Field(default=None, gt=0, lt=1)
-    # Fraction of the value by which the median of the whole class may be worse (None: off). A fleet that is slow
-    # as one has no outlier, and each of its cells may pass.
+    # Fraction of the value by which the median of the whole class may be worse (None: off). A fleet that is
+    # slow as one has no outlier, and each of its cells may pass.
     class_tolerance: float | None = Field(default=None, ge=0, lt=1)
 
     @model_validator(mode="after")
@@ -167,11 +167,13 @@ class Remeasure(Record):
     """
 
     tests: tuple[Name, ...] = Field(min_length=1)  # those whose jobs measure again
-    again: int = Field(default=2, ge=2, le=10)
-    at_most: int = Field(default=6, ge=2, le=20)
-    # Parts of the cells of a test that may be transient, and that may have no value at first.
+    again: int = Field(default=2, ge=2, le=10)  # further samples that a doubtful cell needs
+    at_most: int = Field(default=6, ge=2, le=20)  # how often a cell is measured again
+    # Part of a test's cells that may be transient.
     budget: float = Field(default=0.005, gt=0, lt=0.1)
+    # Part of a test's cells that may have no value at first.
     late_budget: float = Field(default=0.025, gt=0, lt=0.1)
+    # Probability with which a cluster that keeps to the budgets fails all the same.
     risk: float = Field(default=0.001, gt=0, lt=0.1)
 
 
@@ -195,6 +197,8 @@ class Plan(Record):
     waivers: tuple[Waiver, ...] = ()
     # When a cell outside its gate is measured again. None: never, its first result decides.
     remeasure: Remeasure | None = None
+    # What a plan of this size can tell: how often a healthy cluster fails, and a slow NIC passes.
+    power: tuple[str, ...] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

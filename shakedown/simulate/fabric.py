@@ -170,8 +170,8 @@ def measure(
     """Return every pair's bandwidth in Gb/s, on every rail and in both directions.
 
     The shape's own noise is there whatever is in `noise`, but for a model that takes the place of its `cv`.
-    `again`: how many times all of it is measured once more, after the last slot; faults and what healthy parts
-    are like stay, chance is drawn anew.
+    `again`: how many times all of it is measured once more, after the last slot; faults and what healthy
+    parts are like stay, chance is drawn anew.
     """
     scene = _scene(shape, fabric, rng)
     phases = {phase: [n for n in noise if n.model.phase is phase] for phase in Phase}
@@ -210,7 +210,7 @@ def measure(
 def _measured(
     scene: Scene, shape: Shape, phases: Mapping[Phase, Sequence[Noise]], nic: Floats | None
 ) -> Floats:
-    """Turn the scene's factors into its rates; `nic`: what healthy NICs are like, drawn and returned if None."""
+    """Turn the scene's factors into its rates; `nic`: what healthy NICs are like, drawn if None, returned."""
     rng = scene.rng
     _act(phases[Phase.PATH], scene)
     if nic is None:

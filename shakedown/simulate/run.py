@@ -28,15 +28,15 @@ from shakedown.run.folder import (
     write_inventory,
     write_lines,
 )
-from shakedown.statistics.remeasure import MOST_OUTSIDE
 from shakedown.simulate.fabric import MTU_BYTES, REACHED_OF_CEILING, Simulated
+from shakedown.statistics.remeasure import MOST_OUTSIDE
 
 TEST = "ib_write_bw"
 METRIC = "bandwidth"
 SIZE_BYTES = 65536
 REFERENCE = "simulated.write"
-# A NIC whose median is so much worse than its class fails: less than the 5 % of the gate, more than the 3 % that
-# a third kind of node may lose.
+# A NIC whose median is so much worse than its class fails: less than the 5 % of the gate, more than the 3 %
+# that a third kind of node may lose.
 FLEET_MIN_EFFECT = 0.035
 # What a line of results.jsonl and one of paths.jsonl take.
 _RESULT_BYTES, _PATH_BYTES = 400, 90
@@ -156,7 +156,7 @@ def attempts(sim: Simulated, gate: float) -> Iterator[tuple[int, int, int, int, 
     """Yield (rail, source, sink, attempt, value in Gb/s) of every measurement; nan: it gave no value.
 
     Without re-measurements a result that failed is left out, as before. The driver's rule decides which cells
-    are measured again (statistics.remeasure); a value is what is written, so it is rounded before it is judged.
+    are measured again (statistics.remeasure); a value is rounded as it is written before it is judged.
     """
     first = np.round(sim.matrix.values, 2)
     rule = remeasure_rule(sim)

@@ -45,7 +45,7 @@ class Tally:
 
 
 def most_by_chance(cells: int, rate: float, risk: float) -> int:
-    """Return the smallest k that a binomial count of `cells` at `rate` exceeds with at most probability `risk`.
+    """Return the smallest k that a binomial count of `cells` at `rate` exceeds with `risk` at most.
 
     Raises ValueError unless 0 < rate < 1, 0 < risk < 1 and cells >= 0.
     """

@@ -1,7 +1,8 @@
 """Does a healthy cluster pass and a sick one fail? `tests/bench/bench_gate.py FILE [options]`.
 
-Noise models x {healthy, one NIC at -5 %, at -2 %, a pair at -20 %}, 64 nodes x 8 rails, every run judged by the
-verdict itself from its measurements and re-measurements. Every run is a line of FILE; a second start goes on.
+Noise models x {healthy, one NIC at -5 %, at -2 %, a pair at -20 %}, 64 nodes x 8 rails, every run judged by
+the verdict itself from its measurements and re-measurements. Every run is a line of FILE; a second start goes
+on.
 """
 
 from __future__ import annotations
@@ -25,9 +26,19 @@ from shakedown.simulate.run import METRIC, REFERENCE, SIZE_BYTES, TEST, attempts
 
 # The rows that chose the budget, then those that no number was chosen with.
 TUNED = (
-    "iid", "t4", "contamination", "ar", "leaf-ar", "thermal", "spread", "quantised", "missing",
-    "classes", "classes-half", "classes-three",
-)  # fmt: skip
+    "iid",
+    "t4",
+    "contamination",
+    "ar",
+    "leaf-ar",
+    "thermal",
+    "spread",
+    "quantised",
+    "missing",
+    "classes",
+    "classes-half",
+    "classes-three",
+)
 HELD_OUT = ("laplace", "periodic", "uneven")
 FAULTS = {"healthy": (), "NIC -5 %": ("nic", 0.05), "NIC -2 %": ("nic", 0.02), "pair -20 %": ("pair", 0.2)}
 _NICS = (FaultKind.NIC_TX, FaultKind.NIC_RX)
@@ -88,14 +99,23 @@ def _measurements(sim: Simulated, gate: float) -> list[Measurement]:
     return [
         # Not validated one by one: 32,000 a run.
         Measurement.model_construct(
-            run="bench", stage=Stage.FABRIC, test=TEST, metric=METRIC,
-            value=None if np.isnan(value) else value, unit="Gb/s", better=Better.HIGHER,
-            nodes=(names[min(a, b)], names[max(a, b)]), rail=rails[r],
-            direction="forward" if a < b else "reverse", params=params, state="COMPLETED",
-            attempt=attempt, problem=lost if np.isnan(value) else None,
+            run="bench",
+            stage=Stage.FABRIC,
+            test=TEST,
+            metric=METRIC,
+            value=None if np.isnan(value) else value,
+            unit="Gb/s",
+            better=Better.HIGHER,
+            nodes=(names[min(a, b)], names[max(a, b)]),
+            rail=rails[r],
+            direction="forward" if a < b else "reverse",
+            params=params,
+            state="COMPLETED",
+            attempt=attempt,
+            problem=lost if np.isnan(value) else None,
         )
         for r, a, b, attempt, value in attempts(sim, gate)
-    ]  # fmt: skip
+    ]
 
 
 def _table(lines: list[dict[str, object]]) -> None:
@@ -110,8 +130,16 @@ def _table(lines: list[dict[str, object]]) -> None:
         held = " (held out)" if row in HELD_OUT else ""
         most = max(int(str(x["transients"])) for x in found)
         told = ", ".join(f"{o} {n}" for o, n in sorted(outcomes.items()))
-        print(f"{row}{held} | {size} | {fault} | {again_text} | {told} of {len(found)} | up to {most} again | "
-              f"series {series}")  # fmt: skip
+        print(
+            row + held,
+            size,
+            fault,
+            again_text,
+            f"{told} of {len(found)}",
+            f"up to {most} again",
+            series,
+            sep=" | ",
+        )
 
 
 if __name__ == "__main__":

@@ -15,25 +15,41 @@ NODES = tuple(f"n{i:02d}" for i in range(1, 25))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])
 SHARED = {"stage": "fabric", "test": "ib_write_bw", "metric": "bandwidth", "unit": "Gb/s", "better": "higher"}
 REFERENCE = Reference(
-    id="bw", value=400.0, tolerance=0.05, ceiling=400.0, unit="Gb/s", better="higher", kind="physical",
-    source="test", fleet_min_effect=0.035,
-)  # fmt: skip
+    id="bw",
+    value=400.0,
+    tolerance=0.05,
+    ceiling=400.0,
+    unit="Gb/s",
+    better="higher",
+    kind="physical",
+    source="test",
+    fleet_min_effect=0.035,
+)
 
 
-def plan(rule: Remeasure | None = Remeasure(tests=("ib_write_bw",)), **changes) -> Plan:
+RULE = Remeasure(tests=("ib_write_bw",))
+
+
+def plan(rule: Remeasure | None = RULE, **changes) -> Plan:
     """A mesh of 24 nodes on one rail, 552 cells, with or without the rule."""
     item = PlanItem(
         **(SHARED | changes), nodes=PAIRS, rails=("rail0",), directions=("forward", "reverse"), reference="bw"
     )
     reference = REFERENCE.model_copy(update={k: changes[k] for k in ("unit",) if k in changes})
     return Plan(
-        run="r", system="s", created="2026-01-01T00:00:00Z", nodes=NODES, rails=("rail0",), items=(item,),
-        references={"bw": reference}, remeasure=rule,
-    )  # fmt: skip
+        run="r",
+        system="s",
+        created="2026-01-01T00:00:00Z",
+        nodes=NODES,
+        rails=("rail0",),
+        items=(item,),
+        references={"bw": reference},
+        remeasure=rule,
+    )
 
 
 def samples(special: dict, **changes) -> list[Measurement]:
-    """Every cell at 390 Gb/s at once, but those of `special`: (pair, direction) -> samples, None: no value."""
+    """Every cell at 390 Gb/s at once, but those of `special`: (pair, direction) -> samples."""
     lines = []
     for pair in PAIRS:
         for direction in ("forward", "reverse"):
@@ -51,7 +67,7 @@ def samples(special: dict, **changes) -> list[Measurement]:
                         state=state,
                         attempt=attempt,
                         problem=problem,
-                    )  # fmt: skip
+                    )
                 )
     random.Random(1).shuffle(lines)
     return lines

@@ -49,7 +49,7 @@ class Again:
         return found
 
     def full(self) -> list[str]:
-        """Return the NICs, with direction, that are in doubt so often that measuring again excuses nothing."""
+        """Return the NICs, with direction, in doubt so often that measuring again excuses nothing."""
         if time.monotonic() > self._until:  # the job's time limit would take what was measured with it
             return [f"{rail} {way}" for rail in self._spec.nodes[self._node].rails for way in ("tx", "rx")]
         return sorted(nic for nic, cells in self._doubted.items() if len(cells) >= self._rule.most_per_nic)

@@ -143,7 +143,7 @@ def _all_rounds(
 def _rounds_again(
     spec: Spec, again: Again, host: Host, store: NodeFiles, agent: Agent, meetings: Meetings
 ) -> None:
-    """Meet every partner again, as often as a cell may be measured again; a pair without doubts goes on at once.
+    """Meet every partner again, as often as cells may be measured; a pair without doubts goes on at once.
 
     Nothing that was measured is taken back, and the exit status stays that of the first results.
     """

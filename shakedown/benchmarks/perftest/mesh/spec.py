@@ -28,8 +28,9 @@ Standard library only: the driver reads it on compute nodes, where every import 
 ``control_port``    TCP port of the drivers
 ``remeasure``       null, or when a cell is measured again at the end: ``again`` samples more that a doubtful
                     cell needs, ``at_most`` times, ``most_per_nic`` cells of a NIC and direction,
-                    ``within_s`` seconds in all, and ``limits``: of ``test``, ``size_bytes``, ``rails_at_once`` and ``rails`` the ``metric``
-                    and its ``limit`` (Gb/s at least, us at most)
+                    ``within_s`` seconds in all, and ``limits``:
+                    of ``test``, ``size_bytes``, ``rails_at_once`` and ``rails`` the ``metric`` and its
+                    ``limit`` (Gb/s at least, us at most)
 ==================  ====================================================================================
 """
 
