@@ -12,10 +12,11 @@ from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import Jobs, jobs_of_site, with_prolog
 from shakedown.plan.limits import refuse_longer
+from shakedown.plan.power import power
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import Plan, ReferenceKind
+from shakedown.records.plan import Plan, ReferenceKind, Remeasure
 from shakedown.records.wording import count
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.missing import all_missing
@@ -88,8 +89,10 @@ def make_plan(
         rails=draft.rails,
         items=tuple(draft.items),
         references=draft.references,
+        remeasure=Remeasure(tests=tuple(sorted(set(draft.remeasured)))) if draft.remeasured else None,
         caveats=(*site.acceptance.caveats, *draft.caveats),
     )
+    plan = plan.model_copy(update={"power": tuple(odds.words for odds in power(plan))})
     jobs = jobs_of_site(run, specs, site, site.nics)
     return with_waivers(plan, site.waivers, whole=True), jobs
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NODES = (2, 4096)
 RAILS = (1, 8)
+AT_MOST = 6  # as records.plan.Remeasure has it
 
 
 def register(app: typer.Typer) -> None:
@@ -48,6 +49,10 @@ def simulate(
         float, typer.Option(min=0.0, max=1.0, help="Fraction of the results that are low by chance.")
     ] = 0.0,
     quick: Annotated[bool, typer.Option("--quick", help="Three random matchings, not all pairs.")] = False,
+    remeasure: Annotated[
+        bool,
+        typer.Option("--remeasure", help="Measure cells outside their gate again, as a run's stage does."),
+    ] = False,
 ) -> None:
     """Write plan, results, counters and inventory as a real run would, to rehearse all that follows.
 
@@ -72,7 +77,7 @@ def simulate(
     shape = Shape(nodes, rails, pod=pod, spines=spines, cv=cv, dips=dips)
     fabric = build_fabric(shape, rng)
     faults = [_draw(text, shape, fabric, rng) for text in fault or []]
-    sim = measure(shape, fabric, faults, rng, acting)
+    sim = measure(shape, fabric, faults, rng, acting, again=AT_MOST if remeasure else 0)
     if quick:
         _keep_matchings(sim.matrix.values, shape, seed)
     created = "2026-01-01T00:00:00Z"  # part of the run, so it may not depend on the clock

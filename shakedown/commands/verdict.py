@@ -105,6 +105,11 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
         say(f"{cell.rule:14}{cell.reason}", f"{cell.outcome.value:14}", _COLOUR[cell.outcome.value])
     if len(result.cells) > worst:
         say(f"... and {len(result.cells) - worst} more that did not pass (--json lists all)")
+    for cell in result.transients[:worst]:
+        say(f"{cell.rule:14}{cell.reason}", f"{cell.outcome.value:14}", _COLOUR[cell.outcome.value])
+    if len(result.transients) > worst:
+        more = len(result.transients) - worst
+        say(f"... and {more} more that passed when measured again (--json lists all)")
     if result.unplanned:
         say(f"{len(result.unplanned)} measured but not planned, first: {result.unplanned[0]}")
 

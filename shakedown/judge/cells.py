@@ -64,6 +64,10 @@ class Rule(StrEnum):
     FLAKY = "flaky"
     OUTLIER = "outlier"
     LEARNT = "learnt"  # a value, and no reference to hold it against
+    CLASS = "class"  # within its gate, but the median of its class is not within that of the class
+    PILED_UP = "piled-up"  # measured again and within, but too many of one part or of all
+    TRANSIENT = "transient"  # outside once, within when measured again: a PASS that is told
+    LATE = "late"  # without a value at first, within when measured again: a PASS that is told
     WITHIN = "within"
 
 

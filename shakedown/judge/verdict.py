@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from shakedown.judge import headline
 from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter, judge_measurement
 from shakedown.judge.losses import Losses
+from shakedown.judge.remeasured import AGAIN, covered, of_pairs, settle, told, with_slow_lines, within_share
+from shakedown.judge.slow_class import with_slow_class
 from shakedown.judge.words import Place
 from shakedown.nics.counters import end_to_end
 from shakedown.records.base import Outcome, Stage, cell_id, tally
@@ -100,13 +102,32 @@ def judge_cells(
     cells: dict[int, list[CellVerdict]] = {id(bound): [] for bound in bounds}
     for cell, bound in planned.items():
         first = found.get(cell)
-        verdict = combine((first, *again.get(cell, ()))) if first else _absent(cell, bound)
+        verdict = _of_samples(plan, bound, first, again.get(cell, [])) if first else _absent(cell, bound)
         cells[id(bound)].append(verdict)
     items = [
-        JudgedItem(b.item, tuple(_optional(_waived(_with_outliers(cells[id(b)], b), plan.waivers), b.item)))
+        JudgedItem(b.item, tuple(_optional(_waived(_as_class(cells[id(b)], b, plan), plan.waivers), b.item)))
         for b in bounds
     ]
     return Judged(tuple(items), tuple(sorted(unplanned)), losses)
+
+
+def _of_samples(
+    plan: Plan, bound: Bound, first: tuple[int, CellVerdict], more: Sequence[tuple[int, CellVerdict]]
+) -> CellVerdict:
+    """Return the verdict on one cell from all its results."""
+    if more and plan.remeasure is not None and covered(bound.item, plan.remeasure):
+        settled = settle((first, *more), bound, plan.remeasure)
+        if settled is not None:
+            return settled
+    return combine((first, *more))
+
+
+def _as_class(cells: list[CellVerdict], bound: Bound, plan: Plan) -> list[CellVerdict]:
+    """Judge the cells of a block beside each other."""
+    if plan.remeasure is None or not covered(bound.item, plan.remeasure):
+        return with_slow_class(_with_outliers(cells, bound), bound)
+    slow = with_slow_lines if of_pairs(bound.item) else _with_outliers
+    return with_slow_class(slow(within_share(cells, bound.item, plan.remeasure), bound), bound)
 
 
 def counter_cell(reading: CounterReading) -> str:
@@ -194,6 +215,7 @@ def summarise(
     planned: Counter[Stage] = Counter()
     measured: Counter[Stage] = Counter()
     groups: list[GroupVerdict] = []
+    transients: list[CellVerdict] = []
     listed: list[tuple[tuple[int, int, float, str], CellVerdict, PlanItem]] = []
 
     for block in judged.items:
@@ -205,6 +227,7 @@ def summarise(
             measured[item.stage] += group.measured
             outcomes.update(group.outcomes)
         listed.extend((_rank(v, item), v, item) for v in block.cells if v.outcome is not Outcome.PASS)
+        transients.extend(v for v in block.cells if v.outcome is Outcome.PASS and v.rule in AGAIN)
 
     listed.sort(key=lambda e: e[0])
     holes = _holes(plan)
@@ -212,7 +235,7 @@ def summarise(
     outcome, reason = _run(outcomes, coverage, problems, holes)
     if outcome is Outcome.PASS:
         reason = _with_waivers(plan, listed, outcomes) + reason
-        reason += _aside(groups, judged, outcomes)
+        reason += told(transients) + _aside(groups, judged, outcomes)
     elif not reason:
         bad = [(verdict, item) for _, verdict, item in listed if item.required]
         reason = headline.sentence(
@@ -235,6 +258,7 @@ def summarise(
         outcomes=tally(outcomes),
         groups=tuple(groups),
         cells=tuple(v for _, v, _ in listed),
+        transients=tuple(transients),
         unplanned=judged.unplanned,
         problems=(*problems, *holes),
         causes=tuple(causes),

@@ -51,6 +51,8 @@ class Draft:
     learn: bool = False
     # What the plan does not cover, beside what the site says itself.
     caveats: list[str] = field(default_factory=list)
+    # Tests whose jobs measure again what lies outside its gate (records.plan.Remeasure).
+    remeasured: list[str] = field(default_factory=list)
 
     @property
     def nodes(self) -> tuple[str, ...]:

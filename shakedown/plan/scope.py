@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from shakedown.intent.part import part_of, partners
 from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs
+from shakedown.plan.power import power
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.names import natural_key
@@ -85,8 +86,10 @@ def narrowed_plan(plan: Plan, jobs: Jobs, scope: PlanScope) -> tuple[Plan, Jobs]
             "items": tuple(items),
             "references": {k: v for k, v in plan.references.items() if k in used},
             "scope": scope,
+            "power": (),
         }
     )
+    part = part.model_copy(update={"power": tuple(odds.words for odds in power(part))})
     return part, jobs.model_copy(update={"jobs": tuple(kept)})
 
 

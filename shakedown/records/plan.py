@@ -50,6 +50,9 @@ class Reference(Record):
     min_samples: int = Field(default=1, ge=1)
     # A member of its class worse than the class median by more than this fraction is an outlier (None: off).
     fleet_min_effect: float | None = Field(default=None, gt=0, lt=1)
+    # Fraction of the value by which the median of the whole class may be worse (None: off). A fleet that is
+    # slow as one has no outlier, and each of its cells may pass.
+    class_tolerance: float | None = Field(default=None, ge=0, lt=1)
 
     @model_validator(mode="after")
     def _gate_is_defined(self) -> Reference:
@@ -156,6 +159,25 @@ class PlanScope(Record):
         return f"{', '.join(parts) or 'the whole site'}: not an acceptance of the site"
 
 
+class Remeasure(Record):
+    """What becomes of a rate or time outside its gate: it is measured again, and all samples decide.
+
+    A cell is transient, and passes, if less than half of its samples lie outside (one of three, two of five).
+    So many transients as chance gives at `budget`, but with probability `risk`, are a healthy cluster's; more
+    of them, over all or on one NIC or node, fail. Correctness and counters are never measured again.
+    """
+
+    tests: tuple[Name, ...] = Field(min_length=1)  # those whose jobs measure again
+    again: int = Field(default=2, ge=2, le=10)  # further samples that a doubtful cell needs
+    at_most: int = Field(default=6, ge=2, le=20)  # how often a cell is measured again
+    # Part of a test's cells that may be transient.
+    budget: float = Field(default=0.005, gt=0, lt=0.1)
+    # Part of a test's cells that may have no value at first.
+    late_budget: float = Field(default=0.025, gt=0, lt=0.1)
+    # Probability with which a cluster that keeps to the budgets fails all the same.
+    risk: float = Field(default=0.001, gt=0, lt=0.1)
+
+
 class Plan(Record):
     """Everything that must be measured, and against what (`plan.json`)."""
 
@@ -174,6 +196,10 @@ class Plan(Record):
     scope: PlanScope | None = None
     # Failures that are accepted, each signed for by a person.
     waivers: tuple[Waiver, ...] = ()
+    # When a cell outside its gate is measured again. None: never, its first result decides.
+    remeasure: Remeasure | None = None
+    # What a plan of this size can tell: how often a healthy cluster fails, and a slow NIC passes.
+    power: tuple[str, ...] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

@@ -77,6 +77,8 @@ class Verdict(Record):
     groups: tuple[GroupVerdict, ...]
     # Every cell that did not pass, worst first. Passed cells are in the groups.
     cells: tuple[CellVerdict, ...]
+    # Cells that passed only when they were measured again, by the plan's rule for that.
+    transients: tuple[CellVerdict, ...] = ()
     # Cells that were measured without being planned: reported, never counted.
     unplanned: tuple[str, ...] = ()
     # Flaws of the run itself: a file cut off in a line, a node that no cell measures.

@@ -129,6 +129,7 @@ class Entry(Record):
     gates: Annotated[bool, Field(strict=True)] = True
     min_samples: Annotated[int, Field(strict=True, ge=1)] = 1
     fleet_min_effect: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
+    class_tolerance: Annotated[float, Field(strict=True, ge=0, lt=1)] | None = None
     line: int | None = None
 
     @field_validator("scope", mode="before")
@@ -180,6 +181,7 @@ class Entry(Record):
             note=self.note,
             min_samples=self.min_samples,
             fleet_min_effect=self.fleet_min_effect,
+            class_tolerance=self.class_tolerance,
         )
 
     def _in_unit(self, number: float | Ceiling | None) -> float | None:

@@ -72,6 +72,7 @@ class ReportView:
     caveats: tuple[str, ...]
     problems: tuple[str, ...]
     unplanned: tuple[str, ...]
+    transients: tuple[str, ...]  # what passed only when it was measured again
     findings: tuple[StoppedCells, ...]
     findings_left_out: int
     suspects: tuple[Suspect, ...]
@@ -180,9 +181,10 @@ def build(source: Source, checksum: Checksum | None = None) -> ReportView:
         coverage_percent=text.percent(verdict.coverage.measured, verdict.coverage.planned),
         outcomes=tally(verdict.outcomes),
         stages=_stages(source),
-        caveats=plan.caveats,
+        caveats=(*plan.caveats, *plan.power),
         problems=verdict.problems,
         unplanned=verdict.unplanned,
+        transients=tuple(cell.reason for cell in verdict.transients),
         findings=found,
         findings_left_out=found_left_out,
         suspects=suspects(source),

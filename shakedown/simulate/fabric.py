@@ -9,13 +9,13 @@ its way (a flow is as fast as its bottleneck, so factors do not multiply), times
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
-from shakedown.judge.localise.model import Element, Fabric, Matrix
+from shakedown.judge.localise.model import Element, Fabric, Floats, Matrix
 from shakedown.physics.roce import payload_ceiling_gbps
 from shakedown.simulate.noise import Noise, Phase, Scene
 
@@ -106,6 +106,8 @@ class Simulated:
     # (rails, nodes) of the NICs whose cable loses symbols, and whose link went down.
     lossy: tuple[tuple[int, int], ...]
     flapped: tuple[tuple[int, int], ...]
+    # The whole matrix measured again at the end, as often as was asked; nan: no value.
+    again: tuple[Floats, ...] = ()
 
 
 def build_fabric(shape: Shape, rng: np.random.Generator) -> Fabric:
@@ -163,10 +165,13 @@ def measure(
     faults: Sequence[Fault],
     rng: np.random.Generator,
     noise: Sequence[Noise] = (),
+    again: int = 0,
 ) -> Simulated:
     """Return every pair's bandwidth in Gb/s, on every rail and in both directions.
 
     The shape's own noise is there whatever is in `noise`, but for a model that takes the place of its `cv`.
+    `again`: how many times all of it is measured once more, after the last slot; faults and what healthy
+    parts are like stay, chance is drawn anew.
     """
     scene = _scene(shape, fabric, rng)
     phases = {phase: [n for n in noise if n.model.phase is phase] for phase in Phase}
@@ -180,12 +185,40 @@ def measure(
         if fault.kind in (FaultKind.LOSSY_CABLE, FaultKind.FLAPPING):
             place = (shape.rail_names.index(fault.element.rail), shape.node_names.index(fault.element.node))
             (lossy if fault.kind is FaultKind.LOSSY_CABLE else flapped).append(place)
+    able = scene.factor.copy() if again else scene.factor
+    nic = _measured(scene, shape, phases, None)
+    values, failed = scene.rates, scene.failed
+    later: list[Floats] = []
+    scene.at_the_end = True
+    for _ in range(again):
+        scene.factor, scene.failed = able.copy(), np.zeros_like(failed)
+        _measured(scene, shape, phases, nic)
+        later.append(scene.rates)
+    if scene.classes.any():
+        fabric = replace(fabric, classes=np.stack([scene.classes, scene.classes]))
+    matrix = Matrix(
+        label="ib_write_bw",
+        higher=True,
+        nodes=shape.node_names,
+        rails=shape.rail_names,
+        values=values,
+        failed=failed,
+    )
+    return Simulated(shape, matrix, fabric, tuple(faults), tuple(lossy), tuple(flapped), tuple(later))
+
+
+def _measured(
+    scene: Scene, shape: Shape, phases: Mapping[Phase, Sequence[Noise]], nic: Floats | None
+) -> Floats:
+    """Turn the scene's factors into its rates; `nic`: what healthy NICs are like, drawn if None, returned."""
+    rng = scene.rng
     _act(phases[Phase.PATH], scene)
-    nic = 1 + shape.spread * rng.standard_normal((2, shape.rails, shape.nodes))
+    if nic is None:
+        nic = 1 + shape.spread * rng.standard_normal((2, shape.rails, shape.nodes))
     values = scene.factor
     values *= nic[0][:, :, None]
     values *= nic[1][:, None, :]
-    cv = 0.0 if any(n.model.cell for n in noise) else shape.cv
+    cv = 0.0 if any(n.model.cell for noise in phases.values() for n in noise) else shape.cv
     for r in range(shape.rails):  # rail by rail, for the memory
         values[r] *= 1 + cv * rng.standard_normal(values[r].shape)
         low = rng.random(values[r].shape) < shape.dips
@@ -203,17 +236,7 @@ def measure(
     scene.failed[:, itself, itself] = False
     values[:, itself, itself] = np.nan
     values[scene.failed] = np.nan
-    if scene.classes.any():
-        fabric = replace(fabric, classes=np.stack([scene.classes, scene.classes]))
-    matrix = Matrix(
-        label="ib_write_bw",
-        higher=True,
-        nodes=shape.node_names,
-        rails=shape.rail_names,
-        values=values,
-        failed=scene.failed,
-    )
-    return Simulated(shape, matrix, fabric, tuple(faults), tuple(lossy), tuple(flapped))
+    return nic
 
 
 def _scene(shape: Shape, fabric: Fabric, rng: np.random.Generator) -> Scene:

@@ -40,6 +40,8 @@ class Scene:
         logs: sum of everything else that scales a rate.
         rates: in Gb/s, from phase OUTPUT on.
         failed: tried, but without a value.
+        kept: what does not change when something is measured again; see `once`.
+        at_the_end: everything is measured again, after the last slot.
         classes: number of the class (firmware, model) of each (rail, node), as the snapshot tells it.
     """
 
@@ -53,6 +55,14 @@ class Scene:
     rates: Floats
     failed: Bools
     classes: Ints
+    kept: dict[str, Floats] = field(default_factory=dict)
+    at_the_end: bool = False
+
+    def once(self, name: str, draw: Callable[[], Floats]) -> Floats:
+        """Return what `draw` gave the first time: what a part is like stays when it is measured again."""
+        if name not in self.kept:
+            self.kept[name] = draw()
+        return self.kept[name]
 
     @property
     def rails(self) -> int:
@@ -80,7 +90,9 @@ class Scene:
         i = np.arange(self.nodes)
         back = (i[:, None] > i[None, :]).astype(np.int64)
         rail = np.arange(self.rails)[:, None, None] * turns
-        return (rail + when) * 2 + back, self.rails * turns * 2
+        steps = self.rails * turns * 2
+        times = (rail + when) * 2 + back
+        return (np.full_like(times, steps - 1) if self.at_the_end else times), steps
 
 
 @dataclass(frozen=True)

@@ -53,13 +53,14 @@ def _leaf_ar(scene: Scene, p: Values) -> None:
 
 def _thermal(scene: Scene, p: Values) -> None:
     times, steps = scene.times()
-    own = 1 + p["spread"] * scene.rng.standard_normal(scene.nodes)
+    own = 1 + p["spread"] * scene.once("thermal", lambda: scene.rng.standard_normal(scene.nodes))
     slower = (own[:, None] + own[None, :]) / 2
     scene.logs -= p["loss"] * slower * times / max(1, steps - 1)
 
 
 def _spread(scene: Scene, p: Values) -> None:
-    sends, receives, both = scene.rng.standard_normal((3, scene.rails, scene.nodes))
+    draw = scene.once("spread", lambda: scene.rng.standard_normal((3, scene.rails, scene.nodes)))
+    sends, receives, both = draw
     common = np.sqrt(p["common"])
     own = np.sqrt(1 - p["common"])
     scene.logs += p["sd"] * (common * both + own * sends)[:, :, None]
@@ -142,19 +143,20 @@ def _bursts(scene: Scene, p: Values) -> None:
 
 def _laplace(scene: Scene, p: Values) -> None:
     scene.logs += np.clip(p["cv"] / np.sqrt(2) * scene.rng.laplace(size=scene.logs.shape), -1, 1)
-    node = p["node_sd"] * scene.rng.standard_normal(scene.nodes)
+    node = p["node_sd"] * scene.once("laplace", lambda: scene.rng.standard_normal(scene.nodes))
     scene.logs += (node[:, None] + node[None, :])[None]
 
 
 def _uneven(scene: Scene, p: Values) -> None:
-    cv = p["cv"] * np.exp(p["spread"] * scene.rng.standard_normal((2, scene.rails, scene.nodes)))
+    noisy = scene.once("uneven", lambda: scene.rng.standard_normal((2, scene.rails, scene.nodes)))
+    cv = p["cv"] * np.exp(p["spread"] * noisy)
     both = np.sqrt((cv[0][:, :, None] ** 2 + cv[1][:, None, :] ** 2) / 2)
     scene.logs += both * scene.rng.standard_normal(scene.logs.shape)
 
 
 def _periodic(scene: Scene, p: Values) -> None:
     times, steps = scene.times()
-    phase = scene.rng.uniform(0, 2 * np.pi, len(scene.fabric.leaves))
+    phase = scene.once("periodic", lambda: scene.rng.uniform(0, 2 * np.pi, len(scene.fabric.leaves)))
     turn = 2 * np.pi * p["periods"] * times / steps
     scene.logs += p["loss"] * (np.sin(turn + phase[scene.fabric.leaf][:, :, None]) - 1) / 2
 

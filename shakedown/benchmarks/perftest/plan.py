@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from shakedown.benchmarks.perftest.mesh.spec import BOTH, SPEC_SCHEMA
+from shakedown.benchmarks.perftest.mesh.spec import BOTH, METRICS, SPEC_SCHEMA
 from shakedown.benchmarks.perftest.options import PerftestTest
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput
+from shakedown.records.plan import Remeasure
+from shakedown.statistics.remeasure import most_by_chance
 
-# Metrics of one perftest test; the names are those of `shakedown.benchmarks.registry`.
-_PERFTEST_METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
 # The sum of both ways: a metric of its own, so that no reference of one way ever fits it.
 _BOTH_METRICS = ("bandwidth_both",)
 # Scope `route` of a perftest reference: rail i to rail i under one leaf, or to rail i + 1 over a spine.
 SAME_RAIL, CROSS_RAIL = "same-rail", "cross-rail"
 # Start-up and teardown of one measurement on a slow host, and what a short one takes, for time limits only.
 _OVERHEAD_S, _SHORT_S = 10, 5
+_DAY_S = 86_400  # the driver takes no longer times
 
 
 def plan_perftest(draft: Draft, tests: tuple[PerftestTest, ...]) -> None:
@@ -34,7 +36,8 @@ def plan_perftest(draft: Draft, tests: tuple[PerftestTest, ...]) -> None:
 def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
     site, nodes = draft.site, draft.nodes
     directions = (BOTH,) if test.bidirectional else ("forward", "reverse")
-    metrics = _BOTH_METRICS if test.bidirectional else _PERFTEST_METRICS[test.test.rpartition("_")[2]]
+    metrics = _BOTH_METRICS if test.bidirectional else METRICS[test.test.rpartition("_")[2]]
+    limits: list[dict[str, Any]] = []
     routes = {SAME_RAIL: draft.rails, **({CROSS_RAIL: _crossing(draft.rails)} if test.cross_rail else {})}
     for at_once in test.rails_at_once:
         params: Params = {"size_bytes": test.size_bytes, "rails_at_once": at_once}
@@ -53,6 +56,12 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
                     directions=directions,
                     params=params,
                 )
+                # What both ways share is not measured again: the driver reads the limits of one way.
+                gate = entry.reference().gate
+                if entry.gates and gate > 0 and not test.bidirectional:
+                    limits.append(
+                        {"test": test.test, **params, "rails": list(rails), "metric": metric, "limit": gate}
+                    )
             if not test.bidirectional:
                 _utilisation_not_run(draft, test.test, scope, params)
     measured = tuple(rail for rails in routes.values() for rail in rails)
@@ -91,7 +100,13 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
         "start_timeout_s": site.acceptance.measurement_timeout_s,
     }
     name = f"fabric.{test.test}{'.both' if test.bidirectional else ''}"
-    limit = 120 + rounds * slots * (max(lasts_s, _SHORT_S) + _OVERHEAD_S)
+    slot_s = max(lasts_s, _SHORT_S) + _OVERHEAD_S
+    measuring_s = rounds * slots * slot_s
+    limit = 120 + measuring_s
+    if limits:
+        settings["remeasure"] = _again(draft, limits, len(measured), measuring_s, slot_s)
+        limit += settings["remeasure"]["within_s"]
+        draft.remeasured.append(test.test)
     draft.jobs.append(
         JobSpec(
             name=f"{name}.{test.size_bytes}" if several else name,
@@ -104,6 +119,29 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
             params={"size_bytes": test.size_bytes} if several else {},
         )
     )
+
+
+def _again(
+    draft: Draft, limits: list[dict[str, Any]], ways: int, measuring_s: float, slot_s: float
+) -> dict[str, Any]:
+    """Return when a cell is measured again, by the plan's rule, and for how long at most.
+
+    So many cells of a NIC as chance may spoil are, and one more; a NIC with more than that fails anyway.
+    """
+    rule = Remeasure(tests=("all",))
+    partners = len(draft.nodes) - 1
+    lines = 2 * ways * len(draft.nodes)
+    shares = (most_by_chance(partners, rate, rule.risk / lines) for rate in (rule.budget, rule.late_budget))
+    most = max(shares) + 1
+    # A cell takes `again` slots more, on each way and in both directions; never longer than the mesh itself.
+    within_s = min(measuring_s, _DAY_S, rule.again * most * 2 * ways * slot_s)
+    return {
+        "again": rule.again,
+        "at_most": rule.at_most,
+        "most_per_nic": most,
+        "within_s": math.ceil(within_s),
+        "limits": limits,
+    }
 
 
 def _utilisation_not_run(draft: Draft, test: str, scope: Mapping[str, int | str], params: Params) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shakedown.benchmarks.perftest.mesh.again import Again
 from shakedown.benchmarks.perftest.mesh.host import Device, port_in_use
 from shakedown.benchmarks.perftest.mesh.partner import Cell, Partner, Problem, ports_of, problems_of
 from shakedown.benchmarks.perftest.mesh.perftest import Perftest, argv, wait_until_ended, wait_until_listening
@@ -99,9 +100,13 @@ class PairWork:
     pair: Pair
     index: int
     watch: Watch = unwatched
+    # Given in the rounds at the end: what is in doubt is measured again, whatever was measured before.
+    again: Again | None = None
     tally: Tally = field(default_factory=Tally)
     # The cells that this node has recorded in this round.
     _recorded: set[Cell] = field(default_factory=set)
+    _due: list[Cell] = field(default_factory=list)
+    _full: list[str] = field(default_factory=list)
 
     def hello(self) -> Message:
         """Return what the partner must know: what is measured already, what we have, what time it is here."""
@@ -113,7 +118,12 @@ class PairWork:
                     done.append((slot.index, rail))
                 if n := self.store.attempts(self.pair, slot, rail):
                     attempts.append((slot.index, rail, n))
+        told: Message = {}
+        if self.again is not None:
+            self._due, self._full = self.again.due(self.pair), self.again.full()
+            told = {"due": self._due, "full": self._full}
         return {
+            **told,
             "done": done,
             "attempts": attempts,
             "problems": dict(self.host.problems),
@@ -123,6 +133,11 @@ class PairWork:
     def run(self, conversation: Conversation, theirs: Message) -> None:
         """Measure what neither end has measured whole yet; raises PeerLost after noting what is left."""
         partner = Partner(theirs)
+        if self.again is not None:
+            full = {self.host.name: self._full, self._other: partner.full}
+            for slot in self.again.agreed(self.pair, [*self._due, *partner.due], full):
+                self._slot(conversation, partner, slot)
+            return
         todo: list[Slot] = []
         for slot in slots_of(self.spec):
             if self._missing(partner, slot):
@@ -141,11 +156,17 @@ class PairWork:
         self, reason: str, partner: Partner | None = None, todo: Iterable[Slot] | None = None
     ) -> None:
         """Note every cell that is still unmeasured, with the reason."""
-        other = self.pair[1] if self.host.name == self.pair[0] else self.pair[0]
+        if self.again is not None:
+            return  # what was measured stands; what was in doubt stays so
+        other = self._other
         for slot in slots_of(self.spec) if todo is None else todo:
             for rail in self._missing(partner, slot):
                 if (slot.index, rail) not in self._recorded:
                     self._unmeasured(partner, slot, rail, ("environment", f"{other} lost: {reason}"))
+
+    @property
+    def _other(self) -> str:
+        return self.pair[1] if self.host.name == self.pair[0] else self.pair[0]
 
     def _missing(self, partner: Partner | None, slot: Slot) -> list[str]:
         """Return the rails of a slot that neither end has measured."""

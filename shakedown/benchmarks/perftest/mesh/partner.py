@@ -24,6 +24,12 @@ class Partner:
             for c in _cells(hello.get("attempts"), 3)
             if type(c[2]) is int and 0 <= c[2] <= _MAX_ATTEMPTS
         }
+        # What it wants measured again, and which of its NICs are in doubt too often for that (again.py).
+        self.due: list[Cell] = [(c[0], c[1]) for c in _cells(hello.get("due"), 2)]
+        full = hello.get("full")
+        self.full: tuple[str, ...] = (
+            tuple(x for x in full if isinstance(x, str)) if isinstance(full, list) else ()
+        )
         self.problems: dict[str, str] = _texts(hello.get("problems"))
         self.versions: dict[str, str] = _texts(hello.get("versions"))
 

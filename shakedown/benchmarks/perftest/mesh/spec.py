@@ -27,6 +27,11 @@ Standard library only: the driver reads it on compute nodes, where every import 
 ``lost_after_s``    a node whose driver has not answered for so long is dropped
 ``base_port``       first TCP port of perftest; ``port_span`` ports from there are used in turn
 ``control_port``    TCP port of the drivers
+``remeasure``       null, or when a cell is measured again at the end: ``again`` samples more that a doubtful
+                    cell needs, ``at_most`` times, ``most_per_nic`` cells of a NIC and direction,
+                    ``within_s`` seconds in all, and ``limits``:
+                    of ``test``, ``size_bytes``, ``rails_at_once`` and ``rails`` the ``metric`` and its
+                    ``limit`` (Gb/s at least, us at most)
 ==================  ====================================================================================
 """
 
@@ -50,6 +55,8 @@ SPEC_SCHEMA = 1
 BANDWIDTH_TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw")
 LATENCY_TESTS = ("ib_write_lat", "ib_read_lat", "ib_send_lat")
 TESTS = BANDWIDTH_TESTS + LATENCY_TESTS
+# What is judged of them, by the end of a test's name.
+METRICS = {"bw": ("bandwidth",), "lat": ("latency_typical", "latency_p99")}
 # Both nodes send at once (perftest -b); the client is the first node's, a read client the second's.
 BOTH = "both"
 DIRECTIONS = ("forward", "reverse", BOTH)
@@ -103,6 +110,36 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """The worst value of one metric that needs no second measurement: Gb/s at least, or us at most."""
+
+    operation: tuple[str, int, int]  # as Operation.key
+    rails_at_once: str
+    rails: tuple[str, ...]
+    metric: str
+    limit: float
+
+
+@dataclass(frozen=True)
+class Remeasure:
+    """When a cell is measured again; the module's docstring explains every field."""
+
+    again: int
+    at_most: int
+    most_per_nic: int
+    within_s: float
+    limits: tuple[Limit, ...]
+
+    def limits_of(self, operation: tuple[str, int, int], rails_at_once: str, rail: str) -> dict[str, float]:
+        """Return metric -> limit of a cell; empty: it is never measured again."""
+        return {
+            x.metric: x.limit
+            for x in self.limits
+            if x.operation == operation and x.rails_at_once == rails_at_once and rail in x.rails
+        }
+
+
+@dataclass(frozen=True)
 class Spec:
     """A validated mesh specification; the module's docstring explains every field."""
 
@@ -123,6 +160,7 @@ class Spec:
     base_port: int
     port_span: int
     control_port: int
+    remeasure: Remeasure | None = None
 
 
 def rail_ends(rail: str) -> tuple[str, str]:
@@ -154,6 +192,7 @@ def parse_spec(data: object, file: str | None = None) -> Spec:
             "base_port": 18600,
             "port_span": 512,
             "control_port": 18599,
+            "remeasure": None,
         },
     )
     if top["schema"] != SPEC_SCHEMA or isinstance(top["schema"], bool):
@@ -179,6 +218,7 @@ def parse_spec(data: object, file: str | None = None) -> Spec:
         base_port=read.integer(top["base_port"], "base_port", 1024, 65535),
         port_span=read.integer(top["port_span"], "port_span", 1, 32768),
         control_port=read.integer(top["control_port"], "control_port", 1024, 65535),
+        remeasure=None if top["remeasure"] is None else _remeasure(read, top["remeasure"]),
     )
     _check_whole(read, spec)
     return spec
@@ -280,6 +320,38 @@ def _operations(read: FieldReader, value: object) -> tuple[Operation, ...]:
             read.refuse(where, item, "list each test, size and number of queue pairs once")
         operations.append(operation)
     return tuple(operations)
+
+
+def _remeasure(read: FieldReader, value: object) -> Remeasure:
+    numbers = ("again", "at_most", "most_per_nic")
+    table = read.table(value, "remeasure", required=(*numbers, "within_s", "limits"), optional={})
+    limits: list[Limit] = []
+    for i, item in enumerate(read.items(table["limits"], "remeasure.limits")):
+        where = f"remeasure.limits[{i}]"
+        names = ("test", "size_bytes", "rails_at_once", "rails", "metric", "limit")
+        entry = read.table(item, where, required=names, optional={"qps": 1})
+        test, limit = entry["test"], entry["limit"]
+        metrics = METRICS["lat" if test in LATENCY_TESTS else "bw"]
+        if test not in TESTS:
+            read.refuse(f"{where}.test", test, f"use one of {', '.join(TESTS)}")
+        if entry["metric"] not in metrics:
+            read.refuse(f"{where}.metric", entry["metric"], f"use one of {', '.join(metrics)}")
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < math.inf:
+            read.refuse(f"{where}.limit", limit, "use a number of Gb/s or us above 0")
+        size = read.integer(entry["size_bytes"], f"{where}.size_bytes", 1, 1 << 31)
+        qps = read.integer(entry["qps"], f"{where}.qps", 1, 1024)
+        limits.append(
+            Limit(
+                operation=(str(test), size, qps),
+                rails_at_once=read.choices([entry["rails_at_once"]], f"{where}.rails_at_once", AT_ONCE)[0],
+                rails=tuple(str(rail) for rail in read.items(entry["rails"], f"{where}.rails")),
+                metric=str(entry["metric"]),
+                limit=float(limit),
+            )
+        )
+    again, at_most, most = (read.integer(table[n], f"remeasure.{n}", 1, 1 << 20) for n in numbers)
+    within_s = read.seconds(table["within_s"], "remeasure.within_s")
+    return Remeasure(again, at_most, most, within_s, tuple(limits))
 
 
 def _check_whole(read: FieldReader, spec: Spec) -> None:

@@ -54,6 +54,8 @@ class NodeFiles:
         self._journal = journal_path(folder, node)
         # Of the pairs that this node has already measured: cell -> (attempts made, measured).
         self._done: dict[tuple[object, ...], tuple[int, bool]] = {}
+        # Outputs of the clients that were started, in order; empty: spoiled, so it has no value.
+        self._started: dict[tuple[object, ...], list[str]] = {}
         # (test, when it was started) of what an earlier start has measured.
         self._earlier: list[tuple[str, str]] = []
         try:
@@ -108,6 +110,10 @@ class NodeFiles:
     def measured(self, pair: Pair, slot: Slot, rail: str) -> bool:
         """Return whether this node has measured a cell in an earlier start."""
         return self._done.get(self._key(pair, slot, rail), (0, False))[1]
+
+    def started(self, pair: Pair, slot: Slot, rail: str) -> list[str]:
+        """Return the output of each client that this node started for a cell; empty text: it has no value."""
+        return self._started.get(self._key(pair, slot, rail), [])
 
     def stem(self, pair: Pair, slot: Slot, rail: str, attempt: int) -> Path:
         """Return the path of a cell's files, without ending."""
@@ -169,6 +175,9 @@ class NodeFiles:
         problem = record.get("problem") or {}
         ran = record.get("exit_code") is not None or problem.get("kind") == "killed"
         attempts, measured = self._done.get(record_key(record), (0, False))
+        if ran:
+            good = there and is_measured(record)
+            self._started.setdefault(record_key(record), []).append(record["file"] if good else "")
         if ran and record["attempt"] >= attempts:
             # The last attempt decides: what was measured once and then failed is not settled.
             attempts, measured = record["attempt"], there and is_measured(record)

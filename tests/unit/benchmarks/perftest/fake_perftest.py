@@ -3,7 +3,7 @@
 
 $FAKE_FAULTS names a JSON file: a list of {"node", "side", "device", "test", "fault"}, each optional but the
 fault, which is one of hang, crash, deaf (a server that never listens), slow, noclock (no number in the table,
-as often as "times" says).
+as often as "times" says), low (a low rate between two nodes, as often as "times" says).
 """
 
 import json
@@ -53,7 +53,7 @@ def two_digits(match):
     return match[0].zfill(2)
 
 
-def main():  # noqa: PLR0912  (one branch for each fault)
+def main():  # noqa: PLR0912, PLR0915  (one branch for each fault)
     """Behave like one side of perftest."""
     test = os.path.basename(sys.argv[0])  # noqa: PTH119  (pathlib would double the start-up time)
     if "--version" in sys.argv:
@@ -109,10 +109,17 @@ def main():  # noqa: PLR0912  (one branch for each fault)
     if host:
         if not clock:  # as perftest 4.5 says it (Debian 12, a busy virtual machine)
             print("Correlation coefficient r^2: 0.891538 < 0.9", file=sys.stderr)
+        gbps = 97.25 if clock else 0.0
+        if "low" in faults:
+            log = os.environ["FAKE_FAULTS"] + f".low.{seen['node']}.{host}"
+            with open(log, "a+") as file:  # noqa: PTH123
+                file.seek(0)
+                gbps = 60.0 if len(file.read()) < found[0]["times"] else gbps
+                file.write("x")
         own = f"127.77.{int(seen['device'][3:]) + 1}.{seen['node'][1:]}"
         device, mtu = seen["device"], options["--mtu"]
         both = "--bidirectional" in options
-        gbps = (194.5 if both else 97.25) if clock else 0.0
+        gbps = 2 * gbps if both else gbps
         print(report(test, int(options["--size"]), gbps, (own, host), device, mtu, both))
     return 0
 

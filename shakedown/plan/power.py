@@ -1,0 +1,115 @@
+"""What a plan of this size can tell: how often a healthy cluster fails, how often a slow NIC passes.
+
+A calculation, not a measurement: results of a cell are normal with `CV`, a part `DIPS` of them is outside by
+chance, and a healthy cell reaches its reference's value on average. Noise that lasts (a warm leaf, another
+firmware) is not in it; what was simulated with such noise is in docs/evidence/gate.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shakedown.records.base import Better
+from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
+from shakedown.records.wording import count
+from shakedown.statistics.remeasure import more_than, most_by_chance
+from shakedown.statistics.robust import SMALLEST_CLASS
+
+CV, DIPS = 0.003, 0.001
+# Standard error of a median over that of a mean, for normal values.
+_MEDIAN = math.sqrt(math.pi / 2)
+
+
+@dataclass(frozen=True)
+class Power:
+    """The odds of one block of pairs: all three are probabilities of one run."""
+
+    item: PlanItem
+    healthy_fails: float
+    slow_2_passes: float  # one NIC, one direction, at -2 %
+    slow_5_passes: float
+
+    @property
+    def words(self) -> str:
+        """Say it."""
+        item = self.item
+        return (
+            f"{item.test} {item.metric}, {count(len(item), 'cell')} ({item.rails[0]} and alike): at results "
+            f"with a CV of {100 * CV:g} % and {100 * DIPS:g} % low by chance a healthy cluster fails in "
+            f"{_part(self.healthy_fails)} of runs, "
+            f"and a NIC at -2 % passes in {_part(self.slow_2_passes)}, at -5 % in {_part(self.slow_5_passes)}"
+        )
+
+
+def power(plan: Plan) -> tuple[Power, ...]:
+    """Return the odds of each block of pairs that is measured again."""
+    rule, found = plan.remeasure, []
+    for item in plan.items if rule else ():
+        reference = plan.references[item.reference]
+        pairs = len(item.nodes[0]) == 2 and None not in item.rails and item.unit != "1"
+        if rule and pairs and item.test in rule.tests and item.required and reference.value > 0:
+            slow = (_slow_passes(item, reference, rule, loss) for loss in (0.02, 0.05))
+            found.append(Power(item, _healthy_fails(item, reference, rule), *slow))
+    return tuple(found)
+
+
+def _healthy_fails(item: PlanItem, reference: Reference, rule: Remeasure) -> float:
+    cells, nics, line = _sizes(item)
+    low = _outside(reference, 0.0)
+    persists, transient = _persists(low), low - _persists(low)
+    share = most_by_chance(line, rule.budget, rule.risk / (nics + len(_nodes(item))))
+    none_persists = math.exp(cells * math.log1p(-persists)) if persists < 1 else 0.0
+    too_many = more_than(most_by_chance(cells, rule.budget, rule.risk), cells, transient)
+    piled_up = min(1.0, nics * more_than(share, line, transient))
+    return 1 - none_persists * (1 - too_many) * (1 - piled_up)
+
+
+def _slow_passes(item: PlanItem, reference: Reference, rule: Remeasure, loss: float) -> float:
+    _, nics, line = _sizes(item)
+    low = _outside(reference, loss)
+    persists = _persists(low)
+    share = most_by_chance(line, rule.budget, rule.risk / (nics + len(_nodes(item))))
+    none_persists = math.exp(line * math.log1p(-persists)) if persists < 1 else 0.0
+    few = 1 - more_than(share, line, low - persists)
+    unseen = 1.0
+    if reference.fleet_min_effect is not None and min(line, nics) >= SMALLEST_CLASS:
+        unseen = _below((reference.fleet_min_effect - loss) / (_MEDIAN * CV / math.sqrt(line)))
+    return none_persists * few * unseen
+
+
+def _sizes(item: PlanItem) -> tuple[int, int, int]:
+    """Return how many cells there are, how many NICs with their direction, and how many cells each has."""
+    nics = 2 * len(_nodes(item)) * len(item.rails)
+    return len(item), nics, max(1, round(2 * len(item) / nics))
+
+
+def _nodes(item: PlanItem) -> set[str]:
+    return {node for pair in item.nodes for node in pair}
+
+
+def _outside(reference: Reference, loss: float) -> float:
+    """Return the probability that one result of a cell that lost so much lies outside its gate."""
+    gate = reference.gate / reference.value
+    if reference.better is Better.LOWER:  # a time: what loses 5 % takes 1 / 0.95 as long
+        by_noise = _below((1 / (1 - loss) - gate) / CV)
+    else:
+        by_noise = _below((gate - (1 - loss)) / CV)
+    return by_noise + DIPS * (1 - by_noise)
+
+
+def _persists(low: float) -> float:
+    """Return the probability that a cell fails after all of its measurements (statistics.remeasure.Tally)."""
+    good = 1 - low
+    return low * (1 - good**2 - 2 * low * good * good**2)
+
+
+def _below(z: float) -> float:
+    return 0.5 * math.erfc(-z / math.sqrt(2))
+
+
+def _part(probability: float) -> str:
+    percent = 100 * probability
+    if percent < 0.01:
+        return "less than 0.01 %"
+    return f"{percent:.2g} %" if percent < 99.5 else f"{percent:.4g} %"

@@ -1,0 +1,38 @@
+"""How many transients a healthy cluster has, held against scipy's binomial."""
+
+from __future__ import annotations
+
+import pytest
+from scipy.stats import binom
+
+from shakedown.statistics.remeasure import Samples, Tally, more_than, most_by_chance
+
+
+@pytest.mark.parametrize("cells", [0, 1, 8, 63, 126, 1008, 32_256, 8_000_000])
+@pytest.mark.parametrize("rate", [0.001, 0.005, 0.02])
+@pytest.mark.parametrize("risk", [1e-3, 1e-6])
+def test_the_share_is_the_binomial_one(cells, rate, risk):
+    """Catches a share that is off by one, or that underflows for a large fabric."""
+    share = most_by_chance(cells, rate, risk)
+    assert share == int(binom.isf(risk, cells, rate)) if cells else share == 0
+    assert more_than(share, cells, rate) == pytest.approx(binom.sf(share, cells, rate), rel=1e-6, abs=1e-300)
+
+
+@pytest.mark.parametrize(
+    ("tally", "says"),
+    [
+        (Tally(1, 1, 0), Samples.WITHIN),
+        (Tally(1, 1, 1), Samples.OPEN),
+        (Tally(2, 2, 1), Samples.OPEN),
+        (Tally(3, 3, 1), Samples.TRANSIENT),
+        (Tally(3, 3, 2), Samples.OPEN),
+        (Tally(5, 5, 2), Samples.TRANSIENT),
+        (Tally(3, 3, 3), Samples.PERSISTS),
+        (Tally(1, 0, 0), Samples.OPEN),
+        (Tally(3, 2, 0), Samples.TRANSIENT),
+        (Tally(3, 2, 1), Samples.OPEN),
+    ],
+)
+def test_what_samples_say(tally, says):
+    """Catches a cell that passes with as many samples outside as within."""
+    assert tally.says(2) is says
