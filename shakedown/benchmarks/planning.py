@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.registry import BENCHMARKS, Acceptance
+from shakedown.benchmarks.registry import BENCHMARKS, JOB_KINDS, Acceptance
 from shakedown.intent import inventory
 from shakedown.intent.site import Site
+from shakedown.intent.software import Sources
 from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
-from shakedown.plan.jobs import Jobs
+from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.plan.limits import refuse_longer
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.plan.waivers import with_waivers
@@ -68,6 +69,7 @@ def make_plan(
             "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"
         )
     refuse_longer(draft.jobs, site.job_time)
+    draft.jobs = [_with_software(job, site.software) for job in draft.jobs]
     plan = Plan(
         run=run,
         system=site.fabric.system,
@@ -81,3 +83,9 @@ def make_plan(
     )
     jobs = Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics, waits=site.acceptance.waits)
     return with_waivers(plan, site.waivers, whole=True), jobs
+
+
+def _with_software(job: JobSpec, sources: Sources) -> JobSpec:
+    """Return a job that names where its programs come from."""
+    used = {name: source for name, source in sources.items() if name in JOB_KINDS[job.kind].uses}
+    return job.model_copy(update={"software": used}) if used else job

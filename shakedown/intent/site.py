@@ -12,6 +12,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 from shakedown.intent import rules
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.job_time import JobTime
+from shakedown.intent.software import Sources
 from shakedown.records.base import Name, Record
 from shakedown.records.plan import Waiver
 
@@ -181,6 +182,7 @@ class Site(Record):
     gpus: dict[Name, int] = Field(default_factory=dict)  # how many each compute node has
     waivers: tuple[Waiver, ...] = ()
     job_time: JobTime | None = None  # None: not known, or made from the plan (role slurm)
+    software: Sources = Field(default_factory=dict)  # what it says nothing of is the system's own
     tcp_fabrics: tuple[TcpFabric, ...] = ()
     tcp_nics: dict[Name, tuple[TcpNic, ...]] = Field(default_factory=dict)  # by compute node
 

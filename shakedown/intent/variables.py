@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from shakedown.intent import software
 from shakedown.intent.places import group_and_host_files, variable_files
 from shakedown.records.errors import BadInput
 from shakedown.records.yaml_lines import key_lines
@@ -32,6 +33,7 @@ INTENT = frozenset(
         "leaf_ports",
         "waivers",
         "slurm_max_time",
+        "software",
     }
 )
 
@@ -46,6 +48,11 @@ def check_names(inventory: Path, house: Path = _HOUSE) -> None:
     Raises:
         BadInput: naming file, line and the nearest name.
     """
+    for file in group_and_host_files(inventory):
+        for at, line in key_lines(file):
+            if len(at) == 1 and (instead := software.VARIABLES.get(str(at[0]))):
+                gone = f"variable {at[0]} has gone: one block says where all software is"
+                raise BadInput(gone, fix=f"say {instead}", file=file, line=line)
     used = set(_used(inventory))
     odd = [
         (file, line, str(at[0]))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
 from shakedown.benchmarks.base.night import NotAtNight
+from shakedown.benchmarks.base.software import of, within
 from shakedown.benchmarks.mpi.metrics import moved, mpi
 from shakedown.benchmarks.mpi.options import Mpi, Sweep
 from shakedown.benchmarks.mpi.plan import plan_mpi
@@ -17,8 +18,14 @@ from shakedown.records.base import Stage
 
 def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:
     def launch(job: JobSpec, out: Path) -> Launch:
+        name, source = of(job, "openmpi")
+        # A container has a Python of its own, with its own mpi4py; any other software is found by this one.
+        inner = words(Sweep.model_validate(job.settings))
+        inner = (source.interpreter, *inner[1:]) if source and source.contained else inner
+        started, options = within(source, name, inner, out, gpus=False)
         return Launch(
-            words=words(Sweep.model_validate(job.settings)),
+            words=started,
+            step_options=options,
             # Keeps what rank 0 prints, and notes which cells it measures.
             keep=module("shakedown.onnode.output", out, "mpi", job.tests[0], ",".join(job.nodes), "--"),
             source=("/etc/shakedown/mpi.env",),  # the transport that roles/openmpi allows, and no other
@@ -56,12 +63,14 @@ BENCHMARK = Benchmark(
             order=Sweep.model_validate,
             launch=_started(_pingpong),
             mpi="pmix",
+            uses=("openmpi",),
         ),
         "mpi_allreduce": JobKind(
             catches="MPI that cannot use the fabric, a wrong sum, a collective slower than its reference",
             order=Sweep.model_validate,
             launch=_started(_allreduce),
             mpi="pmix",
+            uses=("openmpi",),
         ),
     },
     tools={"mpi": Tool(metrics=mpi, moved=moved)},

@@ -70,6 +70,7 @@ class Host:
     devices: Mapping[str, Device]
     problems: Mapping[str, str]
     versions: Mapping[str, str | None]
+    prefix: tuple[str, ...] = ()  # words that enter the container with its perftest
 
 
 @dataclass
@@ -364,7 +365,8 @@ class PairWork:
         # A killed driver leaves an output without a record; a server of an earlier try leaves its messages.
         output = unused(stem.with_name(f"{stem.name}{'.server' if server is None else ''}.txt"))
         try:
-            return Perftest(argv(self.spec, slot.operation, device, port, server), output, device.cpus)
+            words = argv(self.spec, slot.operation, device, port, server)
+            return Perftest(words, output, device.cpus, self.host.prefix)
         except OSError as error:
             return ("missing-tool", f"{slot.operation.test} on {self.host.name}: {error.strerror}")
 
