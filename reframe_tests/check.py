@@ -25,7 +25,8 @@ class Check(rfm.RunOnlyRegressionTest, Guard):
         launch = self.kind.launch(self.spec, self.out)
         self.env_vars.update(launch.variables)
         self.prerun_cmds = [
-            *(f". {shlex.quote(file)}" for file in launch.source),
+            # Without it the job would run by other settings than were meant.
+            *(f". {shlex.quote(file)} || exit 66" for file in launch.source),
             *(f"[ ! -r {shlex.quote(file)} ] || . {shlex.quote(file)}" for file in launch.optional_source),
             *self.prerun_cmds,
         ]

@@ -26,7 +26,9 @@ from reframe.core.exceptions import PerformanceError, SanityError, SkipTestError
 
 from shakedown.benchmarks.base.contract import JobKind
 from shakedown.benchmarks.registry import JOB_KINDS
+from shakedown.benchmarks.software.found import unusable_software
 from shakedown.collect.outputs import job_measurements
+from shakedown.onnode.software import FILE as SOFTWARE
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
@@ -121,11 +123,18 @@ class Guard(rfm.RegressionTestPlugin):
         self.out = folder / "raw" / f"{self.spec.name}.a{self.attempt}"
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / "spec.json").write_text(json.dumps(self.spec.settings, indent=1) + "\n", encoding="utf-8")
+        if (spec := self.spec).software:
+            sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
+            (self.out / SOFTWARE).write_text(json.dumps(sources, indent=1) + "\n", encoding="utf-8")
         reserved = any(option.startswith("--reservation") for option in self.current_partition.access)
         unusable = ""
         if not self.is_dry_run():
             unusable = patience_of(folder).unusable(self.spec.nodes, reserved=reserved)
         flawed = not_submitted(unusable)
+        if not unusable and not kind.each_node and not kind.outlives_nodes and not self.is_dry_run():
+            # One node without it would end the job of all; who each measures by itself says so itself.
+            unusable = unusable_software(folder, spec)
+            flawed = Problem(kind="not-run", message=unusable) if unusable else None
         self.record(JobRecord(state="NOT-SUBMITTED", job=None, problem=flawed, **self.about()))
         if unusable:
             raise SkipTestError(unusable)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.registry import BENCHMARKS, Acceptance
+from shakedown.benchmarks.registry import BENCHMARKS, JOB_KINDS, Acceptance
 from shakedown.intent import inventory
 from shakedown.intent.site import Site
+from shakedown.intent.software import Sources
 from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
-from shakedown.plan.jobs import Jobs, jobs_of_site, with_prolog
+from shakedown.plan.jobs import Jobs, JobSpec, jobs_of_site, with_prolog
 from shakedown.plan.limits import refuse_longer
 from shakedown.plan.power import power
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
@@ -80,6 +81,7 @@ def make_plan(
         )
     specs = with_prolog(draft.jobs, site.slurm.prolog_s)
     refuse_longer(specs, site.job_time)
+    specs = [_with_software(job, site.software) for job in specs]
     plan = Plan(
         run=run,
         system=site.fabric.system,
@@ -105,3 +107,9 @@ def _learnt(draft: Draft) -> str:
     cells = sum(len(item) for item in learnt)
     tests = ", ".join(dict.fromkeys(f"{item.test} {item.metric}" for item in learnt))
     return f"{count(cells, 'cell')} without a reference are measured to learn from and not judged: {tests}"
+
+
+def _with_software(job: JobSpec, sources: Sources) -> JobSpec:
+    """Return a job that names where its programs come from."""
+    used = {name: source for name, source in sources.items() if name in JOB_KINDS[job.kind].uses}
+    return job.model_copy(update={"software": used}) if used else job

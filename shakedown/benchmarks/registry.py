@@ -11,6 +11,7 @@ from shakedown.records.base import Stage
 # A benchmark is the folder of this name: its benchmark.py holds BENCHMARK.
 _FOLDERS = (
     "config",
+    "software",
     "switches",
     "traffic_class",
     "interconnect",

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.intent import job_time, rules, tcp_rules
+from shakedown.intent import job_time, rules, software, tcp_rules
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.refusal import problems_of, refuse
 from shakedown.intent.rules import Problem
@@ -61,6 +61,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
         fabric = kind.model_validate(intent)
     except ValidationError as error:
         raise refuse([(None, p) for p in problems_of(error, kind, ("fabric",))], file) from None
+    _same_software({name: hostvars[name] for name in compute}, file)
     acceptance, own = _acceptance({name: hostvars[name] for name in compute}, file, model)
     switches = _group(document, "switches")
     if wrong := _wrong_hosts(
@@ -91,6 +92,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                 "gpus": {name: len(hostvars[name].get("gpus", [])) for name in compute},
                 "waivers": common.get("waivers", ()),
                 "slurm": block,
+                "software": common.get(software.KEY) or {},
                 "job_time": job_time.stated(block.max_job_time),
                 "tcp_fabrics": tcp_fabrics,
                 "tcp_nics": {
@@ -120,6 +122,15 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
     except (KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"hosts lack {error}", fix="mend the inventory", file=file) from None
     return site
+
+
+def _same_software(hosts: dict[str, dict[str, Any]], file: Path) -> None:
+    """Refuse nodes that name different software. Raises BadInput."""
+    first = next(iter(hosts))
+    for name, host in hosts.items():
+        if host.get(software.KEY) != hosts[first].get(software.KEY):
+            what = f"software of {name} is not that of {first}"
+            raise refuse([(name, Problem((software.KEY,), what, "say it once, in group_vars/all"))], file)
 
 
 def _slurm_block(hosts: dict[str, dict[str, Any]], file: Path) -> SlurmBlock:
@@ -212,6 +223,9 @@ def _acceptance(
     for name, host in hosts.items():
         its = host.get("acceptance", {})
         if its != asked or name == first:
+            if gone := software.retired(its):
+                wrong += [(name, problem) for problem in gone]
+                continue
             try:
                 model.model_validate(its)
             except ValidationError as error:

@@ -37,6 +37,7 @@ READ = {
         "ansible_host",
         "waivers",
         "slurm",
+        "software",
     ),
     "switches": ("roce_switch_nos", "leaf_ports"),
 }

@@ -19,6 +19,12 @@ MOVED = {
     "slurm_max_time": "slurm: {max_job_time: ...}",
     "slurm_manage": "manage: {slurm: ...}",
     "run_as": "slurm: {run_as: ...}",
+    "nccl_tests_path": "software.nccl_tests: {from: {path: FOLDER}}",
+    "nccl_tests_module": "software.nccl_tests: {from: {module: NAME/VERSION}}",
+    "nccl_tests_spack": "software.nccl_tests: {from: {spack: SPEC}}",
+    "nccl_tests_prefix": "software.nccl_tests: {from: {container: IMAGE}}",
+    "nccl_tests_libraries": "software.nccl_tests: {libraries: [FOLDER]}",
+    "nccl_tests_places": "software.nccl_tests: {from: {path: FOLDER}}",
 }
 
 

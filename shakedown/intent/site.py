@@ -13,6 +13,7 @@ from shakedown.intent import rules
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.job_time import JobTime
 from shakedown.intent.slurm_block import SlurmBlock
+from shakedown.intent.software import Sources
 from shakedown.records.base import Name, Record
 from shakedown.records.plan import Waiver
 
@@ -183,6 +184,7 @@ class Site(Record):
     waivers: tuple[Waiver, ...] = ()
     job_time: JobTime | None = None  # None: not known, or made from the plan (role slurm)
     slurm: SlurmBlock = SlurmBlock()
+    software: Sources = Field(default_factory=dict)  # what it says nothing of is the system's own
     tcp_fabrics: tuple[TcpFabric, ...] = ()
     tcp_nics: dict[Name, tuple[TcpNic, ...]] = Field(default_factory=dict)  # by compute node
 

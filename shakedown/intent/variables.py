@@ -34,6 +34,7 @@ INTENT = frozenset(
         "waivers",
         "slurm",
         "manage",
+        "software",
     }
 )
 

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from shakedown.intent.acceptance import Waits
 from shakedown.intent.site import NicSpec, Site
+from shakedown.intent.software import Sources
 from shakedown.records.base import Name, Params, Record, Stage
 
 
@@ -36,6 +37,8 @@ class JobSpec(Record):
     # and, if `whole`, those on all of its nodes together.
     params: Params = Field(default_factory=dict)
     whole: bool = False
+    # Where the programs that it runs come from, as far as the site says it.
+    software: Sources = Field(default_factory=dict)
 
     def measures(self, test: str, nodes: tuple[str, ...], rail: str | None, params: Params) -> bool:
         """Whether a planned cell of this job's stage is this job's to measure."""

@@ -73,6 +73,7 @@ class JobKind:
             which, the others' outputs count.
         completeness: command to run after a bad status; it exits with 0 if the outputs are complete except
             for nodes that died.
+        uses: software that it runs, by the names of the site's `software` block.
         lost_nodes: whether nodes died, given the job's folder and its nodes. Packets that their partners lost
             to them are then not counted as the partners' fault.
     """
@@ -87,6 +88,7 @@ class JobKind:
     outlives_nodes: bool = False
     each_node: bool = False
     completeness: Callable[[Path], tuple[str, ...]] | None = None
+    uses: tuple[str, ...] = ()
     lost_nodes: Callable[[Path, tuple[str, ...]], bool] | None = None
 
 

@@ -22,6 +22,7 @@ INTENT = none_allowed(
     "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
 )
 ALIKE = none_allowed("inventory.alike", "parts of one class are sold and installed as alike")
+UNREAD = "config.settings_reader is false: site.yml may not install what reads settings on these nodes"
 DISTINCT = none_allowed(
     "inventory.distinct",
     "hosts of the inventory are different machines; machine-id(5), boot_id of random(4), IEEE 802 "
@@ -72,7 +73,11 @@ def plan_settings(draft: Draft, stage: ConfigStage) -> None:
             nodes=[(node,) for node in nodes],
             rails=(rail,),
             params=params,
+            not_run="" if stage.settings_reader else UNREAD,
         )
+    if not stage.settings_reader:
+        draft.caveats.append("The nodes' settings were not read: nothing may be installed on them.")
+        return
     draft.jobs.append(
         JobSpec(
             name="config.settings",

@@ -34,6 +34,7 @@ BENCHMARK = Benchmark(
             "Xid; and a GPU whose copies are slower than the others'",
             order=GpuNodeOrder.model_validate,
             launch=_launch,
+            uses=("nvbandwidth",),
             # Some outputs have a problem instead of numbers; each is recorded with its reason.
             also_good=ExitStatus.INCOMPLETE.value,
             each_node=True,

@@ -12,10 +12,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from shakedown.onnode import gpus
 from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.onnode.software import enter
 from shakedown.records.errors import ExitStatus
 
 
@@ -32,13 +32,15 @@ def main() -> int:
     problem = gpus.obstacle(before, spec["gpus"][node])
     journal, clock = Journal(folder, node), Clock()
     sampler = subprocess.Popen([sys.executable, "-m", "shakedown.onnode.gpus", "sample", str(folder)])
-    good = problem is None
+    program, missing = nvbandwidth(folder)
+    problem_of_copies = problem or missing
+    good = problem_of_copies is None
     if spec["warmup"] and good:
         every = [word for test in spec["nvbandwidth"] for word in ("-t", test)]
         kept = folder / f"warmup.{node}.json"
-        watched([spec["program"], "-j", *every], kept, kept.with_suffix(".err"), timeout_s=spec["timeout_s"])
+        watched([*program, "-j", *every], kept, kept.with_suffix(".err"), timeout_s=spec["timeout_s"])
     for test in spec["nvbandwidth"]:
-        good &= _bandwidth(folder, journal, node, spec, test, problem)
+        good &= _bandwidth(folder, journal, node, spec["timeout_s"], program, test, problem_of_copies)
     sampler.terminate()
     sampler.wait()
     after = gpus.write(folder, gpus.look("after"))
@@ -58,16 +60,26 @@ def main() -> int:
     return 0 if good else ExitStatus.INCOMPLETE
 
 
+def nvbandwidth(folder: Path) -> tuple[list[str], dict[str, str] | None]:
+    """Return the words that start nvbandwidth here, and why they would not."""
+    ready = enter(folder, "nvbandwidth", gpus=True)
+    return [*ready.prefix, ready.program or "nvbandwidth"], ready.problem
+
+
 def _bandwidth(
-    folder: Path, journal: Journal, node: str, spec: dict[str, Any], test: str, problem: dict[str, str] | None
+    folder: Path,
+    journal: Journal,
+    node: str,
+    timeout_s: float,
+    program: list[str],
+    test: str,
+    problem: dict[str, str] | None,
 ) -> bool:
     name, clock, code = f"nvbandwidth.{node}.{test}.json", Clock(), None
     out = folder / name
     if problem is None:
-        command = [spec["program"], "-j", "-t", test]
-        code, problem = watched(
-            command, out, folder / f"nvbandwidth.{node}.{test}.err", timeout_s=spec["timeout_s"]
-        )
+        command = [*program, "-j", "-t", test]
+        code, problem = watched(command, out, folder / f"nvbandwidth.{node}.{test}.err", timeout_s=timeout_s)
     else:
         out.write_bytes(b"")
     journal.add(

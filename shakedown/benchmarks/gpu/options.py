@@ -36,7 +36,6 @@ class GpuNode(Record):
 
     state: GpuState = GpuState()
     nvbandwidth: tuple[Bandwidth, ...] = ()
-    program: str = "nvbandwidth"  # name or path on the nodes
     # Run everything once unjudged. For virtual machines whose memory is given to them only when it is first
     # touched: copies through such memory are up to a quarter slower, once.
     warmup: bool = False

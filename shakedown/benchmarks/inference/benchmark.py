@@ -9,6 +9,7 @@ from shakedown.benchmarks.base.night import NotAtNight
 from shakedown.benchmarks.base.site_python import workload
 from shakedown.benchmarks.inference.metrics import inference
 from shakedown.benchmarks.inference.options import Inference
+from shakedown.benchmarks.inference.order import InferenceOrder
 from shakedown.benchmarks.inference.plan import plan_inference
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
@@ -17,9 +18,9 @@ from shakedown.records.errors import ExitStatus
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:
-    order = Inference.model_validate(job.settings)
+    order = InferenceOrder.model_validate(job.settings)
     gpus = max(order.gpus) if order.device == "cuda" else 0
-    return workload("loadgen_harness.main", out, order.python, order.pythonpath, gpus=gpus)
+    return workload("loadgen_harness.main", job, out, "loadgen", "pytorch", gpus=gpus)
 
 
 BENCHMARK = Benchmark(
@@ -32,8 +33,9 @@ BENCHMARK = Benchmark(
         "inference": JobKind(
             catches="an interconnect or GPU that carries less than its reference, a rate that holds in a "
             "short probe only, a result that LoadGen calls INVALID, a GPU that was throttled or lost",
-            order=Inference.model_validate,
+            order=InferenceOrder.model_validate,
             launch=_launch,
+            uses=("loadgen", "pytorch"),
             # One number of GPUs has no peak; it is recorded with its reason, and the others are good.
             also_good=ExitStatus.INCOMPLETE.value,
         )

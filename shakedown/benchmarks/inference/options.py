@@ -13,12 +13,10 @@ from shakedown.records.base import Name, Record
 class Inference(Record):
     """The search for the peak of ResNet50 behind LoadGen, in the Server scenario."""
 
-    python: Program
-    pythonpath: tuple[Program, ...] = ()
     model: Literal["resnet50", "tiny"] = "resnet50"
     device: Literal["cuda", "cpu"] = "cuda"
-    # cudnn: half precision. tensorrt: INT8, where `python` has TensorRT 10. Not chosen by what is installed,
-    # because the two have different references.
+    # cudnn: half precision. tensorrt: INT8, where its environment has TensorRT 10. Not chosen by what is
+    # installed, because the two have different references.
     engine: Literal["cudnn", "tensorrt"] = "cudnn"
     gpus: tuple[int, ...] = Field(min_length=1)  # how many work at once, one search each
     path: Name = "none"

@@ -8,6 +8,7 @@ from shakedown.benchmarks.inference.options import Inference
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
+from shakedown.records.errors import BadInput
 from shakedown.references.catalogue import Entry
 
 TEST = "resnet50_server"
@@ -18,6 +19,11 @@ _START_S, _ENGINE_S = 240, 240.0
 
 def plan_inference(draft: Draft, asked: Mapping[str, Inference]) -> None:
     """One search for each number of GPUs on every node that has as many."""
+    if not {"loadgen", "pytorch"} & set(draft.site.software):
+        raise BadInput(
+            "acceptance.inference needs PyTorch with LoadGen, and the site says nowhere where it is",
+            fix="say software.loadgen: {from: ...} (group_vars/all/software.yml), or leave inference out",
+        )
     for node, section in asked.items():
         have = draft.site.gpus.get(node, 0) if section.device == "cuda" else max(section.gpus)
         counts = tuple(n for n in section.gpus if n <= have)

@@ -23,7 +23,7 @@ def _read_path(job: JobSpec, out: Path) -> Launch:
 
 def _copy(job: JobSpec, out: Path) -> Launch:
     order = CopiesOrder.model_validate(job.settings)
-    return workload("loadgen_harness.copies", out, order.python, order.pythonpath, gpus=order.gpus)
+    return workload("loadgen_harness.copies", job, out, "pytorch", gpus=order.gpus)
 
 
 BENCHMARK = Benchmark(
@@ -38,11 +38,13 @@ BENCHMARK = Benchmark(
             "an uplink shared by more GPUs than planned, a GPU missing or pinned to the wrong NUMA node",
             order=PathOrder.model_validate,
             launch=_read_path,
+            uses=("pytorch",),
         ),
         "copies": JobKind(
             catches="a slow link, an uplink that several GPUs share, host memory on the wrong NUMA node",
             order=CopiesOrder.model_validate,
             launch=_copy,
+            uses=("pytorch",),
         ),
     },
     tools={"pcie-path": Tool(metrics=pcie_path), "copies": Tool(metrics=copies, told_by_file="direction")},

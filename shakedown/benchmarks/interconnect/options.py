@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from shakedown.benchmarks.base.options import Program
 from shakedown.records.base import Name, Record
 
 # What is asked of the way to every GPU.
@@ -44,13 +43,5 @@ class Copies(Record):
 class Interconnect(Record):
     """The node stage's part: path of every GPU, and copy rates."""
 
-    python: Program | None = None  # None: no PyTorch; the path is read with the GPUs at rest
-    pythonpath: tuple[Program, ...] = ()
     path: PlannedPath
-    copies: Copies | None = None
-
-    @model_validator(mode="after")
-    def _copies_need_pytorch(self) -> Interconnect:
-        if self.copies and self.python is None:
-            raise ValueError("copies need python, an interpreter with PyTorch")
-        return self
+    copies: Copies | None = None  # by software.pytorch; without it the path is read with the GPUs at rest

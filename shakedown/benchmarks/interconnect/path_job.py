@@ -20,6 +20,7 @@ from typing import Any
 from shakedown.onnode.counters import node_name
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.node_reader import SOCKET, config_spaces
+from shakedown.onnode.software import enter, ordered
 from shakedown.onnode.topology_probe import registers
 from shakedown.records.places import SOURCE, WORKLOADS
 
@@ -27,16 +28,18 @@ _READY_S = 120.0
 
 
 @contextlib.contextmanager
-def load(settings: dict[str, Any]) -> Iterator[str]:
+def load(settings: dict[str, Any], folder: Path) -> Iterator[str]:
     """Copy in the background; yields why not, or nothing once copies are under way."""
-    if not settings.get("python"):
-        yield "no interpreter with PyTorch in the plan"
+    if "pytorch" not in ordered(folder):
+        yield "no PyTorch in the plan (software.pytorch)"
         return
-    where = os.pathsep.join(
-        [*settings.get("pythonpath", ()), str(SOURCE), str(WORKLOADS), os.environ.get("PYTHONPATH", "")]
-    )
+    ready = enter(folder, "pytorch", gpus=True)
+    if ready.problem:
+        yield ready.problem["message"]
+        return
+    where = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(SOURCE), str(WORKLOADS)]).strip(os.pathsep)
     child = subprocess.Popen(
-        [settings["python"], "-m", "loadgen_harness.copies", "--load", str(settings["gpus"])],
+        [*ready.prefix, ready.interpreter, "-m", "loadgen_harness.copies", "--load", str(settings["gpus"])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -94,7 +97,7 @@ def main() -> int:
     document: dict[str, Any] = {}
     problem: dict[str, str] | None = None
     try:
-        with load(settings) as why_not:
+        with load(settings, folder) as why_not:
             document = {"schema": 1, "loaded": not why_not, "why_not": why_not, "topology": topology()}
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         problem = {"kind": "other", "message": f"sysfs was not read: {error}"[:1900]}

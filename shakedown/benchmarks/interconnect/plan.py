@@ -11,6 +11,7 @@ from shakedown.physics.pcie import raw_gb_per_s
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
+from shakedown.records.errors import BadInput
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
@@ -42,7 +43,7 @@ def plan_interconnect(draft: Draft, asked: Mapping[str, Interconnect]) -> None:
             for what in section.path.judged():
                 params: Params = {"gpu": gpu, "what": what}
                 draft.forbid(PATH, "pcie_path", stage=Stage.NODE, nodes=[(node,)], params=params)
-        order = PathOrder(python=section.python, pythonpath=section.pythonpath, gpus=gpus, path=section.path)
+        order = PathOrder(gpus=gpus, path=section.path)
         draft.jobs.append(
             JobSpec(
                 name=f"node.pcie_path.{node}",
@@ -113,10 +114,12 @@ def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int) -> N
                 )
                 for gpu in range(gpus)
             )
-    assert section.python is not None  # the options see to it
+    if "pytorch" not in draft.site.software:
+        raise BadInput(
+            "acceptance.interconnect.copies need PyTorch, and the site says nowhere where it is",
+            fix="say software.pytorch: {from: ...} (group_vars/all/software.yml), or leave copies out",
+        )
     order = CopiesOrder(
-        python=section.python,
-        pythonpath=section.pythonpath,
         **copies.model_dump(exclude={"far_pin", "at_once"}),
         gpus=gpus,
         at_once=(1, *(n for n in at_once if n > 1)),

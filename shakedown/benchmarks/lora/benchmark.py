@@ -6,7 +6,8 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
 from shakedown.benchmarks.base.night import NotAtNight
-from shakedown.benchmarks.lora.job import trainer_command
+from shakedown.benchmarks.base.software import of, within
+from shakedown.benchmarks.lora.job import given, trainer_command
 from shakedown.benchmarks.lora.metrics import lora
 from shakedown.benchmarks.lora.options import TrainingSpec
 from shakedown.benchmarks.lora.plan import plan_lora
@@ -18,13 +19,18 @@ from shakedown.records.places import SOURCE
 
 def _launch(job: JobSpec, out: Path) -> Launch:
     spec = TrainingSpec.from_json(job.settings)
+    name, source = of(job, "pytorch")
+    python = source.interpreter if source else "python3"
+    words = tuple(trainer_command(job.settings, len(job.nodes), SOURCE, out, python))
+    gpus = spec.device == "cuda"
+    words, options = within(source, name, words, out, gpus=gpus, more=map(str, given(spec)))
     return Launch(
-        words=tuple(trainer_command(job.settings, len(job.nodes), SOURCE, out)),
+        words=words,
         keep=module("shakedown.benchmarks.lora.job", out, ",".join(job.nodes), "--"),
-        gpus=spec.gpus_per_node if spec.device == "cuda" else 0,
+        gpus=spec.gpus_per_node if gpus else 0,
         variables=spec.variables,
         options=("--exclusive",),
-        step_options=("--kill-on-bad-exit=1",),
+        step_options=("--kill-on-bad-exit=1", *options),
     )
 
 
@@ -41,6 +47,7 @@ BENCHMARK = Benchmark(
             "parallelism must cause",
             order=TrainingSpec.from_json,
             launch=_launch,
+            uses=("pytorch",),
             wait_s=30,  # the trainer's own watchdog ends a job and says why; Slurm's must not be quicker
         )
     },

@@ -22,6 +22,7 @@ from typing import Any
 
 from shakedown.benchmarks.lora.options import INSTALL, TrainingSpec
 from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.software import ordered, origin
 from shakedown.records.errors import BadInput
 
 LOG, LAUNCHER_LOG = "lora.jsonl", "lora.err"
@@ -35,24 +36,20 @@ _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+
 _ENDED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 
 
-def trainer_command(settings: dict[str, Any], nodes: int, source: Path, folder: Path) -> list[str]:
+def trainer_command(
+    settings: dict[str, Any], nodes: int, source: Path, folder: Path, python: str = "python3"
+) -> list[str]:
     """Return the words of a shell that start torchrun on each node, `$`-variables for the job to fill in.
 
     The rendezvous is on the job's first node, at a port of the job's own, so that two jobs can share a node.
     """
     spec = TrainingSpec.from_json(settings)
-    interpreter = [shlex.quote(spec.python or "python3")]
-    if spec.container:
-        gpus = ["--nv"] if spec.device == "cuda" else []
-        seen = [folder.parent.parent, source, *_given(spec)]
-        binds = [word for path in seen for word in ("--bind", shlex.quote(str(path)))]
-        interpreter = ["apptainer", "exec", *gpus, *binds, shlex.quote(spec.container), *interpreter]
     rendezvous = ["--standalone"]
     if nodes > 1:
         endpoint = '"$SLURMD_NODENAME:$((29500 + SLURM_JOB_ID % 1000))"'
         rendezvous = ["--rdzv-backend=c10d", '--rdzv-id="$SLURM_JOB_ID"', f"--rdzv-endpoint={endpoint}"]
     return [
-        *interpreter,
+        shlex.quote(python),
         "-m",
         "torch.distributed.run",
         f"--nnodes={nodes}",
@@ -65,7 +62,7 @@ def trainer_command(settings: dict[str, Any], nodes: int, source: Path, folder: 
     ]
 
 
-def _given(spec: TrainingSpec) -> list[Path]:
+def given(spec: TrainingSpec) -> list[Path]:
     """Return the paths that the site gave; for a file its folder, because it may refer to files beside it."""
     paths = [Path(name) for name in (spec.model, spec.data) if name.startswith("/")]
     return [path.parent if path.suffix else path for path in paths]
@@ -83,11 +80,14 @@ def main(argv: list[str]) -> int:
         print(refused, file=sys.stderr)
         return 2
     clock = Clock()
-    if spec.python and not spec.container and not Path(spec.python).exists():
+    source = ordered(folder).get("pytorch", {})
+    kind, python = origin(source)
+    python = source.get("python") or (python if kind == "path" else None)
+    if kind != "container" and python and not Path(python).exists():
         code: int = EXIT_MISSING
         problem: dict[str, str] | None = {
             "kind": "missing-tool",
-            "message": f"no training environment at {spec.python}; install it with: {INSTALL}",
+            "message": f"no training environment at {python}; install it with: {INSTALL}",
         }
     else:
         code = _run(command, folder)

@@ -16,7 +16,7 @@ from shakedown.physics.training import SHAPES, StepTraffic, TransformerShape, lo
 from shakedown.records.errors import BadInput
 
 GENERATED = "generated"
-# The command that installs the environment for `python`; messages quote it where that is missing.
+# The command that installs the environment of software.pytorch; messages quote it where that is missing.
 INSTALL = "make training-env TRAINING_ENV=FOLDER (on the nodes' shared file system)"
 Layout = Literal["ddp", "tp", "fsdp", "hsdp"]
 Metric = Literal[
@@ -78,9 +78,6 @@ class TrainingSpec:
     hang_s: float = 40.0
     start_s: float = 900.0
     time_limit_s: int | None = None  # of the job; None: from the steps and what their reference allows
-    # The training environment's interpreter, as the nodes see it. None: not installed, the cells are NOT-RUN.
-    python: str | None = None
-    container: str | None = None  # image that holds the environment instead; started by Apptainer
     # Settings of the communication libraries for every rank, such as NCCL_NVLS_ENABLE: "0".
     variables: dict[str, str] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ("samples_per_s", "final_loss", "nonfinite_steps", "rank_skew")
@@ -169,6 +166,9 @@ class TrainingSpec:
     def from_json(cls, document: object) -> TrainingSpec:
         """Build a spec from a job's settings. Raises BadInput."""
         names = {f.name for f in fields(cls)}
+        if isinstance(document, dict):
+            # Orders of earlier releases say where PyTorch is, too.
+            document = {k: v for k, v in document.items() if k not in ("python", "container")}
         if not isinstance(document, dict) or not document.keys() <= names:
             raise BadInput("not the settings of a training job", fix="they are made by `shakedown plan`")
         try:

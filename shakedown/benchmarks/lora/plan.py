@@ -46,8 +46,8 @@ def plan_lora(draft: Draft, specs: tuple[TrainingSpec, ...]) -> None:
             "data": "real" if spec.real else "generated",
         }
         params: Params = {**spec.params}
-        installed = spec.python or spec.container
-        absent = f"the training environment is not installed: {INSTALL}, then acceptance.lora.python"
+        installed = "pytorch" in draft.site.software
+        absent = f"the training environment is not installed: {INSTALL}, then software.pytorch"
         found: dict[str, Entry] = {}
         for metric in spec.metrics:
             if (metric == "rank_skew" and ranks < 2) or (metric == "traffic_share" and len(nodes) < 2):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
 from shakedown.benchmarks.base.night import NotAtNight
+from shakedown.benchmarks.base.software import of, within
 from shakedown.benchmarks.mpi import job as mpi_job
 from shakedown.benchmarks.mpi.metrics import moved, mpi, mpi_log
 from shakedown.benchmarks.mpi.options import Mpi, MpiOrder, Sweep
@@ -18,12 +19,17 @@ from shakedown.records.base import Stage
 
 def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:
     def launch(job: JobSpec, out: Path) -> Launch:
+        name, source = of(job, "openmpi")
+        # A container has a Python of its own, with its own mpi4py; any other software is found by this one.
+        inner = words(MpiOrder.model_validate(job.settings))
+        inner = (source.interpreter, *inner[1:]) if source and source.contained else inner
+        started, options = within(source, name, inner, out, gpus=False)
+        # Each rank on the CPUs of its node's rank file.
+        pin = module("shakedown.onnode.pin", "--note", out)
+        pin = (source.interpreter, *pin[1:]) if source and options else pin
         return Launch(
-            # Each rank on the CPUs of its node's rank file.
-            words=(
-                *module("shakedown.onnode.pin", "--note", out),
-                *words(MpiOrder.model_validate(job.settings)),
-            ),
+            words=(*pin, *started),
+            step_options=options,
             # Keeps what rank 0 prints and what UCX logs, and notes which cells they measure.
             keep=module("shakedown.benchmarks.mpi.job", out, job.tests[0], ",".join(job.nodes), "--"),
             variables=mpi_job.variables(out),
@@ -64,12 +70,14 @@ BENCHMARK = Benchmark(
             order=MpiOrder.model_validate,
             launch=_started(_pingpong),
             mpi="pmix",
+            uses=("openmpi",),
         ),
         "mpi_allreduce": JobKind(
             catches="MPI that does not go as planned, a wrong sum, a collective slower than its reference",
             order=MpiOrder.model_validate,
             launch=_started(_allreduce),
             mpi="pmix",
+            uses=("openmpi",),
         ),
     },
     tools={"mpi": Tool(metrics=mpi, moved=moved), "mpi-log": Tool(metrics=mpi_log)},

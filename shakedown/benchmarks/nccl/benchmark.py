@@ -20,7 +20,7 @@ def _launch(job: JobSpec, out: Path) -> Launch:
     return Launch(
         words=module("shakedown.benchmarks.nccl.job", out),
         gpus=max(NcclOrder.model_validate(job.settings).gpus.values()),
-        optional_source=("/etc/shakedown/mpi.env", "/etc/shakedown/nccl.env"),
+        optional_source=("/etc/shakedown/mpi.env",),
     )
 
 
@@ -43,6 +43,7 @@ BENCHMARK = Benchmark(
             "SHARP",
             order=NcclOrder.model_validate,
             launch=_launch,
+            uses=("nccl_tests", "openmpi"),
             by_srun=False,
             # Some runs have a problem instead of numbers; each is recorded with its reason.
             also_good=ExitStatus.INCOMPLETE.value,

@@ -2,16 +2,14 @@
 
     python -m shakedown.benchmarks.nccl.job FOLDER        (in the batch script, on the first node of the job)
 
-FOLDER/spec.json says what to run. roles/nccl_tests says where the programs are: SHAKEDOWN_NCCL_TESTS, a
-folder, and SHAKEDOWN_NCCL_PREFIX, a command that enters a container. Every run is one step of this job under
-a watchdog; a run that hangs is ended alone and the next one begins.
+FOLDER/spec.json says what to run, FOLDER/software.json where the programs are. Every run is one step of this
+job under a watchdog; a run that hangs is ended alone and the next one begins.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -21,8 +19,12 @@ from typing import Any
 
 from shakedown.onnode import gpus
 from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.onnode.software import Ready, enter
 from shakedown.records.errors import ExitStatus
+from shakedown.records.places import SOURCE
 
+# Where builds of nccl-tests lie that no PATH names.
+_PLACES = ("/usr/local/bin", "/opt/nccl-tests/build", "/opt/nccl_tests/build", "/usr/local/nccl-tests/build")
 SPLIT = {"mod": "MOD", "div": "DIV"}  # every rail at once, every node at once
 
 
@@ -50,9 +52,16 @@ def arguments(spec: dict[str, Any], operation: str, gpus_each: int, **changes: i
 
 
 def launch(
-    spec: dict[str, Any], program: list[str], variables: dict[str, str], folder: Path
+    spec: dict[str, Any],
+    program: list[str],
+    variables: dict[str, str],
+    folder: Path,
+    container: tuple[str, ...] = (),
 ) -> tuple[list[str], int]:
-    """Return the command that starts the program on all ranks, and how many GPUs each process drives."""
+    """Return the command that starts the program on all ranks, and how many GPUs each process drives.
+
+    `container`: options with which srun starts its tasks in one.
+    """
     nodes, per_node = len(spec["gpus"]), next(iter(spec["gpus"].values()))
     step = [
         "srun",
@@ -61,11 +70,14 @@ def launch(
         f"--gres=gpu:{per_node}",
         "--cpu-bind=none",
         "--input=none",
+        *container,
     ]
     if spec["launcher"] == "one-process":
-        mpi = "pmix" if built_with_openmpi(program) else "none"
+        mpi = "pmix" if container or built_with_openmpi(program) else "none"
         return [*step, "--ntasks=1", f"--mpi={mpi}", *program], per_node
-    pinned = [sys.executable, "-m", "shakedown.onnode.pin", "--note", str(folder), *program]
+    # A container that srun enters has a Python of its own; PYTHONPATH and this package reach it.
+    python = "python3" if container else sys.executable
+    pinned = [python, "-m", "shakedown.onnode.pin", "--note", str(folder), *program]
     if spec["launcher"] == "srun":
         ranks = [f"--ntasks={nodes * per_node}", f"--ntasks-per-node={per_node}", "--kill-on-bad-exit=1"]
         return [*step, *ranks, "--mpi=pmix", *pinned], 1
@@ -92,17 +104,19 @@ def built_with_openmpi(program: list[str]) -> bool:
     return b"libopen-pal" in linked.stdout
 
 
-def program(operation: str, node: str) -> tuple[list[str], dict[str, str] | None]:
+def program(operation: str, node: str, ready: Ready) -> tuple[list[str], dict[str, str] | None]:
     """Return the program of an operation, or why there is none."""
     name = f"{operation}_perf"
-    prefix = shlex.split(os.environ.get("SHAKEDOWN_NCCL_PREFIX", ""))
-    folder = os.environ.get("SHAKEDOWN_NCCL_TESTS", "")
-    if prefix:
-        return [*prefix, f"{folder}/{name}" if folder else name], None
-    found = shutil.which(f"{folder}/{name}" if folder else name)
+    if ready.problem:
+        return [], ready.problem
+    if ready.step:  # srun itself enters the container
+        return [name], None
+    if ready.contained:
+        return [*ready.prefix, name], None
+    found = shutil.which(name) or shutil.which(name, path=os.pathsep.join(_PLACES))
     if found:
         return [found], None
-    fix = "install nccl-tests (module, Spack, EasyBuild, container), say where in nccl_tests_*, run site.yml"
+    fix = "install nccl-tests, or say where it is in software.nccl_tests (group_vars/all/software.yml)"
     return [], {"kind": "missing-tool", "message": f"{node} has no {name}: {fix}"}
 
 
@@ -114,11 +128,13 @@ def main() -> int:
     folder = Path(sys.argv[1])
     spec = json.loads((folder / "spec.json").read_bytes())
     nodes = list(spec["gpus"])
-    problem = on_every_node(folder, "before", spec)
+    # OpenMPI first: nccl-tests' own libraries come before it. mpirun itself is never in a container.
+    mpi, ready = enter(folder, "openmpi"), enter(folder, "nccl_tests", gpus=True)
+    problem = mpi.problem or ready.problem or on_every_node(folder, "before", spec)
     sampler = every_node(spec, "sample", str(folder)) if problem is None else None
     journal, good = Journal(folder), problem is None
     for operation in spec["operations"]:
-        good &= measure(folder, journal, spec, operation, nodes, problem)
+        good &= measure(folder, journal, spec, operation, nodes, problem, ready)
     (folder / "stop").touch()
     if sampler:
         end(sampler)
@@ -176,13 +192,14 @@ def measure(
     operation: str,
     nodes: list[str],
     problem: dict[str, str] | None,
+    ready: Ready = Ready(),  # noqa: B008  (frozen)
 ) -> bool:
     """Run one operation as often as asked; one record for its numbers, one for its logs."""
-    command, missing = program(operation, nodes[0])
+    command, missing = program(operation, nodes[0], ready)
     problem, clock, code = problem or missing, Clock(), None
     names = [f"nccl_{operation}.r{i}.txt" for i in range(1, spec["repeats"] + 1)]
     for name in names if problem is None else ():
-        code, problem = once(folder, spec, operation, command, folder / name)
+        code, problem = once(folder, spec, operation, command, folder / name, container=ready.step)
         if problem:
             break
     (folder / names[0]).touch()
@@ -199,7 +216,8 @@ def measure(
     )
     log = folder / f"nccl_{operation}.log"
     if problem is None and spec["tuning"]:
-        once(folder, spec, operation, command, folder / f"nccl_{operation}.tuning.txt", tuning=True)
+        out = folder / f"nccl_{operation}.tuning.txt"
+        once(folder, spec, operation, command, out, tuning=True, container=ready.step)
     log.touch()
     journal.add(
         tool="nccl-log",
@@ -216,7 +234,14 @@ def measure(
 
 
 def once(
-    folder: Path, spec: dict[str, Any], operation: str, command: list[str], out: Path, *, tuning: bool = False
+    folder: Path,
+    spec: dict[str, Any],
+    operation: str,
+    command: list[str],
+    out: Path,
+    *,
+    tuning: bool = False,
+    container: tuple[str, ...] = (),
 ) -> tuple[int | None, dict[str, str] | None]:
     """Run a program once. Its processes' logs are joined in nccl_OPERATION[.tuning].log."""
     log = folder / (f"nccl_{operation}.tuning.log" if tuning else f"nccl_{operation}.log")
@@ -225,7 +250,9 @@ def once(
     if spec["split"] != "none":
         variables["NCCL_TESTS_SPLIT"] = f"{SPLIT[spec['split']]} {next(iter(spec['gpus'].values()))}"
     changes = {"iterations": 1, "warmup": 0, "check": 0} if tuning else {}
-    started, each = launch(spec, command, variables, folder)
+    if container:
+        variables["PYTHONPATH"] = str(SOURCE)
+    started, each = launch(spec, command, variables, folder, container)
     if spec["launcher"] == "mpirun":
         # The job asked for one task a node; OpenMPI takes its slots from here.
         per_node = next(iter(spec["gpus"].values()))

@@ -35,6 +35,7 @@ BENCHMARK = Benchmark(
             catches="a lossy, slow or misconfigured path between two nodes, by pair, rail and direction",
             order=MeshOrder.model_validate,
             launch=_launch,
+            uses=("perftest",),
             # Nodes finish their last pairs at different times, and one that died is noticed late.
             wait_s=0,
             # Some measurements gave no value. Each is recorded with its reason, and the others are good.

@@ -7,6 +7,7 @@ from pathlib import Path
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
 from shakedown.benchmarks.base.night import NodeAlone, all_nodes
 from shakedown.benchmarks.stream.options import Stream
+from shakedown.benchmarks.stream.order import StreamOrder
 from shakedown.benchmarks.stream.output import stream
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import Draft
@@ -50,8 +51,9 @@ BENCHMARK = Benchmark(
         "stream": JobKind(
             catches="a memory module or channel that is missing, slow or disabled, a wrong interleaving or "
             "NPS setting, a NUMA node whose memory is somewhere else",
-            order=Stream.model_validate,
+            order=StreamOrder.model_validate,
             launch=_launch,
+            uses=("stream",),
             # A NUMA node without a value has its reason; the others are good.
             also_good=ExitStatus.INCOMPLETE.value,
             wait_s=0,  # nodes end at different times

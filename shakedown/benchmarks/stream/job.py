@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.onnode.software import enter, ordered
 from shakedown.records.errors import ExitStatus
 
 _NODES = Path("/sys/devices/system/node")
@@ -87,11 +88,12 @@ def _program(
     folder: Path, program: Path, node: str, spec: dict[str, Any]
 ) -> tuple[list[str], dict[str, str] | None]:
     """Return the command that measures, and why there is none."""
-    if spec["program"]:
-        return [spec["program"]], None
+    if "stream" in ordered(folder):
+        ready = enter(folder, "stream")
+        return [*ready.prefix, ready.program or "stream"], ready.problem
     compiler = shutil.which(spec["compiler"])
     if compiler is None:
-        fix = "install a C compiler, or give acceptance.stream.program"
+        fix = "install a C compiler, or say where yours is in software.stream"
         return [], {"kind": "missing-tool", "message": f"{spec['compiler']} is not on {node}: {fix}"}
     build = [compiler, "-O3", "-march=native", "-fopenmp", "-o", str(program), str(_SOURCE), "-lm"]
     log = folder / f"build.{node}.txt"

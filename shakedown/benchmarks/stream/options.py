@@ -22,9 +22,8 @@ class Stream(Record):
     array_mib: int = Field(default=1024, ge=1)
     # How often each kernel runs; the best counts, as STREAM has it.
     times: int = Field(default=20, ge=2, le=1000)
-    # The site's own STREAM (McCalpin's) by path, built with the array size above. None: ours, built there.
-    program: Annotated[str, Field(pattern=r"^/[A-Za-z0-9_./+-]+$", max_length=400)] | None = None
-    # The C compiler that builds ours.
+    # The C compiler that builds our STREAM. software.stream names the site's own instead (McCalpin's, built
+    # with the array size above).
     compiler: Annotated[str, Field(pattern=r"^[A-Za-z0-9_./+-]+$", max_length=400)] = "cc"
     # Seconds that one NUMA node may take.
     timeout_s: int = Field(default=300, gt=0)

@@ -39,6 +39,7 @@ BENCHMARK = Benchmark(
             catches="an nccl-tests build that misrepresents the hardware; what small messages cost",
             order=TorchOrder.model_validate,
             launch=_launch,
+            uses=("pytorch",),
             by_srun=False,
             also_good=ExitStatus.INCOMPLETE.value,
         )

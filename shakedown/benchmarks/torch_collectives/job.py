@@ -6,11 +6,13 @@ python -m shakedown.benchmarks.torch_collectives.job FOLDER    (in the batch scr
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 from shakedown.benchmarks.nccl.job import on_every_node
 from shakedown.onnode.journal import Clock, Journal, watched
+from shakedown.onnode.software import enter
 from shakedown.records.errors import ExitStatus
 from shakedown.records.places import SOURCE
 
@@ -24,7 +26,8 @@ def main() -> int:
     spec = json.loads((folder / "spec.json").read_bytes())
     nodes, each = list(spec["ranks"]), max(spec["ranks"].values())
     gpu = spec["backend"] == "nccl"
-    problem = on_every_node(folder, "before", {"gpus": spec["ranks"]}) if gpu else None
+    ready = enter(folder, "pytorch", gpus=gpu)
+    problem = ready.problem or (on_every_node(folder, "before", {"gpus": spec["ranks"]}) if gpu else None)
     clock, code, out = Clock(), None, folder / "torch.jsonl"
     if problem is None:
         command = [
@@ -38,7 +41,8 @@ def main() -> int:
             "--cpu-bind=none",
             "--input=none",
             "--kill-on-bad-exit=1",
-            spec["python"],
+            *(ready.step or ready.prefix),
+            ready.interpreter,
             "-m",
             "shakedown.benchmarks.torch_collectives.program",
             str(folder),
@@ -46,7 +50,7 @@ def main() -> int:
         # The interpreter is the site's own: it finds this package where this one lies.
         variables = {
             **spec["variables"],
-            "PYTHONPATH": str(SOURCE),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")])),
             "SHAKEDOWN_FIRST_NODE": nodes[0] if len(nodes) > 1 else "127.0.0.1",
         }
         code, problem = watched(

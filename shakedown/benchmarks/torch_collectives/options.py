@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -15,7 +15,6 @@ TorchOperation = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcas
 class TorchCollectives(Record):
     """The second opinion: the same collectives through PyTorch, which needs nothing but PyTorch."""
 
-    python: Annotated[str, Field(pattern=r"^/[A-Za-z0-9_./+-]+$")]  # an interpreter that has PyTorch
     backend: Literal["nccl", "gloo"] = "nccl"
     nodes: int | None = Field(default=None, ge=1)  # how many at once; None: all
     # Empty: only one large message against many, without a sweep of sizes.

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import model_validator
+
+from shakedown.benchmarks.base.options import without
 from shakedown.benchmarks.torch_collectives.options import TorchCollectives
 from shakedown.records.base import Params
 
@@ -14,3 +19,8 @@ class TorchOrder(TorchCollectives):
     params: Params
     # As the plan has them: what a run is compared by is read even if a site could not ask for it today.
     variables: dict[str, str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401
+        return without(settings, "python")

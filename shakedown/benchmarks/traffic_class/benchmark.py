@@ -32,6 +32,7 @@ BENCHMARK = Benchmark(
             "on the way out, so that the next hop and the receiver treat it as other traffic",
             order=TrafficClassOrder.model_validate,
             launch=_launch,
+            uses=("perftest",),
             # Nodes finish their last pairs at different times.
             wait_s=0,
         )

@@ -98,10 +98,11 @@ def test_what_a_partition_must_allow():
 
 def trained(profiles: tuple[str, ...], gpu: str = "H100-SXM", **changes: object):
     """Return the time limit of one host's training."""
-    spec = TrainingSpec(**{"model": "llama2-7b", "python": "/usr/bin/python3", **changes})
+    spec = TrainingSpec(**{"model": "llama2-7b", **changes})
     site = Site(
         fabric=NoFabric(system="one", profile=profiles[0], no_fabric=True),
-        acceptance=Acceptance(scope={"gpu": gpu}, counter_tests=False, lora=(spec,)),
+        acceptance=Acceptance(scope={"gpu": gpu}, counter_tests=False, software_check=False, lora=(spec,)),
+        software={"pytorch": {"from": "package"}},
         nics={"n1": ()},
         addresses={"n1": "127.0.0.1"},
         gpus={"n1": 8},

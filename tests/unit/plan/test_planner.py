@@ -290,7 +290,7 @@ NCCL_SWEEP = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}
         {"lora": [{"model": "tiny"}]},
         {"nccl": {"expect": {"nvls": False}, "sweeps": [NCCL_SWEEP]}},
         {"nccl": {"expect": {"nvls": False}, "sweeps": [{**NCCL_SWEEP, "nodes": [1, 2]}]}},
-        {"torch": {"python": "/usr/bin/python3", "min_bytes": 64, "max_bytes": 64}},
+        {"torch": {"min_bytes": 64, "max_bytes": 64}},
     ],
 )
 def test_hosts_without_a_fabric_measure_nothing_together(together):

@@ -22,7 +22,7 @@ NCCL = {
     "expect": {"nvls": False},
     "variables": {"NCCL_NVLS_ENABLE": "0", "NCCL_IB_HCA": "mlx5_0"},
 }
-TORCH = {"python": "/opt/t/bin/python3", "min_bytes": 1 << 20, "max_bytes": 1 << 22}
+TORCH = {"min_bytes": 1 << 20, "max_bytes": 1 << 22}
 
 
 def site(**acceptance: object):

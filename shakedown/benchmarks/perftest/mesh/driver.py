@@ -32,6 +32,7 @@ from shakedown.benchmarks.perftest.mesh.schedule import round_count, rounds_of, 
 from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.perftest.mesh.wire import PeerLost
+from shakedown.onnode.software import enter
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.untrusted import loads, read_plain
 
@@ -95,7 +96,7 @@ def drive(
         watch: what goes on around everything that this node serves.
     """
     store = store or NodeFiles(folder, me)
-    host, gids = _look_around(spec, me, sysfs)
+    host, gids = _look_around(spec, me, sysfs, folder)
     store.refuse_other_start(digest, host.versions)
     # A driver of another job, or of this job with another plan, is a stranger.
     session = f"{digest[:16]}:{os.environ.get('SLURM_JOB_ID', '')}.{os.environ.get('SLURM_STEP_ID', '')}"
@@ -212,15 +213,20 @@ def _drop(work: PairWork, meetings: Meetings, partner: str, reason: str) -> None
     print(f"{work.host.name}: round {work.index}: {partner} dropped: {reason}", file=sys.stderr, flush=True)
 
 
-def _look_around(spec: Spec, me: str, sysfs: Path) -> tuple[Host, dict[str, int]]:
+def _look_around(spec: Spec, me: str, sysfs: Path, folder: Path) -> tuple[Host, dict[str, int]]:
     devices, problems = {}, {}
+    ready = enter(folder, "perftest")
     for rail, nic in spec.nodes[me].rails.items():
         try:
             devices[rail] = find_device(nic, spec.gid_index, sysfs)
         except Unusable as reason:
             problems[rail] = str(reason)
+        # Pairs with this node are not measured, and say why; all others are.
+        if ready.problem:
+            problems[rail] = ready.problem["message"]
     gids = {rail: device.gid_index for rail, device in devices.items()}
-    return Host(me, devices, problems, perftest_versions(spec)), gids
+    versions = {} if ready.problem else perftest_versions(spec, ready.prefix)
+    return Host(me, devices, problems, versions, ready.prefix), gids
 
 
 def _longest_round_s(spec: Spec) -> float:

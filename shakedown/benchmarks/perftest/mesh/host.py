@@ -68,17 +68,20 @@ def find_gid(nic: Nic, sysfs: Path = SYSFS) -> int:
     raise Unusable(f"{nic.rdma_device} has no RoCE v2 GID of {nic.ipv4} on {nic.netdev}")
 
 
-def perftest_versions(spec: Spec) -> dict[str, str | None]:
-    """Return the version of every test in the specification; None: the program is missing."""
+def perftest_versions(spec: Spec, prefix: tuple[str, ...] = ()) -> dict[str, str | None]:
+    """Return the version of every test in the specification; None: the program is missing.
+
+    `prefix`: words that enter the container which holds the programs.
+    """
     versions: dict[str, str | None] = {}
     for test in dict.fromkeys(operation.test for operation in spec.operations):
         versions[test] = None
-        program = shutil.which(test)
+        program = test if prefix else shutil.which(test)
         if program is None:
             continue
         try:
             run = subprocess.run(
-                [program, "--version"],
+                [*prefix, program, "--version"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -88,15 +91,17 @@ def perftest_versions(spec: Spec) -> dict[str, str | None]:
         except (OSError, subprocess.TimeoutExpired):
             continue
         found = re.search(rb"[Vv]ersion:?\s*([0-9A-Za-z.+-]{1,32})", run.stdout)
+        if prefix and run.returncode and not found:
+            continue  # the container did not start, or has no such program
         versions[test] = found.group(1).decode() if found else "unknown"
     return versions
 
 
-def listening_ports(pid: int, proc: Path = Path("/proc")) -> set[int]:
-    """Return the TCP ports on which process `pid` itself listens (proc(5): state 0A is LISTEN)."""
+def listening_ports(pid: int | None, proc: Path = Path("/proc")) -> set[int]:
+    """Return the TCP ports on which process `pid` itself listens (proc(5): state 0A is LISTEN); None: any."""
     inodes: set[str] = set()
     try:
-        for fd in (proc / str(pid) / "fd").iterdir():
+        for fd in (proc / str(pid) / "fd").iterdir() if pid is not None else ():
             found = re.match(r"socket:\[(\d+)\]", str(fd.readlink()))
             if found:
                 inodes.add(found.group(1))
@@ -104,9 +109,9 @@ def listening_ports(pid: int, proc: Path = Path("/proc")) -> set[int]:
         return set()
     ports: set[int] = set()
     for table in ("tcp", "tcp6"):
-        for line in (_text(proc / str(pid) / "net" / table) or "").splitlines()[1:]:
+        for line in (_text(proc / str(pid or "self") / "net" / table) or "").splitlines()[1:]:
             fields = line.split()
-            if len(fields) > 9 and fields[3] == "0A" and fields[9] in inodes:
+            if len(fields) > 9 and fields[3] == "0A" and (pid is None or fields[9] in inodes):
                 ports.add(int(fields[1].rpartition(":")[2], 16))
     return ports
 

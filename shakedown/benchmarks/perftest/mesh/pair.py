@@ -71,6 +71,7 @@ class Host:
     devices: Mapping[str, Device]
     problems: Mapping[str, str]
     versions: Mapping[str, str | None]
+    prefix: tuple[str, ...] = ()  # words that enter the container with its perftest
 
 
 @dataclass
@@ -387,7 +388,7 @@ class PairWork:
         try:
             both = slot.direction == BOTH
             words = argv(self.spec, slot.operation, device, port, server, both=both)
-            return Perftest(words, output, device.cpus)
+            return Perftest(words, output, device.cpus, self.host.prefix)
         except OSError as error:
             return ("missing-tool", f"{slot.operation.test} on {self.host.name}: {error.strerror}")
 

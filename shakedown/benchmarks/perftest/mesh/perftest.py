@@ -6,7 +6,9 @@ nor side and no more digits (linux-rdma/perftest, perftest_parameters.c, write_b
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterable
@@ -60,14 +62,17 @@ class Perftest:
     Args:
         words: the command line.
         output: where stdout and stderr go.
+        prefix: words before it that enter a container; the program is then not this process's own child.
         cpus: CPUs to run on (the NIC's NUMA node); empty: wherever this process may.
 
     Raises:
         OSError: the program cannot be started.
     """
 
-    def __init__(self, words: list[str], output: Path, cpus: frozenset[int]) -> None:
-        self.words, self.output = words, output
+    def __init__(
+        self, words: list[str], output: Path, cpus: frozenset[int], prefix: tuple[str, ...] = ()
+    ) -> None:
+        self.words, self.output, self._contained = words, output, bool(prefix)
         self.started = now()
         self.killed = False
         self._begin = time.monotonic()
@@ -79,10 +84,11 @@ class Perftest:
                 if cpus:
                     os.sched_setaffinity(0, cpus)
                 self._process = subprocess.Popen(
-                    words,
+                    [*prefix, *words],
                     stdin=subprocess.DEVNULL,
                     stdout=sink,
                     stderr=subprocess.STDOUT,
+                    start_new_session=self._contained,
                     env={**os.environ, "LC_ALL": "C"},
                 )
             finally:
@@ -107,7 +113,12 @@ class Perftest:
         return (self._end if self._end is not None else time.monotonic()) - self._begin
 
     def listens_on(self, port: int) -> bool:
-        """Whether this very process listens on a TCP port."""
+        """Whether this very process listens on a TCP port; of a container, whether anything does.
+
+        Nothing listened there before it was started, and a container may hide its processes.
+        """
+        if self._contained:
+            return port in listening_ports(None)
         return port in listening_ports(self._process.pid)
 
     def kill(self) -> None:
@@ -115,6 +126,11 @@ class Perftest:
         if self.ended:
             return
         self.killed = True
+        if self._contained:
+            # What starts the container passes SIGTERM on, and cannot pass on SIGKILL.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+            wait_until_ended([self], _KILL_WAIT_S)
         self._process.kill()
         wait_until_ended([self], _KILL_WAIT_S)
 

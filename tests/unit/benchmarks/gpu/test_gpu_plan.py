@@ -154,7 +154,7 @@ def test_several_nodes_are_held_to_network_and_nics():
         (Nccl, {"sweeps": [SWEEP, SWEEP], "expect": {"nvls": False}}),
         (GpuNode, {"state": {"topology": "NVLINK"}}),
         (GpuNode, {"state": {"pcie_generation": 5}}),
-        (TorchCollectives, {"python": "python3; rm -rf /", "min_bytes": 64, "max_bytes": 64}),
+        (TorchCollectives, {"variables": {"LD_PRELOAD": "/tmp/x.so"}, "min_bytes": 64, "max_bytes": 64}),
     ],
 )
 def test_options_that_are_refused(model, options):

@@ -69,20 +69,20 @@ def test_bottleneck(h2d, network, limit):
 def test_a_probe_too_short_to_tell_is_refused():
     """Catches a bisection to 0.5 % with probes in which 0.5 % too much does not fill the latency bound."""
     with pytest.raises(ValidationError, match="cannot tell"):
-        Inference(python="/usr/bin/python3", gpus=(1,), probe_s=1)
-    Inference(python="/usr/bin/python3", gpus=(1,), probe_s=3)
+        Inference(gpus=(1,), probe_s=1)
+    Inference(gpus=(1,), probe_s=3)
 
 
 def test_accuracy_needs_weights_images_and_labels():
     """Catches an accuracy gate that random weights would be held to, or that nobody would measure."""
     for missing in ({"labels": "/l.npy"}, {"labels": "/l.npy", "images": "/i.npy"}):
         with pytest.raises(ValidationError, match="together"):
-            Inference(python="/usr/bin/python3", gpus=(1,), **missing)
+            Inference(gpus=(1,), **missing)
     files = {"weights": "/w.pt", "labels": "/l.npy", "images": "/i.npy"}
     with pytest.raises(ValidationError, match=r"sha256sum /w\.pt prints"):
-        Inference(python="/usr/bin/python3", gpus=(1,), **files)
+        Inference(gpus=(1,), **files)
     with pytest.raises(ValidationError, match="weights_sha256"):
-        Inference(python="/usr/bin/python3", gpus=(1,), **files, weights_sha256="AB" * 32)
+        Inference(gpus=(1,), **files, weights_sha256="AB" * 32)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,7 @@ def test_accuracy_needs_weights_images_and_labels():
 )
 def test_an_accuracy_of_other_weights_is_refused(workers, says):
     """Catches: 80.9 % of torchvision's second weights, which pass for the planned weights' 76.46 %."""
-    order = Inference(
-        python="/usr/bin/python3",
-        gpus=(1,),
-        weights="/w.pt",
-        weights_sha256="ab" * 32,
-        images="/i.npy",
-        labels="/l.npy",
-    )
+    order = Inference(gpus=(1,), weights="/w.pt", weights_sha256="ab" * 32, images="/i.npy", labels="/l.npy")
     output = SimpleNamespace(order=order, file="inference.json")
     _weights_as_planned({"workers": [{"worker": 0, "weights_sha256": "ab" * 32}]}, output)
     with pytest.raises(BadInput, match=says):

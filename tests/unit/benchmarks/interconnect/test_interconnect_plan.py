@@ -12,13 +12,8 @@ from shakedown.intent.site import NoFabric, Site
 from shakedown.references.files import load_catalogue
 from shakedown.references.missing import MissingReference
 
-PYTHON = "/usr/bin/python3"
-INTERCONNECT = {
-    "python": PYTHON,
-    "path": {"generation": 5},
-    "copies": {"at_once": [1, 2, 4], "far_pin": True},
-}
-INFERENCE = {"python": PYTHON, "gpus": [1, 2, 4, 8]}
+INTERCONNECT = {"path": {"generation": 5}, "copies": {"at_once": [1, 2, 4], "far_pin": True}}
+INFERENCE = {"gpus": [1, 2, 4, 8]}
 
 
 def planned(gpus: int = 4, gpu: str = "H200-SXM", profile: str = "h200x4_interconnect", **sections):
@@ -26,10 +21,13 @@ def planned(gpus: int = 4, gpu: str = "H200-SXM", profile: str = "h200x4_interco
     scope = sections.pop("scope", {})
     site = Site(
         fabric=NoFabric(system="one", profile=profile, no_fabric=True),
-        acceptance=Acceptance(scope={"gpu": gpu, **scope}, counter_tests=False, **sections),
+        acceptance=Acceptance(
+            scope={"gpu": gpu, **scope}, counter_tests=False, software_check=False, **sections
+        ),
         nics={"n1": ()},
         addresses={"n1": "127.0.0.1"},
         gpus={"n1": gpus},
+        software={"pytorch": {"from": {"path": "/usr/bin/python3"}}},
     )
     return make_plan(site, load_catalogue([profile]), run="r", created="2026-11-20T00:00:00Z")
 
@@ -67,7 +65,7 @@ def test_an_engine_is_held_to_references_of_its_own_arithmetic():
     assert rate == "h200x4-resnet50-int8-rate-1gpu"
     assert built.jobs[0].time_limit_s >= plain.jobs[0].time_limit_s + 60
     with pytest.raises(ValidationError, match="needs device cuda"):
-        Inference(python=PYTHON, gpus=(1,), engine="tensorrt", device="cpu", model="tiny")
+        Inference(gpus=(1,), engine="tensorrt", device="cpu", model="tiny")
 
 
 def test_rate_without_a_reference_is_refused():
@@ -106,7 +104,7 @@ def test_every_path_of_the_paper_can_be_planned(path):
         "primergy_cdi",
         scope={"pcie_generation": 4},
         interconnect={**INTERCONNECT, "path": {"name": path, "generation": 4, "switch_hops": hops}},
-        inference={"python": PYTHON, "gpus": [1, 2, 3, 4], "path": path, "metrics": ["data_rate"]},
+        inference={"gpus": [1, 2, 3, 4], "path": path, "metrics": ["data_rate"]},
     )
     gates = {item.params["gpus"]: item.reference for item in plan.items if item.metric == "data_rate"}
     assert gates == {n: f"primergy-l40s-{path}-{n}gpu" for n in (1, 2, 3, 4)}

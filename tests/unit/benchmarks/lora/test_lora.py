@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shakedown.benchmarks.lora import training_run
+from shakedown.benchmarks.lora.benchmark import BENCHMARK
 from shakedown.benchmarks.lora.job import merge, reason, trainer_command
 from shakedown.benchmarks.lora.metrics import received_bytes
 from shakedown.benchmarks.lora.options import TrainingSpec
@@ -19,6 +20,7 @@ from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
+from shakedown.records.places import SOURCE
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
 from shakedown.run.job_folder import JobFolder
@@ -35,16 +37,19 @@ JOB: dict[str, Any] = {
     "sequence_tokens": 64,
     "micro_batch": 1,
     "global_batch": 8,
-    "python": "/t/bin/python",
     "metrics": ["final_loss", "nonfinite_steps", "rank_skew", "traffic_share", "comm_share"],
 }
 
 
-def plan_of(**changes: Any) -> Any:
+SOFTWARE = {"pytorch": {"from": {"path": "/t/bin/python"}}}
+
+
+def plan_of(software: Any = SOFTWARE, **changes: Any) -> Any:
     """Plan two nodes that train and measure nothing else."""
     inventory = document()
     for host in inventory["_meta"]["hostvars"].values():
-        host["acceptance"] = {"lora": [{**JOB, **changes}], "counter_tests": False}
+        host["software"] = software
+        host["acceptance"] = {"lora": [{**JOB, **changes}], "counter_tests": False, "software_check": False}
     catalogue = load_catalogue(["lab", "lora_generated"])
     return make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
 
@@ -53,7 +58,7 @@ def log(
     *, ranks: int = 4, steps: int = 8, slow: int | None = None, loss: float | None = 0.5, **header: Any
 ) -> str:
     """What a job of the plan writes; `slow` is a rank whose computing takes half as long again."""
-    spec = TrainingSpec.from_json(plan_of()[1].jobs[0].settings)
+    spec = TrainingSpec.from_json(plan_of()[1].jobs[-1].settings)
     lines: list[dict[str, Any]] = [
         {
             "type": "header",
@@ -230,7 +235,7 @@ def test_a_job_that_was_spoiled_says_why(tmp_path, kind, message):
 
 def test_without_an_environment_the_cells_are_not_run_and_say_what_installs_it():
     """Catches: training left out of the plan because it cannot be run."""
-    plan, jobs = plan_of(python=None)
+    plan, jobs = plan_of(software={})
     assert not jobs.jobs and len(plan.items) == 5
     assert all(item.not_run and "make training-env" in item.not_run for item in plan.items)
 
@@ -240,7 +245,8 @@ def test_two_jobs_share_no_cell():
     inventory = document()
     other = {**JOB, "layout": "ddp"}
     for host in inventory["_meta"]["hostvars"].values():
-        host["acceptance"] = {"lora": [JOB, other], "counter_tests": False}
+        host["software"] = SOFTWARE
+        host["acceptance"] = {"lora": [JOB, other], "counter_tests": False, "software_check": False}
     catalogue = load_catalogue(["lab", "lora_generated"])
     plan, jobs = make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
     assert len(jobs.jobs) == 2
@@ -355,8 +361,8 @@ def test_the_rank_that_torchrun_saw_die_first_is_named(tmp_path):
 
 def test_the_command_quotes_what_a_site_may_name(tmp_path):
     """Catches: a path with a space or a `$` that becomes another command in the batch script."""
-    settings = {**plan_of()[1].jobs[0].settings, "python": "/t/my $(env)/python"}
-    words = trainer_command(settings, 2, Path("/src"), tmp_path / "a b")
+    settings = plan_of()[1].jobs[-1].settings
+    words = trainer_command(settings, 2, Path("/src"), tmp_path / "a b", "/t/my $(env)/python")
     assert words[0] == "'/t/my $(env)/python'" and f"'{tmp_path}/a b/spec.json'" in words
 
 
@@ -389,15 +395,11 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     apptainer.write_text(APPTAINER)
     apptainer.chmod(0o755)
     given = {"model": str(tmp_path / "mo del/config.json"), "data": "/data/dolly.jsonl"}
-    settings = {
-        **plan_of()[1].jobs[0].settings,
-        **given,
-        "container": "/img/t $x.sif",
-        "device": device,
-        "python": "/opt/conda/bin/python",
-    }
+    settings = {**plan_of()[1].jobs[-1].settings, **given, "device": device}
     out = tmp_path / "runs/r 1/raw/lora.a1"
-    words = trainer_command(settings, 1, Path("/src"), out)
+    image = {"from": {"container": "/img/t.sif"}, "python": "/opt/conda/bin/python"}
+    job = plan_of({"pytorch": image})[1].jobs[-1].model_copy(update={"settings": settings})
+    words = BENCHMARK.jobs["lora"].launch(job, out).words
     done = subprocess.run(
         ["bash", "-c", " ".join(words)],
         capture_output=True,
@@ -407,10 +409,10 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     image, seen, command = done.stdout.splitlines()
-    assert image == "image /img/t $x.sif" and ("--nv" in words) == (device == "cuda")
-    assert {f"{tmp_path}/mo del/", "/data/", f"{tmp_path}/runs/r 1/", "/src/"} <= set(seen.split("|"))
+    assert image == "image /img/t.sif" and ("--nv" in words) == (device == "cuda")
+    assert {f"{tmp_path}/mo del/", "/data/", f"{tmp_path}/runs/r 1/", f"{SOURCE}/"} <= set(seen.split("|"))
     assert command.split("|")[1:3] == ["/opt/conda/bin/python", "-m"]
-    assert command.endswith(f"|/src/workloads/lora_trainer/launch.py|{out}/spec.json|{out}")
+    assert command.endswith(f"|{SOURCE}/workloads/lora_trainer/launch.py|{out}/spec.json|{out}")
 
 
 def test_a_throttled_gpu_of_a_real_job_is_named(recorded_run):

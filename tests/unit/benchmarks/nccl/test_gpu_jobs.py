@@ -59,7 +59,6 @@ def job(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.setenv("GPUS", "2")
-    monkeypatch.setenv("SHAKEDOWN_NCCL_TESTS", str(tools))
     for name, text in (("nvidia-smi", NVIDIA_SMI), ("srun", SRUN), ("all_reduce_perf", GOOD)):
         tool(tmp_path, name, text)
     (tmp_path / "job").mkdir()
@@ -254,7 +253,7 @@ def test_idle_gpus_are_no_obstacle():
 def node_stage(job: Path) -> tuple[int, list[OutputRecord]]:
     """Run the node stage's program on n1 with an nvbandwidth that says how it was called."""
     tool(job.parent, "nvbandwidth", '#!/bin/sh\necho "$@"\n')
-    spec = {"gpus": {"n1": 2}, "nvbandwidth": ["h2d", "d2h"], "program": "nvbandwidth", "warmup": True}
+    spec = {"gpus": {"n1": 2}, "nvbandwidth": ["h2d", "d2h"], "warmup": True}
     spec["timeout_s"] = 9
     (job / "spec.json").write_text(json.dumps(spec))
     argv = [sys.executable, "-m", "shakedown.benchmarks.gpu.job", str(job)]
@@ -288,7 +287,7 @@ def test_busy_gpus_are_looked_at_but_not_measured(job, monkeypatch):
 
 def test_a_missing_nvbandwidth_is_named(job):
     """Catches: no tool, no number, no reason."""
-    spec = {"gpus": {"n1": 2}, "nvbandwidth": ["h2d"], "program": "/nowhere/nvbandwidth", "timeout_s": 9}
+    spec = {"gpus": {"n1": 2}, "nvbandwidth": ["h2d"], "timeout_s": 9}
     spec["warmup"] = False
     (job / "spec.json").write_text(json.dumps(spec))
     subprocess.run([sys.executable, "-m", "shakedown.benchmarks.gpu.job", str(job)], timeout=60, check=False)

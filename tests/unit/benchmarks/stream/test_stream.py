@@ -33,16 +33,17 @@ references:
 GOOD = re.search(r"```\n(Array.*?)```", Path(job.__file__).with_name("README.md").read_text(), re.S)[1]
 
 
-def planned(tmp_path, floor=0.001, **options):
+def planned(tmp_path, floor=0.001, program="", **options):
     """Plan and jobs of one node with one NUMA node, and the site."""
     file = tmp_path / "memory.yml"
     file.write_text(PROFILE.replace("FLOOR", str(floor)))
     asked = {"numa_nodes": 1, "array_mib": 1, "times": 3, **options}
     site = Site(
         fabric=NoFabric(system="one", profile="memory", no_fabric=True),
-        acceptance=Acceptance(stream=asked, counter_tests=False),
+        acceptance=Acceptance(stream=asked, counter_tests=False, software_check=False),
         nics={"n1": ()},
         addresses={"n1": "127.0.0.1"},
+        software={"stream": {"from": {"path": program}}} if program else {},
     )
     return *make_plan(site, load_catalogue([file]), run="r1", created="2026-11-20T00:00:00Z"), site
 
@@ -59,6 +60,8 @@ def measured(tmp_path, monkeypatch):
         raw = folder / "raw" / f"{spec.name}.a1"
         raw.mkdir(parents=True)
         (raw / "spec.json").write_text(json.dumps(spec.settings))
+        ordered = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
+        (raw / "software.json").write_text(json.dumps(ordered))
         record = {"schema": 1, "run": "r1", "stage": "node", "test": spec.name, "job": "7", "nodes": ["n1"]}
         (raw / "job.json").write_text(json.dumps({**record, "state": "COMPLETED", "exit_code": "0:0"}))
         (tmp_path / "numa/node0").mkdir(parents=True)
@@ -99,7 +102,10 @@ def test_slow_memory_fails(measured):
     [
         ({"compiler": "no-such-cc"}, "no-such-cc is not on n1: install a C compiler"),
         ({"numa_nodes": 2}, "NUMA nodes with CPUs are 0; 2 were planned"),
-        ({"program": "/no/such/stream"}, "file"),
+        (
+            {"program": "/no/such/stream"},
+            "n1: stream from path /no/such/stream: /no/such/stream does not exist",
+        ),
     ],
 )
 def test_what_could_not_be_measured_says_why(measured, options, words):

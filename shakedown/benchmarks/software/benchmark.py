@@ -1,0 +1,73 @@
+"""The site's software on every node: is it there, does it run, is it the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
+from shakedown.benchmarks.base.night import EveryNight
+from shakedown.benchmarks.software.found import JOB
+from shakedown.benchmarks.software.metrics import MISSING, ODD, software
+from shakedown.benchmarks.software.order import SoftwareOrder
+from shakedown.benchmarks.software.probes import PROBES
+from shakedown.intent.acceptance import Section
+from shakedown.plan.draft import Draft, none_allowed
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Stage
+
+_RUNS = none_allowed("software.runs", "the site's software block (group_vars/all/software.yml)")
+_ALIKE = none_allowed("software.alike", "two versions exchange different handshakes and measure differently")
+
+
+def plan_software(draft: Draft, _asked: bool) -> None:
+    """Look at every software that the site names, on every node, in one job."""
+    names = tuple(draft.site.software)
+    if not names:
+        return
+    nodes = [(node,) for node in draft.nodes]
+    for name in names:
+        for metric, reference in ((MISSING, _RUNS), (ODD, _ALIKE)):
+            draft.forbid(
+                reference,
+                "software",
+                metric=metric,
+                stage=Stage.CONFIG,
+                nodes=nodes,
+                params={"program": name},
+            )
+    draft.jobs.append(
+        JobSpec(
+            name=JOB,
+            kind="software",
+            stage=Stage.CONFIG,
+            tests=("software",),
+            nodes=draft.nodes,
+            time_limit_s=120 + 300 * len(names),
+            settings=SoftwareOrder(names=names, nodes=draft.nodes).model_dump(),
+        )
+    )
+
+
+def _launch(_job: JobSpec, out: Path) -> Launch:
+    return Launch(words=module("shakedown.benchmarks.software.job", out))
+
+
+BENCHMARK = Benchmark(
+    name="software",
+    stage=Stage.CONFIG,
+    section=Section(key="software_check", kind=bool, absent=True),
+    plan=plan_software,
+    night=EveryNight(),
+    jobs={
+        "software": JobKind(
+            catches="a module, package or image that one node lacks, a container runtime that is missing, a "
+            "library that is not found, and another version on one node than on the rest",
+            order=SoftwareOrder.model_validate,
+            launch=_launch,
+            wait_s=0,  # a node that fails at once must not end the others' look
+            each_node=True,
+            uses=tuple(PROBES),
+        )
+    },
+    tools={"software": Tool(metrics=software)},
+)

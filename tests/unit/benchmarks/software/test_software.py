@@ -1,0 +1,248 @@
+"""A site's software: what may be said of it, what a job makes of it, and what the run says of each node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.registry import JOB_KINDS
+from shakedown.benchmarks.software import job
+from shakedown.benchmarks.software.found import unusable_software
+from shakedown.collect.run import collect
+from shakedown.intent.software import Sources
+from shakedown.judge.judged import judge_folder
+from shakedown.onnode import software
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue
+from shakedown.run.folder import to_json, write_aside, write_plan
+from tests.unit.plan.test_planner import WHERE, document
+
+# Stands for Lmod: loads what lies under the folder MODULES.
+LMOD = """
+module() {
+    echo "a module may print"
+    [ "$1" = load ] && [ -d "$MODULES/$2" ] || return 0
+    PATH="$MODULES/$2:$PATH"; LOADEDMODULES="$LOADEDMODULES:$2"; export PATH LOADEDMODULES
+}
+"""
+MISSING = "config/software/missing/{}/-/-/program=perftest"
+PERFTEST = '#!/bin/sh\necho "Version: VERSION"\n'
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """Node n1, whose modules are folders of tmp_path/modules."""
+    init = tmp_path / "lmod/init/bash"
+    init.parent.mkdir(parents=True)
+    init.write_text(LMOD)
+    monkeypatch.setenv("LMOD_PKG", str(tmp_path / "lmod"))
+    monkeypatch.setenv("LOADEDMODULES", "")
+    monkeypatch.setenv("MODULES", str(tmp_path / "modules"))
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    monkeypatch.setenv("LD_LIBRARY_PATH", "")
+    return tmp_path
+
+
+def program(place: Path, name: str, text: str) -> Path:
+    """Write a program."""
+    place.mkdir(parents=True, exist_ok=True)
+    (place / name).write_text(text)
+    (place / name).chmod(0o755)
+    return place / name
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"from": {"module": "perftest/1; rm -rf ~"}}, "pattern"),
+        ({"from": {"module": "$(id)/1"}}, "pattern"),
+        ({"from": {"module": "--force/1"}}, "pattern"),
+        ({"from": {"module": "perftest"}}, "pattern"),
+        ({"from": {"module": "perftest/1\n"}}, "pattern"),
+        ({"from": {"module": []}}, "at least 1"),
+        ({"from": {"path": "opt/x"}}, "pattern"),
+        ({"from": {"path": "/opt/../etc"}}, "without .."),
+        ({"from": {"path": "/opt/a b"}}, "pattern"),
+        ({"from": {"spack": "--all"}}, "pattern"),
+        ({"from": {"container": "img:1,x"}}, "pattern"),
+        ({"from": {"container": "--writable"}}, "pattern"),
+        ({"from": {"container": "nccl.sif"}}, "Apptainer would look"),
+        ({"from": {"container": "/i.sif", "runtime": "docker"}}, "apptainer"),
+        ({"from": {"path": "/x", "module": "a/1"}}, "module and path given"),
+        ({"from": {}}, "nothing given"),
+        ({"from": {"path": "/x", "runtime": "pyxis"}}, "runtime is of a container"),
+        ({"from": "modules"}, "package"),
+        ({"from": "package", "libraries": ["/a:/b"]}, "pattern"),
+        ({"from": "package", "python": "python3; id"}, "pattern"),
+        ({"form": "package"}, "Field required"),
+    ],
+)
+def test_what_no_job_may_be_given_is_refused(given, says):
+    """Catches: a name from an inventory that becomes an option, a second command or another file."""
+    with pytest.raises(ValidationError, match=says):
+        TypeAdapter(Sources).validate_python({"perftest": given})
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "says"),
+    [
+        (
+            {"lora": [{"model": "tiny", "python": "/x"}]},
+            "acceptance.lora.0.python has gone.*software.pytorch",
+        ),
+        ({"lora": [{"model": "tiny", "container": "/x"}]}, "lora.0.container has gone.*container: IMAGE"),
+        ({"torch": {"python": "/x"}}, "acceptance.torch.python has gone.*software.pytorch"),
+        ({"inference": {"python": "/x", "gpus": [1]}}, "inference.python has gone.*software.loadgen"),
+        ({"interconnect": {"python": "/x", "path": {"generation": 5}}}, "interconnect.python has gone"),
+        ({"gpu_node": {"program": "/x"}}, "gpu_node.program has gone.*software.nvbandwidth"),
+        ({"stream": {"program": "/x"}}, "stream.program has gone.*software.stream"),
+    ],
+)
+def test_a_key_that_has_gone_is_answered_with_the_new_one(acceptance, says):
+    """Catches: a site of an earlier release whose own programs are no longer used, without a word."""
+    inventory = document()
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"] = acceptance
+    with pytest.raises(BadInput, match=says):
+        site_of(inventory, WHERE)
+
+
+def test_a_role_variable_that_has_gone_is_answered_with_the_new_one(tmp_path):
+    """Catches: nccl_tests_module in group_vars, which no role reads any more."""
+    from shakedown.intent.variables import check_names
+
+    file = tmp_path / "group_vars/all/nccl.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text("---\nnccl_tests_module: NCCL-tests/2.13\n")
+    with pytest.raises(
+        BadInput, match=r"nccl.yml:2: .*software.nccl_tests: \{from: \{module: NAME/VERSION\}\}"
+    ):
+        check_names(tmp_path)
+
+
+def test_nodes_name_one_software():
+    """Catches: two nodes measured with two programs, because host_vars say so."""
+    inventory = document()
+    inventory["_meta"]["hostvars"]["n2"]["software"] = {"perftest": {"from": "package"}}
+    with pytest.raises(BadInput, match="n2: software of n2 is not that of n1"):
+        site_of(inventory, WHERE)
+
+
+def test_modules_are_loaded_for_this_process(node):
+    """Catches: a module whose program the job does not find."""
+    program(node / "modules/ofed/5.8", "ib_write_bw", PERFTEST)
+    source = {"from": {"module": ["ofed/5.8"]}, "libraries": ["/opt/l"]}
+    assert software.use(source, "perftest", node / "r/raw/j").problem is None
+    assert os.environ["PATH"].startswith(f"{node}/modules/ofed/5.8:")
+    assert os.environ["LD_LIBRARY_PATH"] == "/opt/l"
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (
+            {"from": {"module": ["ofed/5.9"]}},
+            "n1: perftest from module ofed/5.9: module ofed/5.9 does not exist",
+        ),
+        ({"from": {"path": "/no/such"}}, "n1: perftest from path /no/such: /no/such does not exist"),
+        ({"from": {"spack": "perftest"}}, "n1: perftest from spack perftest: spack is not on the PATH"),
+        ({"from": {"container": "/i.sif"}}, "n1: perftest from container /i.sif: apptainer is not installed"),
+        ({"from": {"container": "x/y:1", "runtime": "pyxis"}}, "Slurm has no pyxis here"),
+    ],
+)
+def test_what_a_node_lacks_is_named_with_node_and_fix(node, monkeypatch, source, says):
+    """Catches: a missing module, image or runtime taken for slow hardware; old modules that end with 0."""
+    srun = program(node / "bin", "srun", "#!/bin/sh\necho 'Usage: srun'\n")
+    monkeypatch.setenv("PATH", f"{srun.parent}:/usr/bin:/bin")
+    problem = software.use(source, "perftest", node / "r/raw/j").problem
+    assert problem["kind"] == "not-run"
+    assert says in problem["message"]
+    assert problem["message"].endswith("; make it available on n1, or change software.perftest")
+
+
+def test_containers_are_entered_by_arguments(node, monkeypatch):
+    """Catches: an image that does not see the run's folder, or that is entered by a shell."""
+    program(node / "bin", "srun", "#!/bin/sh\necho ' --container-image=...'\n")
+    program(node / "bin", "apptainer", "#!/bin/sh\n")
+    monkeypatch.setenv("PATH", f"{node}/bin:/usr/bin:/bin")
+    (node / "i.sif").touch()
+    folder = node / "r/raw/j"
+    ready = software.use({"from": {"container": f"{node}/i.sif"}}, "nvbandwidth", folder, gpus=True)
+    assert ready.prefix[:5] == ("apptainer", "exec", "--nv", "--bind", str(node / "r"))
+    assert (ready.prefix[-1], ready.step) == (f"{node}/i.sif", ())
+    said = {"from": {"container": "nvcr.io#nvidia/pytorch:25.01", "runtime": "pyxis"}}
+    ready = software.use(said, "nvbandwidth", folder)
+    assert ready.step[0] == "--container-image=nvcr.io#nvidia/pytorch:25.01"
+    assert ready.step[1].startswith(f"--container-mounts={node}/r:{node}/r,")
+    assert (
+        ready.prefix[0] == "srun" and set(ready.step) < set(ready.prefix) and "--nodelist=n1" in ready.prefix
+    )
+
+
+@pytest.fixture
+def run(node, monkeypatch):
+    """A run of n1, n2 and n3 that looks at perftest of a module; what each node has is given by node."""
+
+    def made(versions: dict[str, str]):
+        inventory = document(nodes=3)
+        hosts = inventory["_meta"]["hostvars"].values()
+        for host in hosts:
+            host["software"] = {"perftest": {"from": {"module": "ofed/5.8"}}}
+        catalogue = load_catalogue(["lab"])
+        plan, jobs = make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+        folder = node / "r1"
+        write_plan(folder, plan)
+        write_aside(folder / "jobs.json", to_json(jobs))
+        (spec,) = (each for each in jobs.jobs if each.kind == "software")
+        raw = folder / "raw" / f"{spec.name}.a1"
+        raw.mkdir(parents=True)
+        sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
+        (raw / "software.json").write_text(json.dumps(sources))
+        record = {"schema": 1, "run": "r1", "stage": "config", "test": spec.name, "job": "7"}
+        record |= {"nodes": list(spec.nodes), "state": "COMPLETED", "exit_code": "0:0"}
+        (raw / "job.json").write_text(json.dumps(record))
+        for name in spec.nodes:
+            monkeypatch.setenv("SLURMD_NODENAME", name)
+            shutil.rmtree(node / "modules", ignore_errors=True)
+            if name in versions:
+                text = PERFTEST.replace("VERSION", versions[name])
+                program(node / "modules/ofed/5.8", "ib_write_bw", text)
+            assert job.main(["job", str(raw)]) == 0
+        collect(folder)
+        cells = {cell.cell: cell for cell in judge_folder(folder).cells if "/software/" in cell.cell}
+        return folder, jobs, cells
+
+    return made
+
+
+def test_one_node_without_the_module_is_not_run_and_the_others_are_judged(run):
+    """Catches: a module that one node of many lacks ending the run, or nobody hearing of it."""
+    folder, jobs, cells = run({"n1": "5.8", "n3": "5.8"})
+    # A verdict lists what did not pass.
+    assert {cell for cell in cells if "/missing/" in cell} == {MISSING.format("n2")}
+    assert cells[MISSING.format("n2")].outcome.value == "NOT-RUN"
+    measured = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    values = {m["nodes"][0]: m["value"] for m in measured if m["metric"] == "missing"}
+    assert values == {"n1": 0.0, "n2": None, "n3": 0.0}
+    why = "n2: perftest from module ofed/5.8: module ofed/5.8 does not exist; make it available on n2"
+    assert why in cells[MISSING.format("n2")].reason
+    mesh = next(each for each in jobs.jobs if each.kind == "mesh")
+    assert why in unusable_software(folder, mesh)
+    assert JOB_KINDS["mesh"].outlives_nodes  # it runs all the same, and says so of that node's pairs
+    good = mesh.model_copy(update={"nodes": ("n1", "n3")})
+    assert unusable_software(folder, good) == ""
+
+
+def test_another_version_on_one_node_is_named(run):
+    """Catches: two versions of perftest that are compared as if they were one."""
+    _, _, cells = run({"n1": "5.8", "n2": "6.1", "n3": "5.8"})
+    odd = {cell.split("/")[3]: verdict for cell, verdict in cells.items() if "/odd/" in cell}
+    assert {n: v.outcome.value for n, v in odd.items()} == {"n2": "FAIL"}
+    assert "version is 6.1 on n2, 5.8 on n1, 5.8 on n3" in odd["n2"].reason
