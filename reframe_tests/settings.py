@@ -35,7 +35,6 @@ _ANY_SITE = {
     "launcher": "srun",
     "access": ["--no-requeue", "--exclusive"],
     "features": ["roce"],
-    "max_jobs": 1,
 }
 
 
@@ -51,6 +50,16 @@ def _site() -> dict:
         return json.loads(places[0].read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         sys.exit(f"{places[0]}: {error} -- name the site.json that playbooks/site.yml wrote")
+
+
+def _max_jobs() -> int:
+    """Return how many jobs are submitted at a time: a night's word, else the plan's, else the site's."""
+    if said := os.environ.get("SHAKEDOWN_MAX_JOBS"):
+        return int(said)
+    planned = None
+    if _RUN is not None and (_RUN / "jobs.json").is_file():
+        planned = json.loads((_RUN / "jobs.json").read_text(encoding="utf-8")).get("max_jobs")
+    return int(planned or _SITE.get("max_jobs", 1))
 
 
 _SITE = _site()
@@ -76,7 +85,7 @@ site_configuration = {
                     "access": _SITE["access"] + json.loads(os.environ.get("SHAKEDOWN_ACCESS", "[]")),
                     "environs": ["site"],
                     "features": _SITE["features"],
-                    "max_jobs": int(os.environ.get("SHAKEDOWN_MAX_JOBS", _SITE["max_jobs"])),
+                    "max_jobs": _max_jobs(),
                     # A job that waits for a dead node is cancelled by slurm.cancel_stuck: ReFrame's own
                     # way raises while the test waits, and then never ends.
                     "sched_options": {"job_submit_timeout": 60, "slurm_job_cancel_reasons": []},

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.benchmarks.registry import BENCHMARKS, Acceptance
+from shakedown.benchmarks.uncovered import not_covered
 from shakedown.intent import inventory
 from shakedown.intent.site import Site
 from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
+from shakedown.plan.expected import expectation
 from shakedown.plan.jobs import Jobs
 from shakedown.plan.limits import refuse_longer
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
@@ -46,9 +48,18 @@ def make_plan(
         part, scope = narrowed_site(site, wanted)
         # What is left out may be too long for the partition.
         part = part.model_copy(update={"job_time": None})
-        plan, jobs = narrowed_plan(*make_plan(part, catalogue, run=run, created=created), scope)
+        plan, jobs = narrowed_plan(*_made(part, catalogue, run, created, scope.nodes), scope)
         refuse_longer(jobs.jobs, site.job_time)
+        plan = plan.model_copy(update={"expectation": expectation(jobs)})
         return with_waivers(plan, site.waivers, whole=False), jobs
+    plan, jobs = _made(site, catalogue, run, created, tuple(site.nics))
+    return with_waivers(plan, site.waivers, whole=True), jobs
+
+
+def _made(
+    site: Site, catalogue: Catalogue, run: str, created: str, judged: tuple[str, ...]
+) -> tuple[Plan, Jobs]:
+    """Return plan and jobs of a whole site, before waivers; `judged`: without nodes that are only used."""
     draft = Draft(site, catalogue)
     for benchmark in BENCHMARKS:
         key = benchmark.section.key
@@ -68,6 +79,13 @@ def make_plan(
             "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"
         )
     refuse_longer(draft.jobs, site.job_time)
+    jobs = Jobs(
+        run=run,
+        jobs=tuple(draft.jobs),
+        nics=site.nics,
+        waits=site.acceptance.waits,
+        max_jobs=site.acceptance.max_jobs,
+    )
     plan = Plan(
         run=run,
         system=site.fabric.system,
@@ -78,6 +96,7 @@ def make_plan(
         items=tuple(draft.items),
         references=draft.references,
         caveats=(*site.acceptance.caveats, *draft.caveats),
+        expectation=expectation(jobs),
+        not_covered=not_covered(draft, judged),
     )
-    jobs = Jobs(run=run, jobs=tuple(draft.jobs), nics=site.nics, waits=site.acceptance.waits)
-    return with_waivers(plan, site.waivers, whole=True), jobs
+    return plan, jobs

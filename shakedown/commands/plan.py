@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from shakedown.intent.site import Site
     from shakedown.plan.jobs import Jobs
+    from shakedown.plan.scope import Wanted
     from shakedown.records.base import Stage
     from shakedown.records.plan import Plan
 
@@ -65,16 +66,12 @@ def plan(
     A plan of some nodes, rails or stages can pass, and its verdict begins with what it is of.
     A job that its partition would refuse is refused here, with both times.
     """
-    from datetime import UTC, datetime
-
-    from shakedown.benchmarks.planning import make_plan, read_site
+    from shakedown.benchmarks.planning import read_site
     from shakedown.intent.job_time import slurm_time
     from shakedown.intent.part import named_nodes, named_rails
     from shakedown.plan.limits import longest_s
     from shakedown.plan.scope import Wanted
     from shakedown.plan.variables import with_variables
-    from shakedown.references.files import load_catalogue
-    from shakedown.run.folder import run_name
 
     variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
     whole = read_site(inventory)
@@ -85,16 +82,33 @@ def plan(
         partners=partners,
     )
     site = _with_job_time(with_variables(whole, variables), max_job_time, asked=longest_job)
-    now = datetime.now(UTC)
-    run = run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ")
-    catalogue = load_catalogue([site.fabric.profile, *site.acceptance.profiles])
-    made, jobs = make_plan(
-        site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"), wanted=wanted
-    )
+    made, jobs = made_now(site, output, wanted)
     if longest_job:
         typer.echo(slurm_time(longest_s(jobs.jobs)))
         return
     deliver(made, jobs, output, as_json=as_json)
+
+
+def made_now(site: Site, output: Path | None, wanted: Wanted) -> tuple[Plan, Jobs]:
+    """Return plan and jobs of a run that is planned now, named after its folder if it has one.
+
+    Raises:
+        BadInput: as `make_plan` does, or a folder that can name no run.
+    """
+    from datetime import UTC, datetime
+
+    from shakedown.benchmarks.planning import make_plan
+    from shakedown.references.files import load_catalogue
+    from shakedown.run.folder import run_name
+
+    now = datetime.now(UTC)
+    return make_plan(
+        site,
+        load_catalogue([site.fabric.profile, *site.acceptance.profiles]),
+        run=run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ"),
+        created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        wanted=wanted,
+    )
 
 
 def _with_job_time(site: Site, given: str | None, *, asked: bool) -> Site:
@@ -132,7 +146,7 @@ def deliver(made: Plan, jobs: Jobs, output: Path | None, *, as_json: bool) -> No
     if as_json:
         typer.echo(to_json(made).decode(), nl=False)
     else:
-        _show(made, jobs)
+        _show(made)
 
 
 def _stages(given: Iterable[str]) -> tuple[Stage, ...]:
@@ -172,7 +186,7 @@ def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/R
     typer.echo(f"{results} results and {counters} counters in {run}")
 
 
-def _show(made: Plan, jobs: Jobs) -> None:
+def _show(made: Plan) -> None:
     import sys
     from itertools import chain
 
@@ -180,6 +194,7 @@ def _show(made: Plan, jobs: Jobs) -> None:
     from rich.table import Table
 
     from shakedown.intent.refusal import span
+    from shakedown.records.wording import count
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     table = Table(box=None, pad_edge=False)
@@ -205,14 +220,38 @@ def _show(made: Plan, jobs: Jobs) -> None:
         table.add_row(stage, test, metric, f"{parameters} {whose}".strip(), str(cells), gate, source)
     console.print(table)
     total = sum(len(item) for item in made.items)
-    limit = sum(job.time_limit_s for job in jobs.jobs)
-    node_hours = sum(job.time_limit_s * len(job.nodes) for job in jobs.jobs) / 3600
-    console.print(
-        f"\n{total} cells ({counters} of them counters) on {len(made.nodes)} nodes x {len(made.rails)} rails,"
-        f" {len(jobs.jobs)} Slurm jobs, at most {limit / 60:.0f} min ({node_hours:.1f} node-hours)"
-    )
+    where = f"on {len(made.nodes)} nodes x {len(made.rails)} rails"
+    console.print(f"\n{total} cells ({counters} of them counters) {where}")
+    for line in time_lines(made):
+        console.print(line)
     if made.scope is not None:
         with_them = f"; measured with {span(made.scope.partners)}" if made.scope.partners else ""
         console.print(f"Scope: {made.scope.words}{with_them}")
+    for one in made.not_covered:
+        cells = "" if one.cells is None else f" ({count(one.cells, 'cell')})"
+        key = "" if one.key is None else f" [{one.key}]"
+        console.print(f"Not covered: {one.what}{cells}: {one.why}{key}", markup=False)
     for caveat in made.caveats:
         console.print(f"Note: {caveat}")
+
+
+def time_lines(made: Plan) -> Iterable[str]:
+    """Yield what a manager must reserve: wall time and node-hours of each stage, and of all of them."""
+    from shakedown.report.text import duration
+
+    if (expected := made.expectation) is None:
+        return
+    yield "\nstage        jobs  at once  expected     limit  node-hours expected / limit"
+    for of in expected.stages:
+        yield (
+            f"{of.stage:<11} {of.jobs:>5} {of.at_once:>8} {duration(of.expected_s):>9} "
+            f"{duration(of.limit_s):>9}  {of.expected_node_s / 3600:>19.1f} / {of.limit_node_s / 3600:.1f}"
+        )
+    yield (
+        f"{'all':<11} {sum(of.jobs for of in expected.stages):>5} {'':>8} {duration(expected.expected_s):>9} "
+        f"{duration(expected.limit_s):>9}  {expected.expected_node_hours:>19.1f} / {expected.limit_node_hours:.1f}"
+    )
+    if unknown := sum(of.unknown for of in expected.stages):
+        yield f"Of {unknown} jobs no measurement says how long they take: expected at their limit."
+    for source in expected.sources:
+        yield f"Overhead: {source}"

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from shakedown.intent.site import Fabric, Site
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
+from shakedown.records.expectation import NotCovered
 from shakedown.records.names import natural_key
+from shakedown.records.pairs import AllPairs
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.references.catalogue import Catalogue, Entry
 from shakedown.references.missing import MissingReference
@@ -48,6 +50,8 @@ class Draft:
     missing: dict[str, MissingReference] = field(default_factory=dict)
     # What the plan does not cover, beside what the site says itself.
     caveats: list[str] = field(default_factory=list)
+    # Parts of a test that the site leaves out.
+    not_covered: list[NotCovered] = field(default_factory=list)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -95,7 +99,7 @@ class Draft:
         entry: Entry,
         test: str,
         *,
-        nodes: Iterable[tuple[str, ...]],
+        nodes: Iterable[tuple[str, ...]] | AllPairs,
         stage: Stage,
         rails: tuple[str | None, ...] = (None,),
         directions: tuple[str | None, ...] = (None,),
@@ -114,7 +118,7 @@ class Draft:
                 metric=entry.metric,
                 unit=entry.unit,
                 better=entry.better,
-                nodes=tuple(nodes),
+                nodes=nodes if isinstance(nodes, AllPairs) else tuple(nodes),
                 rails=rails,
                 directions=directions,
                 params=params or {},
