@@ -11,7 +11,7 @@ from shakedown.commands.assigned import assigned
 from shakedown.commands.examples import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from shakedown.intent.site import Site
     from shakedown.plan.jobs import Jobs
@@ -228,30 +228,32 @@ def _show(made: Plan) -> None:
         with_them = f"; measured with {span(made.scope.partners)}" if made.scope.partners else ""
         console.print(f"Scope: {made.scope.words}{with_them}")
     for one in made.not_covered:
-        cells = "" if one.cells is None else f" ({count(one.cells, 'cell')})"
+        how_many = "" if one.cells is None else f" ({count(one.cells, 'cell')})"
         key = "" if one.key is None else f" [{one.key}]"
-        console.print(f"Not covered: {one.what}{cells}: {one.why}{key}", markup=False)
+        console.print(f"Not covered: {one.what}{how_many}: {one.why}{key}", markup=False)
     for caveat in made.caveats:
         console.print(f"Note: {caveat}")
 
 
-def time_lines(made: Plan) -> Iterable[str]:
+def time_lines(made: Plan) -> Iterator[str]:
     """Yield what a manager must reserve: wall time and node-hours of each stage, and of all of them."""
     from shakedown.report.text import duration
 
     if (expected := made.expectation) is None:
         return
-    yield "\nstage        jobs  at once  expected     limit  node-hours expected / limit"
-    for of in expected.stages:
-        yield (
-            f"{of.stage:<11} {of.jobs:>5} {of.at_once:>8} {duration(of.expected_s):>9} "
-            f"{duration(of.limit_s):>9}  {of.expected_node_s / 3600:>19.1f} / {of.limit_node_s / 3600:.1f}"
-        )
-    yield (
-        f"{'all':<11} {sum(of.jobs for of in expected.stages):>5} {'':>8} {duration(expected.expected_s):>9} "
-        f"{duration(expected.limit_s):>9}  {expected.expected_node_hours:>19.1f} / {expected.limit_node_hours:.1f}"
-    )
-    if unknown := sum(of.unknown for of in expected.stages):
+    rows = [
+        (part.stage.value, part.jobs, str(part.at_once), part.expected_s, part.limit_s, likely, most)
+        for part in expected.stages
+        for likely, most in [(part.expected_node_s / 3600, part.limit_node_s / 3600)]
+    ]
+    jobs, unknown = (sum(getattr(part, key) for part in expected.stages) for key in ("jobs", "unknown"))
+    whole = (expected.expected_s, expected.limit_s, expected.expected_node_hours, expected.limit_node_hours)
+    head = f"{'stage':<12} {'jobs':>6} {'at once':>8} {'expected':>12} {'limit':>12}"
+    yield f"\n{head}   node-h expected  limit"
+    for stage, count, at_once, likely_s, limit_s, hours, most in [*rows, ("all", jobs, "", *whole)]:
+        times = f"{duration(likely_s):>12} {duration(limit_s):>12}"
+        yield f"{stage:<12} {count:>6} {at_once:>8} {times} {hours:>17,.1f} {most:>6,.1f}"
+    if unknown:
         yield f"Of {unknown} jobs no measurement says how long they take: expected at their limit."
     for source in expected.sources:
         yield f"Overhead: {source}"

@@ -1,7 +1,7 @@
 """Jobs that share a node take turns: each waits in Slurm for those that were submitted before it.
 
-`--exclusive` alone does not do: a partition of another owner may set it aside (OverSubscribe=FORCE), and Slurm
-alone would choose the order.
+`--exclusive` alone does not do: a partition of another owner may set it aside (OverSubscribe=FORCE), and the
+order would be Slurm's choice.
 """
 
 from __future__ import annotations

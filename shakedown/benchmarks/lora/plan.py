@@ -139,7 +139,7 @@ def _trained_s(spec: TrainingSpec, found: Mapping[str, Entry]) -> float:
 
 _TRAINING_START_S = 40
 _SOURCE = (
-    f"{_TRAINING_START_S} s before the first step of a training, its steps as slow as their reference allows: "
+    f"{_TRAINING_START_S} s before a training's first step, its steps as slow as their reference allows: "
     "39 to 82 s for 16 steps in all (recorded runs h200x2_lora, h200x4_lora, h200x4_lora_again)"
 )
 

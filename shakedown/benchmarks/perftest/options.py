@@ -26,8 +26,8 @@ class PerftestTest(Record):
     iterations: int | None = Field(default=None, gt=0)
     rails_at_once: tuple[Literal["one", "all"], ...] = ("one",)
     # Which pairs measure rail by rail: every pair, or neighbours in a ring where every pair measures all
-    # rails at once. A link that is slow by itself is slow among others as well; what only a rail by itself shows,
-    # that a node's NICs are in each other's way, shows with any partner.
+    # rails at once. A link that is slow by itself is slow among others as well; that a node's NICs are in
+    # each other's way, which a rail by itself shows, shows with any partner.
     one_rail_pairs: Literal["all", "ring"] = "all"
     # Also from each rail to the next, which crosses the spines; hosts need a route from rail to rail.
     cross_rail: bool = False
