@@ -30,7 +30,8 @@ from shakedown.benchmarks.software.found import unusable_software
 from shakedown.collect.outputs import job_measurements
 from shakedown.onnode.software import FILE as SOFTWARE
 from shakedown.plan.jobs import Jobs, JobSpec
-from shakedown.records.base import Better
+from shakedown.plan.side_by_side import in_order
+from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.results import JobRecord, Problem
@@ -38,10 +39,12 @@ from shakedown.run.folder import JOBS, PLAN
 from shakedown.slurm.cancel_stuck import Pending
 from shakedown.slurm.ending import flaw, how_it_ended, not_submitted
 from shakedown.slurm.patience import Patience
+from shakedown.slurm.turns import Turns
 
 # How srun leaves the other tasks alone when a node dies or a task ends badly.
 OUTLIVE = ("--no-kill", "--kill-on-bad-exit=0")
 PENDING = Pending()  # of this ReFrame, whose jobs it alone cancels
+TURNS = Turns()  # of this ReFrame's jobs on each node
 UNPLANNED = "unplanned"  # lets `reframe --list` show the checks where there is no run yet
 
 
@@ -76,9 +79,12 @@ def plan_of(folder: Path) -> Plan:
 
 
 def planned_jobs() -> list[str]:
-    """Return the names of the run's jobs, in the plan's order."""
+    """Return the names of the run's jobs in the order in which they are submitted, stage by stage."""
     folder = run_folder()
-    return [UNPLANNED] if folder is None else list(jobs_of(folder))
+    if folder is None:
+        return [UNPLANNED]
+    jobs = jobs_of(folder).values()
+    return [job.name for stage in Stage for job in in_order(job for job in jobs if job.stage is stage)]
 
 
 class Guard(rfm.RegressionTestPlugin):
@@ -141,6 +147,7 @@ class Guard(rfm.RegressionTestPlugin):
         if not self.is_dry_run():
             job = self.job
             PENDING.watch(lambda: job.jobid, self.spec.nodes, reserved=reserved)
+            self.job.options += TURNS.after(self.spec.name, self.spec.nodes, lambda: job.jobid)
         # Where settings.py had to name the folder of shakedown, a job's interpreter needs it too.
         if "PYTHONPATH" in os.environ:
             self.env_vars["PYTHONPATH"] = os.environ["PYTHONPATH"]
@@ -203,6 +210,7 @@ class Guard(rfm.RegressionTestPlugin):
             self.unusable = f"how the job ended could not be recorded: {error}"
         else:
             self.unusable = flawed.message if flawed else ""
+        TURNS.ended(self.spec.name)
 
     def _record_end(self) -> Problem | None:
         spec, folder = self.spec, run_folder()

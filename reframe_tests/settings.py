@@ -35,7 +35,6 @@ _ANY_SITE = {
     "launcher": "srun",
     "access": ["--no-requeue", "--exclusive"],
     "features": ["roce"],
-    "max_jobs": 1,
 }
 
 
@@ -53,18 +52,19 @@ def _site() -> dict:
         sys.exit(f"{places[0]}: {error} -- name the site.json that playbooks/site.yml wrote")
 
 
-def _submit() -> list:
-    """What the site's `slurm:` block says of every job; the plan brought it here."""
+def _planned() -> dict:
+    """What the plan says of every job: the site's `slurm:` block, and how many at a time."""
     jobs = None if _RUN is None else _RUN / "jobs.json"
     if jobs is None or not jobs.is_file():
-        return []
+        return {}
     try:
-        return json.loads(jobs.read_text(encoding="utf-8")).get("submit", [])
+        return json.loads(jobs.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         sys.exit(f"{jobs}: {error} -- make the run's plan again")
 
 
 _SITE = _site()
+_PLANNED = _planned()
 # What ReFrame writes belongs to the run; without one, where it was started.
 _OUT = pathlib.Path() if _RUN is None else _RUN / "reframe"
 _PERF = "check_result|job_completion_time|check_planned|check_partition|check_perf_var|check_perf_value"
@@ -86,12 +86,17 @@ site_configuration = {
                     # A nightly run adds lower priority and a deadline; the last of two options holds.
                     "access": [
                         *_SITE["access"],
-                        *_submit(),
+                        *_PLANNED.get("submit", []),
                         *json.loads(os.environ.get("SHAKEDOWN_ACCESS", "[]")),
                     ],
                     "environs": ["site"],
                     "features": _SITE["features"],
-                    "max_jobs": int(os.environ.get("SHAKEDOWN_MAX_JOBS", _SITE["max_jobs"])),
+                    # A night's word, else the plan's, else the site's.
+                    "max_jobs": int(
+                        os.environ.get("SHAKEDOWN_MAX_JOBS")
+                        or _PLANNED.get("max_jobs")
+                        or _SITE.get("max_jobs", 1)
+                    ),
                     # A job that waits for a dead node is cancelled by slurm.cancel_stuck: ReFrame's own
                     # way raises while the test waits, and then never ends.
                     "sched_options": {"job_submit_timeout": 60, "slurm_job_cancel_reasons": []},

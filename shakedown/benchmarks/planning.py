@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.benchmarks.registry import BENCHMARKS, JOB_KINDS, Acceptance
+from shakedown.benchmarks.uncovered import not_covered
 from shakedown.intent import inventory
 from shakedown.intent.site import Site
 from shakedown.intent.software import Sources
 from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
+from shakedown.plan.expected import expectation
 from shakedown.plan.jobs import Jobs, JobSpec, jobs_of_site, with_prolog
 from shakedown.plan.limits import refuse_longer
 from shakedown.plan.power import power
@@ -56,9 +58,18 @@ def make_plan(
         part, scope = narrowed_site(site, wanted)
         # What is left out may be too long for the partition.
         part = part.model_copy(update={"job_time": None})
-        plan, jobs = narrowed_plan(*make_plan(part, catalogue, run=run, created=created, learn=learn), scope)
+        plan, jobs = narrowed_plan(*_made(part, catalogue, run, created, scope.nodes, learn=learn), scope)
         refuse_longer(jobs.jobs, site.job_time)
+        plan = plan.model_copy(update={"expectation": expectation(jobs)})
         return with_waivers(plan, site.waivers, whole=False), jobs
+    plan, jobs = _made(site, catalogue, run, created, tuple(site.nics), learn=learn)
+    return with_waivers(plan, site.waivers, whole=True), jobs
+
+
+def _made(
+    site: Site, catalogue: Catalogue, run: str, created: str, judged: tuple[str, ...], *, learn: bool
+) -> tuple[Plan, Jobs]:
+    """Return plan and jobs of a whole site, before waivers; `judged`: without nodes that are only used."""
     draft = Draft(site, catalogue, learn=learn)
     for benchmark in BENCHMARKS:
         key = benchmark.section.key
@@ -82,6 +93,7 @@ def make_plan(
     specs = with_prolog(draft.jobs, site.slurm.prolog_s)
     refuse_longer(specs, site.job_time)
     specs = [_with_software(job, site.software) for job in specs]
+    jobs = jobs_of_site(run, specs, site, site.nics)
     plan = Plan(
         run=run,
         system=site.fabric.system,
@@ -93,10 +105,10 @@ def make_plan(
         references=draft.references,
         remeasure=Remeasure(tests=tuple(sorted(set(draft.remeasured)))) if draft.remeasured else None,
         caveats=(*site.acceptance.caveats, *draft.caveats),
+        expectation=expectation(jobs),
+        not_covered=not_covered(draft, judged),
     )
-    plan = plan.model_copy(update={"power": tuple(odds.words for odds in power(plan))})
-    jobs = jobs_of_site(run, specs, site, site.nics)
-    return with_waivers(plan, site.waivers, whole=True), jobs
+    return plan.model_copy(update={"power": tuple(odds.words for odds in power(plan))}), jobs
 
 
 def _learnt(draft: Draft) -> str:

@@ -11,10 +11,11 @@ from shakedown.commands.assigned import assigned
 from shakedown.commands.examples import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from shakedown.intent.site import Site
     from shakedown.plan.jobs import Jobs
+    from shakedown.plan.scope import Wanted
     from shakedown.records.base import Stage
     from shakedown.records.plan import Plan
 
@@ -75,16 +76,12 @@ def plan(
     results are judged all the same.
     A job that its partition would refuse is refused here, with both times.
     """
-    from datetime import UTC, datetime
-
-    from shakedown.benchmarks.planning import make_plan, read_site
+    from shakedown.benchmarks.planning import read_site
     from shakedown.intent.job_time import slurm_time
     from shakedown.intent.part import named_nodes, named_rails
     from shakedown.plan.limits import longest_s
     from shakedown.plan.scope import Wanted
     from shakedown.plan.variables import with_variables
-    from shakedown.references.of_site import catalogue_of_site
-    from shakedown.run.folder import run_name
 
     variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
     whole = read_site(inventory)
@@ -95,16 +92,36 @@ def plan(
         partners=partners,
     )
     site = _with_job_time(with_variables(whole, variables), max_job_time, asked=longest_job)
-    now = datetime.now(UTC)
-    run = run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ")
-    catalogue = catalogue_of_site(site, inventory, learn=learn)
-    made, jobs = make_plan(
-        site, catalogue, run=run, created=now.strftime("%Y-%m-%dT%H:%M:%SZ"), wanted=wanted, learn=learn
-    )
+    made, jobs = made_now(site, inventory, output, wanted, learn=learn)
     if longest_job:
         typer.echo(slurm_time(longest_s(jobs.jobs)))
         return
     deliver(made, jobs, output, as_json=as_json)
+
+
+def made_now(
+    site: Site, inventory: Path, output: Path | None, wanted: Wanted, *, learn: bool = False
+) -> tuple[Plan, Jobs]:
+    """Return plan and jobs of a run that is planned now, named after its folder if it has one.
+
+    Raises:
+        BadInput: as `make_plan` does, or a folder that can name no run.
+    """
+    from datetime import UTC, datetime
+
+    from shakedown.benchmarks.planning import make_plan
+    from shakedown.references.of_site import catalogue_of_site
+    from shakedown.run.folder import run_name
+
+    now = datetime.now(UTC)
+    return make_plan(
+        site,
+        catalogue_of_site(site, inventory, learn=learn),
+        run=run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ"),
+        created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        wanted=wanted,
+        learn=learn,
+    )
 
 
 def _with_job_time(site: Site, given: str | None, *, asked: bool) -> Site:
@@ -142,7 +159,7 @@ def deliver(made: Plan, jobs: Jobs, output: Path | None, *, as_json: bool) -> No
     if as_json:
         typer.echo(to_json(made).decode(), nl=False)
     else:
-        _show(made, jobs)
+        _show(made)
 
 
 def _stages(given: Iterable[str]) -> tuple[Stage, ...]:
@@ -182,7 +199,7 @@ def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/R
     typer.echo(f"{results} results and {counters} counters in {run}")
 
 
-def _show(made: Plan, jobs: Jobs) -> None:
+def _show(made: Plan) -> None:
     import sys
     from itertools import chain
 
@@ -190,6 +207,7 @@ def _show(made: Plan, jobs: Jobs) -> None:
     from rich.table import Table
 
     from shakedown.intent.refusal import span
+    from shakedown.records.wording import count
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     table = Table(box=None, pad_edge=False)
@@ -217,14 +235,40 @@ def _show(made: Plan, jobs: Jobs) -> None:
         table.add_row(stage, test, metric, f"{parameters} {whose}".strip(), str(cells), gate, source)
     console.print(table)
     total = sum(len(item) for item in made.items)
-    limit = sum(job.time_limit_s for job in jobs.jobs)
-    node_hours = sum(job.time_limit_s * len(job.nodes) for job in jobs.jobs) / 3600
-    console.print(
-        f"\n{total} cells ({counters} of them counters) on {len(made.nodes)} nodes x {len(made.rails)} rails,"
-        f" {len(jobs.jobs)} Slurm jobs, at most {limit / 60:.0f} min ({node_hours:.1f} node-hours)"
-    )
+    where = f"on {len(made.nodes)} nodes x {len(made.rails)} rails"
+    console.print(f"\n{total} cells ({counters} of them counters) {where}")
+    for line in time_lines(made):
+        console.print(line)
     if made.scope is not None:
         with_them = f"; measured with {span(made.scope.partners)}" if made.scope.partners else ""
         console.print(f"Scope: {made.scope.words}{with_them}")
+    for one in made.not_covered:
+        how_many = "" if one.cells is None else f" ({count(one.cells, 'cell')})"
+        key = "" if one.key is None else f" [{one.key}]"
+        console.print(f"Not covered: {one.what}{how_many}: {one.why}{key}", markup=False)
     for caveat in made.caveats:
         console.print(f"Note: {caveat}")
+
+
+def time_lines(made: Plan) -> Iterator[str]:
+    """Yield what a manager must reserve: wall time and node-hours of each stage, and of all of them."""
+    from shakedown.report.text import duration
+
+    if (expected := made.expectation) is None:
+        return
+    rows = [
+        (part.stage.value, part.jobs, str(part.at_once), part.expected_s, part.limit_s, likely, most)
+        for part in expected.stages
+        for likely, most in [(part.expected_node_s / 3600, part.limit_node_s / 3600)]
+    ]
+    jobs, unknown = (sum(getattr(part, key) for part in expected.stages) for key in ("jobs", "unknown"))
+    whole = (expected.expected_s, expected.limit_s, expected.expected_node_hours, expected.limit_node_hours)
+    head = f"{'stage':<12} {'jobs':>6} {'at once':>8} {'expected':>12} {'limit':>12}"
+    yield f"\n{head}   node-h expected  limit"
+    for stage, count, at_once, likely_s, limit_s, hours, most in [*rows, ("all", jobs, "", *whole)]:
+        times = f"{duration(likely_s):>12} {duration(limit_s):>12}"
+        yield f"{stage:<12} {count:>6} {at_once:>8} {times} {hours:>17,.1f} {most:>6,.1f}"
+    if unknown:
+        yield f"Of {unknown} jobs no measurement says how long they take: expected at their limit."
+    for source in expected.sources:
+        yield f"Overhead: {source}"

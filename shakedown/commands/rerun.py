@@ -31,26 +31,14 @@ def rerun(
     Nothing is run. The new plan is a run of its own that can pass within its scope; it mends no verdict.
     Start it with: ansible-playbook -i SITE playbooks/acceptance.yml -e run_id=NAME
     """
-    from datetime import UTC, datetime
-
-    from shakedown.benchmarks.planning import make_plan, read_site
+    from shakedown.benchmarks.planning import read_site
     from shakedown.collect.recollect import hold_against_raw
-    from shakedown.commands.plan import deliver
+    from shakedown.commands.plan import deliver, made_now
     from shakedown.daytwo.rerun import failed_part
     from shakedown.judge.judged import judge_run
-    from shakedown.references.of_site import catalogue_of_site
-    from shakedown.run.folder import Run, run_name
+    from shakedown.run.folder import Run
 
     site = read_site(inventory)
     hold_against_raw(run)
-    wanted = failed_part(site, judge_run(Run(run)))
-    now = datetime.now(UTC)
-    name = run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ")
-    made, jobs = make_plan(
-        site,
-        catalogue_of_site(site, inventory),
-        run=name,
-        created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        wanted=wanted,
-    )
+    made, jobs = made_now(site, inventory, output, failed_part(site, judge_run(Run(run))))
     deliver(made, jobs, output, as_json=as_json)

@@ -72,6 +72,9 @@ class AcceptanceBase(Record):
     counter_tests: bool = True
     # How long a run waits for Slurm.
     waits: Waits = Waits()
+    # Slurm jobs of a stage at a time, on different nodes; 1: one after the other. No more than the QOS lets a
+    # user have (MaxJobsPerUser, MaxSubmitJobsPerUser).
+    max_jobs: int = Field(default=64, ge=1, le=1024)
     # What a reader of the report must know about this site.
     caveats: tuple[str, ...] = ()
 

@@ -153,7 +153,9 @@ def with_slow_lines(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
 def of_pairs(item: PlanItem) -> bool:
     """Whether a block is of pairs of NICs, so that each NIC has a line of results."""
     return (
-        len(item.nodes[0]) == 2 and set(item.directions) <= {"forward", "reverse"} and None not in item.rails
+        len(next(iter(item.nodes))) == 2
+        and set(item.directions) <= {"forward", "reverse"}
+        and None not in item.rails
     )
 
 

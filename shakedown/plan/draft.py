@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from shakedown.intent.site import Fabric, Site
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
+from shakedown.records.expectation import NotCovered
 from shakedown.records.names import natural_key
+from shakedown.records.pairs import AllPairs
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.references.catalogue import Catalogue, Entry
 from shakedown.references.learn import learnt_entry
@@ -53,6 +55,8 @@ class Draft:
     caveats: list[str] = field(default_factory=list)
     # Tests whose jobs measure again what lies outside its gate (records.plan.Remeasure).
     remeasured: list[str] = field(default_factory=list)
+    # Parts of a test that the site leaves out.
+    not_covered: list[NotCovered] = field(default_factory=list)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -103,7 +107,7 @@ class Draft:
         entry: Entry,
         test: str,
         *,
-        nodes: Iterable[tuple[str, ...]],
+        nodes: Iterable[tuple[str, ...]] | AllPairs,
         stage: Stage,
         rails: tuple[str | None, ...] = (None,),
         directions: tuple[str | None, ...] = (None,),
@@ -122,7 +126,7 @@ class Draft:
                 metric=entry.metric,
                 unit=entry.unit,
                 better=entry.better,
-                nodes=tuple(nodes),
+                nodes=nodes if isinstance(nodes, AllPairs) else tuple(nodes),
                 rails=rails,
                 directions=directions,
                 params=params or {},

@@ -32,6 +32,9 @@ class JobSpec(Record):
     tests: tuple[Name, ...] = Field(min_length=1)
     nodes: tuple[Name, ...] = Field(min_length=1)
     time_limit_s: int = Field(gt=0)
+    # How long it takes if all goes well, from durations and measured overheads; None: nothing is known.
+    expected_s: int | None = Field(default=None, ge=0)
+    expected_from: str = ""  # where the overheads in it were measured
     settings: dict[str, Any] = Field(default_factory=dict)
     # Which cells of its tests are this job's, where several jobs share a test: those with these parameters,
     # and, if `whole`, those on all of its nodes together.
@@ -82,6 +85,7 @@ class Jobs(Record):
     # Options of sbatch that every job gets, and what the site's prolog or epilog takes (SlurmBlock).
     submit: tuple[str, ...] = ()
     prolog_s: int = Field(default=0, ge=0)
+    max_jobs: int = Field(default=1, ge=1)  # at a time
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -107,4 +111,5 @@ def jobs_of_site(run: str, jobs: Iterable[JobSpec], site: Site, nodes: Iterable[
         waits=site.acceptance.waits,
         submit=site.slurm.job_options(),
         prolog_s=site.slurm.prolog_s,
+        max_jobs=site.acceptance.max_jobs,
     )

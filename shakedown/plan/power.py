@@ -47,7 +47,7 @@ def power(plan: Plan) -> tuple[Power, ...]:
     rule, found = plan.remeasure, []
     for item in plan.items if rule else ():
         reference = plan.references[item.reference]
-        pairs = len(item.nodes[0]) == 2 and None not in item.rails and item.unit != "1"
+        pairs = len(next(iter(item.nodes))) == 2 and None not in item.rails and item.unit != "1"
         if rule and pairs and item.test in rule.tests and item.required and reference.value > 0:
             slow = (_slow_passes(item, reference, rule, loss) for loss in (0.02, 0.05))
             found.append(Power(item, _healthy_fails(item, reference, rule), *slow))

@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from shakedown.records.base import Better, Name, Params, Record, Stage, params_text
+from shakedown.records.expectation import Expectation, NotCovered
+from shakedown.records.pairs import AllPairs
 
 
 class ReferenceKind(StrEnum):
@@ -75,12 +77,17 @@ class Reference(Record):
         return self.value * (1 + sign * self.tolerance)
 
 
+# Cells of blocks that may share some; groups of a night have a few thousand.
+_MOST_COMPARED = 1_000_000
+
+
 class PlanItem(Record):
     """A block of cells: the product of `nodes` x `rails` x `directions`, for one test, metric and parameters.
 
     `nodes` lists node tuples: `["n1"]` for a single-node test, `["n1", "n2"]` for a pair (direction
     `forward` then means data from n1 to n2, `reverse` from n2 to n1, `both` at once), all of them for a
-    collective. Counters are planned like any metric: metric `counter.NAME`, limit 0 where zero is due.
+    collective. All pairs of some nodes are written by the nodes alone (`AllPairs`). Counters are planned like
+    any metric: metric `counter.NAME`, limit 0 where zero is due.
     """
 
     stage: Stage
@@ -88,7 +95,7 @@ class PlanItem(Record):
     metric: Name
     unit: str
     better: Better
-    nodes: tuple[tuple[Name, ...], ...] = Field(min_length=1)
+    nodes: Annotated[tuple[tuple[Name, ...], ...], Field(min_length=1)] | AllPairs
     rails: tuple[Name | None, ...] = (None,)
     directions: tuple[Name | None, ...] = (None,)
     params: Params = Field(default_factory=dict)
@@ -200,6 +207,10 @@ class Plan(Record):
     remeasure: Remeasure | None = None
     # What a plan of this size can tell: how often a healthy cluster fails, and a slow NIC passes.
     power: tuple[str, ...] = ()
+    # How long it is expected to take and may take; None: made before plans said so.
+    expectation: Expectation | None = None
+    # What it leaves out, and why.
+    not_covered: tuple[NotCovered, ...] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -226,11 +237,20 @@ def _refuse_twice(items: list[PlanItem]) -> None:
     hold one twice; so the millions of cells of a large mesh are not named one by one.
     """
     ends = [end for item in items for end in product(item.rails, item.directions)]
-    if len(set(ends)) == len(ends) and all(len(set(item.nodes)) == len(item.nodes) for item in items):
+    if len(set(ends)) == len(ends) and all(_once(item.nodes) for item in items):
         return
+    # A few bytes of `all_pairs_of` name millions of cells, which must not be written out one by one.
+    if any(isinstance(item.nodes, AllPairs) for item in items) and sum(map(len, items)) > _MOST_COMPARED:
+        kind = f"{items[0].test} {items[0].metric}"
+        raise ValueError(f"{kind}: several blocks of all pairs share a rail: write them as one")
     seen: set[str] = set()
     for item in items:
         for cell, *_ in item.cells():
             if cell in seen:
                 raise ValueError(f"cell planned twice: {cell}")
             seen.add(cell)
+
+
+def _once(nodes: tuple[tuple[str, ...], ...] | AllPairs) -> bool:
+    """Whether a block names each group of nodes once; all pairs do."""
+    return isinstance(nodes, AllPairs) or len(set(nodes)) == len(nodes)

@@ -48,7 +48,7 @@ def environment() -> Environment:
         "percent": text.percent,
         "breakable": _breakable,
     }
-    env.globals |= {"counted": text.counted, "outcomes": tuple(Outcome)}
+    env.globals |= {"counted": text.counted, "duration": text.duration, "outcomes": tuple(Outcome)}
     return env
 
 

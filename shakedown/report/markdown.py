@@ -34,5 +34,5 @@ def render(view: ReportView) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.globals |= {"counted": text.counted, "outcomes": tuple(Outcome)}
+    env.globals |= {"counted": text.counted, "duration": text.duration, "outcomes": tuple(Outcome)}
     return env.get_template("report.md.j2").render(view=view)

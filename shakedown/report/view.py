@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from shakedown.judge.cells import SEVERITY
 from shakedown.records.base import Outcome, Stage, tally
+from shakedown.records.expectation import NotCovered
 from shakedown.records.results import Measurement
 from shakedown.records.verdict import CauseVerdict, Coverage
 from shakedown.report import evidence, tables, text
@@ -18,6 +19,7 @@ from shakedown.report.sections.interconnect import InterconnectView
 from shakedown.report.sections.training import TrainingView
 from shakedown.report.source import Source
 from shakedown.report.sweeps import Chart, loss_charts, size_sweeps
+from shakedown.report.times import StageTimeRow, interval, stage_times
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class ReportView:
     coverage_percent: str
     outcomes: dict[Outcome, int]
     stages: tuple[StageRow, ...]
+    times: tuple[StageTimeRow, ...]
+    not_covered: tuple[NotCovered, ...]
     caveats: tuple[str, ...]
     problems: tuple[str, ...]
     unplanned: tuple[str, ...]
@@ -123,23 +127,11 @@ def _stages(source: Source) -> tuple[StageRow, ...]:
     return tuple(rows)
 
 
-def _interval(started: str | None, duration_s: float | None) -> tuple[datetime, datetime] | None:
-    if started is None or duration_s is None or duration_s < 0:
-        return None
-    try:
-        start = datetime.fromisoformat(started)
-        if start.tzinfo is None:
-            return None
-        return start, start + timedelta(seconds=duration_s)
-    except (ValueError, OverflowError):
-        return None
-
-
 def timing(measurements: Iterable[Measurement]) -> Timing | None:
     """Return when the run measured and for how much of that time; None where no time was recorded."""
     # Many measurements come out of one start of a tool.
     starts = {(m.started, m.duration_s) for m in measurements}
-    intervals = sorted(i for start in starts if (i := _interval(*start)) is not None)
+    intervals = sorted(i for start in starts if (i := interval(*start)) is not None)
     if not intervals:
         return None
     busy = timedelta()
@@ -181,6 +173,8 @@ def build(source: Source, checksum: Checksum | None = None) -> ReportView:
         coverage_percent=text.percent(verdict.coverage.measured, verdict.coverage.planned),
         outcomes=tally(verdict.outcomes),
         stages=_stages(source),
+        times=stage_times(source),
+        not_covered=plan.not_covered,
         caveats=(*plan.caveats, *plan.power),
         problems=verdict.problems,
         unplanned=verdict.unplanned,

@@ -86,6 +86,8 @@ def plan_settings(draft: Draft, stage: ConfigStage) -> None:
             tests=("settings",),
             nodes=draft.nodes,
             time_limit_s=300,
+            expected_s=16,
+            expected_from="16 s for the settings of all nodes (emulated, recorded run lab_healthy)",
             settings=SettingsOrder(targets=targets, expect=expect).model_dump(),
         )
     )

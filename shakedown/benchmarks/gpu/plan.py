@@ -65,6 +65,9 @@ def plan_gpu_node(draft: Draft, stage: GpuNode) -> None:
             nodes=nodes,
             tests=("gpu_state", *stage.nvbandwidth),
             time_limit_s=60 + stage.timeout_s * (stage.warmup + len(stage.nvbandwidth)),
+            expected_s=2 + 8 * (stage.warmup + len(stage.nvbandwidth)),
+            expected_from="8 s a test of nvbandwidth: 33 s for 5, 23 s for 2 and a warm-up, 4 x H200 "
+            "(recorded runs h200x4_nccl, h200x4_nccl_healthy); eight GPUs were not measured",
             settings=order.model_dump(),
         )
     )

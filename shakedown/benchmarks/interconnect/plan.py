@@ -52,6 +52,9 @@ def plan_interconnect(draft: Draft, asked: Mapping[str, Interconnect]) -> None:
                 tests=("pcie_path",),
                 nodes=(node,),
                 time_limit_s=300,
+                expected_s=7,
+                expected_from="7 s for the PCIe paths of a node: 0 to 7 s (recorded runs h200_int8, "
+                "h200_int8_short, h200x4_interconnect)",
                 settings=order.model_dump(),
             )
         )
@@ -133,6 +136,11 @@ def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int) -> N
             tests=("copy",),
             nodes=(node,),
             time_limit_s=START_S + _copying_s(copies, section.path, gpus, at_once),
+            # The limit is for a share of the link's speed.
+            expected_s=round(6 + _SLOWEST_SHARE * _copying_s(copies, section.path, gpus, at_once)),
+            expected_from="6 s beside the copies at their link's speed: 7 to 11 s in all with one H200, "
+            "26 s with four "
+            "(recorded runs h200_int8, h200x4_interconnect)",
             settings=order.model_dump(),
         )
     )

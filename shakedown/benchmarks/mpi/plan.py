@@ -77,6 +77,9 @@ def _mpi_job(
             tests=(kind, f"{kind}_transport"),
             nodes=nodes,
             time_limit_s=_START_S + math.ceil(payload_bits / slowest_bps),
+            expected_s=26 + math.ceil(_SLOWEST_SHARE * payload_bits / slowest_bps),
+            expected_from="26 s to start MPI, beside the payload at the link's speed: 16 and 26 s for two "
+            "emulated nodes (recorded run lab_healthy)",
             settings=order.model_dump(),
             whole=True,
         )

@@ -127,6 +127,9 @@ def nccl_job(
             tests=(*(f"nccl_{operation}" for operation in sweep.operations), "nccl_transport"),
             nodes=group,
             time_limit_s=60 + nccl.run_timeout_s * runs,
+            expected_s=2 + 10 * runs,
+            expected_from="10 s a run of nccl-tests: 178 s for 18 sweeps of 8 B to 8 GiB on four H200 of "
+            "one node (recorded run h200x4_nccl); several nodes were not measured",
             settings=order.model_dump(),
             params=params,
             whole=True,

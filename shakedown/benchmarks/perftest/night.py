@@ -31,7 +31,11 @@ def only(site: Site, slot: str) -> tuple[PerftestTests, tuple[str, ...], str]:
         for rail in site.fabric.rails
         if _name(test, rail.name) == slot
     )
-    return (test.model_copy(update={"rails_at_once": ("one",)}),), (rail,), f"{test.size_bytes}.{rail}"
+    return (
+        (test.model_copy(update={"rails_at_once": ("one",), "one_rail_pairs": "all"}),),
+        (rail,),
+        f"{test.size_bytes}.{rail}",
+    )
 
 
 def pair_rounds(group: int) -> int:

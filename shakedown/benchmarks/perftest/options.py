@@ -13,6 +13,8 @@ from shakedown.records.base import Record
 # What still counts as slow and no longer as hung, for time limits: a share of the link's speed, and the time
 # of one round trip.
 _SLOWEST_SHARE, _SLOWEST_S = 0.01, 1e-3
+# What an iteration takes beside its bytes, where it is expected to be well: generous for RoCE.
+_ROUND_TRIP_S = 20e-6
 
 
 class PerftestTest(Record):
@@ -23,6 +25,10 @@ class PerftestTest(Record):
     duration_s: int | None = Field(default=None, gt=0)
     iterations: int | None = Field(default=None, gt=0)
     rails_at_once: tuple[Literal["one", "all"], ...] = ("one",)
+    # Which pairs measure rail by rail: every pair, or neighbours in a ring where every pair measures all
+    # rails at once. A link that is slow by itself is slow among others as well; that a node's NICs are in
+    # each other's way, which a rail by itself shows, shows with any partner.
+    one_rail_pairs: Literal["all", "ring"] = "all"
     # Also from each rail to the next, which crosses the spines; hosts need a route from rail to rail.
     cross_rail: bool = False
     # perftest -b: both nodes send at once, over the same NICs; the value is the sum of both ways.
@@ -42,11 +48,22 @@ class PerftestTest(Record):
             raise ValueError("cross_rail is measured rail by rail: leave rails_at_once at [one]")
         if self.bidirectional and (self.cross_rail or self.test.endswith("_lat")):
             raise ValueError("bidirectional is of a bandwidth test between NICs of one rail")
+        if self.one_rail_pairs == "ring" and set(self.rails_at_once) != {"one", "all"}:
+            raise ValueError("one_rail_pairs: ring leaves pairs out unless rails_at_once is [all, one]")
         if (self.duration_s is None) == (self.iterations is None):
             raise ValueError("give exactly one of duration_s and iterations")
         if self.test.endswith("_lat") and self.iterations is None:
             raise ValueError("latency percentiles need iterations; perftest has none in duration mode")
+        if len(set(self.rails_at_once)) < len(self.rails_at_once):
+            raise ValueError("rails_at_once names one way twice")
         return self
+
+    def expected_s(self, link_speed_gbps: int) -> float:
+        """Return how long one measurement is expected to take, in seconds: its duration, or its iterations at
+        the link's speed, each with a round trip."""
+        if self.duration_s is not None:
+            return self.duration_s
+        return (self.iterations or 0) * (8 * self.size_bytes / (link_speed_gbps * 1e9) + _ROUND_TRIP_S)
 
 
 def _each_cell_has_one_job(tests: tuple[PerftestTest, ...]) -> tuple[PerftestTest, ...]:

@@ -73,6 +73,9 @@ def _torch_job(draft: Draft, torch: TorchCollectives, nodes: tuple[str, ...], su
             tests=tuple(tests),
             nodes=nodes,
             time_limit_s=60 + torch.timeout_s,
+            expected_s=15,
+            expected_from="15 s for PyTorch's collectives on four H200 of one node (recorded run "
+            "h200x4_nccl)",
             settings=order.model_dump(),
             params=params,
             whole=True,

@@ -1,0 +1,153 @@
+"""What a plan leaves out, and why: said before the run, so that nothing is taken for measured that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from shakedown.benchmarks.perftest.mesh_order import ring
+from shakedown.benchmarks.switches.plan import plan_switches
+from shakedown.intent.refusal import span
+from shakedown.intent.site import Fabric, Site, SwitchHost
+from shakedown.plan.counters import plan_counters
+from shakedown.plan.draft import Draft
+from shakedown.records.expectation import NotCovered
+from shakedown.records.names import natural_key
+
+
+def not_covered(draft: Draft, judged: Collection[str]) -> tuple[NotCovered, ...]:
+    """Return what the plan leaves out of the site, most cells first.
+
+    Args:
+        draft: the plan as it is, whole.
+        judged: nodes that are judged; of others, no switch port is looked for.
+    """
+    found = [
+        *draft.not_covered,
+        *_not_run(draft),
+        *_switch_ports(draft, judged),
+        *_counters(draft),
+        *_traffic_class(draft),
+        *_uplinks(draft.site),
+        *_gpus(draft.site),
+        *_not_asked(draft.site),
+    ]
+    return tuple(sorted(found, key=lambda one: -(one.cells or 0)))
+
+
+def _not_run(draft: Draft) -> Iterator[NotCovered]:
+    """Blocks that the plan holds and that nothing measures, by their reason."""
+    blocks: dict[str, tuple[dict[str, None], int]] = {}
+    for item in draft.items:
+        if item.not_run is not None:
+            what, cells = blocks.setdefault(item.not_run, ({}, 0))
+            what[f"{item.test} {item.metric}"] = None
+            blocks[item.not_run] = what, cells + len(item)
+    for why, (what, cells) in blocks.items():
+        yield NotCovered(what=_few(what), why=why, cells=cells)
+
+
+def _few(names: Collection[str]) -> str:
+    first = list(names)[:4]
+    more = len(names) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")
+
+
+def _cells_of_switches(draft: Draft, site: Site) -> int:
+    """Return how many cells switches and counters would have, were this the site."""
+    other = replace(draft, site=site, items=[], references={}, missing={}, caveats=[], not_covered=[])
+    if config := getattr(site.acceptance, "config", None):
+        plan_switches(other, config)
+    if site.acceptance.counter_tests:
+        plan_counters(other)
+    return sum(map(len, other.items))
+
+
+def _switch_ports(draft: Draft, judged: Collection[str]) -> Iterator[NotCovered]:
+    """NICs of which no switch port is known: what is asked of ports is left out for them."""
+    site = draft.site
+    cabled = {(host, rail) for switch in site.switches for _port, host, _netdev, rail in switch.ports}
+    nodes = sorted(judged, key=natural_key)
+    open_ends = [(node, nic) for node in nodes for nic in site.nics[node] if (node, nic.rail) not in cabled]
+    if not open_ends:
+        return
+    # Where a NIC's leaf is not known, any will do: only the ports are counted.
+    switches = {switch.name: switch for switch in site.switches}
+    anywhere = next(iter(switches.values()), SwitchHost(name="switch", nos="unknown", ports=()))
+    for number, (node, nic) in enumerate(open_ends):
+        leaf = switches.get(nic.leaf or "", switches.get(anywhere.name, anywhere))
+        port = (nic.leaf_port or f"port{number}", node, nic.netdev, nic.rail)
+        switches[leaf.name] = leaf.model_copy(update={"ports": (*leaf.ports, port)})
+    whole = site.model_copy(update={"switches": tuple(switches.values())})
+    cells = _cells_of_switches(draft, whole) - _cells_of_switches(draft, site)
+    empty = [switch.name for switch in site.switches if not switch.ports]
+    ends = f"the switch ports of {len(open_ends):,} NICs: settings, both ends of the cable, loss"
+    if not site.switches:
+        why, key = "no switch is in the inventory's group switches, so none can be asked", "switches"
+    else:
+        of = f", which is empty on {_few(empty)}" if empty else ""
+        why, key = f"no switch lists them in leaf_ports{of}", "leaf_ports"
+    yield NotCovered(what=ends, why=why, cells=cells or None, key=key)
+
+
+def _counters(draft: Draft) -> Iterator[NotCovered]:
+    site = draft.site
+    if not isinstance(site.fabric, Fabric):
+        return
+    what = "packets lost, repeated or paused, by the counters of NICs and switch ports"
+    if not site.acceptance.counter_tests:
+        asked = site.acceptance.model_copy(update={"counter_tests": True})
+        cells = _cells_of_switches(draft, site.model_copy(update={"acceptance": asked}))
+        cells -= _cells_of_switches(draft, site)
+        why = "acceptance.counter_tests is false: no counter is judged"
+        yield NotCovered(what=what, why=why, cells=cells or None, key="acceptance.counter_tests")
+    elif not any(item.metric.startswith("counter.") for item in draft.items):
+        why = "no profile of the site has a reference for a counter"
+        yield NotCovered(what=what, why=why, key="acceptance.profiles")
+
+
+def _traffic_class(draft: Draft) -> Iterator[NotCovered]:
+    config = getattr(draft.site.acceptance, "config", None)
+    if config and config.traffic_class is None:
+        yield NotCovered(
+            what="whether RoCE keeps its traffic class to the other end",
+            why="acceptance.config.traffic_class is empty",
+            cells=2 * len(ring(draft.nodes)) * len(draft.rails) or None,
+            key="acceptance.config.traffic_class",
+        )
+
+
+def _uplinks(site: Site) -> Iterator[NotCovered]:
+    if not isinstance(site.fabric, Fabric) or not site.fabric.switches.spines:
+        return
+    switches = site.fabric.switches
+    links = len(switches.leaves) * len(switches.spines) * switches.uplinks_per_leaf_per_spine
+    yield NotCovered(
+        what=f"{links:,} uplinks between leaves and spines" if links else "uplinks between leaves and spines",
+        why="only ports with hosts are read; what crosses a spine shows in the tests between nodes alone",
+    )
+
+
+def _gpus(site: Site) -> Iterator[NotCovered]:
+    without = [node for node in site.nics if not site.gpus.get(node)]
+    if without and len(without) < len(site.nics):
+        yield NotCovered(
+            what=f"GPUs of {span(without)}", why="the inventory lists no gpus for these nodes", key="gpus"
+        )
+
+
+def _not_asked(site: Site) -> Iterator[NotCovered]:
+    """Whole benchmarks that the site does not ask for, and the servers' own sensors."""
+    asked = {section.key for section, _ in site.acceptance.asked()}
+    asked |= {section.key for own in site.own.values() for section, _ in own.asked()}
+    fabric = isinstance(site.fabric, Fabric)
+    rest = [s.key for s in site.acceptance.sections if s.key not in asked and (fabric or not s.needs_fabric)]
+    if rest:
+        yield NotCovered(what=", ".join(dict.fromkeys(rest)), why="acceptance.yml does not ask for them")
+    nccl = getattr(site.acceptance, "nccl", None)
+    if nccl is None or nccl.server_power is None:
+        yield NotCovered(
+            what="power, fans, temperatures and event log of the servers (BMC)",
+            why="no BMC is read: acceptance.nccl.server_power is left out",
+            key="acceptance.nccl.server_power",
+        )
