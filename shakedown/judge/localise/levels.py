@@ -121,9 +121,9 @@ def _some(values: Floats) -> Floats:
 
 
 def _centred(logs: Floats, where: Bools) -> Floats:
-    """Return the chosen results over the median of their rail."""
+    """Return the chosen results over the bulk of their rail: where most share links, the median is no level."""
     parts = [logs[r][where[r]] for r in range(len(logs))]
-    return np.concatenate([part - np.median(part) for part in parts if part.size])
+    return np.concatenate([part - _half_sample_mode(np.sort(_some(part))) for part in parts if part.size])
 
 
 def _clean_share(values: Floats) -> float:
