@@ -20,7 +20,9 @@ def measured(residual: Floats, seen: Deviations, groups: Groups, sigma: float) -
     """Return what `Groups.measure` does, every line by those of its results that can show it is slow."""
     if seen.slack is None:
         return groups.measure(residual, sigma)
-    return groups.measure(residual, sigma, (_telling(residual, seen.slack, 2), _telling(residual, -seen.slack, 1)))
+    return groups.measure(
+        residual, sigma, (_telling(residual, seen.slack, 2), _telling(residual, -seen.slack, 1))
+    )
 
 
 def values_of(residual: Floats, seen: Deviations, groups: Groups, family: Family, index: int) -> Floats:
@@ -39,7 +41,9 @@ def values_of(residual: Floats, seen: Deviations, groups: Groups, family: Family
     return values[np.isfinite(values)]
 
 
-def take_out(residual: Floats, seen: Deviations, groups: Groups, family: Family, index: int, effect: float) -> None:
+def take_out(
+    residual: Floats, seen: Deviations, groups: Groups, family: Family, index: int, effect: float
+) -> None:
     """Subtract an effect from all results of a candidate, as far as it shows in each."""
     if seen.slack is None or not _is_end(family):
         residual[groups.cells(family, index)] -= effect

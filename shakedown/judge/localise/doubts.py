@@ -71,9 +71,7 @@ def _back_pressure(found: Sequence[Explanation], matrix: Matrix, fabric: Fabric)
         worse = [s.element for s in sinks if _may_drag(s, f, matrix, fabric)]
         dragged = [o for o in found if any(_may_drag(s, o, matrix, fabric) for s in sinks)]
         if f.blamed and worse and len(dragged) >= _LEAST_DRAGGED:
-            kept.append(
-                _doubt(f, f"it is on the same switch as {worse[0]}, which is slower", (worse[0],))
-            )
+            kept.append(_doubt(f, f"it is on the same switch as {worse[0]}, which is slower", (worse[0],)))
         else:
             kept.append(f)
     return kept
@@ -96,11 +94,7 @@ def _leaves(element: Element, matrix: Matrix, fabric: Fabric) -> set[tuple[int, 
     """Return (rail, leaf) of an element's NICs; where no leaf is known, all of a rail are on one."""
     node = matrix.nodes.index(element.node)
     leaf = fabric.leaf if element.direction == "tx" else fabric.sink_leaf
-    return {
-        (r, int(leaf[r, node]))
-        for r, rail in enumerate(matrix.rails)
-        if element.rail in {"", rail}
-    }
+    return {(r, int(leaf[r, node])) for r, rail in enumerate(matrix.rails) if element.rail in {"", rail}}
 
 
 def _another_kind(found: Sequence[Explanation], matrix: Matrix) -> list[Explanation]:

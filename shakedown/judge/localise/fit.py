@@ -27,6 +27,7 @@ from shakedown.judge.localise.picks import (
     posterior,
     rivals_of,
     shared_by_cells,
+    weights,
 )
 from shakedown.statistics.robust import ROBUST_Z_CUTOFF
 
@@ -242,6 +243,7 @@ def to_finding(choice: Choice, groups: Groups, matrix: Matrix, beyond: tuple[str
         share=pick.share,
         confidence=confidence,
         rivals=tuple(groups.element(r.family, r.index, *names) for r in rivals),
+        chances=tuple(weights(pick, rivals)),
         blamed=not why,
         label=matrix.label,
         why=tuple(why),

@@ -121,7 +121,7 @@ def _some(values: Floats) -> Floats:
 
 
 def _centred(logs: Floats, where: Bools) -> Floats:
-    """Return the chosen results over the bulk of their rail: where most share links, the median is no level."""
+    """Return the chosen results over the bulk of their rail: where most share links, that is no median."""
     parts = [logs[r][where[r]] for r in range(len(logs))]
     return np.concatenate([part - _half_sample_mode(np.sort(_some(part))) for part in parts if part.size])
 

@@ -88,19 +88,23 @@ def same_hardware(a: Pick, b: Pick) -> bool:
 
 
 def posterior(best: Pick, rivals: list[Pick]) -> float:
-    """Return the probability of the best explanation against its rivals, equal before the measurement.
+    """Return the probability of the best explanation against its rivals, equal before the measurement."""
+    return 1.0 / (1.0 + sum(weights(best, rivals)))
+
+
+def weights(best: Pick, rivals: list[Pick]) -> list[float]:
+    """Return how likely each rival is beside the best explanation, 0 to 1.
 
     Twice the logarithm of the likelihood ratio is the difference in gain, in units of the noise's variance.
     That holds for effects of one size; where they vary, gains a quarter apart say nothing either.
     """
-    weights = [
+    return [
         max(
             math.exp(min(0.0, (r.gain - best.gain) / 2)),
             min(1.0, (r.gain / best.gain - RIVAL_GAIN) / (1 - RIVAL_GAIN)) if best.gain else 1.0,
         )
         for r in rivals
     ]
-    return 1.0 / (1.0 + sum(weights))
 
 
 def far_ends(family: Family, index: int, mask: Bools, groups: Groups) -> int:
