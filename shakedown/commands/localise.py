@@ -121,6 +121,7 @@ def document(
                 "effect": round(c.effect, 4),
                 "evidence": list(c.evidence),
                 "rivals": [str(r) for r in c.rivals],
+                "chances": [round(chance, 4) for chance in c.chances],
                 "proposal": c.proposal,
             }
             for c in causes
@@ -168,7 +169,12 @@ def show(causes: list[Cause], routes: list[Route], pairs: PairResults, slow: lis
         for sentence in cause.evidence:
             say(f"        {sentence}")
         if cause.rivals:
-            say(f"        or: {', '.join(str(r) for r in cause.rivals[:4])}")
+            chances = cause.chances or (None,) * len(cause.rivals)
+            each = [
+                str(rival) if chance is None else f"{rival} ({chance:.0%})"
+                for rival, chance in zip(cause.rivals, chances, strict=True)
+            ]
+            say(f"        or: {', '.join(each[:4])}")
         say(f"        proposal: {cause.proposal}")
     for line in slow_lines(slow):
         say(line)

@@ -6,7 +6,7 @@ good hardware was blamed, the planted part named, and named first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -44,13 +44,28 @@ ROWS: dict[str, tuple[str, ...]] = {
 HARD = frozenset({"classes-untold", *(name for name, model in NOISE.items() if model.hard)})
 HELD_OUT = frozenset({"mixed", *(name for name, model in NOISE.items() if model.held_out)})
 # What is planted; the part of a NIC or a node is drawn anew for every case.
-FAULTS = ("none", "2%", "5%", "20%", "pair")
+FAULTS = ("none", "2%", "5%", "20%", "pair", "flapping")
 _PARTS = (FaultKind.NIC_TX, FaultKind.NIC_RX, FaultKind.LOSSY_CABLE, FaultKind.SLOW_NODE)
 _PAIR_LOSS = 0.2
+# Of its results, three in ten, by half of this to all of it (fabric.py).
+_FLAPPING_LOSS = 0.3
 # Seeds of cases that thresholds may be chosen with, and of those that only check them.
 TUNING, CHECKING = 0, 1
 
-Localiser = Callable[[Simulated], list[Cause]]
+
+@dataclass(frozen=True)
+class Answer:
+    """What a localiser says of one part. Its answers stand in their order, the surest first.
+
+    Attributes:
+        element: the part.
+        blamed: whether it is blamed; else it is a suspect.
+        confidence: how sure it is, 0 to 1; None: it does not say.
+    """
+
+    element: Element
+    blamed: bool
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,8 @@ def case(row: str, size: str, fault: str, number: int, series: int = TUNING) -> 
     faults: list[Fault] = []
     if fault == "pair":
         faults = [draw_fault(FaultKind.PAIR, _PAIR_LOSS, shape, fabric, rng)]
+    elif fault == "flapping":
+        faults = [draw_fault(FaultKind.FLAPPING, _FLAPPING_LOSS, shape, fabric, rng)]
     elif fault != "none":
         kind = _PARTS[number % len(_PARTS)]
         faults = [draw_fault(kind, float(fault.removesuffix("%")) / 100, shape, fabric, rng)]
@@ -99,22 +116,65 @@ def ours(sim: Simulated) -> list[Cause]:
     return localise([Route((sim.matrix,), fabric)])
 
 
-def judge(sim: Simulated, causes: Sequence[Cause], key: tuple[str, str, str, int]) -> Outcome:
-    """Return what an answer is worth."""
+def planted(sim: Simulated) -> list[Element]:
+    """Return the parts that are bad."""
+    return [fault.element for fault in sim.faults]
+
+
+def judge(
+    faults: Sequence[Element], causes: Sequence[Cause | Answer], key: tuple[str, str, str, int]
+) -> Outcome:
+    """Return what an answer is worth, given the parts that were planted."""
     blamed = [c for c in causes if c.blamed]
-    planted = [f.element for f in sim.faults]
-    right = [any(is_part(c.element, p) for p in planted) for c in blamed]
-    pair = bool(planted) and planted[0].kind == "pair"
+    right = [any(is_part(c.element, p) for p in faults) for c in blamed]
+    pair = bool(faults) and faults[0].kind == "pair"
     told = causes if pair else blamed
     return Outcome(
         *key,
         blamed=len(blamed),
         wrong=right.count(False),
-        named=bool(planted) and any(is_part(c.element, p) for c in told for p in planted),
-        first=bool(told) and bool(planted) and is_part(told[0].element, planted[0]),
+        named=any(is_part(c.element, p) for c in told for p in faults),
+        first=bool(told) and bool(faults) and is_part(told[0].element, faults[0]),
         undecided=bool(causes) and not blamed,
-        claims=tuple((c.confidence, r) for c, r in zip(blamed, right, strict=True)),
+        claims=tuple(
+            (c.confidence, r) for c, r in zip(blamed, right, strict=True) if c.confidence is not None
+        ),
     )
+
+
+def published(sim: Simulated) -> Simulated:
+    """Return a case as it is written for others: nothing in its files but results tells what is planted."""
+    return replace(sim, fabric=replace(sim.fabric, spine=None, spines=()), lossy=(), flapped=())
+
+
+def summary(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the cells of a row of the table.
+
+    Of healthy cases, how many had good hardware blamed, and how many were undecided; of each fault, per cent
+    named, named first, and with good hardware blamed.
+    """
+    healthy = [o for o in outcomes if o.fault == "none"]
+    cells = [f"{sum(o.wrong > 0 for o in healthy)} of {len(healthy)}", str(sum(o.undecided for o in healthy))]
+    for fault in FAULTS[1:]:
+        of_fault = [o for o in outcomes if o.fault == fault]
+        many = len(of_fault) / 100
+        parts = [sum(x) / many if many else 0.0 for x in zip(*map(_counts, of_fault), strict=True)]
+        cells.append(" / ".join(f"{part:.0f}" for part in parts) or "-")
+    return cells
+
+
+def _counts(outcome: Outcome) -> tuple[bool, bool, bool]:
+    return outcome.named, outcome.first, outcome.wrong > 0
+
+
+def brier(claims: Sequence[tuple[float, bool]]) -> float:
+    """Return the mean squared distance of confidences from what came out: 0 is best (Brier 1950)."""
+    return sum((confidence - right) ** 2 for confidence, right in claims) / len(claims)
+
+
+def kind_of(row: str) -> str:
+    """Return what is asked of a row."""
+    return "hard" if row in HARD else "held out" if row in HELD_OUT else "benign"
 
 
 def is_part(found: Element, planted: Element) -> bool:

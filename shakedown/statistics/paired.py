@@ -109,13 +109,10 @@ class Sides:
                 own = _spread([d - around for d in self.untouched.values()], self.resolution)
                 found = max(repeats, own)
         elif self.centre is not None:
-            residuals = [d - median(list(g.values())) for g in self._groups() for d in g.values()]
-            found = _spread(residuals, self.resolution)
+            # Untouched nodes alone say it, if there are any: many of the changed may have lost something.
+            alike = self.untouched if self.controlled else self.moved
+            found = _spread([d - self.centre for d in alike.values()], self.resolution)
         return found
-
-    def _groups(self) -> list[dict[str, float]]:
-        groups = [self.moved, self.untouched] if self.controlled else [self.moved]
-        return [g for g in groups if len(g) >= SMALLEST_CLASS]
 
     def _repeats(self) -> tuple[float, float] | None:
         """Return a shift's standard deviation from how far runs of one side differ; None if too few do."""

@@ -2,28 +2,47 @@
 
 Noise models x sizes x faults (simulate/benchmark.py), no path known. Every case's outcome is a line of FILE;
 a second start goes on where the first one stopped. `--series 1` draws other seeds than thresholds were chosen
-with; `--rows` and `--sizes` choose a part. Confidence is held against what came out, with its Brier score.
+with; `--rows` and `--sizes` choose a part. `--others` lets other methods judge the same cases
+(other_localisers.py). Then what a blame's evidence is worth is counted, and its confidence held against what
+came out: of a row that is held out by all other rows, of another by all but itself.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from shakedown.simulate.benchmark import FAULTS, HARD, HELD_OUT, ROWS, SIZES, case, judge, ours
+from other_localisers import METHODS, answers
+
+from shakedown.judge.localise.calibration import Counted, Evidence
+from shakedown.judge.localise.causes import Cause
+from shakedown.simulate.benchmark import (
+    FAULTS,
+    HELD_OUT,
+    ROWS,
+    SIZES,
+    Outcome,
+    brier,
+    case,
+    judge,
+    kind_of,
+    ours,
+    planted,
+    summary,
+)
 
 Line = dict[str, Any]
-BINS = (0.0, 0.5, 0.9, 0.99, 1.01)
+BINS = (0.0, 0.5, 0.9, 0.95, 0.99, 1.01)
+OURS = "localise"
 
 
 def main() -> None:
-    """Measure what FILE lacks, then print the table."""
+    """Measure what FILE lacks, then print the tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=Path)
     parser.add_argument("--rows", default=",".join(ROWS))
@@ -31,6 +50,7 @@ def main() -> None:
     parser.add_argument("--healthy", type=int, default=300)
     parser.add_argument("--faulty", type=int, default=50)
     parser.add_argument("--series", type=int, default=0)
+    parser.add_argument("--others", action="store_true")
     args = parser.parse_args()
     lines = [json.loads(text) for text in args.file.read_text().splitlines()] if args.file.exists() else []
     done = {_key(line) for line in lines}
@@ -42,47 +62,84 @@ def main() -> None:
                         key = (row, size, fault, number)
                         if (args.series, *key) in done:
                             continue
-                        sim = case(*key, args.series)
-                        line = {"series": args.series, **asdict(judge(sim, ours(sim), key))}
-                        file.write(json.dumps(line) + "\n")
-                        lines.append(line)
-                print(*_row(row, size, [x for x in lines if (x["row"], x["size"]) == (row, size)]), sep=" | ")
-    for name, rows in (("tuned on", set(ROWS) - HELD_OUT), ("held out", HELD_OUT)):
-        print(*_reliability(name, [x for x in lines if x["row"] in rows]), sep="\n")
+                        for line in _outcomes(key, args.series, others=args.others):
+                            file.write(json.dumps(line) + "\n")
+                            lines.append(line)
+                    file.flush()
+                here = [x for x in lines if (x["row"], x["size"]) == (row, size)]
+                for method in dict.fromkeys(x["method"] for x in here):
+                    of_method = [x for x in here if x["method"] == method]
+                    print("", method, *_row(row, size, of_method), "", sep=" | ", flush=True)
+    _report([x for x in lines if x["method"] == OURS])
+
+
+def _outcomes(key: tuple[str, str, str, int], series: int, *, others: bool) -> Iterator[Line]:
+    sim = case(*key, series)
+    causes = ours(sim)
+    found: dict[str, Any] = {OURS: causes}
+    if others:
+        found |= {name: answers(name, sim) for name in METHODS}
+    for method, named in found.items():
+        line = {"series": series, "method": method, **asdict(judge(planted(sim), named, key))}
+        if method == OURS:
+            line["worth"] = [_worth(c) for c in causes if c.blamed]
+        yield line
+
+
+def _worth(cause: Cause) -> str:
+    """Return the evidence that a cause's confidence comes from: the highest of its findings."""
+    return max((f for f in cause.findings if f.blamed), key=lambda f: f.confidence).worth
 
 
 def _key(line: Line) -> tuple[int, str, str, str, int]:
     return line["series"], line["row"], line["size"], line["fault"], line["number"]
 
 
-def _row(row: str, size: str, lines: list[Line]) -> Iterator[str]:
-    by_fault: dict[str, list[Line]] = defaultdict(list)
-    for line in lines:
-        by_fault[line["fault"]].append(line)
-    kind = "hard" if row in HARD else "held out" if row in HELD_OUT else "benign"
-    healthy = by_fault["none"]
-    yield f"{row} {size}, {kind}"
-    yield f"{sum(x['wrong'] > 0 for x in healthy)} of {len(healthy)}"
-    yield str(sum(x["undecided"] for x in healthy))
-    for fault in FAULTS[1:]:
-        many = max(1, len(by_fault[fault]))
-        named, first, wrong = (
-            100 * sum(x[what] > 0 for x in by_fault[fault]) / many for what in ("named", "first", "wrong")
-        )
-        yield f"{named:.0f} / {first:.0f} / {wrong:.0f}"
+def _row(row: str, size: str, lines: list[Line]) -> list[str]:
+    names = [f.name for f in fields(Outcome)]
+    return [f"{row} {size}, {kind_of(row)}", *summary([Outcome(**{n: x[n] for n in names}) for x in lines])]
 
 
-def _reliability(name: str, lines: list[Line]) -> Iterator[str]:
-    claims = [(float(c), bool(right)) for line in lines for c, right in line["claims"]]
+def _report(lines: list[Line]) -> None:
+    claims = [
+        (line["row"], worth, bool(right))
+        for line in lines
+        for worth, (_, right) in zip(line["worth"], line["claims"], strict=True)
+        if worth
+    ]
+    print("\nwhat a blame's evidence is worth, rows that are not held out: claims, right")
+    for evidence in Evidence:
+        counted = _count(claims, evidence, HELD_OUT)
+        print(f"{evidence.name} | {counted.claims} | {counted.right} | {counted.rate:.4f}")
+    for name, tested in (
+        ("not held out, each by the others", set(ROWS) - HELD_OUT),
+        ("held out", set(HELD_OUT)),
+    ):
+        stated = [
+            (_count(claims, Evidence(worth), HELD_OUT | {row}).rate, right)
+            for row, worth, right in claims
+            if row in tested
+        ]
+        print(*_reliability(name, stated), sep="\n")
+
+
+def _count(claims: list[tuple[str, str, bool]], evidence: Evidence, without: frozenset[str]) -> Counted:
+    if evidence is Evidence.BESIDE:  # no case has two faults, so these are wrong by construction
+        return Counted(0, 0)
+    right = [r for row, worth, r in claims if worth == evidence and row not in without]
+    return Counted(len(right), sum(right))
+
+
+def _reliability(name: str, claims: list[tuple[float, bool]]) -> Iterator[str]:
     if not claims:
         return
-    brier = sum((c - right) ** 2 for c, right in claims) / len(claims)
-    yield f"\n{name}: {len(claims)} claims, Brier score {brier:.4f}"
+    yield f"\n{name}: {len(claims)} claims, Brier score {brier(claims):.4f}"
     for low, high in pairwise(BINS):
-        inside = [right for c, right in claims if low <= c < high]
+        inside = [(c, right) for c, right in claims if low <= c < high]
         if inside:
-            right = f"{sum(inside) / len(inside):.1%} right"
-            yield f"confidence {low:.2f} to {min(high, 1):.2f} | {len(inside)} | {right}"
+            mean = sum(c for c, _ in inside) / len(inside)
+            right = f"{sum(r for _, r in inside) / len(inside):.1%} right"
+            yield f"| {low:.2f} to {min(high, 1):.2f} | {len(inside)} | {mean:.1%} | {right} |"
 
 
 if __name__ == "__main__":

@@ -11,32 +11,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shakedown.judge.localise.calibration import calibrated
 from shakedown.judge.localise.doubts import second_thoughts
-from shakedown.judge.localise.fit import DOUBTFUL, Settings, fit, to_finding
-from shakedown.judge.localise.groups import Groups, robust_sigma
-from shakedown.judge.localise.levels import APART, Deviations, deviations
-from shakedown.judge.localise.model import (
-    Bools,
-    Element,
-    Explanation,
-    Fabric,
-    Floats,
-    Matrix,
-    Route,
-    on_hardware,
-)
+from shakedown.judge.localise.fit import Settings, fit, to_finding
+from shakedown.judge.localise.groups import Groups
+from shakedown.judge.localise.levels import deviations
+from shakedown.judge.localise.model import Bools, Element, Explanation, Fabric, Matrix, Route, on_hardware
 from shakedown.judge.localise.pairs import bad_pairs
 from shakedown.judge.localise.rare import dead, intermittent
 from shakedown.judge.localise.shared import beyond
 from shakedown.judge.localise.small import examine_small
+from shakedown.judge.localise.wholes import collisions, slow_rails
 from shakedown.judge.localise.witnesses import Witness, witnesses
 from shakedown.records.counters import CounterReading
 
 # Below this many nodes one bad node spoils too large a part of the results for medians.
 SMALL_MESH = 16
-# A whole rail is compared with the other rails only, so it must differ by more.
-RAIL_EFFECT = 0.02
-RAIL_SIGMAS = 5.0
 # Part of a suspect's bad results that blamed elements must explain to clear it.
 CLEARED_SHARE = 0.5
 
@@ -54,6 +44,7 @@ class Cause:
         evidence: sentences.
         rivals: what else could explain it.
         proposal: what to do next.
+        chances: the probability of each rival; with the confidence, their sum is 1.
     """
 
     element: Element
@@ -64,6 +55,7 @@ class Cause:
     evidence: tuple[str, ...]
     rivals: tuple[Element, ...]
     proposal: str
+    chances: tuple[float, ...] = ()
 
 
 def localise(
@@ -116,65 +108,16 @@ def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Setting
     choices, sigma = fit(seen, groups, settings, supported)
     found += [to_finding(c, groups, matrix, beyond(c.pick, before, groups).why) for c in choices]
     found += intermittent(residual, sigma, groups, settings, matrix)
-    found += _slow_rails(matrix, seen.level)
+    found += slow_rails(matrix, seen.level)
     found = second_thoughts(found, matrix, fabric, links_shared=seen.clean < 1)
+    found = calibrated(found)
     found += bad_pairs(residual, sigma, settings, matrix, found)
-    return found + _collisions(seen, matrix)
-
-
-def _collisions(seen: Deviations, matrix: Matrix) -> list[Explanation]:
-    """Return that many results are far below the rest, scattered over good NICs."""
-    if seen.clean == 1:
-        return []
-    with np.errstate(invalid="ignore"):
-        low = seen.residual[seen.residual < np.log1p(-APART)]
-    return [
-        Explanation(
-            element=Element("fabric"),
-            pattern="intermittent",
-            effect=float(np.expm1(np.median(low))) if low.size else 0.0,
-            z=float("inf"),
-            cells=int(low.size),
-            partners=len(matrix.nodes),
-            share=1 - seen.clean,
-            confidence=DOUBTFUL,
-            rivals=(),
-            blamed=False,
-            label=matrix.label,
-            why=("their NICs are well with others, so flows may have shared links: see how they are hashed",),
-        )
-    ]
+    return found + collisions(seen, matrix)
 
 
 def _supported(matrix: Matrix, seen: Sequence[Witness]) -> Bools:
     local = {(w.rail, w.node) for w in seen if w.local}
     return np.array([[(rail, node) in local for node in matrix.nodes] for rail in matrix.rails], dtype=bool)
-
-
-def _slow_rails(matrix: Matrix, level: Floats) -> list[Explanation]:
-    """Return the rails whose level is below the other rails'."""
-    if len(matrix.rails) < 2:
-        return []
-    away = level - np.nanmedian(level) if len(matrix.rails) > 2 else level - np.nanmax(level)
-    needed = max(RAIL_EFFECT, RAIL_SIGMAS * robust_sigma(level) if len(matrix.rails) > 4 else 0.0)
-    enough = len(matrix.rails) > 2
-    return [
-        Explanation(
-            element=Element("rail", rail=matrix.rails[r]),
-            pattern="slow",
-            effect=float(np.expm1(away[r])),
-            z=float(-away[r] / RAIL_EFFECT * RAIL_SIGMAS),
-            cells=int(np.isfinite(matrix.values[r]).sum()),
-            partners=len(matrix.rails) - 1,
-            share=1.0,
-            confidence=1.0 if enough else 0.5,
-            rivals=(),
-            blamed=enough,
-            label=matrix.label,
-            why=() if enough else ("of two rails one cannot tell which is the exception",),
-        )
-        for r in np.flatnonzero(away < -needed)
-    ]
 
 
 def _weigh(finding: Explanation, matrices: Sequence[Matrix], seen: Sequence[Witness]) -> Explanation:
@@ -279,6 +222,10 @@ def _cause(
         if len({rail for m in matrices for name in m.rails for rail in name.split(">")}) == 1:
             evidence.append("only one rail was measured, so it may be the node itself")
     evidence += [why for f in group for why in f.why if not strongest.blamed]
+    chances = _chances(strongest)
+    if chances and not strongest.blamed:
+        each = [f"{rival} {chance:.0%}" for rival, chance in zip(strongest.rivals, chances, strict=True)]
+        evidence.append(f"how likely each is: {element} {strongest.confidence:.0%}, {', '.join(each)}")
     return Cause(
         element=element,
         blamed=strongest.blamed,
@@ -288,7 +235,17 @@ def _cause(
         evidence=tuple(dict.fromkeys(evidence)),
         rivals=strongest.rivals,
         proposal=_proposal(element, strongest),
+        chances=chances,
     )
+
+
+def _chances(finding: Explanation) -> tuple[float, ...]:
+    """Return the probability of each rival: the element leaves the rest, shared by how likely each is."""
+    likely = finding.chances or finding.parts
+    if len(likely) != len(finding.rivals) or not sum(likely):
+        likely = (1.0,) * len(finding.rivals)
+    rest = 1 - finding.confidence
+    return tuple(rest * part / sum(likely) for part in likely)
 
 
 def _is_about(witness: Witness, element: Element) -> bool:

@@ -62,19 +62,16 @@ def _back_pressure(found: Sequence[Explanation], matrix: Matrix, fabric: Fabric)
     """Blame the slow receiver and not those that share its leaf.
 
     What a receiver does not take, its switch holds back (pause frames), and with it what goes to its
-    neighbours: they are slower in the same rounds, but less.
+    neighbours: they are slower in the same rounds, but less. So are those that send in the same rounds as a
+    slow sender, which makes its receivers slow one after another.
     """
-    sinks = [
-        f for f in found if f.blamed and f.element.kind in {"nic", "node"} and f.element.direction != "tx"
-    ]
+    sinks = [f for f in found if f.blamed and f.element.kind in {"nic", "node"}]
     kept: list[Explanation] = []
     for f in found:
         worse = [s.element for s in sinks if _may_drag(s, f, matrix, fabric)]
         dragged = [o for o in found if any(_may_drag(s, o, matrix, fabric) for s in sinks)]
         if f.blamed and worse and len(dragged) >= _LEAST_DRAGGED:
-            kept.append(
-                _doubt(f, f"it enters by the same switch as {worse[0]}, which is slower", (worse[0],))
-            )
+            kept.append(_doubt(f, f"it is on the same switch as {worse[0]}, which is slower", (worse[0],)))
         else:
             kept.append(f)
     return kept
@@ -88,17 +85,16 @@ def _may_drag(sink: Explanation, other: Explanation, matrix: Matrix, fabric: Fab
         return e.kind == "leaf" or e.rail == sink.element.rail
     if e.kind not in {"nic", "node"} or e.node == sink.element.node:
         return False
+    if sink.element.direction == "tx" and e.direction != "tx":
+        return False
     return bool(_leaves(sink.element, matrix, fabric) & _leaves(e, matrix, fabric))
 
 
 def _leaves(element: Element, matrix: Matrix, fabric: Fabric) -> set[tuple[int, int]]:
     """Return (rail, leaf) of an element's NICs; where no leaf is known, all of a rail are on one."""
     node = matrix.nodes.index(element.node)
-    return {
-        (r, int(fabric.sink_leaf[r, node]))
-        for r, rail in enumerate(matrix.rails)
-        if element.rail in {"", rail}
-    }
+    leaf = fabric.leaf if element.direction == "tx" else fabric.sink_leaf
+    return {(r, int(leaf[r, node])) for r, rail in enumerate(matrix.rails) if element.rail in {"", rail}}
 
 
 def _another_kind(found: Sequence[Explanation], matrix: Matrix) -> list[Explanation]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
+from shakedown.judge.localise.bottleneck import measured, take_out, values_of
 from shakedown.judge.localise.groups import MEDIAN_SE, Family, Groups, Scores, robust_sigma, spread_of
 from shakedown.judge.localise.levels import Deviations
 from shakedown.judge.localise.model import Bools, Explanation, Floats, Matrix
@@ -26,6 +27,7 @@ from shakedown.judge.localise.picks import (
     posterior,
     rivals_of,
     shared_by_cells,
+    weights,
 )
 from shakedown.statistics.robust import ROBUST_Z_CUTOFF
 
@@ -101,15 +103,15 @@ def fit(
     sigma = noise_of(residual, seen.clean)
     while len(choices) < MAX_CAUSES and np.isfinite(sigma):
         candidates = _candidates(seen, groups, settings, sigma, supported)
-        best = next((c for c in candidates if shared_by_cells(c, residual, groups)), None)
+        best = next((c for c in candidates if shared_by_cells(c, residual, seen, groups)), None)
         if best is None:
             break
         candidates.remove(best)
         mask = groups.cells(best.family, best.index)
         low = mask & (residual <= best.effect / 2)
         before = residual.copy() if close_ones(best, candidates) else residual
-        residual[mask] -= best.effect
-        rivals = rivals_of(best, candidates, before, residual, groups, sigma)
+        take_out(residual, seen, groups, best.family, best.index, best.effect)
+        rivals = rivals_of(best, candidates, before, seen, groups, sigma)
         choice = Choice(best, rivals, posterior(best, rivals), mask)
         for earlier, doubtful in doubts:
             # What is left over of results that one of several may have spoiled is as doubtful as they are.
@@ -127,7 +129,7 @@ def _candidates(
 ) -> list[Pick]:
     """Return every significant candidate, largest gain first."""
     floor = max(sigma, MIN_SIGMA)
-    lines, blocks = groups.measure(seen.residual, floor)
+    lines, blocks = measured(seen.residual, seen, groups, floor)
     # Below a step of the tool's output everything is rounding.
     least = math.log1p(-settings.min_effect - seen.step)
     found: list[Pick] = []
@@ -147,6 +149,9 @@ def _candidates(
             z = scores.effect / np.maximum(MEDIAN_SE * floor / np.sqrt(scores.cells * seen.clean), spread)
         wanted = np.where(_supported(family, supported), min(SUPPORTED_Z, needed), needed)
         for i in np.flatnonzero(large & (-z >= wanted)):
+            own = _own_noise(seen, groups, family, int(i))
+            if -scores.effect[i] < wanted[i] * own:
+                continue
             found.append(
                 Pick(
                     family,
@@ -159,6 +164,17 @@ def _candidates(
                 )
             )
     return sorted(found, key=lambda p: -p.gain)
+
+
+def _own_noise(seen: Deviations, groups: Groups, family: Family, index: int) -> float:
+    """Return the standard error of an end's effect by its own results: some NICs are noisier than others.
+
+    Where links are shared the results of an end lie apart for that reason, and say nothing of its noise.
+    """
+    if seen.clean < 1 or family.kind not in {"nic", "node"}:
+        return 0.0
+    values = values_of(seen.residual, seen, groups, family, index)
+    return MEDIAN_SE * robust_sigma(values) / math.sqrt(len(values))
 
 
 def _spread(scores: Scores) -> tuple[float, float]:
@@ -227,6 +243,7 @@ def to_finding(choice: Choice, groups: Groups, matrix: Matrix, beyond: tuple[str
         share=pick.share,
         confidence=confidence,
         rivals=tuple(groups.element(r.family, r.index, *names) for r in rivals),
+        chances=tuple(weights(pick, rivals)),
         blamed=not why,
         label=matrix.label,
         why=tuple(why),

@@ -79,13 +79,17 @@ class Groups:
         self.families = [f for f in self._endpoint_families() + self._path_families() if len(f.keys)]
         self.hypotheses = sum(len(f.keys) for f in self.families)
 
-    def measure(self, residual: Floats, sigma: float = math.inf) -> tuple[Stats, Stats]:
+    def measure(
+        self, residual: Floats, sigma: float = math.inf, ends: tuple[Floats, Floats] | None = None
+    ) -> tuple[Stats, Stats]:
         """Return (median, sum, count) of every row and column, and (mean, sum, count) of every block.
 
         The mean of a block leaves out what lies further than a few `sigma` from it (Huber's estimator by
-        repeated clipping): its flows share a path, but some of them also share a bad NIC.
+        repeated clipping): its flows share a path, but some of them also share a bad NIC. Rows and columns
+        are those of `ends`, if given.
         """
-        rows, columns = (line_stats(residual, axis, self._quantile) for axis in (2, 1))
+        by_axis = zip(ends or (residual, residual), (2, 1), strict=True)
+        rows, columns = (line_stats(part, axis, self._quantile) for part, axis in by_axis)
         middles, totals, counts = (
             np.concatenate([a.ravel(), b.ravel()]) for a, b in zip(rows, columns, strict=True)
         )
@@ -126,19 +130,23 @@ class Groups:
     def cells(self, family: Family, index: int) -> np.ndarray:
         """Return the mask of all results of a candidate."""
         mask = np.zeros((self.rails, self.nodes, self.nodes), dtype=bool)
-        members = [int(i) for i in family.members[index] if i >= 0]
         if family.of_blocks:
+            members = [int(i) for i in family.members[index] if i >= 0]
             flat = np.isin(self._block_of, members)
             mask.ravel()[self._block_cells[flat]] = True
             return mask
-        lines = self.rails * self.nodes
-        for i in members:
-            rail, node = divmod(i % lines, self.nodes)
-            if i < lines:
-                mask[rail, node, :] = True
-            else:
-                mask[rail, :, node] = True
+        for rail, place in self.lines_of(family, index):
+            mask[rail][place] = True
         return mask
+
+    def lines_of(self, family: Family, index: int) -> list[tuple[int, tuple[int | slice, int | slice]]]:
+        """Return the rows and columns of a candidate: its rail, and its place in the rail's matrix."""
+        lines = self.rails * self.nodes
+        found: list[tuple[int, tuple[int | slice, int | slice]]] = []
+        for i in (int(i) for i in family.members[index] if i >= 0):
+            rail, node = divmod(i % lines, self.nodes)
+            found.append((rail, (node, slice(None)) if i < lines else (slice(None), node)))
+        return found
 
     def element(self, family: Family, index: int, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Element:
         """Return what a candidate stands for."""

@@ -15,6 +15,8 @@ from shakedown.judge.localise.model import Bools, Fabric, Floats, Ints, Matrix
 # A part of the results that is this far below the rest, with next to nothing between, is no noise: five
 # flows on the links of four lose a fifth. A single bad node of sixteen makes an eighth of the results.
 APART = 0.05
+# A bad node's own results may fill the gap right there; then a wider one is looked for, short of the fifth.
+_GAPS = (APART, 0.08, 0.12)
 _APART_SIGMAS = 6.0
 _LEAST_APART = 0.15
 _MOST_BETWEEN = 0.02
@@ -22,6 +24,8 @@ _MOST_BETWEEN = 0.02
 _LEAST_CLEAN = 0.2
 _FEWEST = 100
 _SAMPLE = 20_000
+# Kinds that differ by less are as fast as each other.
+_LEAST_SLACK = 0.002
 # Distinct values in a tool's output, as a part of the results, below which they are steps and no chance.
 _STEPS_SHARE = 0.1
 
@@ -35,12 +39,14 @@ class Deviations:
         level: of every rail.
         clean: part of the results that share no link with another flow.
         step: what one step of the tool's output is, relative to the level.
+        slack: by how much the receiver's kind is slower than the sender's; None where all are of one kind.
     """
 
     residual: Floats
     level: Floats
     clean: float
     step: float
+    slack: Floats | None = None
 
     @property
     def quantile(self) -> float:
@@ -83,9 +89,11 @@ def deviations(matrix: Matrix, fabric: Fabric) -> Deviations:
             if like.any():
                 group = finite[r] & where[r]
                 logs[r][group] -= np.quantile(logs[r][like], min(1 - clean / 2 + more * clean, 1.0))
+    slack = None
     if kinds is not None and counts is not None:
+        slack = _slack(logs, kinds, fabric)
         _take_out_classes(logs, kinds, int(counts.argmax()), fabric, near)
-    return Deviations(logs, level, kept / max(1, int(finite.sum())), step)
+    return Deviations(logs, level, kept / max(1, int(finite.sum())), step, slack)
 
 
 def _between_steps(values: Floats) -> tuple[Floats, float]:
@@ -113,9 +121,9 @@ def _some(values: Floats) -> Floats:
 
 
 def _centred(logs: Floats, where: Bools) -> Floats:
-    """Return the chosen results over the median of their rail."""
+    """Return the chosen results over the bulk of their rail: where most share links, that is no median."""
     parts = [logs[r][where[r]] for r in range(len(logs))]
-    return np.concatenate([part - np.median(part) for part in parts if part.size])
+    return np.concatenate([part - _half_sample_mode(np.sort(_some(part))) for part in parts if part.size])
 
 
 def _clean_share(values: Floats) -> float:
@@ -130,11 +138,12 @@ def _clean_share(values: Floats) -> float:
     mode = _half_sample_mode(ordered)
     above = ordered[ordered >= mode] - mode
     sigma = float(np.quantile(above, 0.6827))
-    far = max(APART, _APART_SIGMAS * sigma)
-    apart, near = (float((ordered < mode - away).mean()) for away in (far, far / 2))
-    if apart < _LEAST_APART or near - apart > _MOST_BETWEEN:
-        return 1.0
-    return max(_LEAST_CLEAN, 1 - apart)
+    for apart_by in _GAPS:
+        far = max(apart_by, _APART_SIGMAS * sigma)
+        apart, near = (float((ordered < mode - away).mean()) for away in (far, far / 2))
+        if apart >= _LEAST_APART and near - apart <= _MOST_BETWEEN:
+            return max(_LEAST_CLEAN, 1 - apart)
+    return 1.0
 
 
 def _half_sample_mode(ordered: Floats) -> float:
@@ -152,6 +161,25 @@ def _pairs_of_classes(fabric: Fabric) -> Ints | None:
         return None
     sends, receives = fabric.classes
     return np.asarray(sends[:, :, None] * (int(fabric.classes.max()) + 1) + receives[:, None, :])
+
+
+def _slack(logs: Floats, kinds: Ints, fabric: Fabric) -> Floats:
+    """Return by how much the kind of every result's receiver is slower than that of its sender.
+
+    What a kind can do at all shows with the fastest others.
+    """
+    assert fabric.classes is not None
+    many = int(fabric.classes.max()) + 1
+    finite = np.isfinite(logs)
+    speed = np.full((2, many), -np.inf)
+    for kind in np.unique(kinds[finite]):
+        reached = float(np.median(logs[finite & (kinds == kind)]))
+        for way, end in enumerate(divmod(int(kind), many)):
+            speed[way, end] = max(speed[way, end], reached)
+    sends, receives = (speed[way][fabric.classes[way]] for way in (0, 1))
+    with np.errstate(invalid="ignore"):
+        slack = sends[:, :, None] - receives[:, None, :]
+    return np.where(np.abs(slack) >= _LEAST_SLACK, slack, 0.0)
 
 
 def _take_out_classes(logs: Floats, kinds: Ints, usual: int, fabric: Fabric, near: Bools) -> None:

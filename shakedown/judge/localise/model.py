@@ -118,9 +118,12 @@ class Explanation:
         cells: results that it explains.
         partners: different far ends among them.
         share: part of its results that are bad.
-        confidence: its posterior probability against the other elements that could explain the same results.
+        confidence: the probability that it is this one: against the other elements that could explain the
+            same results, and, if it is blamed, as often as blames on such evidence are right.
         rivals: those other elements, as likely or nearly so.
         parts: what part of its bad results each rival explains; empty: each explains them all.
+        chances: the probability of each rival; empty: all are as likely.
+        worth: what a blame rests on, in the words of its calibration.
         blamed: whether the evidence suffices to name it as the cause.
         label: the matrix.
         why: what speaks for it beside the matrix, or what keeps it from being blamed.
@@ -139,6 +142,8 @@ class Explanation:
     label: str = ""
     why: tuple[str, ...] = ()
     parts: tuple[float, ...] = ()
+    chances: tuple[float, ...] = ()
+    worth: str = ""
 
     @property
     def sentence(self) -> str:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shakedown.judge.localise.bottleneck import measured, values_of
 from shakedown.judge.localise.groups import Family, Groups
+from shakedown.judge.localise.levels import Deviations
 from shakedown.judge.localise.model import Bools, Floats
 
 # A matrix without any noise must not divide by zero.
@@ -33,10 +35,9 @@ class Pick:
     cells: int
 
 
-def shared_by_cells(pick: Pick, residual: Floats, groups: Groups) -> bool:
+def shared_by_cells(pick: Pick, residual: Floats, seen: Deviations, groups: Groups) -> bool:
     """Whether most of a candidate's own results, and not only its members' medians, show the effect."""
-    values = residual[groups.cells(pick.family, pick.index)]
-    values = values[np.isfinite(values)]
+    values = values_of(residual, seen, groups, pick.family, pick.index)
     return bool((values <= pick.effect / 2).mean() >= MIN_CELL_SHARE)
 
 
@@ -47,14 +48,17 @@ def close_ones(best: Pick, others: list[Pick]) -> list[Pick]:
 
 
 def rivals_of(
-    best: Pick, others: list[Pick], before: Floats, after: Floats, groups: Groups, sigma: float
+    best: Pick, others: list[Pick], before: Floats, seen: Deviations, groups: Groups, sigma: float
 ) -> list[Pick]:
-    """Return the candidates of other hardware that explained the same results nearly as well."""
-    close = [c for c in close_ones(best, others) if shared_by_cells(c, before, groups)]
+    """Return the candidates of other hardware that explained the same results nearly as well.
+
+    The best one is out of `seen` already, and still in `before`.
+    """
+    close = [c for c in close_ones(best, others) if shared_by_cells(c, before, seen, groups)]
     if not close:
         return []
     floor = max(sigma, MIN_SIGMA)
-    lines, blocks = groups.measure(after, floor)
+    lines, blocks = measured(seen.residual, seen, groups, floor)
     left = {id(c.family): groups.score(c.family, lines, blocks).gain for c in close}
     return [c for c in close if left[id(c.family)][c.index] / floor**2 < SAME_RESULTS * c.gain]
 
@@ -84,19 +88,23 @@ def same_hardware(a: Pick, b: Pick) -> bool:
 
 
 def posterior(best: Pick, rivals: list[Pick]) -> float:
-    """Return the probability of the best explanation against its rivals, equal before the measurement.
+    """Return the probability of the best explanation against its rivals, equal before the measurement."""
+    return 1.0 / (1.0 + sum(weights(best, rivals)))
+
+
+def weights(best: Pick, rivals: list[Pick]) -> list[float]:
+    """Return how likely each rival is beside the best explanation, 0 to 1.
 
     Twice the logarithm of the likelihood ratio is the difference in gain, in units of the noise's variance.
     That holds for effects of one size; where they vary, gains a quarter apart say nothing either.
     """
-    weights = [
+    return [
         max(
             math.exp(min(0.0, (r.gain - best.gain) / 2)),
             min(1.0, (r.gain / best.gain - RIVAL_GAIN) / (1 - RIVAL_GAIN)) if best.gain else 1.0,
         )
         for r in rivals
     ]
-    return 1.0 / (1.0 + sum(weights))
 
 
 def far_ends(family: Family, index: int, mask: Bools, groups: Groups) -> int:
