@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test_switch_faults.py \
 	--deselect tests/lab/test_switch_faults.py::test_loss_and_a_dead_pace_are_seen_at_their_rail
 
-.PHONY: help setup acceptance test test-unit test-lab test-switches test-training training-env docs collection lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-unit test-fuzz test-lab test-switches test-training training-env docs collection lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -25,6 +25,11 @@ test: setup lint  ## everything that CI runs: linters, fast tests, browser, whee
 
 test-unit: setup  ## the fast tests
 	@$(PYTHON) -m pytest $(PARALLEL) -m "not slow" tests/unit tests/decision tests/runs
+
+# FUZZ_SECONDS is for how long. What is found is kept in tests/fuzz/found and tried first the next time.
+FUZZ_SECONDS ?= 600
+test-fuzz: setup  ## damaged run folders through every command that reads them (FUZZ_SECONDS=600)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -s tests/fuzz
 
 test-lab: setup  ## all tests that boot the virtual cluster, also those on three nodes and of the switches
 	@$(PYTHON) -m pytest tests/lab

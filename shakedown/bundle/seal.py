@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 from dataclasses import dataclass
@@ -16,13 +17,15 @@ from shakedown.collect.recollect import difference, has_jobs, uncollected
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import open_plain, read_bytes
+from shakedown.records.reading import LARGEST_DOCUMENT, open_plain, read_bytes
 from shakedown.records.wording import printable
 from shakedown.run.files import SIGNATURE, SUMS, redacted_files, run_files
 from shakedown.run.folder import JOBS, RESULTS, VERDICT, to_json, write_aside
 
 NAMESPACE = "shakedown"
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+# Signatures have 300 bytes, by RSA keys a few thousand; ssh-keygen reads 200 MB for a minute.
+LARGEST_SIGNATURE = 1 << 20
 _TIMEOUT_S = 60  # ssh-keygen answers at once unless a hardware key waits for a touch
 
 
@@ -127,6 +130,11 @@ def _differs(name: str, reason: str) -> Verification:
 
 def _sha256(path: Path) -> str:
     with open_plain(path) as file:
+        # No record or output of a run is larger, and hashing 8 GiB takes half a minute.
+        if os.fstat(file.fileno()).st_size > LARGEST_DOCUMENT:
+            raise BadInput(
+                f"is larger than {LARGEST_DOCUMENT} bytes", fix="it is no file of a run: remove it", file=path
+            )
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -152,13 +160,13 @@ def _parse_sums(content: bytes, path: Path) -> dict[str, str]:
 
 def _signer(folder: Path, sums: bytes, signers: Path | None) -> tuple[str | None, str]:
     """Return (who signed, why the signature does not hold)."""
-    read_bytes(folder / SIGNATURE)  # refuses a missing file, a link and a pipe
+    read_bytes(folder / SIGNATURE, LARGEST_SIGNATURE)  # refuses a missing file, a link and a pipe
     signature = str((folder / SIGNATURE).absolute())
     if signers is None:
         checked = _ssh_keygen(["check-novalidate", "-n", NAMESPACE, "-s", signature], sums)
         return None, "" if checked.returncode == 0 else f"signature does not hold: {_last_line(checked)}"
     allowed = str(signers.absolute())
-    read_bytes(signers)
+    read_bytes(signers, LARGEST_SIGNATURE)
     found = _ssh_keygen(["find-principals", "-s", signature, "-f", allowed], b"")
     if found.returncode != 0:
         return None, f"signed by nobody in {signers}: {_last_line(found)}"

@@ -159,7 +159,9 @@ def switch_counters(
     lines: list[CounterReading] = []
     spoiled: list[Measurement] = []
     for stage in Stage:
-        for after in sorted((folder / "raw" / f"switches.{stage}").glob("*.after.json")):
+        of_stage = folder / "raw" / f"switches.{stage}"
+        # A link leads to what is not this run's: its switches were not read.
+        for after in () if of_stage.is_symlink() else sorted(of_stage.glob("*.after.json")):
             name = after.name.removesuffix(".after.json")
             before = after.with_name(f"{name}.before.json")
             if not before.exists():

@@ -9,7 +9,7 @@ from pathlib import Path
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_bytes
+from shakedown.records.reading import read_output
 from shakedown.records.results import JobRecord, Problem
 
 # What srun(1) says of each task that did not end with status 0:
@@ -75,7 +75,7 @@ def told_by_tasks(
 def _lines(job_folder: Path) -> Iterator[str]:
     for path in sorted(job_folder.glob("*.err")):
         try:
-            text = read_bytes(path).decode("utf-8", errors="replace")
+            text = read_output(path).decode("utf-8", errors="replace")
         except (BadInput, OSError):
             continue
         yield from text.splitlines()

@@ -20,11 +20,16 @@ from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.base import Params
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.reading import read_output, read_record
 from shakedown.records.refusals import refusal
 from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
 from shakedown.records.untrusted import complete_lines
+from shakedown.records.wording import printable
 from shakedown.run.job_folder import JobFolder
+
+# What a reader raises that did not foresee some damage. It costs the output's cells like any other damage: an
+# error in one reader must not take the verdict on everything else along.
+_READER_FELL_OVER = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,10 @@ def told_by(
                 problem = problem or Problem(kind="not-run", message=without_place(job_folder, nothing))
             except (BadInput, OSError) as refused:
                 problem = problem or Problem(kind="parse", message=without_place(job_folder, refused))
+            except _READER_FELL_OVER as error:
+                said = printable(f"{output.file}: its reader fell over it, {type(error).__name__}: {error}")
+                problem = problem or Problem(kind="parse", message=said[:2000])
+                values, moved = (), ()
         if not values:
             values = planned_without_value(plan, output)
         found.append(Told(tuple(_measurements(plan, whose, job_folder, output, values, problem)), moved))
@@ -217,7 +226,7 @@ def journal(job_folder: Path, flaws: list[BadInput] | None = None) -> list[Outpu
 def _lines(path: Path) -> Iterator[OutputRecord]:
     """Yield the records of one journal. Raises BadInput."""
     # A node that died while it wrote leaves half a line; the cell it was about stays without a value.
-    for number, line in complete_lines(read_bytes(path)):
+    for number, line in complete_lines(read_output(path)):
         try:
             yield OutputRecord.model_validate_json(line)
         except ValidationError as error:

@@ -23,18 +23,24 @@ from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, Measurement, Problem
 from shakedown.run.aside import COLLECTED, set_aside
 from shakedown.run.files import redact_folder
-from shakedown.run.folder import COUNTERS, JOBS, PLAN, RESULTS, write_lines
+from shakedown.run.folder import COUNTERS, JOBS, PLAN, RAW, RESULTS, write_lines
 
 
-def collect(folder: Path) -> tuple[int, int]:
+def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int]:
     """Write `results.jsonl` and `counters.jsonl` of a run from its raw files; return how many lines each.
 
     Where that fails, what an earlier call made of the run is set aside: it may say PASS of other raw files.
 
+    Args:
+        folder: the run's.
+        flaws: gets what below `raw/` is no file of a run (a link, a core file): it is not read, so that it
+            costs the cells that it should measure and no others.
+
     Raises BadInput as `gather` does.
     """
     try:
-        redact_folder(folder)  # nothing is read, judged or kept before secrets are gone
+        # Nothing is read, judged or kept before secrets are gone.
+        redact_folder(folder, [] if flaws is None else flaws)
         measurements, counters = gather(folder)
         write_lines(folder / RESULTS, measurements)
         write_lines(folder / COUNTERS, counters)
@@ -48,8 +54,8 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     """Return what a run's raw files say, in a fixed order.
 
     Raises:
-        BadInput: plan or jobs cannot be read, or a job is of another run. Any other file that cannot be
-            read is no such error: its cells get no value and the reason.
+        BadInput: plan or jobs cannot be read, `raw` is a link, or a job is of another run. Any other file
+            that cannot be read is no such error: its cells get no value and the reason.
     """
     plan = read_record(folder / PLAN, Plan)
     jobs = read_record(folder / JOBS, Jobs)
@@ -59,8 +65,12 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     specs = {spec.name: spec for spec in jobs.jobs}
     ran: list[JobRecord] = []
     clocks = clocks_ahead(folder)
-    for job_folder in sorted(path.parent for path in (folder / "raw").glob("*/job.json")):
+    if (folder / RAW).is_symlink():
+        raise BadInput("is a link", fix="copy the folder here", file=folder / RAW)
+    for job_folder in sorted(path.parent for path in (folder / RAW).glob("*/job.json")):
         job = _job(plan, specs, job_folder)
+        if job is None:
+            continue  # damaged, and no planned job's: there is no cell that it could measure
         if job.run != plan.run:
             raise BadInput(
                 f"belongs to run {job.run!r}, not {plan.run!r}",
@@ -71,8 +81,10 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
         spec = specs.get(job.test)
         flaws: list[BadInput] = []
         job, failed = told_by_tasks(job_folder, job, spec)
-        told = told_by(plan, specs, job_folder, job, journal(job_folder, flaws), clocks=clocks, failed=failed)
-        if spec is not None:
+        linked = job_folder.is_symlink()  # what lies elsewhere is not this run's: nothing of it is read
+        outputs = [] if linked else journal(job_folder, flaws)
+        told = told_by(plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed)
+        if spec is not None and not linked:
             readings, unread = read_nodes(job_folder, job, spec.nodes, clocks)
             told = confirmed(told, readings, unread, jobs.nics)
             counters.extend(counted(plan, jobs, job_folder, job, spec, tests[spec.name], readings))
@@ -94,17 +106,19 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     return measurements, counters
 
 
-def _job(plan: Plan, specs: dict[str, JobSpec], job_folder: Path) -> JobRecord:
+def _job(plan: Plan, specs: dict[str, JobSpec], job_folder: Path) -> JobRecord | None:
     """Return what Slurm said of a job. Where that is damaged, a record of the planned job that says so.
 
-    Raises BadInput if it is damaged and no planned job has this folder.
+    None if it is damaged and no planned job has this folder.
     """
     try:
+        if job_folder.is_symlink():
+            raise BadInput("is a link", fix="copy the folder here", file=job_folder)
         return read_record(job_folder / "job.json", JobRecord)
     except BadInput as refused:
         name, attempt = job_and_attempt(job_folder.name)
         if name not in specs:
-            raise
+            return None
         return JobRecord(
             run=plan.run,
             stage=specs[name].stage,

@@ -194,9 +194,14 @@ def _refuse_used(folder: Path) -> None:
 def collect(run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")]) -> None:
     """Read a run's raw outputs again and write results.jsonl and counters.jsonl from them."""
     from shakedown.collect.run import collect as collect_run
+    from shakedown.records.errors import BadInput
+    from shakedown.records.wording import printable
 
-    results, counters = collect_run(run)
+    flaws: list[BadInput] = []
+    results, counters = collect_run(run, flaws)
     typer.echo(f"{results} results and {counters} counters in {run}")
+    for flaw in flaws:
+        typer.echo(printable(f"not read, and its cells have no value: {flaw}"))
 
 
 def _show(made: Plan) -> None:

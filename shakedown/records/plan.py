@@ -16,6 +16,10 @@ from shakedown.records.base import Better, Name, Params, Record, Stage, params_t
 from shakedown.records.expectation import Expectation, NotCovered
 from shakedown.records.pairs import AllPairs
 
+# A plan lists its nodes and only multiplies them by rails and directions: 36 kB could ask for 10^9 cells, and
+# each costs a kilobyte when it is judged. Eight rails, each with each, in two directions are 128.
+MOST_CELLS, MOST_CELLS_OF_A_GROUP = 250_000, 128
+
 
 class ReferenceKind(StrEnum):
     """Where a reference value comes from, strongest claim last."""
@@ -216,6 +220,11 @@ class Plan(Record):
 
     @model_validator(mode="after")
     def _every_cell_is_referenced_once(self) -> Plan:
+        cells, listed = sum(len(item) for item in self.items), sum(len(item.nodes) for item in self.items)
+        if cells > max(MOST_CELLS, MOST_CELLS_OF_A_GROUP * listed):
+            raise ValueError(
+                f"{cells} cells of {listed} groups of nodes, more than {MOST_CELLS_OF_A_GROUP} of each"
+            )
         alike: dict[tuple[str, ...], list[PlanItem]] = {}
         for item in self.items:
             reference = self.references.get(item.reference)

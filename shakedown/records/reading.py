@@ -6,6 +6,7 @@ Whatever is wrong is refused in one line that names file, line and key (`BadInpu
 from __future__ import annotations
 
 import json
+import os
 from io import BufferedReader
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -19,6 +20,8 @@ from shakedown.records.refusals import refusal
 
 # A plan names every pair: 151 MB for the 8,386,560 pairs of 4,096 simulated nodes, 2.5 GB to read it.
 LARGEST_DOCUMENT = 256 << 20
+# NCCL's log of a node's eight ranks is a third of a megabyte; 64 MiB is redacted in two seconds.
+LARGEST_OUTPUT = 64 << 20
 
 R = TypeVar("R", bound=Record)
 
@@ -31,13 +34,20 @@ def open_plain(path: Path) -> BufferedReader:
     return BufferedReader(file, 1 << 18)
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a plain file of at most 256 MiB. Raises BadInput."""
+def read_bytes(path: Path, most: int = LARGEST_DOCUMENT) -> bytes:
+    """Read a plain file of at most so many bytes. Raises BadInput."""
     with open_plain(path) as file:
-        content = file.read(LARGEST_DOCUMENT + 1)
-    if len(content) > LARGEST_DOCUMENT:
-        raise BadInput(f"is larger than {LARGEST_DOCUMENT} bytes", fix="it is no record of a run", file=path)
+        # Asked first: a sparse file of 8 GiB costs nothing on disk, and all of it in memory.
+        too_large = os.fstat(file.fileno()).st_size > most
+        content = b"" if too_large else file.read(most + 1)
+    if too_large or len(content) > most:
+        raise BadInput(f"is larger than {most} bytes", fix="it is no record of a run", file=path)
     return content
+
+
+def read_output(path: Path) -> bytes:
+    """Read what a tool or a job wrote below `raw/`, a plain file of at most 64 MiB. Raises BadInput."""
+    return read_bytes(path, LARGEST_OUTPUT)
 
 
 def read_record(path: Path, kind: type[R]) -> R:

@@ -20,6 +20,8 @@ from shakedown.report.view import ReportView
 
 # `reports/templates` of a checkout; a link here, real files in a wheel. See docs/decisions/charts.md.
 TEMPLATES = Path(__file__).parent / "templates"
+# What a browser shows as text, or hands to its user: the endings of what tools and jobs write.
+_LINKED = frozenset({"txt", "log", "err", "out", "sh", "csv", "json", "jsonl"})
 
 
 def _shown(value: object) -> object:
@@ -83,6 +85,9 @@ def render(view: ReportView, excerpts: Mapping[str, Excerpt], raw_base: str = ""
 
     def raw_link(path: str) -> str:
         # "./" in front: no path can begin a scheme of its own.
+        # A browser runs what is in a page or a drawing of someone else's as if it were this page's.
+        if path.rpartition(".")[2].lower() not in _LINKED:
+            return ""
         return "./" + quote(f"{raw_base}/{path}" if raw_base else path)
 
     return env.get_template("report.html.j2").render(

@@ -3,50 +3,90 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_bytes
+from shakedown.records.reading import read_bytes, read_output
 from shakedown.run.folder import COUNTERS, INVENTORY, RAW, RESULTS, write_aside
 from shakedown.run.redact import redact
 
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 
 
-def run_files(folder: Path) -> Iterator[str]:
-    """Yield every file of a bundle, sorted. Raises BadInput for links, special files and odd names."""
+# A run's own folders are three deep.
+DEEPEST = 16
+
+
+def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str]:
+    """Yield every file of a bundle, sorted, seals left out.
+
+    Args:
+        folder: the run's.
+        flaws: gets why something below `raw/` is no file of a run; it is passed over then.
+
+    Raises:
+        BadInput: a link, a special file, an odd name or a folder nested too deeply, unless it lies below
+            `raw/` and there are `flaws` to say so.
+    """
     found = []
-    for root, directories, names in os.walk(folder):
-        directories.sort()
-        for name in (*directories, *names):
-            path = Path(root) / name
-            relative = path.relative_to(folder).as_posix()
-            mode = path.lstat().st_mode
-            if not relative.isprintable() or "\\" in relative:
-                raise BadInput(f"file name {relative!r} cannot be sealed", fix="rename it", file=folder)
-            if stat.S_ISREG(mode):
-                found.append(relative)
-            elif not stat.S_ISDIR(mode):
-                raise BadInput("is a link or special file", fix="copy it or remove it", file=path)
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        for entry in sorted(os.scandir(folder / inside), key=lambda entry: entry.name):
+            name = f"{inside}/{entry.name}" if inside else entry.name
+            flaw = _flaw(folder, name, entry)
+            if flaw is None and entry.is_dir(follow_symlinks=False):
+                waiting.append(name)
+            elif flaw is None:
+                found.append(name)
+            elif flaws is not None and inside:
+                flaws.append(flaw)
+            else:
+                raise flaw
     yield from sorted(set(found) - {SUMS, SIGNATURE})
 
 
-def redact_folder(folder: Path) -> list[str]:
-    """Redact every raw output and record of a run in place; return the files that changed."""
+def _flaw(folder: Path, name: str, entry: os.DirEntry[str]) -> BadInput | None:
+    """Return why this can be no file or folder of a run."""
+    if not name.isprintable() or "\\" in name:
+        return BadInput(f"file name {name!r} cannot be sealed", fix="rename it", file=folder)
+    if not entry.is_file(follow_symlinks=False) and not entry.is_dir(follow_symlinks=False):
+        return BadInput("is a link or special file", fix="copy it or remove it", file=folder / name)
+    if name.count("/") >= DEEPEST:
+        return BadInput(f"lies more than {DEEPEST} folders deep", fix="remove it", file=folder / name)
+    return None
+
+
+def redact_folder(folder: Path, flaws: list[BadInput] | None = None) -> list[str]:
+    """Redact every raw output and record of a run in place; return the files that changed.
+
+    `flaws`: as for `redacted_files`.
+    """
     changed = []
-    for name, content, clean in redacted_files(folder):
+    for name, content, clean in redacted_files(folder, flaws):
         if content != clean:
             write_aside(folder / name, clean)
             changed.append(name)
     return changed
 
 
-def redacted_files(folder: Path) -> Iterator[tuple[str, bytes, bytes]]:
-    """Yield (file, content, redacted content) of what tools and jobs wrote."""
-    for name in run_files(folder):
-        if name.startswith(f"{RAW}/") or name in (RESULTS, COUNTERS, INVENTORY):
-            content = read_bytes(folder / name)
-            text = content.decode("utf-8", "surrogateescape")
-            yield name, content, redact(text).encode("utf-8", "surrogateescape")
+def redacted_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[tuple[str, bytes, bytes]]:
+    """Yield (file, content, redacted content) of what tools and jobs wrote.
+
+    `flaws` gets why something below `raw/` was passed over: links, special files, and what is too large to
+    be an output. No reader takes them either. Without `flaws` they are refused.
+    """
+    for name in run_files(folder, flaws):
+        of_a_tool = name.startswith(f"{RAW}/")
+        if not of_a_tool and name not in (RESULTS, COUNTERS, INVENTORY):
+            continue
+        try:
+            content = read_output(folder / name) if of_a_tool else read_bytes(folder / name)
+        except BadInput as refused:
+            if flaws is None or not of_a_tool:
+                raise
+            flaws.append(refused)
+            continue
+        text = content.decode("utf-8", "surrogateescape")
+        yield name, content, redact(text).encode("utf-8", "surrogateescape")

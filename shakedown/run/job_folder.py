@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_bytes
+from shakedown.records.reading import read_output
 from shakedown.run.nic_counters import NodeCounters, read_before_and_after
 
 
@@ -24,8 +24,10 @@ class JobFolder:
     def text(self, name: str) -> str:
         """Return a file's text. Raises BadInput for what is no plain file of UTF-8."""
         file = self.path / name
+        if file.name != name:
+            raise BadInput(f"{name[:80]!r} is no name of a file in here", file=self.path)
         try:
-            return read_bytes(file).decode("utf-8")
+            return read_output(file).decode("utf-8")
         except UnicodeDecodeError:
             raise BadInput("is not text", file=file) from None
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.counters import went_back
-from shakedown.records.reading import read_bytes
+from shakedown.records.reading import read_output
 from shakedown.records.refusals import refusal
 
 # Kept by the kernel in 64 bits (rtnl_link_stats64), so they never wrap: one that is less than before was set
@@ -69,7 +69,7 @@ def read_counters(path: Path) -> NodeCounters:
     if not os.path.lexists(path):
         return NodeCounters()
     try:
-        found = _File.model_validate_json(read_bytes(path))
+        found = _File.model_validate_json(read_output(path))
     except ValidationError as error:
         again = "run the job again: its counters are damaged"
         raise refusal(error, _File, file=path, about="not a counter file", fix=again) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import open_plain
 from shakedown.records.results import Measurement
+from shakedown.records.untrusted import loads
 
 INFERENCE_TEST = "resnet50_server"
 _LARGEST_BYTES = 16 << 20
@@ -46,7 +46,7 @@ def read_searches(run: Path, measurements: Iterable[Measurement]) -> tuple[Searc
     for raw, m in wanted.items():
         try:
             with open_plain(run / raw) as file:
-                document = json.loads(file.read(_LARGEST_BYTES))
+                document = loads(file.read(_LARGEST_BYTES))
             network_qps = _network_qps(document)
             found.append(SearchDetail(m.nodes[0], int(m.params["gpus"]), network_qps, _batch(document)))
         except (BadInput, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):

@@ -11,6 +11,7 @@ from shakedown.benchmarks.interconnect.pcie_path import gpu_paths
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import open_plain
 from shakedown.records.results import Measurement
+from shakedown.records.untrusted import loads
 from shakedown.topology.host_map import parse_topology
 
 PATH_TEST = "pcie_path"
@@ -36,7 +37,7 @@ def read_ways(run: Path, measurements: Iterable[Measurement]) -> tuple[GpuWay, .
     for raw, node in files.items():
         try:
             with open_plain(run / raw) as file:
-                document = json.loads(file.read(_LARGEST_BYTES))
+                document = loads(file.read(_LARGEST_BYTES))
             topology = parse_topology(json.dumps(document["topology"]))
             ways += [GpuWay(node, path.index, path.drawn()) for path in gpu_paths(topology)]
         except (BadInput, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):

@@ -153,7 +153,7 @@ def _host(folder: Path, cable: Cable) -> End | None:
         return None
     try:
         return host_end(TargetReport.model_validate_json(read_bytes(reports[-1])))
-    except (ValidationError, ValueError, TypeError):
+    except (BadInput, ValidationError, ValueError, TypeError):
         return End()  # told nothing; the host's own cells say why
 
 

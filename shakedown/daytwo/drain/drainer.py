@@ -22,6 +22,7 @@ from shakedown.daytwo.drain.proposals import PARTNERS, Action, Evidence, Policy,
 from shakedown.judge.judged import judge_run
 from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
+from shakedown.records.untrusted import loads
 from shakedown.run.folder import Run
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.nodes import PREFIX
@@ -208,7 +209,7 @@ def _entries(log: Path) -> list[dict[str, str]]:
     found = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            entry = json.loads(line)
+            entry = loads(line)
             found.append({k: str(entry[k]) for k in entry})
             _ = entry["node"], entry["action"], entry["step"]
         except (ValueError, KeyError, TypeError):

@@ -31,6 +31,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from shakedown.daytwo.history.values import NodeValue
 from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_bytes
+from shakedown.records.untrusted import loads
 from shakedown.run.folder import to_json, write_aside
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -117,8 +119,8 @@ class HistoryStore:
                 "is no history", fix="shakedown history ingest --store FOLDER RUN makes one", file=root
             )
         try:
-            self.system = str(json.loads(path.read_bytes())["system"])
-        except (ValueError, KeyError, TypeError):
+            self.system = str(loads(read_bytes(path))["system"])
+        except (BadInput, ValueError, KeyError, TypeError):
             raise BadInput(
                 "cannot be read", fix='write {"schema": 1, "system": "NAME"} again', file=path
             ) from None

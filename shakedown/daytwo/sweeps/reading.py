@@ -112,6 +112,8 @@ class _Attempt:
             if name == spec.name and attempt
         }
         self.folder = found[max(found)] if found else folder / RAW / f"{spec.name}.a1"
+        if self.folder.is_symlink() or (folder / RAW).is_symlink():
+            raise BadInput("is reached by a link", fix="copy the folder into the run", file=self.folder)
         if len(found) > 1:
             notes.append(f"{spec.name} ran {len(found)} times: only the last is compared")
         if not (self.folder / "job.json").exists():

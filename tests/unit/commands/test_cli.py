@@ -124,7 +124,9 @@ def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error):
     status, out, err = shakedown("verdict", CASES / "counters" / "run")
     assert (status, out) == (2, "")
     assert err.startswith(f"shakedown: internal error: {type(error).__name__}: ")
-    assert err.endswith(" -- report it; the traceback is with SHAKEDOWN_DEBUG=1\n")
+    assert err.endswith(
+        " -- report it (CONTRIBUTING.md, Report a bug); the traceback is with SHAKEDOWN_DEBUG=1\n"
+    )
     assert err[:-1].isprintable()
     monkeypatch.setenv("SHAKEDOWN_DEBUG", "1")
     status, _, err = shakedown("verdict", CASES / "counters" / "run")

@@ -1,0 +1,73 @@
+"""The runs that are damaged, and the command line as its user calls it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from shakedown.commands import cli
+
+RUNS = Path(__file__).parents[1] / "runs"
+# One of each kind: fabric, NCCL, inference with its GPU paths, LoRA.
+NAMES = ("lab_healthy", "h200x4_nccl_healthy", "h200_int8_short", "h200x2_lora", "h200x4_interconnect")
+LONGEST_CPU_S = 10.0
+
+
+def call(*words: object) -> tuple[int, str, str]:
+    """Run a command line in this process: (exit status, standard output, standard error)."""
+    out, err = io.StringIO(), io.StringIO()
+    status = 0
+    began = _cpu_s()
+    with (
+        mock.patch.object(sys, "argv", ["shakedown", *map(str, words)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    took = _cpu_s() - began
+    assert took <= LONGEST_CPU_S, f"{words[0]} took {took:.1f} s"
+    return status, out.getvalue(), err.getvalue()
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.fixture(scope="session")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Recorded runs by name, collected, judged, reported and sealed."""
+    root = tmp_path_factory.mktemp("originals")
+    key = root / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    (root / "signers").write_text(f"tester {key.with_suffix('.pub').read_text()}")
+    found = {}
+    for name in NAMES:
+        folder = root / name
+        with tarfile.open(RUNS / name / "run.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+        found[name] = folder
+        assert call("collect", folder)[0] == 0
+        call("verdict", folder, "--write")
+        call("report", folder)
+        assert call("seal", folder, "--redact", "--key", key)[0] == 0, name
+    return found
+
+
+def linked_copy(folder: Path, to: Path) -> Path:
+    """Copy a run folder without copying a byte: what changes a file here replaces it."""
+    shutil.copytree(folder, to, copy_function=os.link)
+    return to
