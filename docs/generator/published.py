@@ -136,7 +136,7 @@ def _outside(judged_by: str | None, why: str) -> str:
 
 
 def _where(item: PlanItem) -> str:
-    nodes: Iterable[str] = item.nodes[0]
+    nodes: Iterable[str] = next(iter(item.nodes))
     names = tuple(nodes)
     where = " and ".join(names) if len(names) <= MAX_NODES_NAMED else f"{len(names)} nodes"
     ends = [str(end) for end in (item.rails[0], item.directions[0]) if end]
