@@ -161,9 +161,8 @@ def _less_work(result: PerftestResult, record: OutputRecord, order: MeshOrder) -
         counted_s = ordered.duration_s - 2 * (ordered.duration_s // 4)
         rate = row.bw_average_gbps * 1e9 / 8 / row.size_bytes
         if result.bidirectional and result.operation != "send":
-            rate /= (
-                2  # the bandwidth is of both sides, the iterations are the client's (print_full_bw_report)
-            )
+            # The bandwidth is of both sides, the iterations are the client's (print_full_bw_report).
+            rate /= 2
         took_s = row.iterations / rate if rate > 0 else 0.0
         if abs(took_s - counted_s) > _LENGTH_TOLERANCE * counted_s:
             due = f"{counted_s} s of the {ordered.duration_s} s ordered are due"
