@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.job_time import minutes, seconds_of, slurm_time
@@ -133,3 +136,20 @@ def test_perftest_gets_time_by_its_iterations(changes):
     mesh = jobs.jobs[0]
     assert mesh.time_limit_s > planned()[1].jobs[0].time_limit_s + 6 * 290
     assert mesh.settings["timeout_s"] >= 60 + 300
+
+
+def test_the_mesh_is_told_the_gates_of_its_plan():
+    """Catches a mesh that measures again by other limits than the verdict's, or without time for it."""
+    plan, jobs = planned()
+    mesh = parse_spec(json.loads(json.dumps(jobs.jobs[0].settings)))
+    assert plan.remeasure is not None and mesh.remeasure is not None
+    assert plan.remeasure.tests == ("ib_write_bw",)
+    assert mesh.remeasure.within_s > 0
+    items = [item for item in plan.items if item.test == "ib_write_bw" and item.metric == "bandwidth"]
+    assert items
+    for item in items:
+        for rail in item.rails:
+            key = ("ib_write_bw", item.params["size_bytes"], 1)
+            limits = mesh.remeasure.limits_of(key, str(item.params["rails_at_once"]), rail)
+            assert limits == {"bandwidth": plan.references[item.reference].gate}
+    assert plan.power and "a NIC at -2 % passes" in plan.power[0]

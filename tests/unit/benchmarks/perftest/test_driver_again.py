@@ -6,6 +6,12 @@ from collections import defaultdict
 
 import pytest
 
+from shakedown.benchmarks.perftest.mesh.schedule import blocks_of, pairs_of
+from shakedown.judge.localise.outdir import Outdir
+from shakedown.judge.verdict import judge
+from shakedown.records.base import Outcome
+from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
+
 # Drivers that wait for each other by the clock.
 pytestmark = pytest.mark.slow
 
@@ -78,3 +84,37 @@ def test_no_longer_than_the_plan_allows(mesh):
     """Catches re-measurements that run into the job's time limit and take every result with them."""
     _, found = run(mesh, times=1, within_s=0.001)
     assert set(map(tuple, found.values())) == {(1,)}
+
+
+@pytest.mark.parametrize(("times", "outcome"), [(1, Outcome.PASS), (99, Outcome.FAIL)])
+def test_what_the_drivers_left_is_judged_by_all_of_it(mesh, times, outcome):
+    """Catches attempts that the verdict does not take for samples."""
+    local, _ = run(mesh, times=times)
+    spec = local.spec
+    limits = {"value": 100.0, "limit": LIMIT["limit"], "unit": "Gb/s", "better": "higher"}
+    item = PlanItem(
+        stage="fabric",
+        test="ib_write_bw",
+        metric="bandwidth",
+        unit="Gb/s",
+        better="higher",
+        nodes=tuple(pairs_of(spec)),
+        rails=spec.rails,
+        directions=spec.directions,
+        params=blocks_of(spec)[0].params,
+        reference="bw",
+    )
+    plan = Plan(
+        run="outdir",
+        system="s",
+        created="2026-01-01T00:00:00Z",
+        nodes=tuple(spec.nodes),
+        items=(item,),
+        references={"bw": Reference(id="bw", kind="physical", source="test", **limits)},
+        # Two transients of six cells are more than a healthy cluster's share; here the samples are asked.
+        remeasure=Remeasure(tests=("ib_write_bw",), budget=0.09),
+    )
+    verdict = judge(plan, Outdir(local.out, spec).measurements())
+    assert verdict.outcome is outcome, verdict.reason
+    assert len(verdict.transients) == (2 if outcome is Outcome.PASS else 0)
+    assert verdict.coverage.complete
