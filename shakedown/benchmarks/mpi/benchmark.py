@@ -14,6 +14,7 @@ from shakedown.benchmarks.mpi.plan import plan_mpi
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
+from shakedown.records.places import SOURCE
 
 
 def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:
@@ -26,6 +27,7 @@ def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Pa
         return Launch(
             words=started,
             step_options=options,
+            variables={"PYTHONPATH": str(SOURCE)} if source and source.contained else {},
             # Keeps what rank 0 prints, and notes which cells it measures.
             keep=module("shakedown.onnode.output", out, "mpi", job.tests[0], ",".join(job.nodes), "--"),
             source=("/etc/shakedown/mpi.env",),  # the transport that roles/openmpi allows, and no other
