@@ -13,6 +13,7 @@ from shakedown.collect.bmc.config import Bmc
 from shakedown.daytwo.nightly.config import NightlyConfig
 from shakedown.intent.site import Fabric, NoFabric, TcpFabric, TcpNic
 from shakedown.intent.slurm_block import SlurmBlock
+from shakedown.intent.software import Source
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan
@@ -30,6 +31,7 @@ SITE: tuple[tuple[str, str, Model], ...] = (
     ("`group_vars/all`: networks beside the RoCE fabric", "tcp_fabrics[].", TcpFabric),
     ("`hosts.yml`: a node's interfaces in them", "tcp_nics[].", TcpNic),
     ("`group_vars/all`: how jobs are submitted", "slurm.", SlurmBlock),
+    ("`group_vars/all/software.yml`: where a program is", "software.NAME.", Source),
     ("`shakedown power --bmcs FILE`: the BMCs, outside the inventory", "bmcs.NODE.", Bmc),
     ("`group_vars/all/acceptance.yml`: what is measured", "acceptance.", Acceptance),
 )

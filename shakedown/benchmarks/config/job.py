@@ -61,7 +61,7 @@ def main() -> int:
         # Not a fault of the node: nothing here is wrong, and nothing is known.
         problem = {
             "kind": "not-run",
-            "message": f"{node}: {SOCKET} is not there, site.yml never configured this node; run it, or say "
+            "message": f"{node}: {SOCKET} is not there: run the playbook that configures hosts, or say "
             "acceptance.config.settings_reader: false where nothing may be installed",
         }
     except (OSError, ValueError, KeyError, TypeError) as error:

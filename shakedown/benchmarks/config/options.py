@@ -17,8 +17,8 @@ class ConfigStage(Record):
     link_speed: bool = True
     # Targets of roles/host_settings that concern the whole node.
     targets: tuple[Literal["environment", "gpudirect", "pinning"], ...] = ("environment",)
-    # Whether the nodes have the reader of settings that site.yml installs. False, where nothing may be installed:
-    # every setting stays in the plan, not run, and the verdict does not wait for it.
+    # Whether the nodes have the reader of settings that site.yml installs. False where nothing may be
+    # installed: every setting stays in the plan, not run, and the verdict does not wait for it.
     settings_reader: bool = True
     # How far a node's clock may be from the submit host's, in seconds. munge(7) refuses credentials at 300,
     # Kerberos tickets at 300; logs and counters of two nodes can be put in one order below a second.

@@ -15,6 +15,7 @@ from shakedown.benchmarks.mpi.plan import plan_mpi
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
+from shakedown.records.places import SOURCE
 
 
 def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:
@@ -32,7 +33,10 @@ def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Pa
             step_options=options,
             # Keeps what rank 0 prints and what UCX logs, and notes which cells they measure.
             keep=module("shakedown.benchmarks.mpi.job", out, job.tests[0], ",".join(job.nodes), "--"),
-            variables=mpi_job.variables(out),
+            variables={
+                **mpi_job.variables(out),
+                **({"PYTHONPATH": str(SOURCE)} if source and source.contained else {}),
+            },
             source=("/etc/shakedown/mpi.env",),  # the transport that roles/openmpi allows, and no other
         )
 
