@@ -29,7 +29,7 @@ def sudo(tmp_path):
     return program, log
 
 
-@pytest.mark.parametrize("run_as", [None, "alice"])
+@pytest.mark.parametrize("run_as", [None, "nobody"])
 def test_jobs_are_of_an_ordinary_user_where_the_site_has_sudo(tmp_path, sudo, run_as):
     """Catches: jobs and stage folder of root because the hosts' settings need sudo; run_as that nothing
     heeds; sudo on the controller; an unknown partition told after the folder was made."""
@@ -110,3 +110,36 @@ def test_an_old_key_is_refused_by_the_playbook(tmp_path):
         tmp_path, _SUDO.format(log="/dev/null"), {"hosts": False}, "-e", "slurm_partition=x"
     )
     assert status != 0 and "slurm_partition has moved: write slurm: {partition: ...}" in said
+
+
+@pytest.mark.parametrize("run_as", [None, "nobody"])
+def test_the_stage_folder_is_made_and_written_to_by_its_user(tmp_path, sudo, run_as):
+    """Catches: a folder made or a mark written by root, which a share with root_squash refuses."""
+    program, log = sudo
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    variables = {
+        "ansible_become": True,
+        "ansible_become_exe": str(program),
+        "shared_stage_path": str(tmp_path / "share"),
+        "mgmt_subnet": "127.0.0.0/8",
+        "slurm": {"run_as": run_as} if run_as else {},
+    }
+    hosts = {"submit": {"hosts": {"n1": here}}, "slurm": {"hosts": {"n1": here, "n2": here}}}
+    inventory, play = tmp_path / "hosts.yml", tmp_path / "stage.yml"
+    inventory.write_text(json.dumps({"all": {"vars": variables, "children": hosts}}))
+    play.write_text(
+        json.dumps([{"hosts": "slurm", "gather_facts": False, "roles": [{"role": "shared_stage"}]}])
+    )
+    done = subprocess.run(
+        [BIN / "ansible-playbook", "-i", inventory, play],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_CACHE_PLUGIN": "memory"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "share" / ".mark.n2").read_text() == "n2\n"
+    calls = [line for line in (log.read_text() if log.exists() else "").splitlines() if "-u " in line]
+    assert {line.split("-u ")[1].split()[0] for line in calls} == ({run_as} if run_as else set()), calls
