@@ -53,6 +53,6 @@ def _kinds() -> dict[tuple[str, str], frozenset[_Kind]]:
         for entry in load_profile(name).entries:
             for key in {entry.test, entry.test.partition("_")[0]}:
                 found.setdefault((key, entry.metric), set()).add((entry.stage, entry.unit, entry.better))
-    for key, kind in _MORE.items():
-        found.setdefault(key, {kind})
+    for pair, kind in _MORE.items():
+        found.setdefault(pair, {kind})
     return {key: frozenset(kinds) for key, kinds in found.items()}
