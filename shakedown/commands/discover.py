@@ -20,9 +20,9 @@ def register(app: typer.Typer) -> None:
     app.command(
         "discover",
         epilog=examples(
-            "shakedown discover inventories/mysite --slurm gpu --cabling cabling.csv",
-            "shakedown discover inventories/mysite --ansible hosts.ini --record answers.json",
-            "shakedown discover inventories/mysite --from answers.json",
+            "shakedown discover mysite --from answers.json",
+            "shakedown discover mysite --ansible hosts.ini --record answers.json",
+            "shakedown discover mysite --slurm gpu --cabling cabling.csv",
         ),
     )(discover)
 

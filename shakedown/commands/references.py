@@ -118,10 +118,14 @@ def propose(
     if not name or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", name):
         raise BadInput("no name that begins with a letter", fix="give --profile NAME or --prefix NAME")
     opened = Run(run)
-    found = opened.measurements()
+    found = list(opened.measurements())
     made = list(proposals(found, scope=facts, prefix=name, ceiling_gb_per_s=ceiling_gb_per_s))
     if not made:
         raise BadInput(f"no value has {MIN_SAMPLES} repeats", fix="plan more repeats", file=run)
+    held = {(one["test"], one["metric"]) for one in made}
+    few = dict.fromkeys(f"{m.test} {m.metric}" for m in found if m.value and (m.test, m.metric) not in held)
+    if few:
+        print(f"left out, fewer than {MIN_SAMPLES} values: {', '.join(few)}", file=sys.stderr)
     written = made if profile is None else profile_of(profile, opened.plan, made)
     sys.stdout.write(yaml.safe_dump(written, sort_keys=False, default_flow_style=None, width=160))
     return ExitStatus.PASS

@@ -205,7 +205,7 @@ def _acceptance(site: FoundSite) -> Iterator[str]:
 
 
 def _site(site: FoundSite) -> Iterator[str]:
-    yield "# What is the site's own stays as it is; `manage` says what may be changed: docs/how-to/new-site.md."
+    yield "# What is the site's own stays as it is: `manage` in docs/how-to/new-site.md."
     yield "---"
     yield f"shared_stage_path: /scratch/shakedown{_CHECK}: a folder that the submit host and all nodes share"
     if site.partition:

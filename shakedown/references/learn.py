@@ -22,7 +22,8 @@ def learnt_entry(test: str, metric: str, facts: Mapping[str, int | str]) -> Entr
     """Return the stand-in for a cell's reference, or None if there can be none.
 
     Of results that come out wrong none is allowed, whatever is learnt. The unit is that of the shipped
-    profiles: of this test and metric, else of all tests of its family that have the metric (`nccl_broadcast` as `nccl_all_reduce`).
+    profiles: of this test and metric, else of all tests of its family that have the metric
+    (`nccl_broadcast` as `nccl_all_reduce`).
     """
     found = _kinds().get((test, metric)) or _kinds().get((test.partition("_")[0], metric))
     if not found or len(found) > 1:
@@ -52,6 +53,6 @@ def _kinds() -> dict[tuple[str, str], frozenset[_Kind]]:
         for entry in load_profile(name).entries:
             for key in {entry.test, entry.test.partition("_")[0]}:
                 found.setdefault((key, entry.metric), set()).add((entry.stage, entry.unit, entry.better))
-    for key, kind in _MORE.items():
-        found.setdefault(key, {kind})
+    for pair, kind in _MORE.items():
+        found.setdefault(pair, {kind})
     return {key: frozenset(kinds) for key, kinds in found.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from shakedown.records.base import tally
+from shakedown.records.base import Outcome
 from shakedown.report import text
 from shakedown.report.view import ReportView
 
@@ -73,8 +73,8 @@ def render(view: ReportView) -> str:
         (
             family(
                 "shakedown_verdict",
-                "1 for the verdict on the run, 0 for the three others.",
-                ((run | {"outcome": o.value}, int(o is view.outcome)) for o in tally({view.outcome: 1})),
+                "1 for the verdict on the run, 0 for the others.",
+                ((run | {"outcome": o.value}, int(o is view.outcome)) for o in Outcome),
             ),
             family(
                 "shakedown_cells",

@@ -23,7 +23,7 @@ PARTITION = "PartitionName=gpu AllocNodes=ALL MaxTime=04:00:00 Nodes=gpu[1-3] St
 NODES = """\
 NodeName=gpu1 Arch=x86_64 NodeAddr=192.0.2.1 State=IDLE Partitions=gpu,all Comment=NodeAddr=9.9.9.9
 NodeName=gpu2 Arch=x86_64 NodeAddr=gpu2.example.org State=MIXED Partitions=gpu
-NodeName=gpu3 Arch=x86_64 NodeAddr=gpu3 State=IDLE+DRAIN Partitions=gpu Reason=bad NIC [root@2026-11-20T02:10:00]
+NodeName=gpu3 Arch=x86_64 NodeAddr=gpu3 State=IDLE+DRAIN Partitions=gpu Reason=NIC [root@2026-11-20T02:10:00]
 NodeName=cpu1 Arch=x86_64 NodeAddr=cpu1 State=IDLE Partitions=all
 """
 
@@ -75,7 +75,7 @@ def test_two_nodes_of_one_name_are_refused():
 
 
 def test_slurms_nodes_are_asked_and_the_others_named(monkeypatch):
-    """Catches: a drained node that stops the others, a node of another partition, a comment read as a field."""
+    """Catches: a drained node that stops the others, another partition's node, a comment read as a field."""
     asked = []
 
     def run(partition, nodes):
@@ -155,7 +155,7 @@ def place(root, path, text):
 
 
 def test_the_probe_reads_nics_from_sysfs(tmp_path):
-    """Catches: the second port of a device given the first's name, Soft-RoCE not found, or lo taken for a NIC."""
+    """Catches: Soft-RoCE that is not found, a NIC without its rate or MTU, lo taken for a NIC."""
     for n in (0, 1):
         pci = f"sys/devices/pci0000:00/0000:00:0{n}.0"
         place(tmp_path, f"{pci}/net/eth{n}/speed", "400000")
@@ -185,7 +185,7 @@ def test_the_probe_reads_nics_from_sysfs(tmp_path):
 
 @pytest.mark.slow
 def test_the_program_runs_by_itself_on_a_bare_node(tmp_path):
-    """Catches: a program that needs Shakedown, which bare nodes have not, or an answer that is refused here."""
+    """Catches: a program that needs Shakedown, which bare nodes have not, or an answer that is refused."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-"],
         input=program(),

@@ -1,4 +1,4 @@
-"""The commands of docs/how-to/discover.md, run as they stand on a new site of two nodes by recorded answers."""
+"""The commands of docs/how-to/discover.md, run as they stand on two nodes by recorded answers."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests/unit/daytwo")]
+sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests/unit/daytwo"), str(ROOT / "tests/unit/discover")]
 
+import machines  # noqa: E402
 from fake_slurm import FakeSlurm  # noqa: E402
 from fleet import START, Night, names  # noqa: E402
 from generator.commands import commands, examples  # noqa: E402
@@ -30,7 +31,12 @@ from shakedown.run.folder import write_verdict  # noqa: E402
 pytestmark = pytest.mark.slow  # every command once, as its user starts it
 COMMANDS = dict(commands())
 # These need a cluster.
-NEEDS_A_CLUSTER = ("shakedown nightly run", "shakedown power")
+NEEDS_A_CLUSTER = (
+    "shakedown discover mysite --ansible",
+    "shakedown discover mysite --slurm",
+    "shakedown nightly run",
+    "shakedown power",
+)
 # Files, a diff, references to sign, a sentence or two; the night's report, which is delivered as JSON.
 PRINTS_NO_TABLE = (
     "collect",
@@ -105,6 +111,7 @@ def furnished(tmp_path_factory) -> Path:
     shutil.copy(CAPTURES / "perftest_25.01_rxe_write_bw_client.txt", place / "ib_write_bw.txt")
     site = {"schema": 1, "checkout": ".", "inventory": "inventories/lab", "state": "state", "group": 3}
     (place / "mine.yml").write_text(PROFILE)
+    (place / "answers.json").write_text(json.dumps(machines.lab()))
     (place / "nightly.json").write_text(json.dumps(site))
     return place
 
