@@ -79,7 +79,7 @@ class Jobs(Record):
     jobs: tuple[JobSpec, ...]
     nics: dict[Name, tuple[NicSpec, ...]]  # by node
     waits: Waits = Waits()
-    max_jobs: int = Field(default=1, ge=1)  # at a time
+    max_jobs: int = Field(default=1, ge=1)  # jobs of a stage at a time
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

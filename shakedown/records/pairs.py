@@ -20,6 +20,7 @@ class AllPairs(Record):
     It is iterated over, counted and asked like the tuple of pairs that it stands for.
     """
 
+    # The nodes, each once.
     all_pairs_of: Annotated[tuple[Name, ...], Field(min_length=2, max_length=MOST_NODES)]
 
     @field_validator("all_pairs_of")

@@ -97,7 +97,7 @@ class PlanItem(Record):
     metric: Name
     unit: str
     better: Better
-    nodes: _Groups
+    nodes: _Groups  # groups that are measured together, or all pairs of some nodes
     rails: tuple[Name | None, ...] = (None,)
     directions: tuple[Name | None, ...] = (None,)
     params: Params = Field(default_factory=dict)
