@@ -155,7 +155,8 @@ def _reference(part: Part, definitions: Part) -> str:
 
 
 def _either(part: Part, definitions: Part) -> str:
-    kinds = [_type(one, definitions) for one in part["anyOf"] if one.get("type") != "null"]
+    either = part.get("anyOf") or part["oneOf"]
+    kinds = [_type(one, definitions) for one in either if one.get("type") != "null"]
     return " or ".join(dict.fromkeys(kinds))
 
 
@@ -183,7 +184,8 @@ def _choice(values: list[Any]) -> str:
 _FORMS: dict[str, Callable[[Part, Part], str]] = {
     "$ref": _reference,
     "anyOf": _either,
-    "oneOf": lambda part, _: "formula",
+    # Those that a key tells apart are the formulas of ceilings.
+    "oneOf": lambda part, found: "formula" if "discriminator" in part else _either(part, found),
     "const": lambda part, _: _choice([part["const"]]),
     "enum": lambda part, _: _choice(part["enum"]),
 }

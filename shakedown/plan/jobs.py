@@ -85,7 +85,7 @@ class Jobs(Record):
     # Options of sbatch that every job gets, and what the site's prolog or epilog takes (SlurmBlock).
     submit: tuple[str, ...] = ()
     prolog_s: int = Field(default=0, ge=0)
-    max_jobs: int = Field(default=1, ge=1)  # at a time
+    max_jobs: int = Field(default=1, ge=1)  # jobs of a stage at a time
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

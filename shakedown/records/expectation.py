@@ -15,15 +15,15 @@ Seconds = Annotated[int, Field(ge=0)]
 class StageTime(Record):
     """Wall time of one stage, with its jobs side by side where they need different nodes."""
 
-    stage: Stage
-    jobs: int = Field(ge=1)
+    stage: Stage  # rung of the ladder
+    jobs: int = Field(ge=1)  # Slurm jobs of it
     at_once: int = Field(ge=1)  # most jobs that run side by side
-    expected_s: Seconds
+    expected_s: Seconds  # wall time if all goes well
     limit_s: (
         Seconds  # every job at its own time limit; what a stage is ended at has time for Slurm's queue too
     )
     expected_node_s: Seconds  # nodes x seconds that jobs hold them
-    limit_node_s: Seconds
+    limit_node_s: Seconds  # the same where every job takes its limit
     # Jobs of which nothing measured says how long they take; they are expected to take their limit.
     unknown: int = Field(default=0, ge=0)
 
@@ -31,7 +31,7 @@ class StageTime(Record):
 class Expectation(Record):
     """Wall time of the whole plan, stage after stage."""
 
-    stages: tuple[StageTime, ...]
+    stages: tuple[StageTime, ...]  # those that have jobs
     max_jobs: int = Field(ge=1)  # Slurm jobs at a time
     sources: tuple[Words, ...] = ()  # where each overhead beside the measuring itself was measured
 
@@ -59,7 +59,7 @@ class Expectation(Record):
 class NotCovered(Record):
     """Something that a reader may take for measured and that the plan leaves out."""
 
-    what: Words
-    why: Words
+    what: Words  # what is left out
+    why: Words  # why it is left out
     cells: int | None = Field(default=None, ge=1)  # how many cells it would be; None: it has no cells
     key: Name | None = None  # the key of the inventory that would bring it in, if one would

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -20,6 +20,7 @@ class AllPairs(Record):
     It is iterated over, counted and asked like the tuple of pairs that it stands for.
     """
 
+    # The nodes, each once.
     all_pairs_of: Annotated[tuple[Name, ...], Field(min_length=2, max_length=MOST_NODES)]
 
     @field_validator("all_pairs_of")
@@ -35,6 +36,12 @@ class AllPairs(Record):
     def __len__(self) -> int:
         count = len(self.all_pairs_of)
         return count * (count - 1) // 2
+
+    def __getitem__(self, place: int) -> tuple[str, ...]:
+        """Return one pair by its place. Raises IndexError."""
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        return next(islice(self, place, None))
 
     def __contains__(self, pair: object) -> bool:
         if not (isinstance(pair, tuple) and len(pair) == 2):

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from shakedown.records.base import Better, Name, Params, Record, Stage, params_text
 from shakedown.records.expectation import Expectation, NotCovered
@@ -81,6 +81,12 @@ class Reference(Record):
         return self.value * (1 + sign * self.tolerance)
 
 
+_Groups = Annotated[
+    Annotated[tuple[tuple[Name, ...], ...], Field(min_length=1), Tag("groups")]
+    | Annotated[AllPairs, Tag("pairs")],
+    # A refusal then names what was written, not what else it might have been.
+    Discriminator(lambda given: "pairs" if isinstance(given, dict | AllPairs) else "groups"),
+]
 # Cells of blocks that may share some; groups of a night have a few thousand.
 _MOST_COMPARED = 1_000_000
 
@@ -99,7 +105,7 @@ class PlanItem(Record):
     metric: Name
     unit: str
     better: Better
-    nodes: Annotated[tuple[tuple[Name, ...], ...], Field(min_length=1)] | AllPairs
+    nodes: _Groups  # groups that are measured together, or all pairs of some nodes
     rails: tuple[Name | None, ...] = (None,)
     directions: tuple[Name | None, ...] = (None,)
     params: Params = Field(default_factory=dict)

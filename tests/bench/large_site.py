@@ -52,6 +52,7 @@ EACH_NODE: dict[str, Any] = {
                 "time_below_bytes": 0,
             }
         ],
+        "expect": {"nvls": False, "gdr": True},
         "run_timeout_s": 300,
     },
 }
