@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from shakedown.benchmarks.registry import BENCHMARKS
-from shakedown.collect.copies import Place, copies
+from shakedown.collect.copies import without_copies
 from shakedown.collect.counters import counted, read_nodes, switch_counters, uncounted, without_the_idle
 from shakedown.collect.failed_tasks import told_by_tasks
 from shakedown.collect.moved import confirmed
@@ -21,7 +21,7 @@ from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
-from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
+from shakedown.records.results import JobRecord, Measurement, Problem
 from shakedown.run.aside import COLLECTED, set_aside
 from shakedown.run.files import redact_folder
 from shakedown.run.folder import COUNTERS, JOBS, PLAN, RAW, RESULTS, write_lines
@@ -66,7 +66,6 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     specs = {spec.name: spec for spec in jobs.jobs}
     ran: list[JobRecord] = []
     clocks = clocks_ahead(folder)
-    copied = copies(folder)
     if (folder / RAW).is_symlink():
         raise BadInput("is a link", fix="copy the folder here", file=folder / RAW)
     for job_folder in sorted(path.parent for path in (folder / RAW).glob("*/job.json")):
@@ -84,7 +83,7 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
         flaws: list[BadInput] = []
         job, failed = told_by_tasks(job_folder, job, spec)
         linked = job_folder.is_symlink()  # what lies elsewhere is not this run's: nothing of it is read
-        outputs = [] if linked else [_original(job_folder, o, copied) for o in journal(job_folder, flaws)]
+        outputs = [] if linked else journal(job_folder, flaws)
         told = told_by(plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed)
         if spec is not None and not linked:
             readings, unread = read_nodes(job_folder, job, spec.nodes, clocks)
@@ -104,6 +103,7 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     for benchmark in BENCHMARKS:
         if benchmark.gather is not None:
             measurements.extend(benchmark.gather(plan, folder))
+    measurements = without_copies(folder, measurements)
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     return measurements, counters
 
@@ -130,14 +130,6 @@ def _job(plan: Plan, specs: dict[str, JobSpec], job_folder: Path) -> JobRecord |
             attempt=max(attempt, 1),
             problem=_parse(job_folder, refused),
         )
-
-
-def _original(job_folder: Path, output: OutputRecord, copied: Mapping[Place, str]) -> OutputRecord:
-    """Return a record, with a problem if its file is another one's once more."""
-    why = copied.get((job_folder.name, output.file))
-    if why is None or output.problem is not None:
-        return output
-    return output.model_copy(update={"problem": Problem(kind="parse", message=why[:2000])})
 
 
 def _parse(job_folder: Path, refused: BadInput) -> Problem:

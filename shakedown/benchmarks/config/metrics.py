@@ -27,8 +27,10 @@ def settings(output: Output[SettingsOrder]) -> Iterator[Value]:
         raise refusal(
             error, TargetReport, file=output.file, about="no read-back", fix="run it again"
         ) from None
-    if wrong := _elsewhere(output, report):
-        raise BadInput(wrong, fix="run it again: another's read-back proves nothing here", file=output.file)
+    if elsewhere := _elsewhere(output, report):
+        raise BadInput(
+            elsewhere, fix="run it again: another's read-back proves nothing here", file=output.file
+        )
     expected = output.order.expect[output.node][report.target]
     found = list(judge(report, expected))
     if NEIGHBOURS in expected:
