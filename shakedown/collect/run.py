@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from shakedown.benchmarks.registry import BENCHMARKS
+from shakedown.collect.copies import without_copies
 from shakedown.collect.counters import counted, read_nodes, switch_counters, uncounted, without_the_idle
 from shakedown.collect.failed_tasks import told_by_tasks
 from shakedown.collect.moved import confirmed
@@ -102,6 +103,7 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
     for benchmark in BENCHMARKS:
         if benchmark.gather is not None:
             measurements.extend(benchmark.gather(plan, folder))
+    measurements = without_copies(folder, measurements)
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     return measurements, counters
 

@@ -117,7 +117,8 @@ def _run(words: list[str]) -> int:
         return _complain(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
     except Exception as error:  # Python's own exit status would be 1, which means FAIL
         said = printable(f"{type(error).__name__}: {error}")
-        return _complain(f"internal error: {said} -- report it (CONTRIBUTING.md, Report a bug); the traceback is with {DEBUG}=1")
+        how = f"report it (CONTRIBUTING.md, Report a bug); the traceback is with {DEBUG}=1"
+        return _complain(f"internal error: {said} -- {how}")
     return status if isinstance(status, int) else ExitStatus.PASS
 
 

@@ -33,6 +33,8 @@ MOST_PIXELS = 512  # per side; larger maps are shrunk by whole blocks
 MOST_MAPS = 24
 MOST_MARKS = 150
 WITH_TEXT = 12  # maps up to this size print each cell's percentage
+# More than this share of its reference is an error of measurement, and would not fit its square.
+_MOST_PERCENT = 1e5
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,8 @@ def _shown(cell: CellVerdict, reference: float) -> str:
         return "–" if cell.outcome is Outcome.NOT_RUN else "?"
     if not reference:
         return text.number(cell.value) if cell.value < 1000 else f"{cell.value / 1000:.3g}k"
-    return f"{int(100 * cell.value / reference)}"
+    percent = 100 * cell.value / reference  # infinite for 1e308
+    return f"{int(percent)}" if -_MOST_PERCENT < percent < _MOST_PERCENT else "!"
 
 
 def heat_maps(source: Source) -> tuple[tuple[HeatMap, ...], int]:

@@ -6,6 +6,7 @@ exposition format wants it: backslash, double quote and line feed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -23,8 +24,14 @@ def _label(value: str) -> str:
 def family(name: str, help_text: str, samples: Iterable[Sample]) -> str:
     """Return one metric with its help and all its samples; nothing if there are none."""
     lines = [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
+    seen: Counter[str] = Counter()
     for labels, value in samples:
         inner = ",".join(f'{k}="{_label(v)}"' for k, v in labels.items() if v)
+        # Two series of the same labels make Prometheus refuse the whole file: what differs only in what no
+        # label says (the nodes of two plan items) is numbered.
+        seen[inner] += 1
+        if seen[inner] > 1:
+            inner += f',part="{seen[inner]}"'
         lines.append(f"{name}{{{inner}}} {value!r}")
     return "\n".join(lines) + "\n" if len(lines) > 2 else ""
 
@@ -42,6 +49,7 @@ def render(view: ReportView) -> str:
                 "stage": g.stage.value,
                 "test": g.test,
                 "metric": g.metric,
+                "rail": g.rails,
                 "params": g.params,
                 "unit": g.unit,
                 "reference": g.reference_id,

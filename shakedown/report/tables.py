@@ -28,6 +28,7 @@ class GroupRow:
     test: str
     metric: str
     params: str
+    rails: str  # those of the plan item, "rail0,rail1"; empty if it has none
     unit: str
     better: Better
     planned: int
@@ -105,6 +106,7 @@ def group_rows(source: Source) -> tuple[GroupRow, ...]:
                 test=item.test,
                 metric=item.metric,
                 params=text.params(item.params),
+                rails=",".join(rail for rail in item.rails if rail),
                 unit=item.unit,
                 better=item.better,
                 planned=group.planned,

@@ -40,7 +40,7 @@ def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str
                 waiting.append(name)
             elif flaw is None:
                 found.append(name)
-            elif flaws is not None and inside:
+            elif flaws is not None and name.startswith(f"{RAW}/"):
                 flaws.append(flaw)
             else:
                 raise flaw

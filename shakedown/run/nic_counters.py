@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.counters import went_back
+from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_output
 from shakedown.records.refusals import refusal
 
@@ -32,6 +33,9 @@ class _Device(BaseModel):
 class _File(BaseModel):
     model_config = ConfigDict(strict=True)
 
+    # Whose reading it is, as the node that wrote it says. Not every reading of old says so.
+    node: Name | None = None
+    when: Literal["before", "after"] | None = None
     boot_id: Annotated[str, Field(max_length=64)] | None = None
     taken: Annotated[str, Field(max_length=64)] | None = None
     devices: tuple[_Device, ...]
@@ -73,4 +77,13 @@ def read_counters(path: Path) -> NodeCounters:
     except ValidationError as error:
         again = "run the job again: its counters are damaged"
         raise refusal(error, _File, file=path, about="not a counter file", fix=again) from None
+    # counters.NODE.WHEN.json: a node's name may have dots.
+    named = path.name.removeprefix("counters.").removesuffix(".json").rpartition(".")
+    for said, due in ((found.node, named[0]), (found.when, named[2])):
+        if said is not None and said != due:
+            raise BadInput(
+                f"says that it is of {said}, its name says {due}",
+                fix="run the job again: what another node or time counted proves nothing here",
+                file=path,
+            )
     return NodeCounters({entry.device: entry.counters for entry in found.devices}, found.boot_id, found.taken)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "20"))
 FOUND = DirectoryBasedExampleDatabase(Path(__file__).with_name("found"))
 BATCH = settings(
-    max_examples=25, deadline=None, database=FOUND, print_blob=True, suppress_health_check=list(HealthCheck)
+    max_examples=5, deadline=None, database=FOUND, print_blob=True, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -82,5 +82,5 @@ def test_any_damage_is_said_in_one_line(originals):
         print(f"seed {number}")
         batch(originals, number, BATCH.max_examples)
         tried += BATCH.max_examples
+        print(f"{tried} damaged folders", flush=True)
         number += 1
-    print(f"{tried} damaged folders")

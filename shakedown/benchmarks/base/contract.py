@@ -103,12 +103,15 @@ class Tool:
         that_count: which of a job's records count, where a later one may supersede an earlier; None: all.
         moved: what must have gone over the NICs for an output that has been read; the NICs' counters must
             show it. None: nothing is known. Raises BadInput.
+        own_bytes: whether an output, given its text, holds something that no second one has (times of many
+            sizes, process ids, random numbers): two of the same bytes are then a copy. None: none does.
     """
 
     metrics: Metrics
     told_by_file: str = ""
     that_count: Callable[[Iterable[OutputRecord]], Iterable[OutputRecord]] | None = None
     moved: Callable[[Output[Any]], Iterator[Moved]] | None = None
+    own_bytes: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

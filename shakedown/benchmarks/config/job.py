@@ -96,9 +96,8 @@ def _write(
         name = f"settings.{node}.{target}.json"
         report = reports.get(target)
         missing = {"kind": "setup", "message": f"the node has no wanted state for {target}"}
-        (folder / name).write_text(
-            json.dumps({"schema": 1, **report} if report else {}, indent=1) + "\n", encoding="utf-8"
-        )
+        document = {"schema": 1, "node": node, **report} if report else {}
+        (folder / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         journal.add(
             tool="settings",
             test="settings",

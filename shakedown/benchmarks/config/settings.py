@@ -48,6 +48,7 @@ class TargetReport(Record):
 
     schema_: Literal[1] = Field(alias="schema")
     target: Annotated[str, Field(max_length=64)]
+    node: Annotated[str, Field(max_length=128)] | None = None  # read-backs of old do not say it
     driver: Annotated[str, Field(max_length=64)]
     error: Annotated[str, Field(max_length=2000)] | None
     settings: tuple[FoundSetting, ...]

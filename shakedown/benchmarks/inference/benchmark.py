@@ -40,7 +40,7 @@ BENCHMARK = Benchmark(
             also_good=ExitStatus.INCOMPLETE.value,
         )
     },
-    tools={"inference": Tool(metrics=inference)},
+    tools={"inference": Tool(metrics=inference, own_bytes=lambda text: True)},
     parsers=(
         Parser(tool="loadgen", module="shakedown.benchmarks.inference.output", function="parse_loadgen"),
     ),

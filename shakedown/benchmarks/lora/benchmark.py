@@ -51,7 +51,7 @@ BENCHMARK = Benchmark(
             wait_s=30,  # the trainer's own watchdog ends a job and says why; Slurm's must not be quicker
         )
     },
-    tools={"trainer": Tool(metrics=lora)},
+    tools={"trainer": Tool(metrics=lora, own_bytes=lambda text: True)},
     parsers=(
         Parser(
             tool="trainer",

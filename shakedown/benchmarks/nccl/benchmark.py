@@ -49,7 +49,7 @@ BENCHMARK = Benchmark(
             also_good=ExitStatus.INCOMPLETE.value,
         )
     },
-    tools={"nccl": Tool(metrics=nccl), "nccl-log": Tool(metrics=nccl_log)},
+    tools={"nccl": Tool(metrics=nccl, own_bytes=lambda text: True), "nccl-log": Tool(metrics=nccl_log)},
     parsers=(
         Parser(tool="nccl", module="shakedown.benchmarks.nccl.output", function="parse_nccl"),
         Parser(

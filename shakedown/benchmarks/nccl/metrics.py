@@ -54,6 +54,10 @@ def repeats(output: Output[NcclOrder]) -> list[NcclResult]:
     """Return every repeat of an output, each checked to be what was planned. Raises BadInput."""
     others = [_sibling(output, number) for number in range(2, output.order.repeats + 1)]
     runs = [(output.file, output.text), *others]
+    first: dict[str, str] = {}
+    for file, text in runs:
+        if first.setdefault(text, file.name) != file.name:
+            raise BadInput(f"is {first[text]} once more", fix="run it again: a copy is no repeat", file=file)
     return [_checked(parse_nccl(text, file=file), output, file) for file, text in runs]
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from shakedown.collect.copies import own_digests
 from shakedown.daytwo.history.store import (
     HOSTS,
     STATES,
@@ -28,6 +29,8 @@ from shakedown.records.errors import BadInput
 from shakedown.records.snapshot import Snapshot
 from shakedown.run.folder import Run, to_json, write_aside
 
+# Of how many outputs an entry keeps the digest: the least ones, which two copies of any run have in common.
+OUTPUTS_KEPT = 32
 # Months are merged once no run of theirs is likely to come any more.
 SETTLED = timedelta(days=35)
 # What a month merges, and by what it is sorted. Values lie there twice: a question about one metric and one
@@ -71,9 +74,11 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
             fix="give each cluster a history of its own",
             file=folder,
         )
+    outputs = tuple(sorted({digest[:32] for _, digest in own_digests(folder)})[:OUTPUTS_KEPT])
     with opened.locked():
         content = content_digest(values, started)
         again = _known(opened, run.plan.run, content, folder)
+        _refuse_renamed(opened, run.plan.run, outputs, folder)
         if again:
             return again
         time = at or datetime.fromisoformat(run.plan.created)
@@ -83,6 +88,7 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
             created=run.plan.created,
             time=time.isoformat(),
             content=content,
+            outputs=outputs,
             rows=len(values),
             nodes=len({v.node for v in values}),
             metrics=tuple(sorted({v.metric for v in values})),
@@ -112,6 +118,18 @@ def _known(store: HistoryStore, run: str, content: str, folder: Path) -> str:
             file=folder,
         )
     return f"{run}: is there already"
+
+
+def _refuse_renamed(store: HistoryStore, run: str, outputs: tuple[str, ...], folder: Path) -> None:
+    """Raise BadInput for a run that has most of its raw outputs from another, whatever its name and date."""
+    for entry in store.entries.values():
+        shared = len(set(outputs) & set(entry.outputs))
+        if entry.run != run and shared * 2 > min(len(outputs), len(entry.outputs)):
+            raise BadInput(
+                f"has the raw outputs of run {entry.run} ({shared} of the {len(outputs)} that were compared)",
+                fix="leave it out: it is that run under another name or date",
+                file=folder,
+            )
 
 
 def _forget_month_of(store: HistoryStore, run: str) -> None:

@@ -68,6 +68,8 @@ class Entry(Record):
     created: str
     time: str  # where on the axis: `created`, or what a person said it was
     content: str  # digest of the values
+    # The least digests of the raw outputs (`ingest.OUTPUTS_KEPT`): what a copy shares with its original.
+    outputs: tuple[str, ...] = ()
     rows: int
     nodes: int
     metrics: tuple[str, ...]

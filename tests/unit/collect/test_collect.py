@@ -56,6 +56,7 @@ def run(tmp_path):
     for node in ("n1", "n2"):
         for when, more in (("before", 0), ("after", 5000)):
             counters = json.loads((GOLDEN / "counters.n1.before.json").read_text())
+            counters |= {"node": node, "when": when}
             for device in counters["devices"]:
                 device["counters"]["rdma.rcvd_pkts"] += more
                 # Two outputs each way of 300 messages of 64 KiB, and their headers.
@@ -243,7 +244,8 @@ def test_counters_that_were_not_read_pass_nothing(run):
 def test_a_nic_without_traffic_fails(run):
     """Catches: TCP fallback, or another NIC doing the work, certified as RoCE."""
     path = run / "raw" / "fabric.ib_write_bw.a1" / "counters.n1.after.json"
-    path.write_text((run / "raw" / "fabric.ib_write_bw.a1" / "counters.n1.before.json").read_text())
+    before = json.loads((run / "raw" / "fabric.ib_write_bw.a1" / "counters.n1.before.json").read_text())
+    path.write_text(json.dumps(before | {"when": "after"}))
     verdict, cells = judged(run)
     assert verdict.outcome == "FAIL"
     assert any("rcvd_pkts/n1/rail0" in c for c in cells)

@@ -92,11 +92,13 @@ def test_three_thousand_nested_folders(lab, inside):
         os.close(here)
         here = below
     os.close(here)
-    status, error = costs("collect", lab)
+    try:
+        status, error = costs("collect", lab)
+    finally:  # pytest itself cannot remove them
+        subprocess.run(["rm", "-rf", lab / inside / "d"], check=True)
     assert status == (0 if inside else 2)
     if not inside:
         assert "folders deep" in error
-    subprocess.run(["rm", "-rf", lab], check=True)
 
 
 @pytest.mark.slow
@@ -130,6 +132,8 @@ def test_numbers_at_the_end_of_what_a_float_holds(lab):
     shutil.rmtree(lab / "raw")
     (lab / "raw").mkdir()
     for line in lines:
+        if not line["raw"]:
+            continue
         (lab / line["raw"]).parent.mkdir(parents=True, exist_ok=True)
         (lab / line["raw"]).write_text("")
     (lab / "jobs.json").unlink()

@@ -1,4 +1,4 @@
-"""The playbook's last play: what counts as a verdict, and what is a breakdown of the program that makes it."""
+"""The playbook's last play: what counts as a verdict, and what is a breakdown of its program."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def test_a_breakdown_is_no_verdict(tmp_path, breaks, task):
             *(Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local"),
             "playbooks/parts/verdict.yml",
             *("-e", f"run_folder={run}", "-e", f"verdict_command={program}"),
+            *("-e", f"ansible_python_interpreter={sys.executable}"),
         ],
         cwd=CHECKOUT,
         check=False,

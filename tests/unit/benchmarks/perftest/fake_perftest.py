@@ -26,6 +26,7 @@ def report(test, size, gbps, ends, device="rxe0", mtu="4096", both=False):
         for ip in ends
     ]
     count = 1000 if gbps else 300
+    psn = os.urandom(3).hex()  # by which two outputs of the same ends differ
     return f"""{RULER}
                     {title} BW Test
  Dual-port       : OFF\t\tDevice         : {device}
@@ -37,9 +38,9 @@ def report(test, size, gbps, ends, device="rxe0", mtu="4096", both=False):
  rdma_cm QPs     : OFF
  Data ex. method : Ethernet
 {RULER}
- local address: LID 0000 QPN 0x0011 PSN 0x1 RKey 0x1 VAddr 0x1
+ local address: LID 0000 QPN 0x0011 PSN 0x{psn} RKey 0x1 VAddr 0x1
  GID: {gids[0]}
- remote address: LID 0000 QPN 0x0011 PSN 0x1 RKey 0x1 VAddr 0x1
+ remote address: LID 0000 QPN 0x0011 PSN 0x{psn} RKey 0x1 VAddr 0x1
  GID: {gids[1]}
 {RULER}
  #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
