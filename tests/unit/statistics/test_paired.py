@@ -10,7 +10,7 @@ from shakedown.statistics.paired import Sides, single_nodes
 
 @pytest.mark.parametrize("sick", [1, 5])
 def test_many_that_lost_do_not_become_the_noise_they_are_held_against(sick):
-    """Catches: five of twelve upgraded nodes at -3 % whose own loss is taken for the spread of healthy nodes."""
+    """Catches: five of twelve upgraded nodes at -3 % whose loss is taken for healthy spread."""
     rng = np.random.default_rng(3)
     names = [f"n{i}" for i in range(24)]
     before = {n: float(0.003 * rng.standard_normal()) for n in names}
