@@ -28,6 +28,8 @@ _CLIP = 2.5  # in robust standard deviations: further ones are drawn in before a
 # A winsorised standard deviation of n values knows the spread as well as a plain one of this share of n.
 _EFFICIENCY = 0.8
 _FEWEST_REPEATS = 6
+# Changed nodes that differ by so many times what the untouched do differ by what was changed.
+_FAR_MORE = 2.0
 # A node that lost so many margins must be found in nine of ten cases before all may be called equivalent.
 NODE_MARGINS = 3
 # A node that may have lost as much, by so many standard deviations, keeps its metric open.
@@ -109,10 +111,21 @@ class Sides:
                 own = _spread([d - around for d in self.untouched.values()], self.resolution)
                 found = max(repeats, own)
         elif self.centre is not None:
-            # Untouched nodes alone say it, if there are any: many of the changed may have lost something.
-            alike = self.untouched if self.controlled else self.moved
-            found = _spread([d - self.centre for d in alike.values()], self.resolution)
+            found = self._between_nodes()
         return found
+
+    def _between_nodes(self) -> tuple[float, float]:
+        """Return the noise of shifts as the nodes of each group differ, all of them if they may."""
+        groups = [self.moved, self.untouched] if self.controlled else [self.moved]
+        apart = [
+            [d - median(list(g.values())) for d in g.values()] for g in groups if len(g) >= SMALLEST_CLASS
+        ]
+        if len(apart) == 2:
+            moved, untouched = (_spread(group, self.resolution) for group in apart)
+            if moved[0] > _FAR_MORE * untouched[0]:
+                # Many of the changed nodes may have lost something, which is no noise.
+                return untouched
+        return _spread([d for group in apart for d in group], self.resolution)
 
     def _repeats(self) -> tuple[float, float] | None:
         """Return a shift's standard deviation from how far runs of one side differ; None if too few do."""

@@ -27,18 +27,21 @@ def measured(residual: Floats, seen: Deviations, groups: Groups, sigma: float) -
 
 def values_of(residual: Floats, seen: Deviations, groups: Groups, family: Family, index: int) -> Floats:
     """Return the results of a candidate that can show that it is slow."""
-    if seen.slack is None or not _is_end(family):
-        values = residual[groups.cells(family, index)]
-        return values[np.isfinite(values)]
+    if not _is_end(family):
+        own: Floats = residual[groups.cells(family, index)]
+        return np.asarray(own[np.isfinite(own)])
     parts = []
     for rail, place in groups.lines_of(family, index):
+        if seen.slack is None:
+            parts.append(residual[rail][place])
+            continue
         # A line by itself, so that few results of it are taken for few.
         axis = 2 if place[1] == slice(None) else 1
         line = residual[rail][place][None, None, :]
         slack = (seen.slack if axis == 2 else -seen.slack)[rail][place][None, None, :]
         parts.append(_telling(line, slack, 2).ravel())
     values = np.concatenate(parts)
-    return values[np.isfinite(values)]
+    return np.asarray(values[np.isfinite(values)])
 
 
 def take_out(

@@ -46,9 +46,9 @@ class Counted:
         return (self.right + 1) / (self.claims + 2)
 
 
-# Counted on 2026-11-23: the 23 rows that are not held out, 16 x 4, 20 cases of every fault and 80 healthy ones.
-# No case has two faults, so what is blamed beside a far worse part can only be wrong there: of those nothing is
-# counted, and half is as good a guess as any.
+# Counted on 2026-11-23: the 23 rows that are not held out, 16 x 4, 20 cases of every fault, 80 healthy ones.
+# No case has two faults, so what is blamed beside a far worse part can only be wrong there: of those nothing
+# is counted, and half is as good a guess as any.
 COUNTED: dict[Evidence, Counted] = {
     Evidence.SLOW: Counted(1358, 1352),
     Evidence.SLOW_NARROWLY: Counted(25, 25),
