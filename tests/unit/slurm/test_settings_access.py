@@ -30,7 +30,7 @@ def access(tmp_path, monkeypatch):
 
 
 def test_a_plans_options_come_after_the_sites_and_before_the_nights(access):
-    """Catches: a slurm: block that no job gets; a night in the site's QOS, as the last of two options holds."""
+    """Catches: a slurm: block that no job gets; a night in the site's QOS: the last option holds."""
     jobs = json.dumps({"submit": ["--partition=gpu", "--qos=normal"]})
     assert access(jobs, '["--qos=scavenger"]') == [
         "--no-requeue",
