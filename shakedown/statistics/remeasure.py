@@ -60,6 +60,7 @@ def most_by_chance(cells: int, rate: float, risk: float) -> int:
         if terms[-1] < risk * 1e-9:
             break
     tail = 0.0
+    risk *= 1 + 1e-12  # a tail that equals the risk but for rounding does not exceed it
     while terms and tail + terms[-1] <= risk:
         tail += terms.pop()
         k -= 1

@@ -11,7 +11,12 @@ from shakedown.intent.site import Site
 
 @dataclass(frozen=True)
 class EveryNight:
-    """Planned for all nodes of every night, and no slot of the rotation."""
+    """Planned for all nodes of every night, and no slot of the rotation.
+
+    `asked`: whether the site gives it anything to measure.
+    """
+
+    asked: Callable[[Site], bool] = lambda _site: True
 
 
 @dataclass(frozen=True)

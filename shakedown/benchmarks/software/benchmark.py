@@ -57,7 +57,7 @@ BENCHMARK = Benchmark(
     stage=Stage.CONFIG,
     section=Section(key="software_check", kind=bool, absent=True),
     plan=plan_software,
-    night=EveryNight(),
+    night=EveryNight(asked=lambda site: bool(site.software)),
     jobs={
         "software": JobKind(
             catches="a module, package or image that one node lacks, a container runtime that is missing, a "

@@ -64,7 +64,7 @@ def nightly_plan(
     nodes = sorted({node for share in shares for node in share.nodes}, key=natural_key)
     rails = [rail.name for rail in site.fabric.rails]
     parts: list[tuple[Site, str, str | None]] = []
-    every = [b.section.key for b in BENCHMARKS if isinstance(b.night, EveryNight)]
+    every = [b.section.key for b in BENCHMARKS if isinstance(b.night, EveryNight) and b.night.asked(site)]
     if config := {key: value for key in every if (value := getattr(site.acceptance, key))}:
         asked = type(site.acceptance).model_validate(
             {**config, "scope": site.acceptance.scope, "counter_tests": False}

@@ -67,7 +67,7 @@ def test_a_stage_that_hangs_is_ended_and_says_so_in_the_report(site):
     done = stage(site, "--at-most=3")
     assert (done.returncode, done.stderr) == (0, "")
     assert (
-        "the fabric stage was ended at its time limit of 3 s; 4 jobs did not come to their end" in done.stdout
+        "the fabric stage was ended at its time limit of 3 s; 5 jobs did not come to their end" in done.stdout
     )
     assert site.text("queue") == "5|mine|/home/alice\n"
     assert site.text("cancelled") == "70\n"
@@ -102,7 +102,7 @@ def test_a_reframe_that_dies_leaves_its_reason(site):
     """Catches: NOT-RUN without a word where ReFrame itself could not start."""
     (site.home / "venv/bin/reframe").write_text("#!/bin/sh\necho no reframe here; exit 7\n")
     done = stage(site)
-    assert "ReFrame ended with status 7 in the fabric stage; 4 jobs" in done.stdout
+    assert "ReFrame ended with status 7 in the fabric stage; 5 jobs" in done.stdout
     assert any("status 7" in m.problem.message for m in gather(site.home / "runs" / "r1")[0] if m.problem)
 
 
