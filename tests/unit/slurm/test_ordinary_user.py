@@ -53,13 +53,15 @@ def test_jobs_are_of_an_ordinary_user_where_the_site_has_sudo(tmp_path, sudo, ru
     assert len(calls) == (1 if run_as else 0), calls
 
 
-def site_play(tmp_path, sudo: str, manage: dict[str, bool], *options: str) -> tuple[int, str]:
+def site_play(
+    tmp_path, sudo: str, manage: dict[str, bool], *options: str, uid: int = 1000
+) -> tuple[int, str]:
     """Call the first play of site.yml for two hosts as an ordinary user: status and what it printed."""
     program = tmp_path / "sudo"
     program.write_text(sudo)
     program.chmod(0o755)
     user = tmp_path / "id"
-    user.write_text("#!/bin/sh\necho 1000\n")
+    user.write_text(f"#!/bin/sh\necho {uid}\n")
     user.chmod(0o755)
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     become = {"ansible_become": sudo == _NO_SUDO, "ansible_become_exe": str(program)}
@@ -96,6 +98,12 @@ def test_who_lacks_root_is_told_before_the_first_change(tmp_path, sudo):
     assert status != 0
     assert "not root on n1, n2 (" in said
     assert "which manage.packages, manage.hosts need: set ansible_become true" in said
+
+
+def test_who_has_root_goes_on(tmp_path):
+    """Catches: a check that breaks off where all is well."""
+    status, said = site_play(tmp_path, _SUDO.format(log="/dev/null"), {"packages": True}, uid=0)
+    assert status == 0, said
 
 
 def test_where_nothing_is_managed_root_is_not_asked_for(tmp_path):
