@@ -208,9 +208,10 @@ def _site(site: FoundSite) -> Iterator[str]:
     yield "# What is the site's own stays as it is: `manage` in docs/how-to/new-site.md."
     yield "---"
     yield f"shared_stage_path: /scratch/shakedown{_CHECK}: a folder that the submit host and all nodes share"
+    yield "slurm:"
     if site.partition:
-        yield f"slurm_partition: {word(site.partition)}"
+        yield f"  partition: {word(site.partition)}"
     else:
-        yield f"slurm_partition: all{_CHECK}: the partition whose nodes these are"
+        yield f"  partition: all{_CHECK}: the partition whose nodes these are"
     if site.max_time:
-        yield f'slurm_max_time: "{site.max_time}"'
+        yield f'  max_job_time: "{site.max_time}"'
