@@ -14,6 +14,8 @@ import pytest
 
 from shakedown.judge.judged import judge_folder
 
+pytestmark = pytest.mark.slow  # whole runs, planned, collected and judged
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 LAB = CHECKOUT / "inventories" / "lab"
 JOB = "raw/fabric.ib_read_bw.a1"
@@ -33,7 +35,6 @@ def test_a_used_folder_is_not_planned_into(tmp_path, shakedown, left):
     assert shakedown("plan", LAB, "--output", run)[0] == 0
 
 
-@pytest.mark.slow
 def test_the_playbook_refuses_a_used_run_id_and_says_the_way_out(tmp_path):
     """Catches: "Unknown error." for a run id that was used, or a run judged from an older one's raw files."""
     left = tmp_path / "used" / "raw" / "switches.fabric" / "leaf0.before.json"

@@ -22,6 +22,8 @@ from shakedown.daytwo.history.values import over_partners
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
 
+pytestmark = pytest.mark.slow  # months of runs
+
 NODES = names(8)
 NIGHTS = 45
 STEP_NIGHT = 40

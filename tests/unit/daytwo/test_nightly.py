@@ -37,6 +37,8 @@ from shakedown.records.results import JobRecord, Measurement, Problem
 from shakedown.references.files import load_catalogue
 from shakedown.slurm.client import Slurm
 
+pytestmark = pytest.mark.slow  # whole nights
+
 FIRST = datetime(2026, 11, 2, 1, 0, tzinfo=UTC)
 NODES = tuple(f"n{i}" for i in range(1, 7))
 FAKE = Path(__file__).with_name("fake_playbook.py")
@@ -209,7 +211,6 @@ def test_a_preempted_job_is_inconclusive_and_stays_first_in_line(slurm, config, 
     assert "ib_write_bw" in {item.test for item in plan.items}
 
 
-@pytest.mark.slow
 def test_a_night_that_takes_too_long_is_ended(slurm, config, monkeypatch):
     """Catches: a hung night that holds the lock until somebody notices."""
     monkeypatch.setenv("FAKE_NIGHT", '{"hang": 60}')
@@ -434,7 +435,6 @@ def test_one_way_that_fails_does_not_keep_the_others(receiver, tmp_path):
     assert "answered 500" in deliver(NIGHT, Delivery(webhook=wanted.webhook))[0]
 
 
-@pytest.mark.slow
 def test_command_exit_status_is_the_nights(slurm, config, tmp_path, monkeypatch, capsys):
     """Catches: a timer's service that looks well after a night that failed."""
     path = tmp_path / "nightly.json"

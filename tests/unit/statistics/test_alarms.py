@@ -11,6 +11,8 @@ from shakedown.statistics.alarms import LEARNING_NIGHTS, find_alarms
 from shakedown.statistics.changepoints import PENALTY, _can_change, _join_costs, change_points
 from shakedown.statistics.commonmode import split_common
 
+pytestmark = pytest.mark.slow  # thousands of series
+
 CV = 0.003
 
 
