@@ -29,5 +29,6 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING}),
     end=end,
     neighbours=lldp.neighbours,
+    version=sonic.version,
     lossless_limit=2,  # sonic_qos_interfaces documents `priorities` as two at most
 )

@@ -7,6 +7,7 @@ saibuffer.h); the watchdog's are those of sonic-swss pfcwdorch.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,12 @@ def end(found: Tree, port: str) -> Tree:
     }
 
 
+def version(outputs: Outputs) -> str:
+    """Return the build of /etc/sonic/sonic_version.yml, such as 4.3.0-Enterprise_Standard; empty: not there."""
+    build = re.search(r"(?m)^build_version: *['\"]?([^'\"\n]{1,80})", outputs.get("version", ""))
+    return build[1].strip() if build else ""
+
+
 SYSTEM = SwitchSystem(
     name="sonic",
     parse=parse,
@@ -124,4 +131,5 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     end=end,
     neighbours=lldp.neighbours,
+    version=version,
 )
