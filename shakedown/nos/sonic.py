@@ -119,7 +119,7 @@ def end(found: Tree, port: str) -> Tree:
 
 
 def version(outputs: Outputs) -> str:
-    """Return the build of /etc/sonic/sonic_version.yml, such as 4.3.0-Enterprise_Standard; empty: not there."""
+    """Return the build of /etc/sonic/sonic_version.yml, such as 4.3.0-Enterprise_Standard, or nothing."""
     build = re.search(r"(?m)^build_version: *['\"]?([^'\"\n]{1,80})", outputs.get("version", ""))
     return build[1].strip() if build else ""
 

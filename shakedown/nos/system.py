@@ -45,7 +45,7 @@ class SwitchSystem:
         links: rate (`speed_gbps`) and FEC (`fec`) of ports, from a counter reading.
         neighbours: output of its LLDP command to neighbours; raises BadInput. None: it is not asked.
         lossless_limit: lossless priorities that the platform can hold, where its documents give a number.
-        version: the system's own version in a counter reading, empty if it is not there; None: it is not read.
+        version: the system's own version in a counter reading, or nothing; None: it is not read.
     """
 
     name: str
