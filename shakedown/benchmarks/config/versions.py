@@ -72,7 +72,9 @@ def _where(draft: Draft, name: str, version: str) -> tuple[list[tuple[str, ...]]
     """Return of which nodes or switches a version is told; or, of all of them at once, why it is not."""
     unread = f"published is {version}; nothing that says its version is read here"
     if name == OF_SWITCHES:
-        readable = [(switch.name,) for switch in draft.site.switches if known(switch.nos).version]
+        readable: list[tuple[str, ...]] = [
+            (switch.name,) for switch in draft.site.switches if known(switch.nos).version
+        ]
         return (readable, None) if readable else ([_switches(draft)], unread)
     programs = {program for program, _ in OF_PROGRAMS.get(name, ())}
     if name in READ or programs & draft.site.software.keys():
