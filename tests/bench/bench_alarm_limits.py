@@ -2,9 +2,8 @@
 
 An oracle that knows a node's level, spread and kind of noise exactly, and looks at two nights: by the
 likelihood ratio of a loss of 2 % against none (Neyman and Pearson 1933: no test of these two nights has more
-power at as many false alarms). Columns: false alarms per 1,000 node-metric-years if 95 % of such losses are to
-be alarmed within two nights, and how many are if there is to be one. Two nights overlap with the next two,
-so false alarms of a run of odd nights count once in this, as for a chart that alarms once.
+power at as many false alarms). Columns: false alarms per 1,000 node-metric-years if 95 % of such losses are
+to be alarmed within two nights, and how many are if there is to be one.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the table counts of a verdict: outcome, cells that passed on being measured again, broken rules."""
+    """What the table counts of a verdict: outcome, cells that passed when measured again, broken rules."""
 
     outcome: str
     transients: int

@@ -1,6 +1,6 @@
 """A fleet that is slow as one has no outlier: each shipped profile must fail it by its gates.
 
-Every row of a profile that holds a rate or a time, on twelve nodes at once, each 5 % worse than the row's value.
+Every row of a profile that holds a rate or a time, on twelve nodes at once, each 5 % worse than its value.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def excused(row: str) -> bool:
 
 @pytest.mark.parametrize("profile", [name for name in profile_names() if rows(name)])
 def test_a_fleet_that_lost_five_percent_fails(profile):
-    """Catches: a profile that accepts a fleet of which each node lost 5 %; a row that does, and gives no reason."""
+    """Catches: a profile that accepts a fleet of which each node lost 5 %; a row that does without a reason."""
     items, references, results = [], {}, []
     for entry in rows(profile):
         reference = references[entry.id] = entry.reference()

@@ -1,4 +1,4 @@
-"""What a part is held against has no part of itself in it, and which way a NIC is bad is told with its odds."""
+"""What a part is held against has nothing of itself in it; which way a NIC is bad is told with its odds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def nic(direction):
     ],
 )
 def test_which_way_a_nic_is_bad_now_and_then(sent, received, way):
-    """Catches: one way named where the other has too many bad results for chance; two heaps taken for slow."""
+    """Catches: one way named where the other has more bad results than chance; two heaps called slow."""
     (cause,) = bad_now_and_then(sent, received)
     assert cause.element == nic(way)
     assert [f.pattern for f in cause.findings] == ["intermittent"]

@@ -150,7 +150,7 @@ def test_both_sides_are_told_to_send():
 
 
 def test_a_site_that_wants_first_results_to_decide_has_no_rule():
-    """Catches: `measure_again: false` that the plan or the driver's order ignores, or that is not the default."""
+    """Catches: `measure_again: false` that the plan or the driver's order ignores, or as the default."""
     for asked in ({}, {"measure_again": True}, {"measure_again": False}):
         inventory = document(3)
         for host in inventory["_meta"]["hostvars"].values():
