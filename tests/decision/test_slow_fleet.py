@@ -41,7 +41,7 @@ def excused(row: str) -> bool:
 
 @pytest.mark.parametrize("profile", [name for name in profile_names() if rows(name)])
 def test_a_fleet_that_lost_five_percent_fails(profile):
-    """Catches: a profile that accepts a fleet of which each node lost 5 %; a row that does without a reason."""
+    """Catches: a profile that accepts a fleet of which each node lost 5 %; such a row without a reason."""
     items, references, results = [], {}, []
     for entry in rows(profile):
         reference = references[entry.id] = entry.reference()
