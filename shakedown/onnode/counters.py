@@ -49,13 +49,16 @@ def _number(file: Path) -> int | None:
         return None
 
 
-def read_devices(root: Path = Path("/")) -> list[dict[str, object]]:
-    """Read all RDMA devices of this node with the counters of the device, its port and its netdev."""
+def read_devices(root: Path = Path("/"), *, live: bool | None = None) -> list[dict[str, object]]:
+    """Read all RDMA devices of this node with the counters of the device, its port and its netdev.
+
+    `live`: ask the kernel and devlink too, which know nothing of a copy of sysfs; None: if it is no copy.
+    """
     infiniband = root / "sys/class/infiniband"
     devices = sorted(infiniband.iterdir()) if infiniband.is_dir() else []
     if not devices:
         return []
-    live = root == Path("/")
+    live = root == Path("/") if live is None else live
     # A thread waits for its NIC's firmware; the kernel asks them all at the same time.
     with ThreadPoolExecutor(max_workers=len(devices) + 1) as threads:
         health = threads.submit(devlink_health) if live else None
@@ -63,7 +66,7 @@ def read_devices(root: Path = Path("/")) -> list[dict[str, object]]:
             family = ethtool_stats.ethtool_family() if live else 0
         except OSError:
             family = 0
-        read = [threads.submit(read_device, root, device, family) for device in devices]
+        read = [threads.submit(read_device, root, device, family, live) for device in devices]
         found = [one.result() for one in read]
         errors = health.result() if health else {}
     for device in found:
@@ -73,8 +76,8 @@ def read_devices(root: Path = Path("/")) -> list[dict[str, object]]:
     return found
 
 
-def read_device(root: Path, device: Path, family: int) -> dict[str, object]:
-    """Read one RDMA device; `family`: of ethtool's netlink, 0 where there is none or the root is a copy."""
+def read_device(root: Path, device: Path, family: int, live: bool) -> dict[str, object]:
+    """Read one RDMA device; `family`: of ethtool's netlink, 0 where there is none."""
     began = time.monotonic()
     port = device / "ports/1"
     try:
@@ -101,7 +104,7 @@ def read_device(root: Path, device: Path, family: int) -> dict[str, object]:
                 counters[f"netdev.{name}"] = value
         found["ifindex"] = _number(interface / "ifindex")
         found["speed_mbps"] = _number(interface / "speed")
-        if root == Path("/"):
+        if live:
             counters |= _by_ethtool(netdev, family, flaws)
     found["read_at_s"] = round(time.monotonic(), 3)  # of this node's own clock, which never steps
     found["took_s"] = round(time.monotonic() - began, 4)

@@ -22,7 +22,9 @@ _NAME_BYTES = 32  # ETH_GSTRING_LEN
 _MOST = 32_768
 # Counters of single rings: "rx12_packets", "tx0_3_cqes", "ch4_events" (mlx5), "[7]: rx_discards" (bnxt),
 # "rx_queue_3_bytes" (ice, older virtio_net), "rx-3.bytes" (i40e). A 400G NIC has thousands; none is judged.
-_OF_RING = re.compile(r"\[\d+\]|(?:rx|tx|ch|rx_queue_|tx_queue_|rx-|tx-|veb\.tc_)_?\d+(?:[_.:]|$)")
+_OF_RING = re.compile(r"\[\d+\]|(?:rx|tx|ch|rx_queue_|tx_queue_|rx-|tx-|veb\.tc_)\d+[_.]")
+# What the names of the records have not: blanks, brackets, colons.
+_UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 Ioctl = Callable[[int, int, bytearray], object]
 
@@ -62,20 +64,22 @@ def statistics(netdev: str, ioctl: Ioctl = fcntl.ioctl) -> dict[str, int]:
     numbers = struct.unpack_from(f"={number}Q", values, 8)
     raw = names.tobytes()
     for at, value in enumerate(numbers):
-        name = _name(raw[12 + at * _NAME_BYTES : 12 + (at + 1) * _NAME_BYTES])
-        if name and not _OF_RING.match(name):
-            (twice.add(name) if name in found else found.__setitem__(name, value))
+        text = (
+            raw[12 + at * _NAME_BYTES : 12 + (at + 1) * _NAME_BYTES]
+            .split(b"\0")[0]
+            .decode("ascii", "replace")
+        )
+        name = _UNFIT.sub("_", text.strip())
+        if not name or _OF_RING.match(text.strip()):
+            continue
+        if name in found:
+            twice.add(name)
+        found[name] = value
     return {name: value for name, value in found.items() if name not in twice}
 
 
 def _buffer(content: bytes) -> array.array[int]:
     return array.array("B", content)
-
-
-def _name(field: bytes) -> str:
-    """Return a counter's name as the records take it, or nothing: letters, digits, "_", "." and "-"."""
-    text = field.split(b"\0")[0].decode("ascii", "replace").strip()
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)
 
 
 # ---- FEC, by generic netlink ----
