@@ -64,13 +64,10 @@ def statistics(netdev: str, ioctl: Ioctl = fcntl.ioctl) -> dict[str, int]:
     numbers = struct.unpack_from(f"={number}Q", values, 8)
     raw = names.tobytes()
     for at, value in enumerate(numbers):
-        text = (
-            raw[12 + at * _NAME_BYTES : 12 + (at + 1) * _NAME_BYTES]
-            .split(b"\0")[0]
-            .decode("ascii", "replace")
-        )
-        name = _UNFIT.sub("_", text.strip())
-        if not name or _OF_RING.match(text.strip()):
+        field = raw[12 + at * _NAME_BYTES : 12 + (at + 1) * _NAME_BYTES]
+        text = field.split(b"\0")[0].decode("ascii", "replace").strip()
+        name = _UNFIT.sub("_", text)
+        if not name or _OF_RING.match(text):
             continue
         if name in found:
             twice.add(name)

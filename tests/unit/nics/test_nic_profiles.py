@@ -31,11 +31,12 @@ DRIVERS = {"mlx5": "mlx5_core", "bnxt": "bnxt_en"}
 SECONDS, SPEED = 20.0, {"mlx5": 400_000, "bnxt": 100_000}
 
 
-def site(family, **acceptance):
+def site(family, speed_gbps=None, **acceptance):
     """A site of three nodes with NICs of that family, held to what physics says."""
+    speed_gbps = speed_gbps or SPEED.get(family, 0) // 1000
     inventory = document(3)
     for host in inventory["_meta"]["hostvars"].values():
-        host["fabric"] |= {"system": "acme", "profile": "physical", "link_speed_gbps": SPEED[family] // 1000}
+        host["fabric"] |= {"system": "acme", "profile": "physical", "link_speed_gbps": speed_gbps}
         host["acceptance"] |= {"mpi": {}, **acceptance}
         for number, nic in enumerate(host["fabric_nics"]):
             nic["rdma_device"] = f"{BY_NAME[family].device_prefix}{'_' if family == 'mlx5' else ''}{number}"
@@ -289,6 +290,15 @@ def test_unknown_drivers_are_told_and_refused_only_if_the_site_asks(tmp_path):
     said = tuple(n.model_copy(update={"driver": "mlx5_core"}) for n in renamed)
     known = strict.model_copy(update={"nics": {**mine.nics, "n2": said}})
     assert not [one for one in plan_of(known)[0].not_covered if "driver is not known" in one.why]
+
+
+@pytest.mark.parametrize("family", [*SITES, "rxe"])
+def test_every_row_of_a_profile_is_planned_somewhere(family):
+    """Catches: a limit for NICs that no site is held to, whatever its speed."""
+    wanted = {entry.id for entry in load_profile(f"nic_{family}").entries}
+    for speed_gbps in (100, 400):
+        wanted -= {item.reference for item in plan_of(site(family, speed_gbps))[0].items}
+    assert wanted == set()
 
 
 def test_the_plan_says_what_is_covered_and_what_not():

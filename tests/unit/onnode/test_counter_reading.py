@@ -1,4 +1,4 @@
-"""Reading NICs on a node: ethtool's answers from a kernel that is played, and the time that a reading takes."""
+"""Reading NICs on a node: ethtool's answers from a played kernel, and the time that a reading takes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Kernel:
         self.answers, self.later = answers, later
 
     def __call__(self, _socket, _request, argument):
+        """Fill in what is asked for."""
         address = struct.unpack_from("=Q", argument, 16)[0]
         command = ctypes.c_uint32.from_address(address).value
         if command == 0x37:
@@ -90,7 +91,7 @@ def test_fec_totals_are_read_from_netlink():
 
 
 def test_devlink_reporters_are_counted_by_device():
-    """Catches: errors of a port's reporter told as the device's, or what devlink prints otherwise taken in."""
+    """Catches: errors of a port's reporter told as the device's, or other output of devlink taken in."""
     printed = {
         "health": {
             "pci/0000:1a:00.0": [{"reporter": "fw", "state": "healthy", "error": 2, "recover": 2}, "x"],
@@ -166,7 +167,7 @@ def test_a_nic_that_refuses_costs_only_itself(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_eleven_nics_are_read_within_300_ms(tmp_path, monkeypatch):
-    """Catches: NICs read one after the other: each firmware takes 20 ms for its statistics and 5 for FEC here."""
+    """Catches: NICs read one after the other: each takes 20 ms for its statistics and 5 for FEC here."""
     host(tmp_path)
 
     def slow(seconds, found):
