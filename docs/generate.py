@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 # They lie beside this program.
-from generator import audit, commands, errata, models, noise, published, roles  # noqa: E402
+from generator import audit, commands, errata, models, nic_counters, noise, published, roles  # noqa: E402
 
 
 def pages() -> dict[str, str]:
@@ -22,6 +22,7 @@ def pages() -> dict[str, str]:
         **models.pages(),
         **commands.pages(),
         **noise.pages(),
+        **nic_counters.pages(),
         **roles.pages(ROOT),
         **published.pages(ROOT),
         **errata.pages(),
