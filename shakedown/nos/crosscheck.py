@@ -7,6 +7,7 @@ from the two, not what was written to them; what an end does not tell is not com
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Literal
 
 from pydantic import Field
 
@@ -19,11 +20,12 @@ MTU, PFC, DSCP, SPEED, FEC, CABLING = "mtu", "pfc", "dscp", "speed", "fec", "cab
 class Cable(Record):
     """One planned cable; a port's name is the switch's own."""
 
-    host: Name
-    netdev: Name
+    host: Name  # or a switch, where `role` is uplink or spine
+    netdev: str
     switch: Name
     port: str
-    rail: Name
+    rail: Name | None = None
+    role: Literal["host", "uplink", "spine"] = "host"
 
     @property
     def host_end(self) -> str:

@@ -6,6 +6,7 @@ keyed to the host NIC at the other end by the cabling that the reading carries.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -21,18 +22,23 @@ from shakedown.records.refusals import refusal
 from shakedown.records.untrusted import loads
 
 RecordT = TypeVar("RecordT", bound=Record)
+# `port` of a counter that is of a switch as a whole.
+WHOLE_SWITCH = "switch"
 # A port's traffic never decreases: where it did, its drops were set back with it.
 _TRAFFIC = tuple(name for name, due in COUNTERS.items() if due is Due.TRAFFIC)
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
 
 
 class Cable(Record):
-    """One cable of the inventory: a port of the switch and the host NIC at the other end."""
+    """One cable of the inventory: a port of the switch, and the NIC or port of a switch at its end."""
 
     port: PortName
-    host: Name
-    netdev: Name
-    rail: Name
+    host: Name  # host, or switch where `role` is not host
+    netdev: Name | PortName
+    rail: Name | None = None  # of a host's NIC
+    role: Literal["host", "uplink", "spine"] = "host"
+    speed_gbps: float | None = Field(default=None, gt=0)  # of a link between switches
+    cable_m: int | None = None
 
 
 class Output(Record):
@@ -137,11 +143,10 @@ def readings(
             }
             lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
     if reader.forwarded:
-        for rail in sorted({cable.rail for cable in after.cabling}):
-            ports = [cable.port for cable in after.cabling if cable.rail == rail]
+        for rail, ports in forwarding_groups(after.cabling).items():
             lost = _lost(found[0], found[1], ports, *reader.forwarded)
             line = {
-                "port": rail,
+                "port": rail or WHOLE_SWITCH,
                 "rail": rail,
                 "counter": LOST,
                 "before": None if lost is None else 0,
@@ -149,6 +154,19 @@ def readings(
             }
             lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
     return lines
+
+
+def forwarding_groups(cabling: Iterable[Cable]) -> dict[str | None, list[str]]:
+    """Return the ports among which what enters must leave, by rail.
+
+    Without links a rail's traffic stays on the rail's ports. What comes or goes by a link may be of any
+    rail, so then all ports of the switch are one group (None).
+    """
+    cables = list(cabling)
+    if any(cable.role != "host" for cable in cables):
+        return {None: [cable.port for cable in cables]}
+    rails = sorted({cable.rail for cable in cables if cable.rail})
+    return {rail: [cable.port for cable in cables if cable.rail == rail] for rail in rails}
 
 
 def _line(fields: dict[str, object], raw: str | None) -> CounterReading:

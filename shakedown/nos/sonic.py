@@ -124,4 +124,7 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     end=end,
     neighbours=lldp.neighbours,
+    # pg_profile_lookup.ini of sonic-buildimage's 400G platforms; host variable roce_switch_cable_lengths_m
+    # says what another platform's file has. Dynamic buffers take any length.
+    cable_lengths_m=(5, 40, 300),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shakedown.nos.counters import LOST
+from shakedown.nos.readings import WHOLE_SWITCH
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec, counter_tests
 from shakedown.records.base import Better, Stage
@@ -52,12 +53,16 @@ def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
     """One cell for each port, or for each rail where that is what the counter is of."""
     name = entry.metric.removeprefix("counter.")
     # Switches of one kind name their ports alike.
-    blocks: dict[tuple[str, str, str, bool], list[str]] = {}
+    blocks: dict[tuple[str | None, str, str, bool], list[str]] = {}
     for switch in draft.site.switches:
         rails = {rail for *_, rail in switch.ports}
         why, required = "", entry.gates
         if not switch.reports:
             why = f"no counter of {switch.nos} is read, so zero loss cannot be claimed on it"
+        elif name in switch.reports_of_rails and switch.uplinks:
+            # What comes or goes by a link may be of any rail: the switch as a whole is looked at.
+            blocks.setdefault((None, WHOLE_SWITCH, "", required), []).append(switch.name)
+            continue
         elif name in switch.reports_of_rails:
             for rail in sorted(rails):
                 blocks.setdefault((rail, rail, "", required), []).append(switch.name)
@@ -68,6 +73,9 @@ def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
             why, required = f"{switch.nos} does not report {name}", False
         for port, _host, _netdev, rail in switch.ports:
             blocks.setdefault((rail, port, why, required), []).append(switch.name)
+        # That a link carried traffic at all depends on where its flows were hashed to: utilisation says that.
+        for link in switch.uplinks if entry.better is Better.LOWER else ():
+            blocks.setdefault((None, link.port, why, required), []).append(switch.name)
     for (rail, port, why, required), names in blocks.items():
         draft.items.append(
             PlanItem(
