@@ -70,7 +70,7 @@ def link_ports(fabric: Tree, switch: str) -> list[dict[str, Any]]:
         )
         for role, name, port, other, other_port in ends:
             if name == switch:
-                entry = {"port": port, "role": role, "host": other, "netdev": other_port}
+                entry: dict[str, Any] = {"port": port, "role": role, "host": other, "netdev": other_port}
                 entry |= {"speed_gbps": link.speed_gbps}
                 ports.append(entry | ({"cable_m": link.cable_m} if link.cable_m else {}))
     return ports

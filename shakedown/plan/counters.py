@@ -76,7 +76,7 @@ def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
         # That a link carried traffic at all depends on where its flows were hashed to: utilisation says that.
         for link in switch.uplinks if entry.better is Better.LOWER else ():
             blocks.setdefault((None, link.port, why, required), []).append(switch.name)
-    for (rail, port, why, required), names in blocks.items():
+    for (of_rail, port, why, required), names in blocks.items():
         draft.items.append(
             PlanItem(
                 stage=stage,
@@ -85,7 +85,7 @@ def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
                 unit=entry.unit,
                 better=entry.better,
                 nodes=tuple((one,) for one in names),
-                rails=(rail,),
+                rails=(of_rail,),
                 params={"port": port},
                 reference=entry.id,
                 required=required,
