@@ -6,7 +6,8 @@ keyed to the host NIC at the other end by the cabling that the reading carries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -14,6 +15,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.nos.counters import COUNTERS, LOST, Classes, Due, PortCounters, ratios
 from shakedown.nos.registry import counters_of, known
+from shakedown.nos.uplinks import IMBALANCE, NEEDED, Carried, spread
 from shakedown.records.base import Name, Record, Stage
 from shakedown.records.counters import CounterReading, went_back
 from shakedown.records.errors import BadInput
@@ -142,6 +144,7 @@ def readings(
                 "after": share,
             }
             lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
+    lines += _uplinks(before, after, found, common, raw)
     if reader.forwarded:
         for rail, ports in forwarding_groups(after.cabling).items():
             lost = _lost(found[0], found[1], ports, *reader.forwarded)
@@ -154,6 +157,56 @@ def readings(
             }
             lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
     return lines
+
+
+def _uplinks(
+    before: SwitchReading,
+    after: SwitchReading,
+    found: Sequence[PortCounters],
+    common: Mapping[str, object],
+    raw: str | None,
+) -> list[CounterReading]:
+    """Return how the traffic of a leaf spread over its uplinks (uplinks.py)."""
+    cables = {cable.port: cable for cable in after.cabling if cable.role == "uplink" and cable.speed_gbps}
+    carried = {
+        port: Carried(
+            cable.speed_gbps or 0.0,
+            *(_difference(found[0].get(port, {}), found[1].get(port, {}), name) for name in NEEDED),
+        )
+        for port, cable in cables.items()
+    }
+    if not carried:
+        return []
+    shares, imbalance = spread(carried, _seconds(before.taken, after.taken))
+    values: list[tuple[str, str | None, str, int | None]] = [
+        (port_name(port), f"{cables[port].host}/{cables[port].netdev}", name, value)
+        for port, counters in shares.items()
+        for name, value in counters.items()
+    ]
+    values.append((WHOLE_SWITCH, None, IMBALANCE, imbalance))
+    return [
+        _line(
+            {
+                **common,
+                "kind": "switch_port",
+                "port": port,
+                "peer": peer,
+                "counter": name,
+                "before": None if value is None else 0,
+                "after": value,
+            },
+            raw,
+        )
+        for port, peer, name, value in values
+    ]
+
+
+def _seconds(first: str, last: str) -> float:
+    """Return the time between two readings; 0 where one has no time."""
+    try:
+        return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def forwarding_groups(cabling: Iterable[Cable]) -> dict[str | None, list[str]]:
