@@ -111,8 +111,8 @@ def _uplink_counter(draft: Draft, entry: Entry, stage: Stage, name: str) -> None
 def _all_used(draft: Draft, leaf: str, uplinks: int) -> bool:
     """Whether the mesh sends so much over a leaf's uplinks that each of them carries something.
 
-    Adaptive routing leaves none out where flows are as many as uplinks; a hash leaves one out with probability
-    (1 - 1/u)^flows.
+    Adaptive routing leaves none out where flows are as many as uplinks; a hash leaves one out with
+    probability (1 - 1/u)^flows.
     """
     fabric = draft.site.network()
     flows = 0
