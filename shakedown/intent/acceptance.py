@@ -68,6 +68,9 @@ class AcceptanceBase(Record):
     measurement_timeout_s: int = Field(default=60, gt=0)
     # Retransmission timer of perftest's queue pairs (ibv_modify_qp, 4.096 us x 2^n); for slow hosts.
     qp_timeout: int | None = Field(default=None, ge=1, le=31)
+    # Whether results of the mesh outside their gate are measured again at the end of their test, so that all
+    # samples decide; false: the first result decides, and one low by chance fails a healthy cluster.
+    measure_again: bool = True
     # Whether counters of NICs and switch ports are held to their references.
     counter_tests: bool = True
     # How long a run waits for Slurm.

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from shakedown.intent.site import NicSpec
+from shakedown.judge.localise.model import Bools
 from shakedown.physics.roce import payload_ceiling_gbps
 from shakedown.plan.flow_paths import PATHS
 from shakedown.plan.jobs import Jobs
@@ -152,8 +153,12 @@ def remeasure_rule(sim: Simulated) -> Remeasure | None:
     return Remeasure(tests=(TEST,), at_most=len(sim.again)) if sim.again else None
 
 
-def attempts(sim: Simulated, gate: float) -> Iterator[tuple[int, int, int, int, float]]:
+def attempts(
+    sim: Simulated, gate: float, only: Bools | None = None
+) -> Iterator[tuple[int, int, int, int, float]]:
     """Yield (rail, source, sink, attempt, value in Gb/s) of every measurement; nan: it gave no value.
+
+    `only`: of these cells. A cell is measured again for its own results alone, so the others change nothing.
 
     Without re-measurements a result that failed is left out, as before. The driver's rule decides which cells
     are measured again (statistics.remeasure); a value is rounded as it is written before it is judged.
@@ -161,6 +166,8 @@ def attempts(sim: Simulated, gate: float) -> Iterator[tuple[int, int, int, int, 
     first = np.round(sim.matrix.values, 2)
     rule = remeasure_rule(sim)
     kept = np.isfinite(first) | (sim.matrix.failed if rule else False)
+    if only is not None:
+        kept = kept & only
     for r, a, b in zip(*np.nonzero(kept), strict=True):
         yield int(r), int(a), int(b), 1, float(first[r, a, b])
     if rule is None:
