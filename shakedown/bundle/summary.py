@@ -41,6 +41,7 @@ def _shipped() -> dict[str, list[Reference]]:
 
 def _gates(plan: Plan, shipped: dict[str, list[Reference]]) -> Iterator[str]:
     required = {item.reference for item in plan.items if item.required}
+    used = {item.reference for item in plan.items}
     for name, reference in sorted(plan.references.items()):
         known = shipped.get(name)
         if known is None:
@@ -49,5 +50,5 @@ def _gates(plan: Plan, shipped: dict[str, list[Reference]]) -> Iterator[str]:
             yield f"{name}: {worst} {reference.gate:g} {reference.unit}, in no shipped profile ({whose})"
         elif reference not in known:
             yield f"{name}: {difference(known[0], reference)}"
-        elif name not in required:
+        elif name in used - required:
             yield f"{name}: no cell that it decides is required"

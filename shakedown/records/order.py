@@ -20,38 +20,43 @@ class OrderedNode(Record):
 
     # What stands for machine-id(5), as the snapshot of the hosts has it; None: it was not known.
     machine: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    # Fingerprints of its SSH host keys.
     host_keys: tuple[Fingerprint, ...] = Field(min_length=1, max_length=16)
 
 
 class OrderedTest(Record):
     """A block of planned cells, as far as it matters whether somebody took it out of the plan or eased it."""
 
-    stage: Stage
-    test: Name
-    metric: Name
+    stage: Stage  # of the ladder
+    test: Name  # its name
+    metric: Name  # what it measures
+    # What it is measured with.
     params: Params = Field(default_factory=dict)
-    reference: Name
-    cells: int = Field(ge=0)
-    required: bool
-    not_run: str | None = None
+    reference: Name  # what decides
+    cells: int = Field(ge=0)  # how many
+    required: bool  # whether the run cannot pass without them
+    not_run: str | None = None  # why they will not be measured
 
 
 class Order(Record):
     """An order: the plan by its digest, and what is needed to say how another plan differs from it."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
-    run: Name
-    system: Name
+    run: Name  # the plan's
+    system: Name  # the plan's
     # Random: what bears it was made after the order was.
     nonce: Digest
     plan: Digest  # of plan.json's bytes
     jobs: Digest  # of jobs.json's bytes
-    not_before: Moment
-    not_after: Moment
+    not_before: Moment  # what was measured earlier is not of this order
+    not_after: Moment  # nor what was measured later
+    # The machines that may measure.
     nodes: dict[Name, OrderedNode] = Field(min_length=1)
     # The host that submits the jobs, where it signs which ones there were.
     submit: OrderedNode | None = None
+    # What the plan measures, so that a changed plan is told test by test.
     tests: tuple[OrderedTest, ...]
+    # What decides, as the plan has it.
     references: dict[Name, Reference]
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -52,7 +52,11 @@ def small(tmp_path_factory, keys):
         archive.extractall(run, filter="data")
     for name, key, wanted in (("plan", "items", "test"), ("jobs", "jobs", "kind")):
         document = json.loads((run / f"{name}.json").read_text())
-        document[key] = [part for part in document[key] if part[wanted] == "mpi_pingpong"]
+        document[key] = [
+            part
+            for part in document[key]
+            if part[wanted] == "mpi_pingpong" and "counter." not in part.get("metric", "")
+        ]
         (run / f"{name}.json").write_text(json.dumps(document))
     for folder in run.glob("raw/*"):
         if "mpi_pingpong" not in folder.name:
@@ -83,7 +87,7 @@ def test_sealed_run_verifies(sealed, keys):
     found = bundle.verify(sealed, keys[2])
     assert found.authentic and found.differs is None
     assert found.signer == "alice@site"
-    assert found.outcome is Outcome.PASS
+    assert found.outcome is Outcome.NOT_RUN  # of all but one job there is nothing
     done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=sealed, check=False, timeout=60)
     assert done.returncode == 0, "sha256sum itself must understand the file"
 
@@ -115,10 +119,10 @@ def test_first_of_several_is_named(sealed, keys):
 
 def test_added_and_removed_files_are_named(sealed, keys):
     """Catches evidence that is slipped in or out."""
-    (sealed / "counters.jsonl").write_text("")
+    (sealed / "inventory.jsonl").write_text("")
     found = bundle.verify(sealed, keys[2])
-    assert found.differs == "counters.jsonl" and "added after sealing" in found.reason
-    (sealed / "counters.jsonl").unlink()
+    assert found.differs == "inventory.jsonl" and "added after sealing" in found.reason
+    (sealed / "inventory.jsonl").unlink()
     (sealed / "raw" / "check.log").unlink()
     found = bundle.verify(sealed, keys[2])
     assert found.differs == "raw/check.log" and "missing" in found.reason
@@ -276,7 +280,7 @@ def test_a_report_is_what_the_files_give(sealed, keys, shakedown):
     """Catches: a page that says PASS over a run that failed, sealed by somebody with a key."""
     for name in ("SHA256SUMS", "SHA256SUMS.sig"):
         (sealed / name).unlink()
-    assert shakedown("report", sealed)[0] == 0
+    assert shakedown("report", sealed)[0] == 3
     resign(sealed, keys[0])
     assert bundle.verify(sealed, keys[2]).authentic
     for name in ("report.html", "report.md", "junit.xml", "metrics.prom"):
@@ -309,7 +313,7 @@ def test_verify_says_what_it_is_of(sealed, keys, shakedown):
     assert second == f"run {sealed.name} of lab, planned 2026-11-20T13:28:49Z, plan SHA-256 {digest}"
     assert not any("lab-mpi-pingpong" in line for line in rest)
     plan = json.loads((sealed / "plan.json").read_text())
-    plan["references"]["lab-mpi-pingpong"]["limit"] = 0.0001
+    plan["references"]["lab-mpi-pingpong"]["limit"] = 0.00005
     (sealed / "plan.json").write_text(json.dumps(plan))
     for name in ("SHA256SUMS", "SHA256SUMS.sig"):
         (sealed / name).unlink()
