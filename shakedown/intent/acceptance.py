@@ -73,6 +73,11 @@ class AcceptanceBase(Record):
     measure_again: bool = True
     # Whether counters of NICs and switch ports are held to their references.
     counter_tests: bool = True
+    # Whether each NIC must be of a driver whose error counters are known; else the plan says which is not.
+    known_nics_only: bool = False
+    # Whether the fabric may reorder packets (adaptive routing, packet spraying): then a NIC that counts
+    # packets out of sequence shows no loss.
+    reorders: bool = False
     # How long a run waits for Slurm.
     waits: Waits = Waits()
     # Slurm jobs of a stage at a time, on different nodes; 1: one after the other. No more than the QOS lets a

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from shakedown.intent.site import NicSpec
-from shakedown.judge.localise.matrices import PATHS
 from shakedown.judge.localise.model import Bools
 from shakedown.physics.roce import payload_ceiling_gbps
+from shakedown.plan.flow_paths import PATHS
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
 from shakedown.records.counters import CounterReading
@@ -44,7 +44,8 @@ _RESULT_BYTES, _PATH_BYTES = 400, 90
 _PARAMS = f'{{"size_bytes":{SIZE_BYTES},"rails_at_once":"one"}}'
 # Errors that a bad cable counts at both of its ends during one test.
 _SYMBOL_ERRORS = 4000
-_COUNTERS = ("rx_crc_errors_phy", "link_down_events_phy")
+# As the NICs of a real run name them (nics/witnesses.py).
+_COUNTERS = ("ethtool.rx_crc_errors_phy", "ethtool.link_down_events_phy")
 
 
 def write_run(folder: Path, sim: Simulated, run: str, created: str) -> int:
@@ -229,8 +230,8 @@ def _counters(sim: Simulated, run: str) -> Iterator[CounterReading]:
                 ("switch_port", leaf, port, f"{node}/eth{r}"),
             )
             counts = {
-                "rx_crc_errors_phy": _SYMBOL_ERRORS if (r, i) in sim.lossy else 0,
-                "link_down_events_phy": 12 if (r, i) in sim.flapped else 0,
+                "ethtool.rx_crc_errors_phy": _SYMBOL_ERRORS if (r, i) in sim.lossy else 0,
+                "ethtool.link_down_events_phy": 12 if (r, i) in sim.flapped else 0,
             }
             for kind, device, name, peer in ends:
                 for counter in _COUNTERS:
