@@ -46,8 +46,8 @@ class Counted:
         return (self.right + 1) / (self.claims + 2)
 
 
-# Counted on 2026-11-23: the 23 rows that are not held out, 16 x 4, 20 to 50 cases of every fault, 40 to 300 healthy
-# ones; only blames of which the fit itself is sure (tests/bench/bench_localise_noise.py, CLEAR_POSTERIOR).
+# Counted on 2026-11-23: the 23 rows that are not held out, 16 x 4, 20 to 50 cases of every fault, 40 to 300
+# healthy ones; only blames of which the fit itself is sure (bench_localise_noise.py, CLEAR_POSTERIOR).
 # No case has two faults, so what is blamed beside a far worse part can only be wrong there: of those nothing
 # is counted, and half is as good a guess as any.
 COUNTED: dict[Evidence, Counted] = {
