@@ -2,7 +2,7 @@
 
 Noise models x {healthy, one NIC at -5 %, at -2 %, a pair at -20 %}, 64 nodes x 8 rails, every run judged by
 the verdict's rules from its measurements and re-measurements: on arrays (gate_arrays.py), and every
-fiftieth run by the verdict itself too, which must say the same. Every run is a line of FILE; a second start
+hundredth run by the verdict itself too, which must say the same. Every run is a line of FILE; a second start
 goes on.
 """
 
@@ -26,7 +26,7 @@ from shakedown.simulate.benchmark import ROWS, SIZES
 from shakedown.simulate.fabric import FaultKind, Simulated, build_fabric, draw_fault, measure
 from shakedown.simulate.noise import parse_noise
 from shakedown.simulate.noise_models import NOISE
-from shakedown.simulate.run import METRIC, REFERENCE, SIZE_BYTES, TEST, attempts, plan_of
+from shakedown.simulate.run import METRIC, REFERENCE, SIZE_BYTES, TEST, attempts, plan_of, remeasure_rule
 
 # The rows that chose the budget, then those that no number was chosen with.
 TUNED = (
@@ -47,7 +47,8 @@ HELD_OUT = ("laplace", "periodic", "uneven")
 FAULTS = {"healthy": (), "NIC -5 %": ("nic", 0.05), "NIC -2 %": ("nic", 0.02), "pair -20 %": ("pair", 0.2)}
 _NICS = (FaultKind.NIC_TX, FaultKind.NIC_RX)
 # The verdict itself judges one run of so many as well.
-WHOLE_EVERY = 50
+WHOLE_EVERY = 100
+_PLANS: dict[str, Plan] = {}
 
 
 def main() -> None:
@@ -77,18 +78,13 @@ def main() -> None:
 
 
 def _one(series: int, row: str, size: str, fault: str, again: bool, number: int) -> dict[str, object]:
-    rng = np.random.default_rng([2028, series, crc32(f"{row} {size} {fault}".encode()), number])
-    shape = SIZES[size]
-    fabric = build_fabric(shape, rng)
-    faults = []
-    if FAULTS[fault]:
-        what, loss = FAULTS[fault]
-        kind = FaultKind.PAIR if what == "pair" else _NICS[number % 2]
-        faults = [draw_fault(kind, loss, shape, fabric, rng)]
-    sim = measure(shape, fabric, faults, rng, parse_noise(ROWS[row], NOISE), again=6 if again else 0)
-    plan = plan_of(sim, "bench", "2026-01-01T00:00:00Z")
-    plan = plan.model_copy(update={"items": plan.items[:1]})  # counters are not what is asked here
-    found = judge_arrays(sim, plan)
+    # Two re-measurements settle nearly every cell of a healthy mesh; of the same seed they are the same two.
+    for times in (0,) if not again else (6,) if FAULTS[fault] else (2, 6):
+        sim = _simulated(series, row, size, fault, number, times)
+        plan = _plan(sim, size)
+        found = judge_arrays(sim, plan)
+        if found is not None:
+            break
     whole = found is None or number % WHOLE_EVERY == 0
     if whole:
         verdict = _by_verdict(sim, plan)
@@ -97,6 +93,26 @@ def _one(series: int, row: str, size: str, fault: str, again: bool, number: int)
         found = verdict
     assert found is not None
     return {**asdict(found), "whole": whole}
+
+
+def _simulated(series: int, row: str, size: str, fault: str, number: int, again: int) -> Simulated:
+    rng = np.random.default_rng([2028, series, crc32(f"{row} {size} {fault}".encode()), number])
+    shape = SIZES[size]
+    fabric = build_fabric(shape, rng)
+    faults = []
+    if FAULTS[fault]:
+        what, loss = FAULTS[fault]
+        kind = FaultKind.PAIR if what == "pair" else _NICS[number % 2]
+        faults = [draw_fault(kind, loss, shape, fabric, rng)]
+    return measure(shape, fabric, faults, rng, parse_noise(ROWS[row], NOISE), again=again)
+
+
+def _plan(sim: Simulated, size: str) -> Plan:
+    """Return the plan of a run: that of another of the same size, but for how often is measured again."""
+    if size not in _PLANS:
+        plan = plan_of(sim, "bench", "2026-01-01T00:00:00Z")
+        _PLANS[size] = plan.model_copy(update={"items": plan.items[:1]})  # counters are not asked for here
+    return _PLANS[size].model_copy(update={"remeasure": remeasure_rule(sim)})
 
 
 def _by_verdict(sim: Simulated, plan: Plan) -> Judgement:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -17,8 +18,12 @@ from shakedown.judge.cells import Rule
 from shakedown.records.plan import Plan, Remeasure
 from shakedown.simulate.fabric import Simulated
 from shakedown.simulate.run import attempts
-from shakedown.statistics.remeasure import Samples, Tally, most_by_chance
+from shakedown.statistics import remeasure
+from shakedown.statistics.remeasure import Samples, Tally
 from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
+
+# The same three numbers of cells in every run.
+most_by_chance = cache(remeasure.most_by_chance)
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,10 @@ class Judgement:
 
 
 def judge_arrays(sim: Simulated, plan: Plan) -> Judgement | None:
-    """Return the verdict on the plan's only block; None: the verdict itself must be asked."""
+    """Return the verdict on the plan's only block; None: the verdict itself must be asked.
+
+    So it must where a cell is not settled by the re-measurements that were simulated.
+    """
     reference, rule = next(iter(plan.references.values())), plan.remeasure
     assert reference.ceiling is not None
     rails, nodes = len(plan.rails), len(plan.nodes)
@@ -53,7 +61,7 @@ def judge_arrays(sim: Simulated, plan: Plan) -> Judgement | None:
         if says is Samples.TRANSIENT:
             rules[cell] = (Rule.TRANSIENT if outside else Rule.LATE).value
             values[cell] = median(known)
-        elif outside:
+        elif says is Samples.PERSISTS:
             rules[cell] = Rule.GATE.value
         else:
             return None

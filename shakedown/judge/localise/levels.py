@@ -7,6 +7,7 @@ classes. Where many flows share links with others, the level is that of the flow
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -117,7 +118,12 @@ def _some(values: Floats) -> Floats:
     """Return a sample that is the same for the same number of values."""
     if values.size <= _SAMPLE:
         return values
-    return values[np.random.default_rng(values.size).integers(0, values.size, _SAMPLE)]
+    return values[_places(values.size)]
+
+
+@lru_cache(maxsize=16)
+def _places(size: int) -> Ints:
+    return np.random.default_rng(size).integers(0, size, _SAMPLE)
 
 
 def _centred(logs: Floats, where: Bools) -> Floats:
