@@ -26,12 +26,19 @@ def problems(hosts: Iterable[Mapping[str, Any]], fabric: Mapping[str, Any]) -> l
 
 
 def desired(
-    nics: Iterable[Mapping[str, Any]], fabric: Mapping[str, Any], policy: Mapping[str, Any], clock: str
+    nics: Iterable[Mapping[str, Any]],
+    fabric: Mapping[str, Any],
+    policy: Mapping[str, Any],
+    clock: str,
+    memlock: str = "keep",
 ) -> dict[str, dict[str, Any]]:
     """Wanted states by target for roles/host_settings: one for each NIC, and the environment.
 
     `policy` is what the role decides beyond the intent (`Policy` in host_settings/desired.py).
     """
+    # A variable of Ansible may be a number in words.
+    if str(filter_ := policy.get("rp_filter", "keep")).isdecimal():
+        policy = {**policy, "rp_filter": int(str(filter_))}
     common = {
         "schema": 1,
         "link_speed_gbps": fabric["link_speed_gbps"],
@@ -40,7 +47,8 @@ def desired(
         "policy": policy,
     }
     states = {nic["netdev"]: {**nic, **common} for nic in nics}
-    return {**states, "environment": {"schema": 1, "roce": fabric["roce"], "clock": clock}}
+    host = {"schema": 1, "roce": fabric["roce"], "clock": clock, "memlock": memlock}
+    return {**states, "environment": host}
 
 
 def udev_rules(nics: Iterable[Mapping[str, Any]]) -> str:

@@ -62,6 +62,7 @@ class Policy:
     arp_announce: int
     ets_roce_percent: int
     rings: str  # "max" or "keep"
+    rp_filter: int | None = None  # None: left as it is
 
 
 @dataclass(frozen=True)
@@ -177,5 +178,8 @@ def parse_nic(data: Mapping[str, Any]) -> Nic:
             arp_announce=_int(policy, "arp_announce", "policy.", 0, 2),
             ets_roce_percent=_int(policy, "ets_roce_percent", "policy.", 1, 99),
             rings=rings,
+            rp_filter=None
+            if policy.get("rp_filter", "keep") == "keep"
+            else _int(policy, "rp_filter", "policy.", 0, 2),
         ),
     )

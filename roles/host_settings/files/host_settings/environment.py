@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from host_settings.desired import BadDesired, Roce
-from host_settings.model import Action, Item, NotApplicable, Run, Setting, WriteFile
+from host_settings.model import Action, Item, NotApplicable, Run, Setting, Value, WriteFile
 from host_settings.system import System
 
 ENV_FILE = "/etc/shakedown/roce.env"
 PROFILE_FILE = "/etc/profile.d/shakedown-roce.sh"
 NCCL_FILE = "/etc/nccl.conf"
+# Locked memory: what RDMA registers is locked, and a limit of 8 MiB (Linux 5.16; 64 KiB before) refuses it.
+# pam_limits reads the first (limits.conf(5)); jobs inherit slurmd's own limit (Slurm FAQ, "memlock"), which
+# systemd sets (systemd.exec(5), LimitMEMLOCK).
+LIMITS_FILE = "/etc/security/limits.d/90-shakedown-memlock.conf"
+SLURMD_FILE = "/etc/systemd/system/slurmd.service.d/90-shakedown-memlock.conf"
+_LIMITS_TEXT = "# Written by host-settings.\n* soft memlock unlimited\n* hard memlock unlimited\n"
+_SLURMD_TEXT = "# Written by host-settings.\n[Service]\nLimitMEMLOCK=infinity\n"
 _NCCL_KEY = "NCCL_IB_TC"
 # Where jobs without privileges read settings back and what only root may read, count packets, and have their
 # outputs signed.
@@ -56,7 +63,10 @@ def nccl_with(text: str | None, value: str | None) -> str | None:
 
 def read(system: System) -> dict[str, Any]:
     """The files as they are; None where there is none."""
-    found: dict[str, Any] = {path: _text(system, path) for path in (ENV_FILE, PROFILE_FILE, NCCL_FILE)}
+    files = (ENV_FILE, PROFILE_FILE, NCCL_FILE, LIMITS_FILE, SLURMD_FILE)
+    found: dict[str, Any] = {path: _text(system, path) for path in files}
+    found["memlock.slurmd"] = _slurmd_limit(system)
+    found["live"] = system.root == Path("/")
     found["clock"] = system.clock()
     for unit in _SOCKETS:
         found[unit] = None
@@ -73,6 +83,24 @@ def _text(system: System, path: str) -> str | None:
         return None
 
 
+def _slurmd_limit(system: System) -> str | None:
+    """The limit of locked memory that a running slurmd gives its jobs, as /proc has it; None: no slurmd."""
+    for process in filter(str.isdigit, system.names("/proc")):
+        if system.read(f"/proc/{process}/comm") == "slurmd":
+            limits = system.read(f"/proc/{process}/limits") or ""
+            match = re.search(r"^Max locked memory\s+(\S+)", limits, re.M)
+            return match[1] if match else None
+    return None
+
+
+def parse_memlock(data: Mapping[str, Any]) -> str:
+    """Whether locked memory must have no limit. Raises BadDesired."""
+    memlock = data.get("memlock", "keep")
+    if memlock not in ("unlimited", "keep"):
+        raise BadDesired(f"memlock is {memlock!r} -- use unlimited or keep")
+    return str(memlock)
+
+
 def parse_clock(data: Mapping[str, Any]) -> str:
     """Whether the clock must be synchronised. Raises BadDesired."""
     clock = data.get("clock", "keep")
@@ -81,7 +109,36 @@ def parse_clock(data: Mapping[str, Any]) -> str:
     return str(clock)
 
 
-def items(found: dict[str, Any], roce: Roce, clock: str = "keep") -> list[Item]:
+def _memlock_items(found: Mapping[str, Any], memlock: str) -> list[Item]:
+    """Locked memory of logins and of jobs. A node without slurmd has no limit of jobs to change."""
+    if memlock == "keep":
+        return [NotApplicable("memlock", "the role leaves it")]
+
+    def of_slurmd(value: Value) -> tuple[Action, ...]:
+        # slurmd takes a limit when it starts; jobs are slurmstepd's and go on.
+        again = Run(("systemctl", "daemon-reload")), Run(("systemctl", "try-restart", "slurmd.service"))
+        return (WriteFile(SLURMD_FILE, value), *(again if found["live"] else ()))
+
+    limits = Setting(
+        f"file:{LIMITS_FILE}", found[LIMITS_FILE], _LIMITS_TEXT, lambda v: (WriteFile(LIMITS_FILE, v),)
+    )
+    limit = found["memlock.slurmd"]
+    if limit is None:
+        return [limits, NotApplicable("memlock.slurmd", "no slurmd runs here")]
+    return [
+        limits,
+        Setting(
+            f"file:{SLURMD_FILE}",
+            found[SLURMD_FILE],
+            _SLURMD_TEXT,
+            of_slurmd,
+            interrupts="slurmd, for an instant; its jobs go on",
+        ),
+        Setting("memlock.slurmd", limit, "unlimited", hint="it takes its limit when it starts"),
+    ]
+
+
+def items(found: dict[str, Any], roce: Roce, clock: str = "keep", memlock: str = "keep") -> list[Item]:
     """What should be, beside what is."""
 
     def whole(path: str, wanted: str) -> Setting:
@@ -106,5 +163,6 @@ def items(found: dict[str, Any], roce: Roce, clock: str = "keep") -> list[Item]:
         Setting("clock", found["clock"], "synchronised")
         if clock == "synchronised"
         else NotApplicable("clock", "the role leaves it"),
+        *_memlock_items(found, memlock),
         Setting(f"env.{_NCCL_KEY}", nccl_value(found[NCCL_FILE]), str(roce.tos), nccl),
     ]

@@ -22,6 +22,8 @@ def read(system: System, netdev: str) -> dict[str, Any]:
         "speed_mbps": system.read_int(f"{net}/speed"),
         "arp_ignore": system.read_int(f"{conf}/arp_ignore"),
         "arp_announce": system.read_int(f"{conf}/arp_announce"),
+        "rp_filter": system.read_int(f"{conf}/rp_filter"),
+        "rp_filter_all": system.read_int("/proc/sys/net/ipv4/conf/all/rp_filter"),
         "mac": system.read(f"{net}/address"),
         "ipv4": _addresses(system, netdev),
         "pause": _pause(system, netdev),
@@ -97,6 +99,13 @@ def settings(found: dict[str, Any], nic: Nic) -> list[Item]:
     # Several NICs in one subnet would otherwise answer for each other.
     for key, wanted in (("arp_ignore", nic.policy.arp_ignore), ("arp_announce", nic.policy.arp_announce)):
         items.append(Setting(f"arp.{key}", found[key], wanted, attribute_writer(f"{conf}/{key}")))
+    # A strict filter (1) drops what comes in by another NIC of the subnet than answers would leave by
+    # (RFC 3704; ip-sysctl.rst of the kernel). The larger of this and conf/all is in force.
+    if nic.policy.rp_filter is not None:
+        writer = attribute_writer(f"{conf}/rp_filter")
+        items.append(Setting("rp_filter", found["rp_filter"], nic.policy.rp_filter, writer))
+        in_force = max(nic.policy.rp_filter, found["rp_filter_all"] or 0)
+        items.append(Setting("rp_filter.in_force", in_force, nic.policy.rp_filter, hint="conf.all is larger"))
     return items
 
 

@@ -31,6 +31,7 @@ def read(system: System, nic: Nic) -> dict[str, Any]:
             key: f"{debug}/np_cnp_{name}"
             for key, name in (("dscp", "dscp"), ("priority_mode", "prio_mode"), ("priority", "prio"))
         }
+    tclass = f"/sys/class/infiniband/{nic.rdma_device}/tc/1/traffic_class"
     enable = {side: f"{ofed}/roce_{side}/enable/{roce.priority}" for side in ("np", "rp")}
     return {
         "link": link.read(system, dev),
@@ -40,8 +41,15 @@ def read(system: System, nic: Nic) -> dict[str, Any]:
         "enable": {
             side: (path, system.read_int(path)) for side, path in enable.items() if system.exists(path)
         },
+        "tclass": (tclass, _tclass(system.read(tclass) or "")) if system.exists(tclass) else None,
         "firmware": _firmware(system, pci) if system.has_tool("mlxconfig") else None,
     }
+
+
+def _tclass(text: str) -> int:
+    """The class of all connections; the vendor's driver prints `Global tclass=106`, and nothing of none."""
+    match = re.match(r"(?:Global tclass=)?(\d+)\s*$", text, re.M)
+    return int(match[1]) if match else 0
 
 
 def _firmware(system: System, pci: str) -> dict[str, int | None]:
@@ -70,6 +78,7 @@ def items(found: dict[str, Any], nic: Nic) -> list[Item]:
         ),
         *_congestion_control(found, nic),
         *rdma.cm_settings(found["rdma"], nic),
+        _tclass_item(found["tclass"], nic),
         *_firmware_items(found["firmware"], nic),
         link.speed_observation(found["link"], nic),
         link.fec_observation(found["link"]),
@@ -113,6 +122,14 @@ def _congestion_control(found: Mapping[str, Any], nic: Nic) -> list[Item]:
     if not found["enable"]:
         list_.append(NotApplicable("dcqcn", "this driver has no switch; the firmware's mask decides"))
     return list_
+
+
+def _tclass_item(found: tuple[str, int] | None, nic: Nic) -> Item:
+    """The traffic class of programs that set none: of the vendor's driver (doroce-linux); lost with it."""
+    if found is None:
+        return NotApplicable("verbs.traffic_class", "this driver has no default; programs set their own")
+    path, value = found
+    return Setting("verbs.traffic_class", value, nic.roce.tos, attribute_writer(path))
 
 
 def _firmware_items(firmware: Mapping[str, int | None] | None, nic: Nic) -> list[Item]:

@@ -57,7 +57,8 @@ def _host_target(system: System, name: str, data: Mapping[str, Any]) -> Target:
     if name == "environment":
         roce = desired.parse_roce(data)
         clock = environment.parse_clock(data)
-        return Target(name, "", lambda: environment.items(environment.read(system), roce, clock))
+        memlock = environment.parse_memlock(data)
+        return Target(name, "", lambda: environment.items(environment.read(system), roce, clock, memlock))
     if name == "gpudirect":
         gpu = gpudirect.parse(data)
         return Target(name, "", lambda: gpudirect.items(gpudirect.read(system, gpu), gpu))

@@ -353,3 +353,32 @@ def test_dscp_map_text_is_reversible():
     maps = [{}, {26: 3}, {d: d >> 3 for d in range(64)}, {0: 0, 2: 0, 3: 0, 4: 1}]
     assert [map_from(map_text(m)) for m in maps] == maps
     assert map_text({d: d >> 3 for d in range(24)}) == "0-7:0 8-15:1 16-23:2"
+
+
+def test_the_vendors_traffic_class_is_set_read_back_and_undone(host):
+    """Catches: programs that set no class left in the default one, or the site's own value lost."""
+    machine = host("connectx6_vendor", rdma_device="mlx5_0")
+    path = machine.fake.root / "sys/class/infiniband/mlx5_0/tc/1/traffic_class"
+    assert machine("apply")["ok"]
+    assert path.read_text().strip() == "106"
+    assert machine("apply")["changes"] == []
+    machine("rollback")
+    assert path.read_text().strip() == "26"
+
+
+def test_the_reverse_path_filter_is_changed_only_if_asked(host):
+    """Catches: a site's filter changed unasked, one that conf.all overrides passed, or one not given back."""
+    machine = host("connectx6_vendor", rdma_device="mlx5_0")
+    path = machine.fake.root / "proc/sys/net/ipv4/conf/eth2/rp_filter"
+    machine("apply")
+    assert path.read_text().strip() == "1"
+    machine.desired["policy"] = machine.desired["policy"] | {"rp_filter": 2}
+    assert machine("apply")["ok"]
+    assert path.read_text().strip() == "2"
+    machine.desired["policy"] = machine.desired["policy"] | {"rp_filter": 0}
+    machine.fake.write("/proc/sys/net/ipv4/conf/all/rp_filter", "1")
+    machine("apply")
+    # The larger of the two is in force.
+    assert wrong(machine("check"))["rp_filter.in_force"] == (1, 0)
+    machine("rollback")
+    assert path.read_text().strip() == "1"

@@ -264,3 +264,47 @@ def test_a_free_running_clock_is_named(node):
     kept = machine.desired | {"clock": "keep"}
     machine.desired = kept
     assert wrong(machine("check")) == {}
+
+
+def slurmd(machine, limit):
+    """Let a slurmd run there, with that limit of locked memory."""
+    machine.fake.write("/proc/812/comm", "slurmd")
+    machine.fake.write(
+        "/proc/812/limits", f"Limit  Soft  Hard  Units\nMax locked memory  {limit}  {limit}  bytes"
+    )
+
+
+def test_locked_memory_is_freed_only_if_asked_and_given_back(node):
+    """Catches: limits changed unasked, jobs left with slurmd's old one, or files left by a rollback."""
+    machine = node(ENVIRONMENT | {"clock": "keep"})
+    slurmd(machine, 8388608)
+    machine("apply")
+    folders = [
+        machine.fake.root / f"etc/{x}" for x in ("security/limits.d", "systemd/system/slurmd.service.d")
+    ]
+    assert not any(folder.exists() for folder in folders)
+    machine.desired |= {"memlock": "unlimited"}
+    checked = machine("check")
+    assert wrong(checked)["memlock.slurmd"] == ("8388608", "unlimited")
+    assert not any(folder.exists() for folder in folders)  # --check changes nothing
+    machine("apply")
+    assert "LimitMEMLOCK=infinity" in (folders[1] / "90-shakedown-memlock.conf").read_text()
+    assert "* hard memlock unlimited" in (folders[0] / "90-shakedown-memlock.conf").read_text()
+    slurmd(machine, "unlimited")  # it was started again
+    assert wrong(machine("check")) == {}
+    assert machine("apply")["changes"] == []
+    machine("rollback")
+    assert not any(list(folder.iterdir()) for folder in folders if folder.exists())
+
+
+def test_a_node_without_slurmd_gets_no_drop_in_for_it(node):
+    """Catches: a unit made for a service that is not there, or its absence told as a fault."""
+    machine = node(ENVIRONMENT | {"clock": "keep", "memlock": "unlimited"})
+    assert machine("apply")["ok"]
+    assert not (machine.fake.root / "etc/systemd/system/slurmd.service.d").exists()
+
+
+def test_a_memlock_that_is_no_word_of_ours_is_refused(node):
+    """Catches: a typing error that leaves the limit in force and says nothing."""
+    with pytest.raises(BadDesired, match="memlock is 'infinite' -- use unlimited or keep"):
+        node(ENVIRONMENT | {"memlock": "infinite"})("check")
