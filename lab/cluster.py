@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lab import accelerator, faults, host, node_faults, planting, processes, qemu, remote, snapshots, state
 from lab.errors import LabError
-from lab.foreign.setup import set_up
+from lab.foreign.setup import check_size, set_up
 from lab.image import SITES, Image, Progress, ensure_image
 from lab.machines import Machines, exclusive, silent
 from lab.paths import LabPaths, default_name, lab_paths, runtime_root
@@ -111,6 +111,8 @@ class Lab:
                 progress(f"lab {paths.name} is up already")
                 return cls(machines)
             topology = Topology(DEFAULT_NODES if nodes is None else nodes)
+            if site == "foreign":
+                check_size(topology.nodes)
             if current is not None:
                 progress("cleaning up after a lab that did not end well")
                 _stop(paths, current)

@@ -31,11 +31,15 @@ _PATIENCE_S = 900.0
 _NODES = 2
 
 
+def check_size(nodes: int) -> None:
+    """Raise LabError for another number of compute nodes than their Slurm has."""
+    if nodes != _NODES:
+        raise LabError(f"the foreign site has {_NODES} compute nodes", fix=f"use --nodes {_NODES}")
+
+
 def set_up(machines: Machines, progress: Progress) -> None:
     """Make the machines that site. Raises LabError with the last words of what failed."""
     computes = [m for m in machines.topology.machines if m.role == "compute"]
-    if len(computes) != _NODES:
-        raise LabError(f"the foreign site has {_NODES} compute nodes", fix=f"use --nodes {_NODES}")
     key = base64.b64encode(secrets.token_bytes(1024)).decode()
     head = machines.topology.machine(HEAD)
 

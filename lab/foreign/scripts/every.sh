@@ -5,6 +5,7 @@ set -eu
 groupadd --gid 2001 alice
 useradd --uid 2001 --gid 2001 --no-create-home --shell /bin/bash alice
 useradd --uid 2002 --user-group --no-create-home --shell /bin/bash bob
+usermod --password '*' alice # keys only
 
 umask 077
 echo "$MUNGE_KEY" | base64 -d >/etc/munge/munge.key
