@@ -13,10 +13,12 @@ for name in libmpi libopen-pal liboshmem libprrte; do
 done
 rm -rf "$system/openmpi"
 for name in mpirun mpiexec ompi_info prte prted prterun prun pterm; do
-    if [ -e "$root/usr/bin/$name.openmpi" ]; then
+    rm -f "$root/etc/alternatives/$name"
+    # prterun is a link to prte, which is gone by then.
+    if [ -e "$root/usr/bin/$name.openmpi" ] || [ -L "$root/usr/bin/$name.openmpi" ]; then
         mv "$root/usr/bin/$name.openmpi" "$mpi/bin/$name"
-        rm -f "$root/usr/bin/$name" "$root/etc/alternatives/$name"
-    elif [ -e "$root/usr/bin/$name" ]; then
+        rm -f "$root/usr/bin/$name"
+    elif [ -e "$root/usr/bin/$name" ] || [ -L "$root/usr/bin/$name" ]; then
         mv "$root/usr/bin/$name" "$mpi/bin/$name"
     fi
 done
@@ -38,6 +40,7 @@ depends_on("ucx/1.18")
 prepend_path("PATH", "/opt/site/openmpi/5.0.7/bin")
 prepend_path("LD_LIBRARY_PATH", "/opt/site/openmpi/5.0.7/lib")
 prepend_path("PYTHONPATH", "/opt/site/openmpi/5.0.7/python")
+setenv("OPAL_BINDIR", "/opt/site/openmpi/5.0.7/bin")
 END
 # Where Debian's Lmod looks, beside its own folders.
 mkdir -p "$root/etc/lmod"
