@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Collection, Iterable, Mapping
 
@@ -22,7 +23,6 @@ _RESERVED = frozenset({"MAINT", "MAINTENANCE", "RESERVED"})
 _OUT = _RESERVED | {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "FUTURE"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _FIELD = re.compile(r"(?:^|\s)(PartitionName|MaxTime|NodeName|NodeAddr|Partitions|Nodes)=(\S*)")
-# Names that are no address stay names: `NodeAddr=gpu1`.
 _ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
 
 
@@ -118,7 +118,18 @@ def _names(slurm: Slurm, only: Iterable[str]) -> set[str]:
 
 
 def _addresses(lines: Mapping[str, Mapping[str, str]], nodes: Iterable[str]) -> dict[str, str]:
-    return {n: lines[n]["NodeAddr"] for n in nodes if _ADDRESS.fullmatch(lines[n].get("NodeAddr", ""))}
+    """Return under which address Slurm reaches the nodes; of a name, what this host takes it for."""
+    found = {}
+    for node in nodes:
+        address = lines[node].get("NodeAddr", "")
+        if _NAME.fullmatch(address) and not _ADDRESS.fullmatch(address):
+            try:
+                address = socket.getaddrinfo(address, None, socket.AF_INET)[0][4][0]
+            except OSError:
+                continue
+        if _ADDRESS.fullmatch(address):
+            found[node] = address
+    return found
 
 
 def _run(partition: str, nodes: list[str], options: list[str]) -> str:

@@ -147,6 +147,8 @@ def test_what_discover_wrote_is_what_is_there(described):
     compute = yaml.safe_load(hosts)["compute"]["hosts"]
     assert list(compute) == ["n1", "n2"]
     assert [nic["rdma_device"] for nic in compute["n1"]["fabric_nics"]] == ["rxe0", "rxe1"]
+    # The network of their Slurm, and not that of the default route.
+    assert [node["mgmt_ip"] for node in compute.values()] == ["10.20.0.11", "10.20.0.12"]
     slurm = yaml.safe_load((described.site / "group_vars/all/site.yml").read_text())["slurm"]
     assert slurm == {
         "partition": "gpu",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -155,6 +156,20 @@ def test_the_job_is_of_the_sites_account_and_reservation(monkeypatch):
     assert "  account: bench\n  qos: accept\n  reservation: maint\n" in written
     with pytest.raises(BadInput, match="gpu1 is reserved: give --reservation"):
         by_slurm.ask_slurm("gpu", (), InMaintenance())
+
+
+def test_a_node_that_slurm_has_by_name_is_reached_by_its_address(monkeypatch):
+    """Catches: the default route's address taken for the network of Slurm, or a resolver that is away."""
+
+    def resolve(name, port, family):
+        assert (port, family) == (None, socket.AF_INET)
+        if name == "gpu2":
+            raise socket.gaierror("unknown")
+        return [(family, 1, 6, "", ("192.0.2.77", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    lines = {name: {"NodeAddr": name} for name in ("gpu1", "gpu2")} | {"gpu3": {"NodeAddr": "192.0.2.3"}}
+    assert by_slurm._addresses(lines, lines) == {"gpu1": "192.0.2.77", "gpu3": "192.0.2.3"}
 
 
 def test_a_job_without_answers_is_refused(monkeypatch):
