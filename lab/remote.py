@@ -1,4 +1,4 @@
-"""SSH into the guests: the lab's own key, strict host key checking, one shared connection per guest and user."""
+"""SSH into the guests: the lab's own key, strict host key checking, one connection per guest and user."""
 
 from __future__ import annotations
 
