@@ -124,7 +124,7 @@ def _addresses(lines: Mapping[str, Mapping[str, str]], nodes: Iterable[str]) -> 
         address = lines[node].get("NodeAddr", "")
         if _NAME.fullmatch(address) and not _ADDRESS.fullmatch(address):
             try:
-                address = socket.getaddrinfo(address, None, socket.AF_INET)[0][4][0]
+                address = str(socket.getaddrinfo(address, None, socket.AF_INET)[0][4][0])
             except OSError:
                 continue
         if _ADDRESS.fullmatch(address):
