@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test_switch_faults.py \
 	--deselect tests/lab/test_switch_faults.py::test_loss_and_a_dead_pace_are_seen_at_their_rail
 
-.PHONY: help setup acceptance test test-unit test-fuzz test-lab test-switches test-training training-env docs collection lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-unit test-fuzz test-lab test-foreign test-switches test-training training-env docs collection lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -33,6 +33,9 @@ test-fuzz: setup  ## damaged run folders through every command that reads them (
 
 test-lab: setup  ## all tests that boot the virtual cluster, also those on three nodes and of the switches
 	@$(PYTHON) -m pytest tests/lab
+
+test-foreign: setup  ## a cluster that is somebody else's: discover, plan, measure as an ordinary user, change nothing
+	@$(PYTHON) -m pytest tests/lab/test_foreign.py
 
 test-switches: setup  ## the switch role against scripted devices, over their own protocols (half an hour)
 	@$(PYTHON) -m pytest tests/switches

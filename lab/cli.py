@@ -58,6 +58,14 @@ Name = Annotated[
 ]
 Node = Annotated[str, typer.Argument(help="Compute node: n1, n2, ...")]
 Rail = Annotated[str, typer.Argument(help="rail0 or rail1")]
+Whose = Annotated[
+    str,
+    typer.Option(
+        "--site",
+        help="own: bare machines, for playbooks/site.yml. foreign: a cluster that somebody else has set up: "
+        "Slurm with accounts and limits, an ordinary user, NFS with root_squash, modules.",
+    ),
+]
 Host = Annotated[str, typer.Argument(help="head, n1, n2, ..., leaf0")]
 
 
@@ -74,12 +82,19 @@ class _Progress:
 @app.command("image")
 def image_command(
     prune: Annotated[bool, typer.Option("--prune", help="Remove images that no lab needs any more.")] = False,
+    site: Whose = "own",
 ) -> None:
     """Build the guests' disk image if the cache lacks it, and print where it is."""
     progress = _Progress()
-    print(image.ensure_image(progress).folder)
+    print(image.ensure_image(progress, _known(site)).folder)
     for folder in image.prune(cluster.images_in_use()) if prune else []:
         progress(f"removed {folder}")
+
+
+def _known(site: str) -> str:
+    if site not in image.SITES:
+        raise LabError(f"there is no site {site!r}", fix=f"use one of {', '.join(image.SITES)}")
+    return site
 
 
 @app.command()
@@ -88,11 +103,12 @@ def up(
         int | None,
         typer.Option("--nodes", help=f"Compute nodes, 1 to {MAX_NODES}.", show_default=str(DEFAULT_NODES)),
     ] = None,
+    site: Whose = "own",
     name: Name = "",
 ) -> None:
     """Build what is missing, start every machine and wait until each answers over SSH."""
     progress = _Progress()
-    lab = cluster.Lab.up(nodes, name or None, progress=progress)
+    lab = cluster.Lab.up(nodes, name or None, site=site, progress=progress)
     progress(f"lab {lab.name} is up: {', '.join(m.name for m in lab.topology.machines)}")
 
 

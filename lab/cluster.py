@@ -18,7 +18,8 @@ from pathlib import Path
 
 from lab import accelerator, faults, host, node_faults, planting, processes, qemu, remote, snapshots, state
 from lab.errors import LabError
-from lab.image import Image, Progress, ensure_image
+from lab.foreign.setup import check_size, set_up
+from lab.image import SITES, Image, Progress, ensure_image
 from lab.machines import Machines, exclusive, silent
 from lab.paths import LabPaths, default_name, lab_paths, runtime_root
 from lab.topology import DEFAULT_NODES, Machine, Topology
@@ -75,8 +76,20 @@ class Lab:
     # -- starting and stopping ------------------------------------------------------------------------------
 
     @classmethod
-    def up(cls, nodes: int | None = None, name: str | None = None, *, progress: Progress = silent) -> Lab:
-        """Start the lab, or return it when it is up already.  Whatever goes wrong, no process is left."""
+    def up(
+        cls,
+        nodes: int | None = None,
+        name: str | None = None,
+        *,
+        site: str = "own",
+        progress: Progress = silent,
+    ) -> Lab:
+        """Start the lab, or return it when it is up already.  Whatever goes wrong, no process is left.
+
+        ``site``: ``own`` for bare machines, ``foreign`` for a cluster that is somebody else's.
+        """
+        if site not in SITES:
+            raise LabError(f"there is no site {site!r}", fix=f"use one of {', '.join(SITES)}")
         paths = lab_paths(name or default_name())
         host.require(host.RUN_PROGRAMS)
         paths.create()
@@ -88,15 +101,22 @@ class Lab:
                         f"lab {paths.name} is up with {current.nodes} compute nodes",
                         fix="run python -m lab down first",
                     )
+                if site != current.site:
+                    raise LabError(
+                        f"lab {paths.name} is up as the site {current.site!r}",
+                        fix="run python -m lab down first",
+                    )
                 machines = Machines(paths, current, progress)
                 machines.boot_what_is_off()
                 progress(f"lab {paths.name} is up already")
                 return cls(machines)
             topology = Topology(DEFAULT_NODES if nodes is None else nodes)
+            if site == "foreign":
+                check_size(topology.nodes)
             if current is not None:
                 progress("cleaning up after a lab that did not end well")
                 _stop(paths, current)
-            return cls(_start(paths, topology, progress))
+            return cls(_start(paths, topology, site, progress))
 
     @classmethod
     def open(cls, name: str | None = None, *, progress: Progress = silent) -> Lab:
@@ -234,11 +254,11 @@ class Lab:
             yield self._machines
 
 
-def _start(paths: LabPaths, topology: Topology, progress: Progress) -> Machines:
-    image = ensure_image(progress)
+def _start(paths: LabPaths, topology: Topology, site: str, progress: Progress) -> Machines:
+    image = ensure_image(progress, site)
     host.require_space(paths.disks, _SPACE_PER_MACHINE_BYTES * len(topology.machines), "the lab")
     chosen = accelerator.choose(image)
-    current = state.State(paths.name, topology.nodes, str(image.folder), chosen.name)
+    current = state.State(paths.name, topology.nodes, str(image.folder), chosen.name, site)
     machines = Machines(paths, current, progress)
     how = "hardware virtualisation" if chosen is qemu.KVM else "emulation"
     progress(f"starting {len(topology.machines)} machines with {how}")
@@ -256,6 +276,8 @@ def _start(paths: LabPaths, topology: Topology, progress: Progress) -> Machines:
         for machine, port in zip(topology.machines, ports, strict=True):
             machines.start(machine, port)
         machines.wait_for_ssh(topology.machines)
+        if site == "foreign":
+            set_up(machines, progress)
         current.ready = True
         machines.save_state()
     except BaseException:

@@ -27,7 +27,10 @@ RECIPE_VERSION = 1
 PROBE_MARKER = "SHAKEDOWN-GUEST-RUNS"
 DISK_SIZE = "8G"  # sparse; the guests see it as their disk
 _BUILD_SPACE_BYTES = 4_000_000_000  # archive 0.8 GB, tree 0.8 GB, image 1.2 GB and room to spare
-_GUEST = Path(__file__).resolve().parent / "guest"
+_LAB = Path(__file__).resolve().parent
+_GUEST = _LAB / "guest"
+# What is in the guests of each site: its folders, the later ones added to the first.
+SITES: Mapping[str, tuple[Path, ...]] = {"own": (_GUEST,), "foreign": (_GUEST, _LAB / "foreign" / "guest")}
 _UNREACHABLE = re.compile(
     r"could not resolve|failed to fetch|could not connect|cannot initiate the connection|connection timed out"
     r"|unable to connect|temporary failure resolving|network is unreachable",
@@ -100,29 +103,36 @@ class Image:
         return f"{kind} {key}"
 
 
-def read_recipe(guest: Path = _GUEST) -> Recipe:
-    """The recipe as it lies in ``lab/guest``: packages.txt, files/ (copied in) and hooks/ (run in order)."""
+def read_recipe(*guests: Path) -> Recipe:
+    """The recipe as it lies in ``lab/guest``: packages.txt, files/ (copied in) and hooks/ (run in order).
+
+    Of several folders each adds to those before it.
+    """
+    guests = guests or SITES["own"]
     packages = tuple(
         line.strip()
+        for guest in guests
         for line in (guest / "packages.txt").read_text().splitlines()
         if line.strip() and not line.startswith("#")
     )
-    top = guest / "files"
     files = tuple(
         (str(path.relative_to(top)), 0o755 if os.access(path, os.X_OK) else 0o644, path.read_bytes())
+        for top in (guest / "files" for guest in guests)
         for path in sorted(top.rglob("*"))
         if path.is_file()
     )
-    hooks = tuple((path.name, path.read_text()) for path in sorted((guest / "hooks").glob("*.sh")))
+    hooks = tuple(
+        (path.name, path.read_text()) for guest in guests for path in sorted((guest / "hooks").glob("*.sh"))
+    )
     return Recipe(SUITE, packages, files, hooks, boot=bootfiles.RECIPE)
 
 
-def ensure_image(progress: Progress = lambda _line: None) -> Image:
-    """The image for the present recipe, built when the cache lacks it.
+def ensure_image(progress: Progress = lambda _line: None, site: str = "own") -> Image:
+    """The image for the present recipe of a site, built when the cache lacks it.
 
     Raises :class:`LabError` when packages, disk space or the package registry are missing.
     """
-    recipe = read_recipe()
+    recipe = read_recipe(*SITES[site])
     store = cache_root() / "images"
     image = Image(store / recipe.digest())
     if image.folder.is_dir():
@@ -310,9 +320,9 @@ def _remove_tree(folder: Path) -> None:
 
 
 def prune(in_use: Collection[Path]) -> list[Path]:
-    """Remove images that neither the present recipe nor a lab in ``in_use`` needs; returns what is gone."""
+    """Remove images that neither a present recipe nor a lab in ``in_use`` needs; returns what is gone."""
     store = cache_root() / "images"
-    wanted = {store / read_recipe().digest(), *in_use}
+    wanted = {*(store / read_recipe(*folders).digest() for folders in SITES.values()), *in_use}
     gone = [folder for folder in sorted(store.glob("[0-9a-f]*")) if folder.is_dir() and folder not in wanted]
     for folder in gone:
         _remove_tree(folder)

@@ -1,4 +1,4 @@
-"""SSH into the guests: the lab's own key, strict host key checking, one shared connection per guest."""
+"""SSH into the guests: the lab's own key, strict host key checking, one connection per guest and user."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def common_options(paths: LabPaths, *, share: bool = True) -> list[str]:
     """Options that every SSH client of this lab uses, the inventory's too.
 
     The control socket lies in the run folder, so that a restored or stopped lab can close the connections
-    that do not survive it.
+    that do not survive it. Its name holds the user: an ordinary user's commands would else run as root.
     """
     options = [
         f"UserKnownHostsFile={paths.known_hosts}",
@@ -35,7 +35,7 @@ def common_options(paths: LabPaths, *, share: bool = True) -> list[str]:
         "ServerAliveCountMax=4",
     ]
     if share:
-        options += ["ControlMaster=auto", "ControlPersist=120", f"ControlPath={paths.run}/cm-%p"]
+        options += ["ControlMaster=auto", "ControlPersist=120", f"ControlPath={paths.run}/cm-%p%r"]
     else:
         options += ["ControlMaster=no", "ControlPath=none"]
     return [word for option in options for word in ("-o", option)]

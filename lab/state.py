@@ -31,6 +31,8 @@ class State:
     nodes: int
     image: str
     accelerator: str
+    # Whose cluster it plays: one of lab.image.SITES.
+    site: str = "own"
     hub: Process | None = None
     guests: dict[str, Guest] = field(default_factory=dict)
     # Faults in force, "<node>" or "<node> <rail>" to a description; and per snapshot those it was saved with.
@@ -50,6 +52,7 @@ class State:
             "nodes": self.nodes,
             "image": self.image,
             "accelerator": self.accelerator,
+            "site": self.site,
             "hub": _process_json(self.hub) if self.hub else None,
             "guests": {
                 name: {**_process_json(guest.process), "ssh_port": guest.ssh_port}
@@ -91,6 +94,7 @@ def _parse(document: Mapping[str, Any]) -> State:
         nodes=int(document["nodes"]),
         image=str(document["image"]),
         accelerator=str(document["accelerator"]),
+        site=str(document.get("site", "own")),
         hub=_process(document["hub"]) if document["hub"] else None,
         guests={
             str(name): Guest(_process(entry), int(entry["ssh_port"]))

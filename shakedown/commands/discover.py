@@ -13,6 +13,7 @@ from shakedown.records.errors import ExitStatus
 if TYPE_CHECKING:
     from shakedown.discover.answers import Answers
     from shakedown.discover.draft_site import FoundSite
+    from shakedown.intent.slurm_block import SlurmBlock
 
 
 def register(app: typer.Typer) -> None:
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
             "shakedown discover mysite --from answers.json",
             "shakedown discover mysite --ansible hosts.ini --record answers.json",
             "shakedown discover mysite --slurm gpu --cabling cabling.csv",
+            "shakedown discover mysite --slurm gpu --account bench --reservation maint",
         ),
     )(discover)
 
@@ -37,6 +39,11 @@ def discover(
     ] = None,
     ansible: Annotated[
         str | None, typer.Option(metavar="INVENTORY", help="Ask the hosts of group compute, by Ansible.")
+    ] = None,
+    account: Annotated[str | None, typer.Option(help="Account of that job.")] = None,
+    qos: Annotated[str | None, typer.Option(help="QOS of that job.")] = None,
+    reservation: Annotated[
+        str | None, typer.Option(help="Reservation of that job; its nodes may be in maintenance.")
     ] = None,
     answers: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Ask nothing: take recorded answers.")
@@ -60,6 +67,7 @@ def discover(
     Nothing is changed on any machine. Lines that hold a guess end in `# check` with the reason. A folder that
     exists is never written to: what its machines answer otherwise is printed, and the exit status is 1 if
     anything differs. Without --slurm, --ansible and --from, such a folder's own hosts are asked by Ansible.
+    --account, --qos and --reservation go into a new folder's slurm block; a folder that exists has its own.
     """
     from shakedown.discover.cabling import read_table
     from shakedown.discover.draft_site import describe
@@ -67,7 +75,8 @@ def discover(
 
     # Before anything is asked: what a wrong word would make all of it useless.
     table = None if cabling is None else read_table(cabling)
-    given = _gather(folder, slurm, ansible, answers, nodes or ())
+    block = _block(folder, slurm, {"account": account, "qos": qos, "reservation": reservation})
+    given = _gather(folder, slurm, ansible, answers, nodes or (), block)
     found = describe(given, table)
     if record is not None:
         _refuse_existing(record)
@@ -77,8 +86,34 @@ def discover(
     return _write(folder, found, as_json=as_json)
 
 
+def _block(folder: Path, slurm: str | None, given: dict[str, str | None]) -> SlurmBlock:
+    """Return whose the job is: what is given, over what the folder's own block says. Raises BadInput."""
+    from pydantic import ValidationError
+
+    from shakedown.benchmarks.planning import read_site
+    from shakedown.intent.slurm_block import SlurmBlock
+    from shakedown.records.errors import BadInput
+
+    said = {key: value for key, value in given.items() if value is not None}
+    if slurm is None:
+        if said:
+            raise BadInput(f"--{next(iter(said))} is for --slurm", fix="with --ansible no job is started")
+        return SlurmBlock()
+    try:
+        block = SlurmBlock(**said)  # type: ignore[arg-type]  # pydantic checks it
+    except ValidationError as error:
+        key = error.errors()[0]["loc"][0]
+        raise BadInput(f"{str(given[str(key)])[:64]!r} is no name for --{key}", fix="see sacctmgr") from None
+    return read_site(folder).slurm.model_copy(update=said) if folder.exists() else block
+
+
 def _gather(
-    folder: Path, slurm: str | None, ansible: str | None, answers: Path | None, nodes: list[str] | tuple[()]
+    folder: Path,
+    slurm: str | None,
+    ansible: str | None,
+    answers: Path | None,
+    nodes: list[str] | tuple[()],
+    block: SlurmBlock,
 ) -> Answers:
     """Return the answers from the one place that was named. Raises BadInput."""
     from shakedown.discover.answers import read_answers
@@ -94,7 +129,7 @@ def _gather(
     if slurm is not None:
         from shakedown.discover.by_slurm import ask_slurm
 
-        return ask_slurm(slurm, nodes)
+        return ask_slurm(slurm, nodes, block=block)
     if ansible is None and not folder.exists():
         raise BadInput(
             "nothing says whom to ask", fix="give --slurm PARTITION, --ansible INVENTORY or --from FILE"

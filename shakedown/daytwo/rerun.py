@@ -1,13 +1,15 @@
-"""Which part of a site to measure again after a run: what did not pass, with partners that did."""
+"""Which part of a site to measure again after a run: what did not pass, or whose NICs are others now."""
 
 from __future__ import annotations
 
+from shakedown.discover.answers import Answers
 from shakedown.intent.site import Site
 from shakedown.judge.judged import JudgedRun
 from shakedown.plan.scope import Wanted
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.names import natural_key
+from shakedown.records.snapshot import Snapshot
 
 # With two good partners a pair that is slow again shows which of its ends is slow.
 PARTNERS = 2
@@ -59,6 +61,48 @@ def failed_part(site: Site, judged: JudgedRun) -> Wanted:
         stages=tuple(stage for stage in Stage if stage in stages),
         partners=PARTNERS,
     )
+
+
+def changed_part(site: Site, snapshot: Snapshot, answers: Answers) -> tuple[Wanted, tuple[str, ...]]:
+    """Return the nodes of which a fabric NIC is another than in a run, and what is different, in words.
+
+    Args:
+        site: the site as it is described now.
+        snapshot: what the run was made on.
+        answers: what the nodes answered now (`shakedown discover --record`).
+
+    Raises:
+        BadInput: no NIC is another one, or neither side knows any NIC's MAC address.
+    """
+    then = {
+        (one.host, one.attributes.get("netdev", one.name)): one.attributes.get("mac", "").lower()
+        for one in snapshot.components
+        if one.kind == "nic"
+    }
+    now = {(node, nic.netdev): nic.mac for node, answer in answers.nodes.items() for nic in answer.nics}
+    words: dict[str, list[str]] = {}
+    compared = 0
+    for node, nics in site.nics.items():
+        for nic in nics if node in answers.nodes else ():
+            was, here = then.get((node, nic.netdev), ""), now.get((node, nic.netdev), "")
+            compared += bool(was and here)
+            if was and was != here and (here or (node, nic.netdev) not in now):
+                found = f"its MAC address is {here}" if here else "it is not there"
+                words.setdefault(node, []).append(
+                    f"{node} {nic.netdev}: {found}, in run {snapshot.run} it was {was}"
+                )
+    if not words:
+        if not compared:
+            raise BadInput(
+                f"no MAC address is known of both run {snapshot.run} and now",
+                fix="record the answers with this release's discover",
+            )
+        raise BadInput(
+            f"all {compared} NICs are those of run {snapshot.run}",
+            fix="name the nodes yourself: shakedown plan SITE --nodes",
+        )
+    nodes = tuple(sorted(words, key=natural_key))
+    return Wanted(nodes=nodes, partners=PARTNERS), tuple(line for node in nodes for line in words[node])
 
 
 def _blamed(judged: JudgedRun) -> set[str]:

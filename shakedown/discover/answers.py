@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
+from shakedown.intent.slurm_block import SlurmName
 from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
@@ -38,6 +39,7 @@ class NicAnswer(Record):
     """One interface of a node."""
 
     netdev: Device
+    mac: Annotated[str, Field(max_length=64, pattern=r"^([0-9a-f]{2}(:[0-9a-f]{2}){5,19})?$")] = ""
     rdma: tuple[Device, ...] = ()
     link_layer: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z]*$")] = ""  # Ethernet or InfiniBand
     driver: _OptionalDevice = ""
@@ -98,6 +100,10 @@ class Answers(Record):
     max_time: Annotated[str, Field(max_length=32, pattern=r"^[0-9:-]*$")] = (
         ""  # of the partition; none: no limit
     )
+    # Whose the job was that asked, and in which reservation: what the site's own jobs are to have.
+    account: SlurmName | None = None
+    qos: SlurmName | None = None
+    reservation: SlurmName | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

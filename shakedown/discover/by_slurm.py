@@ -5,36 +5,42 @@ from __future__ import annotations
 import platform
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Collection, Iterable, Mapping
 
 from shakedown.discover.answers import Answers, answers_of
 from shakedown.discover.program import answers_in, program
+from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.records.errors import BadInput
 from shakedown.slurm.client import Slurm, parse_show_nodes
 
 # Nodes of a thousand answer in seconds; what waits longer waits for nodes that others use.
 _WAIT_S = 300
 _JOB_MINUTES = 5
-_OUT = frozenset({"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "MAINT", "RESERVED", "FUTURE"})
+# Free for the jobs of their reservation, and for no others.
+_RESERVED = frozenset({"MAINT", "MAINTENANCE", "RESERVED"})
+_OUT = _RESERVED | {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "FUTURE"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_FIELD = re.compile(r"(?:^|\s)(PartitionName|MaxTime|NodeName|NodeAddr|Partitions)=(\S*)")
-# Names that are no address stay names: `NodeAddr=gpu1`.
+_FIELD = re.compile(r"(?:^|\s)(PartitionName|MaxTime|NodeName|NodeAddr|Partitions|Nodes)=(\S*)")
 _ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
 
 
-def ask_slurm(partition: str, only: Collection[str], slurm: Slurm | None = None) -> Answers:
+def ask_slurm(
+    partition: str, only: Collection[str], slurm: Slurm | None = None, *, block: SlurmBlock | None = None
+) -> Answers:
     """Return what the nodes of a partition answer; nodes that Slurm cannot use now are named as silent.
 
     Args:
         partition: by name.
         only: expressions such as gpu[001-003]; empty: all of the partition.
         slurm: how to ask it.
+        block: account, QOS and reservation of the job, and further options; its partition is not looked at.
 
     Raises:
-        BadInput: no such partition or node, none of them can be used, or no node answered.
+        BadInput: no such partition, reservation or node, none of them can be used, or no node answered.
     """
-    slurm = slurm or Slurm()
+    slurm, block = slurm or Slurm(), block or SlurmBlock()
     if not _NAME.fullmatch(partition):
         raise BadInput(f"{partition[:64]!r} is no name of a partition", fix="see sinfo")
     shown = fields(slurm.ask("scontrol", "--oneliner", "show", "partition", partition))
@@ -47,17 +53,20 @@ def ask_slurm(partition: str, only: Collection[str], slurm: Slurm | None = None)
         if strangers := sorted(wanted - set(there)):
             raise BadInput(f"{strangers[0]} is no node of partition {partition}", fix="see sinfo --Node")
         there = [name for name in there if name in wanted]
+    ours = _reserved(slurm, block.reservation)
     silent = {
         name: f"Slurm has it as {'+'.join(sorted(states[name].states))}"
         for name in there
-        if states[name].states & _OUT
+        if states[name].states & (_OUT - _RESERVED if name in ours else _OUT)
     }
+    held = [name for name in silent if not states[name].states & (_OUT - _RESERVED)]
     usable = [name for name in there if name not in silent]
     if not usable:
         raise BadInput(
-            f"no node of partition {partition} can be used now", fix="see sinfo -R; ask by --ansible"
+            f"no node of partition {partition} can be used now",
+            fix=f"{held[0]} is reserved: give --reservation" if held else "see sinfo -R; ask by --ansible",
         )
-    documents = answers_in(_run(partition, usable))
+    documents = answers_in(_run(partition, usable, _options(block)))
     if not documents:
         raise BadInput("the job ran and no node answered", fix="is python3 on the nodes? ask one by srun")
     silent |= {name: "the job ran and it did not answer" for name in usable if name not in documents}
@@ -69,7 +78,27 @@ def ask_slurm(partition: str, only: Collection[str], slurm: Slurm | None = None)
         submit=platform.node().partition(".")[0] or None,
         partition=partition,
         max_time="" if limit == "UNLIMITED" else limit,
+        account=block.account,
+        qos=block.qos,
+        reservation=block.reservation,
     )
+
+
+def _reserved(slurm: Slurm, reservation: str | None) -> Collection[str]:
+    """Return the nodes of a reservation. Raises BadInput."""
+    if reservation is None:
+        return ()
+    shown = fields(slurm.ask("scontrol", "--oneliner", "show", "reservation", reservation))
+    hosts = shown.get("Nodes", "")
+    if not re.fullmatch(r"[A-Za-z0-9_.,\[\]-]{1,65536}", hosts):
+        return ()
+    return slurm.ask("scontrol", "show", "hostnames", hosts).split()
+
+
+def _options(block: SlurmBlock) -> list[str]:
+    """Return the options of srun that say whose job it is and where it may run."""
+    own = (("account", block.account), ("qos", block.qos), ("reservation", block.reservation))
+    return [*(f"--{name}={value}" for name, value in own if value is not None), *block.options]
 
 
 def fields(line: str) -> dict[str, str]:
@@ -89,16 +118,28 @@ def _names(slurm: Slurm, only: Iterable[str]) -> set[str]:
 
 
 def _addresses(lines: Mapping[str, Mapping[str, str]], nodes: Iterable[str]) -> dict[str, str]:
-    return {n: lines[n]["NodeAddr"] for n in nodes if _ADDRESS.fullmatch(lines[n].get("NodeAddr", ""))}
+    """Return under which address Slurm reaches the nodes; of a name, what this host takes it for."""
+    found = {}
+    for node in nodes:
+        address = lines[node].get("NodeAddr", "")
+        if _NAME.fullmatch(address) and not _ADDRESS.fullmatch(address):
+            try:
+                address = str(socket.getaddrinfo(address, None, socket.AF_INET)[0][4][0])
+            except OSError:
+                continue
+        if _ADDRESS.fullmatch(address):
+            found[node] = address
+    return found
 
 
-def _run(partition: str, nodes: list[str]) -> str:
+def _run(partition: str, nodes: list[str], options: list[str]) -> str:
     """Run the probe once on every node and return what they print. Raises BadInput."""
     if shutil.which("srun") is None:
         raise BadInput("srun is not here", fix="run this where jobs are submitted, or use --ansible")
     command = [
         "srun",
         f"--partition={partition}",
+        *options,
         f"--nodes={len(nodes)}",
         f"--ntasks={len(nodes)}",
         "--ntasks-per-node=1",

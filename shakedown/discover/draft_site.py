@@ -86,6 +86,7 @@ class FoundSite:
     submit: str
     partition: str | None
     max_time: str
+    access: Mapping[str, str]  # account, QOS and reservation by key of the `slurm` block
     connections: Mapping[str, Mapping[str, int | str]]
     notes: tuple[str, ...] = field(default_factory=tuple)
 
@@ -148,6 +149,7 @@ def describe(answers: Answers, table: Cabling | None = None) -> FoundSite:
         submit=answers.submit or "login",
         partition=answers.partition,
         max_time=answers.max_time,
+        access={key: name for key in ("account", "qos", "reservation") if (name := getattr(answers, key))},
         connections={name: way.given() for name, way in answers.connections.items()},
         notes=tuple(notes),
     )

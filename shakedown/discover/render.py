@@ -215,5 +215,7 @@ def _site(site: FoundSite) -> Iterator[str]:
         yield f"  partition: {word(site.partition)}"
     else:
         yield f"  partition: all{_CHECK}: the partition whose nodes these are"
+    for key, name in site.access.items():
+        yield f"  {key}: {word(name)}"
     if site.max_time:
         yield f'  max_job_time: "{site.max_time}"'

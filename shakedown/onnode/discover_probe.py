@@ -106,6 +106,7 @@ def nics(root: Path) -> list[dict[str, Any]]:
         found.append(
             {
                 "netdev": entry.name,
+                "mac": topology_probe.text(entry / "address"),
                 "rdma": on_it,
                 "link_layer": rdma[on_it[0]]["link_layer"] if on_it else "",
                 "driver": driver.resolve().name if driver.exists() else "",

@@ -1,6 +1,6 @@
 """Ask Slurm, before the first job is submitted, whether it would take the jobs of a plan.
 
-    python -m shakedown.slurm.preflight [--access=JSON] < jobs.json
+    python -m shakedown.slurm.preflight [--access=JSON] [--home=FOLDER] < jobs.json
 
 Partition, account, QOS, reservation and the user are looked up one by one, so that the line names the key to
 mend; nothing is submitted. Exit status 0, or 2 with one line on stderr. What Slurm cannot be asked (no
@@ -19,13 +19,17 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.refusals import refusal
+from shakedown.slurm.account_limits import refuse_over_limits
 from shakedown.slurm.client import NoAnswer, Slurm
+from shakedown.slurm.other_runs import refuse_other_run
 
 _LARGEST_ANSWER = 4 << 20  # characters; a site with a thousand reservations fits
 _MOST_JOBS = 256 << 20  # bytes of jobs.json
@@ -53,8 +57,8 @@ def fields(line: str) -> dict[str, str]:
     return found
 
 
-def check(slurm: Slurm, jobs: Jobs, user: str, access: Sequence[str] = ()) -> None:
-    """Refuse what Slurm would refuse.
+def check(slurm: Slurm, jobs: Jobs, user: str, access: Sequence[str] = (), home: Path | None = None) -> None:
+    """Refuse what Slurm would refuse, and a start beside a run of another stage folder than `home`.
 
     Raises:
         BadInput: naming the key of the `slurm:` block that is wrong.
@@ -67,13 +71,27 @@ def check(slurm: Slurm, jobs: Jobs, user: str, access: Sequence[str] = ()) -> No
             "this Slurm takes no jobs of root (DisableRootJobs)",
             fix="name an ordinary user in slurm.run_as, or connect as one",
         )
+    if home is not None:
+        refuse_other_run(slurm, home, nodes)
     account = asked.get("account", "")
     for names, each in ((asked.get("partition"), _partition), (asked.get("reservation"), _reservation)):
         for name in names.split(",") if names else ():
             each(slurm, name, nodes, user, account)
-    enforced = "associations" in config.get("AccountingStorageEnforce", "").split(",")
+    enforces = config.get("AccountingStorageEnforce", "").split(",")
+    enforced = "associations" in enforces
     if account or "qos" in asked or enforced:
         _association(slurm, user, account, asked.get("qos", ""), enforced=enforced)
+    if user != "root" and {"limits", "safe"}.intersection(enforces):
+        partition = asked.get("partition", "").partition(",")[0]
+        refuse_over_limits(
+            partial(_ask, slurm),
+            jobs,
+            user,
+            account=account,
+            qos=asked.get("qos", ""),
+            partition=partition,
+            partition_qos=_partition_qos(slurm, partition),
+        )
 
 
 def _ask(slurm: Slurm, *argv: str) -> str | None:
@@ -130,6 +148,18 @@ def _partition(slurm: Slurm, name: str, nodes: Sequence[str], user: str, account
                 fix="name a partition and an account that go together",
             )
     _holds(slurm, f"slurm.partition {name!r}", found.get("Nodes", ""), nodes)
+
+
+def _partition_qos(slurm: Slurm, name: str) -> str:
+    """Return the QOS that a partition has itself, or empty. Without a name: of the default partition."""
+    try:
+        said = _ask(slurm, "scontrol", "--oneliner", "show", "partition", *([name] if name else [])) or ""
+    except BadInput:
+        return ""
+    lines = said.splitlines()
+    chosen = lines if len(lines) == 1 else [line for line in lines if " Default=YES " in line]
+    found = fields(chosen[0]).get("QoS", "") if chosen else ""
+    return "" if found in ("N/A", "(null)") else found
 
 
 def _reservation(slurm: Slurm, name: str, nodes: Sequence[str], user: str, account: str) -> None:
@@ -240,13 +270,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Read jobs.json from standard input; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m shakedown.slurm.preflight", description=__doc__)
     parser.add_argument("--access", default="[]", help="options over the plan's, as a JSON list")
+    parser.add_argument("--home", type=Path, help="the stage folder that this run is made in")
     options = parser.parse_args(argv)
     try:
         access = json.loads(options.access)
         if not isinstance(access, list) or not all(isinstance(one, str) for one in access):
             raise BadInput("--access is no JSON list of options", fix="as playbooks/acceptance.yml gives it")
         jobs = Jobs.model_validate_json(sys.stdin.buffer.read(_MOST_JOBS))
-        check(Slurm(), jobs, pwd.getpwuid(os.geteuid()).pw_name, access)
+        check(Slurm(), jobs, pwd.getpwuid(os.geteuid()).pw_name, access, options.home)
     except ValidationError as error:
         print(refusal(error, Jobs, about="not a run's jobs.json", fix="plan again"), file=sys.stderr)
         return ExitStatus.BAD_INPUT

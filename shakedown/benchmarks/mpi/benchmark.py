@@ -22,7 +22,8 @@ def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Pa
     def launch(job: JobSpec, out: Path) -> Launch:
         name, source = of(job, "openmpi")
         # A container has a Python of its own, with its own mpi4py; any other software is found by this one.
-        inner = words(MpiOrder.model_validate(job.settings))
+        order = MpiOrder.model_validate(job.settings)
+        inner = words(order)
         inner = (source.interpreter, *inner[1:]) if source and source.contained else inner
         started, options = within(source, name, inner, out, gpus=False)
         # Each rank on the CPUs of its node's rank file.
@@ -34,10 +35,12 @@ def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Pa
             # Keeps what rank 0 prints and what UCX logs, and notes which cells they measure.
             keep=module("shakedown.benchmarks.mpi.job", out, job.tests[0], ",".join(job.nodes), "--"),
             variables={
+                **order.variables,
                 **mpi_job.variables(out),
                 **({"PYTHONPATH": str(SOURCE)} if source and source.contained else {}),
             },
-            source=("/etc/shakedown/mpi.env",),  # the transport that roles/openmpi allows, and no other
+            # The transport that the site allows, and no other: its own words, or what roles/openmpi wrote.
+            source=() if order.variables else ("/etc/shakedown/mpi.env",),
         )
 
     return launch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,6 +10,9 @@ from shakedown.records.base import Record
 
 # How UCX carries messages: reliable, unreliable or dynamically connected queue pairs of verbs, or TCP.
 Transport = Literal["rc", "ud", "dc", "tcp"]
+# What steers the communication libraries, and nothing that loads code; the value stands in a job's script.
+Variable = Annotated[str, Field(max_length=80, pattern=r"^(UCX|OMPI_MCA|PMIX_MCA|PRTE_MCA)_[A-Za-z0-9_]+$")]
+Value = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9_.,:/^+=@-]+$")]
 
 
 class Sweep(Record):
@@ -39,6 +42,8 @@ class Mpi(Record):
     allreduce: Sweep | None = None
     transport: Transport = "rc"  # what UCX's own log must name for every connection between nodes
     pinned: bool = False  # every rank must run on the CPUs of its node's rank file (roles/numa_pinning)
+    # Environment of the MPI jobs where site.yml writes no /etc/shakedown/mpi.env, which is then not read.
+    variables: dict[Variable, Value] = Field(default_factory=dict, max_length=40)
 
 
 class MpiOrder(Sweep):
@@ -48,8 +53,10 @@ class MpiOrder(Sweep):
         transport: what UCX must choose; None: ordered by a release that did not look.
         devices: by node, the devices that it may use: RDMA devices, or for TCP interfaces.
         pinned: whether every rank must run where its node's rank file says.
+        variables: the environment of the job; none: what the node's own file sets.
     """
 
     transport: Transport | None = None
     devices: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     pinned: bool = False
+    variables: dict[Variable, Value] = Field(default_factory=dict)

@@ -59,7 +59,11 @@ def _mpi_job(
     speed_gbps = fabric.link_speed_gbps if isinstance(fabric, Fabric) else _UNKNOWN_GBPS
     slowest_bps = speed_gbps * 1e9 * _SLOWEST_SHARE
     order = MpiOrder(
-        **sweep.model_dump(), transport=mpi.transport, devices=_devices(draft, mpi, nodes), pinned=mpi.pinned
+        **sweep.model_dump(),
+        transport=mpi.transport,
+        devices=_devices(draft, mpi, nodes),
+        pinned=mpi.pinned,
+        variables=mpi.variables,
     )
     for reference, checks in (
         (TRANSPORT, WAY_CHECKS if len(nodes) > 1 else ()),

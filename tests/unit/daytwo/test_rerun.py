@@ -7,10 +7,12 @@ import random
 import pytest
 
 from shakedown.benchmarks.planning import make_plan, site_of
-from shakedown.daytwo.rerun import failed_part
+from shakedown.daytwo.rerun import changed_part, failed_part
+from shakedown.discover.answers import answers_of
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
+from shakedown.records.snapshot import Component, Snapshot
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import Run, write_aside, write_plan
 from tests.unit.plan.test_planner import WHERE, document
@@ -106,3 +108,60 @@ def test_a_run_of_another_site_is_refused(tmp_path):
     judged = judge_run(run_with(tmp_path, lambda m: None if "n6" in m.nodes else 1))
     with pytest.raises(BadInput, match="n6 of the run is not in the site"):
         failed_part(site(3), judged)
+
+
+def macs(of: dict[str, str]) -> Snapshot:
+    """Return what a run was made on: the NICs' addresses."""
+    nics = (
+        Component(host=where.split()[0], kind="nic", name=where.split()[1], attributes={"mac": mac})
+        for where, mac in of.items()
+    )
+    return Snapshot(run="first", taken="2026-11-20T00:00:00Z", components=tuple(nics))
+
+
+def seen(of: dict[str, str]):
+    """Return what the nodes answer now."""
+    nodes: dict[str, object] = {}
+    for where, mac in of.items():
+        node, netdev = where.split()
+        tree = {"schema": 1, "host": node, "virtual": True, "numa": [], "cores": [], "devices": []}
+        document = nodes.setdefault(node, {"schema": 1, "host": node, "topology": tree, "nics": []})
+        document["nics"].append({"netdev": netdev, "mac": mac})  # type: ignore[index]
+    return answers_of(nodes)
+
+
+OLD, NEW = "52:54:00:0c:02:01", "52:54:00:0c:02:77"
+THEN = {
+    f"n{n} {nic}": f"52:54:00:{n:02x}:02:0{i}" for n in (1, 2, 3) for i, nic in enumerate(("fab0", "fab1"))
+}
+
+
+def test_a_node_whose_nic_was_replaced_is_measured_again():
+    """Catches: a NIC swap that nothing notices, one that is taken for all nodes', a NIC that is gone."""
+    part, words = changed_part(site(), macs(THEN), seen({**THEN, "n2 fab1": NEW}))
+    assert (part.nodes, part.rails, part.stages, part.partners) == (("n2",), (), (), 2)
+    assert words == (f"n2 fab1: its MAC address is {NEW}, in run first it was 52:54:00:02:02:01",)
+    gone = {where: mac for where, mac in THEN.items() if where != "n3 fab0"}
+    part, words = changed_part(site(), macs(THEN), seen(gone))
+    assert part.nodes == ("n3",)
+    assert words == ("n3 fab0: it is not there, in run first it was 52:54:00:03:02:00",)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "says"),
+    [
+        (THEN, THEN, "all 6 NICs are those of run first"),
+        # Of adm0, no NIC of the fabric, and of a node that does not answer, nothing is said.
+        (
+            {**THEN, "n1 adm0": OLD},
+            {k: v for k, v in THEN.items() if "n2" not in k} | {"n1 adm0": NEW},
+            "all 4 NICs",
+        ),
+        (THEN, dict.fromkeys(THEN, ""), "no MAC address is known of both run first and now"),
+        ({}, THEN, "no MAC address is known of both run first and now"),
+    ],
+)
+def test_nics_that_are_the_same_are_not_measured_again(then, now, says):
+    """Catches: a whole site measured again for nothing, and silence taken for sameness."""
+    with pytest.raises(BadInput, match=says):
+        changed_part(site(), macs(then), seen(now))

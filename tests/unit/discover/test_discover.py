@@ -278,6 +278,8 @@ def test_what_is_no_answer_is_refused(shakedown, tmp_path, content):
         (),
         ("--from", "missing.json"),
         ("--slurm", "-x;y"),
+        ("--slurm", "gpu", "--account", "a b"),
+        ("--from", "missing.json", "--account", "bench"),
     ],
 )
 def test_bad_calls_are_one_line(shakedown, tmp_path, words):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 
 from shakedown.discover import by_ansible, by_slurm
 from shakedown.discover.answers import answers_of
+from shakedown.discover.draft_site import describe
 from shakedown.discover.program import answers_in, program
+from shakedown.discover.render import files
+from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.onnode import discover_probe
 from shakedown.records.errors import BadInput
 
@@ -78,7 +82,8 @@ def test_slurms_nodes_are_asked_and_the_others_named(monkeypatch):
     """Catches: a drained node that stops the others, another partition's node, a comment read as a field."""
     asked = []
 
-    def run(partition, nodes):
+    def run(partition, nodes, options):
+        assert options == []
         asked.append((partition, nodes))
         return printed(machines.hgx("gpu1", 1))
 
@@ -111,6 +116,60 @@ def test_slurm_is_not_asked_for_what_cannot_be(monkeypatch, partition, nodes, wo
     monkeypatch.setattr(by_slurm, "_run", lambda *_: pytest.fail("a job was started"))
     with pytest.raises(BadInput, match=words.replace("$", r"\$")):
         by_slurm.ask_slurm(partition, nodes, Recorded())
+
+
+MAINTENANCE = """\
+NodeName=gpu1 NodeAddr=192.0.2.1 State=IDLE+MAINTENANCE Partitions=gpu ReservationName=maint
+NodeName=gpu2 NodeAddr=192.0.2.2 State=IDLE+MAINTENANCE+DRAIN Partitions=gpu
+NodeName=gpu3 NodeAddr=192.0.2.3 State=IDLE+RESERVED Partitions=gpu
+"""
+
+
+class InMaintenance(Recorded):
+    """Slurm in a maintenance reservation of two nodes."""
+
+    def ask(self, *argv):
+        """Answer like scontrol."""
+        if "reservation" in argv:
+            return (
+                "ReservationName=maint StartTime=2026-11-23T08:00:00 Nodes=gpu[1-2] Flags=MAINT Users=alice"
+            )
+        return MAINTENANCE if argv[-1] == "node" else super().ask(*argv)
+
+
+def test_the_job_is_of_the_sites_account_and_reservation(monkeypatch):
+    """Catches: a site whose Slurm takes no job without an account, or whose nodes are in maintenance."""
+    asked = []
+    block = SlurmBlock(account="bench", qos="accept", reservation="maint", options=("--mem=0",))
+
+    def run(*words):
+        asked.append(words)
+        return printed(machines.hgx("gpu1", 1))
+
+    monkeypatch.setattr(by_slurm, "_run", run)
+    answers = by_slurm.ask_slurm("gpu", (), InMaintenance(), block=block)
+    options = ["--account=bench", "--qos=accept", "--reservation=maint", "--mem=0"]
+    assert asked == [("gpu", ["gpu1"], options)]
+    assert set(answers.silent) == {"gpu2", "gpu3"}, "drained, and another reservation's"
+    assert (answers.account, answers.qos, answers.reservation) == ("bench", "accept", "maint")
+    written = {file.path: file.text for file in files(describe(answers), "mysite")}["group_vars/all/site.yml"]
+    assert "  account: bench\n  qos: accept\n  reservation: maint\n" in written
+    with pytest.raises(BadInput, match="gpu1 is reserved: give --reservation"):
+        by_slurm.ask_slurm("gpu", (), InMaintenance())
+
+
+def test_a_node_that_slurm_has_by_name_is_reached_by_its_address(monkeypatch):
+    """Catches: the default route's address taken for the network of Slurm, or a resolver that is away."""
+
+    def resolve(name, port, family):
+        assert (port, family) == (None, socket.AF_INET)
+        if name == "gpu2":
+            raise socket.gaierror("unknown")
+        return [(family, 1, 6, "", ("192.0.2.77", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    lines = {name: {"NodeAddr": name} for name in ("gpu1", "gpu2")} | {"gpu3": {"NodeAddr": "192.0.2.3"}}
+    assert by_slurm._addresses(lines, lines) == {"gpu1": "192.0.2.77", "gpu3": "192.0.2.3"}
 
 
 def test_a_job_without_answers_is_refused(monkeypatch):

@@ -161,15 +161,26 @@ def test_all_missing_programs_are_named_at_once_with_their_packages(monkeypatch:
     assert caught.value.exit_status == 2
 
 
+def test_a_foreign_site_has_what_the_lab_has_and_more() -> None:
+    """Catches a lab that is rebuilt for a package of the foreign site, or a foreign site without its own."""
+    own, foreign = read_recipe(), read_recipe(*image.SITES["foreign"])
+    assert set(own.packages) < set(foreign.packages)
+    more = {"slurmdbd", "slurm-wlm-mysql-plugin", "mariadb-server", "lmod"}
+    assert set(foreign.packages) - set(own.packages) == more
+    assert foreign.hooks[: len(own.hooks)] == own.hooks
+    assert foreign.digest() != own.digest()
+
+
 def test_prune_keeps_the_present_image_and_those_of_running_labs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Catches a running lab whose disk is removed under it, and a cache that grows by 1 GB per change."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     store = tmp_path / "shakedown" / "images"
-    present, used, old = (store / name for name in (read_recipe().digest(), "0" * 16, "1" * 16))
-    for folder in (present, used, old):
+    names = (read_recipe().digest(), read_recipe(*image.SITES["foreign"]).digest(), "0" * 16, "1" * 16)
+    present, foreign, used, old = (store / name for name in names)
+    for folder in (present, foreign, used, old):
         folder.mkdir(parents=True)
         (folder / "base.raw").write_bytes(b"x")
     assert image.prune({used}) == [old]
-    assert sorted(p.name for p in store.iterdir()) == sorted([present.name, used.name])
+    assert sorted(p.name for p in store.iterdir()) == sorted([present.name, foreign.name, used.name])

@@ -46,7 +46,7 @@ def test_every_socket_path_fits(monkeypatch: pytest.MonkeyPatch) -> None:
         except LabError as error:
             assert "XDG_RUNTIME_DIR" in str(error)
             break
-        names = [*sockets(Topology(MAX_NODES)), "cm-65535." + "x" * 16]
+        names = [*sockets(Topology(MAX_NODES)), "cm-65535root." + "x" * 16]
         assert max(len(os.fsencode(paths.socket(name))) for name in names) < UNIX_PATH_MAX
     else:
         pytest.fail("no folder was ever too long")

@@ -289,3 +289,29 @@ def test_without_a_rank_file_the_kernel_says_where(tmp_path):
     (device / "local_cpulist").write_text("4-5,9\n")
     assert pin.wanted_cpus(0, tmp_path) == ("kernel", {4, 5, 9})
     assert pin.wanted_cpus(1, tmp_path) == ("nothing", set())
+
+
+def test_a_site_may_say_the_way_itself(tmp_path):
+    """Catches: MPI that goes any way, or cannot be measured, where site.yml may write nothing below /etc."""
+    file = tmp_path / "mpi.yml"
+    file.write_text(PROFILE)
+    catalogue, made = load_catalogue([file]), "2026-11-20T00:00:00Z"
+    for variables, source in (
+        ({}, ("/etc/shakedown/mpi.env",)),
+        ({"UCX_TLS": "rc,self", "OMPI_MCA_pml": "ucx"}, ()),
+    ):
+        _, jobs = make_plan(site(variables=variables), catalogue, run="r1", created=made)
+        (spec,) = (one for one in jobs.jobs if one.kind == "mpi_allreduce")
+        launch = BENCHMARK.jobs["mpi_allreduce"].launch(spec, tmp_path)
+        assert launch.source == source
+        assert {k: v for k, v in launch.variables.items() if k in variables} == variables
+        assert launch.variables["UCX_LOG_LEVEL"] == "info"
+
+
+@pytest.mark.parametrize(
+    "variables", [{"LD_PRELOAD": "/x.so"}, {"UCX_TLS": "rc; reboot"}, {"UCX_TLS": "$(id)"}, {"UCX_TLS": ""}]
+)
+def test_variables_hold_no_program(variables):
+    """Catches: a site's option that loads code into a job, or a second command in its script."""
+    with pytest.raises(ValueError, match="variables"):
+        site(variables=variables)

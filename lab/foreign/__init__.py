@@ -1,0 +1,1 @@
+"""A cluster that is somebody else's: its packages, and its owner's scripts."""
