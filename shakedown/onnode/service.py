@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -29,10 +30,8 @@ def ask(path: str, timeout_s: float, request: bytes = b"") -> dict[str, Any]:
     deadline = time.monotonic() + timeout_s
     answer = b""
     while not answer:
-        try:
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError, BlockingIOError):  # turned away
             answer = _once(path, deadline, request)
-        except (ConnectionResetError, BrokenPipeError, BlockingIOError):
-            pass  # turned away
         if not answer and time.monotonic() + _BETWEEN_S > deadline:
             raise ValueError("it turned everybody away, or has no answer")
         if not answer:
