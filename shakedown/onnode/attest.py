@@ -12,12 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from shakedown.onnode import service
 from shakedown.onnode.counters import node_name, unwritable
 from shakedown.onnode.journal import NONCE
 from shakedown.run.ownership import LINK, MANIFEST, journals_of, writers
@@ -26,8 +25,6 @@ from shakedown.run.redact import redact
 SOCKET = "/run/shakedown/sign.sock"
 ORDER = "SHAKEDOWN_ORDER"  # the environment variable that jobs of an order have, beside NONCE
 _TIMEOUT_S = 60.0
-_LARGEST_ANSWER = 64 << 10
-_BETWEEN_S = 0.5
 
 
 def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[str, Any]:
@@ -61,47 +58,17 @@ def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[
 def ask(request: str, path: str = SOCKET, timeout_s: float = _TIMEOUT_S) -> dict[str, str]:
     """Return the service's `link` and `signature` for two digests in hexadecimal.
 
-    It serves a few at a time, so that being turned away is no answer: it is asked again for `timeout_s`.
-
     Raises:
         OSError: there is no service, or it was busy all the time.
         ValueError: it refused, or answered nonsense.
     """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            answer = _once(request, path, max(1.0, deadline - time.monotonic()))
-        except (ConnectionError, BlockingIOError) as busy:
-            if isinstance(busy, ConnectionRefusedError) or time.monotonic() > deadline:
-                raise
-            answer = b""
-        if answer:
-            break
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{path} was busy for {timeout_s:.0f} s")
-        time.sleep(_BETWEEN_S)
-    document = json.loads(answer)
-    if not isinstance(document, dict):
-        raise ValueError("the answer is no signature")
+    document = service.ask(path, timeout_s, request.encode("ascii"))
     if "error" in document:
         raise ValueError(str(document["error"]))
     link, signature = document.get("link"), document.get("signature")
     if not isinstance(link, str) or not isinstance(signature, str):
         raise ValueError("the answer is no signature")
     return {"link": link, "signature": signature}
-
-
-def _once(request: str, path: str, timeout_s: float) -> bytes:
-    answer = bytearray()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
-        service.settimeout(timeout_s)
-        service.connect(path)
-        service.sendall(request.encode("ascii"))
-        while block := service.recv(1 << 14):
-            answer += block
-            if len(answer) > _LARGEST_ANSWER:
-                raise ValueError("the answer is too long")
-    return bytes(answer)
 
 
 def main(argv: list[str], path: str = SOCKET) -> int:

@@ -1,34 +1,58 @@
-"""Ask a service of this node that takes no input and answers with one JSON document. Standard library."""
+"""Ask a service of this node that answers with one JSON document. Standard library."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
 from typing import Any
 
 LARGEST_ANSWER = 16 << 20  # bytes; a node with hundreds of PCI functions answers with 150 kB
+_BETWEEN_S = 0.5
 
 
-def ask(path: str, timeout_s: float) -> dict[str, Any]:
+def ask(path: str, timeout_s: float, request: bytes = b"") -> dict[str, Any]:
     """Return the document of the service behind a Unix socket.
 
+    systemd serves a few connections at a time and closes the others at once: being turned away is no answer,
+    so it is asked again until the time is over. Whoever keeps others out makes them wait, and no more.
+
+    Args:
+        path: the socket's.
+        timeout_s: how long to wait for the answer, in seconds, in all.
+        request: what the service is told, where it takes something in.
+
     Raises:
-        OSError: there is no such service, or it did not end its answer in `timeout_s`.
-        ValueError: the answer is too long, or no JSON object.
+        OSError: there is no such service, or it did not end its answer in time.
+        ValueError: the answer is too long, empty to the end, or no JSON object.
     """
-    answer = bytearray()
     deadline = time.monotonic() + timeout_s
+    answer = b""
+    while not answer:
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError, BlockingIOError):  # turned away
+            answer = _once(path, deadline, request)
+        if not answer and time.monotonic() + _BETWEEN_S > deadline:
+            raise ValueError("it turned everybody away, or has no answer")
+        if not answer:
+            time.sleep(_BETWEEN_S)
+    document = json.loads(answer)
+    if not isinstance(document, dict):
+        raise ValueError("the answer is no JSON object")
+    return document
+
+
+def _once(path: str, deadline: float, request: bytes) -> bytes:
+    """Return the answer to one connection; empty where the service closed it."""
+    answer = bytearray()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
-        service.settimeout(timeout_s)
+        service.settimeout(max(0.1, deadline - time.monotonic()))
         service.connect(path)
+        service.sendall(request)
         while block := service.recv(1 << 16):
             answer += block
             if len(answer) > LARGEST_ANSWER:
                 raise ValueError("the answer is too long")
             if time.monotonic() > deadline:
                 raise TimeoutError("the answer did not end in time")
-    document = json.loads(answer)
-    if not isinstance(document, dict):
-        raise ValueError("the answer is no JSON object")
-    return document
+    return bytes(answer)

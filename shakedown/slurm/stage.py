@@ -9,6 +9,7 @@ an end gets a reason in the run, so that the report says it.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import subprocess
 import sys
 import time
@@ -21,7 +22,8 @@ from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, Problem
-from shakedown.run.folder import JOBS, RAW, to_json, write_aside
+from shakedown.run import chain
+from shakedown.run.folder import JOBS, ORDER, RAW, to_json, write_aside
 from shakedown.run.lock import RunLock
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.own_jobs import cancel_own
@@ -62,6 +64,9 @@ def unended(run: Path, jobs: Jobs, stage: Stage, why: str, cancelled: Mapping[st
         message = f"{message}; job {job} was cancelled" if job else message
         folder.mkdir(parents=True, exist_ok=True)
         write_aside(folder / "job.json", to_json(_record(jobs, spec, attempt, job, message)))
+        if job and (run / ORDER).is_file():
+            ordered = hashlib.sha256((run / ORDER).read_bytes()).hexdigest()
+            chain.add(run / RAW, folder.name, ordered, "")
         count += 1
     return count
 

@@ -44,8 +44,10 @@ PRINTS_NO_TABLE = (
     "drain end-retest",
     "history compact",
     "history ingest",
+    "mend",
     "mesh confirm",
     "nightly run",
+    "order",
     "power",
     "references baseline",
     "references propose",
@@ -93,6 +95,13 @@ def furnished(tmp_path_factory) -> Path:
     key = place / ".ssh/id_ed25519"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     (place / "allowed_signers").write_text(f"somebody {key.with_suffix('.pub').read_text()}")
+    for name in ("n1", "n2"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", place / f".ssh/{name}"], check=True
+        )
+        with (place / "known_hosts").open("a") as known:
+            known.write(f"{name} {(place / f'.ssh/{name}.pub').read_text()}")
+    (place / "reports/drain.jsonl").write_text('{"node": "n1", "action": "drain", "step": "done"}\n')
     nodes = names(12)
     for night in range(15):
         run = Night(f"night{night}", nodes=nodes, night=night, metrics=("write",)).write(runs / f"n{night}")
@@ -160,6 +169,8 @@ def prepare(line, furnished, tmp_path, monkeypatch, shakedown) -> None:
         if "end-retest" in line:
             shakedown("drain", "begin-retest", "n1", "--partner", "n2", "--partner", "n3", "--act")
     if " verify " in line:
+        ordered = ("--hosts", "known_hosts", "--output", "order.json")
+        shakedown("order", "reports/runs/lab", "--key", place / ".ssh/id_ed25519", *ordered)
         shakedown("seal", "reports/runs/lab", "--key", place / ".ssh/id_ed25519")
 
 

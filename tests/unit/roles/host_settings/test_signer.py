@@ -16,7 +16,7 @@ from host_settings import environment, signer
 from host_settings.system import System
 
 from shakedown.bundle.keygen import key_of
-from shakedown.onnode import attest
+from shakedown.onnode import attest, service
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 ORDER, OUTPUTS = "a" * 64, "b" * 64
@@ -99,7 +99,7 @@ def test_a_damaged_state_is_no_new_chain(node):
 
 def test_a_busy_service_is_asked_again(node, tmp_path, monkeypatch):
     """Catches: outputs left unsigned because systemd turned a connection away."""
-    monkeypatch.setattr(attest, "_BETWEEN_S", 0.01)
+    monkeypatch.setattr(service, "_BETWEEN_S", 0.01)
     path = str(tmp_path / "s")
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(path)
