@@ -10,7 +10,7 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.expectation import NotCovered
 from shakedown.records.names import natural_key
-from shakedown.records.pairs import AllPairs
+from shakedown.records.pairs import AllPairs, PairsAcross
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.references.catalogue import Catalogue, Entry
 from shakedown.references.learn import learnt_entry
@@ -97,6 +97,7 @@ class Draft:
         facts: dict[str, int | str] = {"system": self.site.fabric.system}
         if isinstance(self.site.fabric, Fabric):
             facts["nic_speed_gbps"] = self.site.fabric.link_speed_gbps
+            facts["rdma_mtu_bytes"] = self.site.fabric.mtu_bytes.rdma
         facts |= self.site.acceptance.scope if node is None else self.site.of(node).scope
         entry = self.catalogue.find(test=test, metric=metric, scope={**facts, **scope})
         self.references[entry.id] = entry.reference()
@@ -107,7 +108,7 @@ class Draft:
         entry: Entry,
         test: str,
         *,
-        nodes: Iterable[tuple[str, ...]] | AllPairs,
+        nodes: Iterable[tuple[str, ...]] | AllPairs | PairsAcross,
         stage: Stage,
         rails: tuple[str | None, ...] = (None,),
         directions: tuple[str | None, ...] = (None,),
@@ -126,12 +127,13 @@ class Draft:
                 metric=entry.metric,
                 unit=entry.unit,
                 better=entry.better,
-                nodes=nodes if isinstance(nodes, AllPairs) else tuple(nodes),
+                nodes=nodes if isinstance(nodes, AllPairs | PairsAcross) else tuple(nodes),
                 rails=rails,
                 directions=directions,
                 params=params or {},
                 reference=entry.id,
                 required=required and entry.gates,
+                if_reported=entry.if_reported,
                 not_run=not_run or None,
             )
         )

@@ -10,15 +10,16 @@ nothing, or has no floor and must be learnt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shakedown.intent.site import Fabric, Site
+from shakedown.intent.uplinks import hosts_on_uplink, oversubscription_percent
 from shakedown.physics.gpu import GpuModel, by_name
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import ReferenceKind
-from shakedown.references.catalogue import Catalogue, Entry, Profile
+from shakedown.references.catalogue import Catalogue, Entry
 
 NAME = "physical"
 SET_BY = "Shakedown maintainers - a floor that a healthy link clears and one at half rate does not"
@@ -39,14 +40,6 @@ _NO_FLOOR = "physics gives no bound on the time of a small message: shown, judge
 # PCIe Max Payload Size that gives the highest ceiling of what servers use.
 _MAX_PAYLOAD_BYTES = 512
 
-# What a lossless path never counts, and what it must, by how a driver names its RDMA devices. Names and
-# sources: nics/counter_sets.py.
-_NEVER = {
-    "mlx5": ("rdma.packet_seq_err", "rdma.implied_nak_seq_err", "rdma.local_ack_timeout_err"),
-    "bnxt_re": ("rdma.to_retransmits", "rdma.seq_err_naks_rcvd", "rdma.max_retry_exceeded"),
-    "rxe": ("rdma.out_of_seq_request", "rdma.rcvd_seq_err", "rdma.retry_exceeded_err", "rdma.link_downed"),
-}
-
 
 @dataclass(frozen=True)
 class PhysicalFloors:
@@ -54,6 +47,9 @@ class PhysicalFloors:
 
     fabric: Fabric | None
     gpu: GpuModel | None
+    # What its leaves' hosts send over what their uplinks carry, and the most flows a hash puts on one uplink.
+    oversubscription: float = 1.0
+    sharing: float = 1.0
 
     def __call__(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
         """Return the floor of a cell, or None where physics says nothing of it."""
@@ -75,15 +71,17 @@ class PhysicalFloors:
             ceiling = {**self._roce("roce_payload"), "operation": test.split("_")[1]}
             if size <= _LONGEST_MESSAGE:  # a longer one has, but for 0.002 %, the ceiling of one without end
                 ceiling["message_bytes"] = size
+            share, scope, why = self._of_way(facts)
             return self._share(
                 Stage.FABRIC,
                 test,
                 metric,
                 "Gb/s",
                 ceiling,
-                _PERFTEST,
+                share,
                 size >= _LARGE_MESSAGE,
-                {"size_bytes": size},
+                {"size_bytes": size, **scope},
+                why,
             )
         if metric in ("latency_typical", "latency_p99"):
             most = _LATENCY_US if metric == "latency_typical" else _LATENCY_P99_US
@@ -91,6 +89,23 @@ class PhysicalFloors:
             most += 8e-3 * size / (0.1 * self.fabric.link_speed_gbps)
             return self._most(Stage.FABRIC, test, metric, most, "us", {"size_bytes": size})
         return None
+
+    def _of_way(self, facts: Mapping[str, Any]) -> tuple[float, dict[str, Any], str]:
+        """Return share of the ceiling, scope and reason of a pair's way (benchmarks/perftest/ways.py).
+
+        All hosts of a leaf may send over its uplinks at once. Balanced, each gets the inverse of the
+        oversubscription; where a hash chooses (ecmp), all flows may meet on one uplink.
+        """
+        way = facts.get("way")
+        if way in (None, "same-leaf"):
+            return _PERFTEST, {} if way is None else {"way": way}, ""
+        scope = {key: facts[key] for key in ("way", "routing", "oversubscription_percent") if key in facts}
+        if facts.get("routing") == "ecmp":
+            sharing = max(self.sharing, self.oversubscription, 1.0)
+            why = f", over {sharing:g}: so many flows of a leaf may be hashed to one uplink"
+            return _PERFTEST / sharing, scope, why if sharing > 1 else ""
+        over = max(1.0, self.oversubscription)
+        return _PERFTEST / over, scope, f", over {over:g}: the uplinks are oversubscribed" if over > 1 else ""
 
     def _copy(self, test: str, metric: str) -> Entry | None:
         if self.gpu is None or metric != "bandwidth":
@@ -182,7 +197,9 @@ class PhysicalFloors:
         share: float,
         gates: bool,
         scope: Mapping[str, Any],
+        why: str = "",
     ) -> Entry:
+        source = f"{100 * (share if gates else _DEAD):.3g} % of the ceiling{why}"
         share = share if gates else _DEAD
         return Entry.model_validate(
             {
@@ -190,7 +207,7 @@ class PhysicalFloors:
                 "value": ceiling,
                 "ceiling": ceiling,
                 "tolerance": round(1 - share, 4),
-                "source": f"{100 * share:g} % of the ceiling",
+                "source": source,
                 "gates": gates,
                 "note": None if gates else _SHOWN,
             }
@@ -241,34 +258,9 @@ def add_physical(catalogue: Catalogue, site: Site) -> None:
     """Let a catalogue have the floors of a site, after all that its profiles hold."""
     fabric = site.fabric if isinstance(site.fabric, Fabric) else None
     model = site.acceptance.scope.get("gpu")
-    catalogue.derived = PhysicalFloors(fabric, by_name(model) if isinstance(model, str) else None)
-    add_losses(catalogue, site)
-
-
-def add_losses(catalogue: Catalogue, site: Site) -> None:
-    """Add what no NIC of the site may count: losses are judged even where nothing else is."""
-    if counters := tuple(_counters(site)):
-        profile = Profile(
-            profile=NAME,
-            title="floors derived from ceilings",
-            published="nowhere; made from the site's own description",
-            audit="arithmetic",
-            entries=counters,
-        )
-        catalogue.add(profile)
-
-
-def _counters(site: Site) -> Iterator[Entry]:
-    """Yield what no NIC of the site may count, where all of them are of one driver."""
-    devices = {nic.rdma_device for nics in site.nics.values() for nic in nics}
-    for driver, names in _NEVER.items():
-        if devices and all(device.startswith(driver) for device in devices):
-            for name in names:
-                yield Entry.model_validate(
-                    {
-                        **_common(Stage.FABRIC, "nic", f"counter.{name}", "packets", Better.LOWER, {}),
-                        "value": 0,
-                        "limit": 0,
-                        "source": "a lossless path loses, reorders and repeats nothing",
-                    }
-                )
+    gpu = by_name(model) if isinstance(model, str) else None
+    if fabric is None:
+        catalogue.derived = PhysicalFloors(None, gpu)
+    else:
+        over = (oversubscription_percent(site) or 100) / 100
+        catalogue.derived = PhysicalFloors(fabric, gpu, over, hosts_on_uplink(site))

@@ -19,7 +19,7 @@ LOSSLESS_QUEUE_PROFILE, LOSSY_QUEUE_PROFILE = "egress_lossless_profile", "egress
 
 
 def tables(
-    fabric: dict[str, Any], ports: list[dict[str, str]], lossless: list[int], dynamic_buffers: bool
+    fabric: dict[str, Any], ports: list[dict[str, Any]], lossless: list[int], dynamic_buffers: bool
 ) -> Tables:
     """Render the intent. Pool and profile sizes are the platform's and never rendered."""
     roce, cnp, ecn = fabric["roce"], fabric["roce"]["cnp"], fabric["roce"]["ecn"]
@@ -29,8 +29,10 @@ def tables(
     queue_of_tc = {roce["traffic_class"]: roce["queue"], cnp["traffic_class"]: cnp["queue"]}
     names = [entry["port"] for entry in ports]
     enabled = ",".join(str(p) for p in lossless)
-    cable = f"{fabric['roce']['headroom']['cable_m']}m"
-    profile = "NULL" if dynamic_buffers else f"pg_lossless_{_speed(fabric)}_{cable}_profile"
+    cables = {
+        entry["port"]: f"{entry.get('cable_m') or fabric['roce']['headroom']['cable_m']}m" for entry in ports
+    }
+    speeds = {entry["port"]: _speed(entry, fabric) for entry in ports}
     out: Tables = {
         "DSCP_TO_TC_MAP": {MAP: {str(d): str(tc_of_dscp.get(d, 0)) for d in range(64)}},
         "TC_TO_QUEUE_MAP": {MAP: {n: str(queue_of_tc.get(int(n), int(n))) for n in eight}},
@@ -52,7 +54,7 @@ def tables(
                 "green_drop_probability": str(ecn["mark_percent"]),
             }
         },
-        "CABLE_LENGTH": {"AZURE": dict.fromkeys(names, cable)},
+        "CABLE_LENGTH": {"AZURE": cables},
         "PORT": {name: {"mtu": str(fabric["mtu_bytes"]["link"])} for name in names},
         "PORT_QOS_MAP": {"global": {"dscp_to_tc_map": MAP}},
         "QUEUE": {},
@@ -76,7 +78,8 @@ def tables(
                 "profile": LOSSLESS_QUEUE_PROFILE if is_lossless else LOSSY_QUEUE_PROFILE
             }
             if is_lossless:
-                out["BUFFER_PG"][f"{name}|{queue}"] = {"profile": profile}
+                profile = f"pg_lossless_{speeds[name]}_{cables[name]}_profile"
+                out["BUFFER_PG"][f"{name}|{queue}"] = {"profile": "NULL" if dynamic_buffers else profile}
         out["QUEUE"][f"{name}|{roce['queue']}"] = {"scheduler": "roce.lossless", "wred_profile": MAP}
         out["QUEUE"][f"{name}|{cnp['queue']}"] = {"scheduler": "roce.cnp"}
         out["PFC_WD"][name] = {
@@ -87,8 +90,9 @@ def tables(
     return out
 
 
-def _speed(fabric: dict[str, Any]) -> int:
-    return int(fabric["link_speed_gbps"] * 1000)  # CONFIG_DB has Mbit/s
+def _speed(entry: dict[str, Any], fabric: dict[str, Any]) -> int:
+    """A port's rate as CONFIG_DB has it, in Mbit/s; a port with a host has the fabric's."""
+    return int((entry.get("speed_gbps") or fabric["link_speed_gbps"]) * 1000)
 
 
 # (table, field): the table that the field's value names a key of.
