@@ -84,7 +84,7 @@ def node_of(folder: Path, parts, work="bf16"):
 def planned(gpus=8, **options):
     """Plan and jobs of one node with so many H200, and the site."""
     site = Site(
-        fabric=NoFabric(system="one", profile="h200x4_host", no_fabric=True),
+        fabric=NoFabric(system="one", profile="h200_gpu_rate", no_fabric=True),
         acceptance=Acceptance(
             scope={"gpu": "H200-SXM"},
             gpu_rate={"work": ["bf16"], "seconds": WINDOWS, **options},
@@ -96,7 +96,7 @@ def planned(gpus=8, **options):
         gpus={"n1": gpus},
         software={"pytorch": {"from": {"path": "/opt/bin/python3"}}},
     )
-    catalogue = load_catalogue([PROFILES / "h200x4_host.yml"])
+    catalogue = load_catalogue([PROFILES / "h200_gpu_rate.yml"])
     return *make_plan(site, catalogue, run="r1", created="2026-11-23T00:00:00Z"), site
 
 
@@ -354,7 +354,7 @@ def test_a_site_without_pytorch_is_refused():
     bare = site.model_copy(update={"software": {}})
     with pytest.raises(BadInput, match="gpu_rate needs PyTorch"):
         make_plan(
-            bare, load_catalogue([PROFILES / "h200x4_host.yml"]), run="r1", created="2026-11-23T00:00:00Z"
+            bare, load_catalogue([PROFILES / "h200_gpu_rate.yml"]), run="r1", created="2026-11-23T00:00:00Z"
         )
 
 
