@@ -1,4 +1,4 @@
-"""Two GPU nodes as namespaces of one server, and faults planted there. Only on a server with two GPUs, as root:
+"""Two GPU nodes as namespaces of one server, and faults planted there. Needs root and two GPUs:
 
     SHAKEDOWN_WHEELS=FOLDER SHAKEDOWN_PACKAGES=FOLDER SHAKEDOWN_PYTORCH=/opt/torch/bin/python3 \\
         python -m pytest tests/lab/test_spaces_gpus.py
