@@ -21,11 +21,14 @@ import typer
 from lab import cluster, image, remote
 from lab.errors import LabError
 from lab.paths import default_name, lab_paths
+from lab.spaces import cluster as spaces
+from lab.spaces import state as space_state
 from lab.topology import DEFAULT_NODES, MAX_NODES
 
 _PLAIN = {"no_args_is_help": True, "rich_markup_mode": None, "pretty_exceptions_enable": False}
 app = typer.Typer(
-    help="The virtual cluster: a head node, compute nodes and a leaf switch as QEMU machines.\n\n"
+    help="The virtual cluster: a head node, compute nodes and a leaf switch as QEMU machines, or with "
+    "'up --gpus' as namespaces of this host, with its GPUs.\n\n"
     "Begin with 'up'; 'status' shows what runs, 'ssh n1' goes there, 'down' ends everything. "
     "A lab's name is $SHAKEDOWN_LAB or comes from this checkout's path.",
     add_completion=False,
@@ -47,7 +50,10 @@ fault_app = typer.Typer(
     "clock: the node's time is off; from five minutes on munge refuses it, and Slurm with it.\n\n"
     "stage-readonly: the node's jobs cannot write their outputs.\n\n"
     "duplicate-address: the leaf answers for the node's address, now and then before the node does.\n\n"
-    "kill: the machine loses power; Slurm sees a node that does not answer.",
+    "wrong-address: the node's NIC has an address of another subnet.\n\n"
+    "kill: the machine loses power; Slurm sees a node that does not answer.\n\n"
+    "A lab of namespaces has rate, port-mtu, port-down, link-down, wrong-address and kill, and loss and "
+    "delay where the kernel has netem.",
     **_PLAIN,  # type: ignore[arg-type]
 )
 app.add_typer(fault_app, name="fault")
@@ -55,6 +61,15 @@ app.add_typer(fault_app, name="fault")
 Name = Annotated[
     str,
     typer.Option("--name", help="Which lab, when this user runs several.", show_default="this checkout's"),
+]
+Gpus = Annotated[
+    str,
+    typer.Option(
+        "--gpus",
+        help="Namespaces of this host instead of QEMU, with so many of its GPUs for each node: a number, or "
+        "one for each node (1,0). Needs root. 0: nodes without GPUs.",
+        show_default="QEMU",
+    ),
 ]
 Node = Annotated[str, typer.Argument(help="Compute node: n1, n2, ...")]
 Rail = Annotated[str, typer.Argument(help="rail0 or rail1")]
@@ -67,6 +82,28 @@ Whose = Annotated[
     ),
 ]
 Host = Annotated[str, typer.Argument(help="head, n1, n2, ..., leaf0")]
+
+
+def _space_lab(name: str) -> spaces.SpaceLab | None:
+    """The running lab of that name, if it is one of namespaces."""
+    chosen = name or None
+    if not space_state.path_of(lab_paths(chosen or default_name())).exists():
+        return None
+    return spaces.SpaceLab.open(chosen, progress=_Progress())
+
+
+def _plant(name: str, kind: str, *words: str | float) -> None:
+    """Plant a fault in whichever kind of lab it is, and say what was planted."""
+    lab = _space_lab(name)
+    if lab is not None:
+        print(lab.fault(kind, *words))
+        return
+    plant = getattr(cluster.Lab.open(name or None), f"fault_{kind.replace('-', '_')}", None)
+    if plant is None:
+        raise LabError(
+            f"fault {kind} needs a lab of namespaces", fix="start one with python -m lab up --gpus 0"
+        )
+    print(plant(*words))
 
 
 class _Progress:
@@ -104,11 +141,20 @@ def up(
         typer.Option("--nodes", help=f"Compute nodes, 1 to {MAX_NODES}.", show_default=str(DEFAULT_NODES)),
     ] = None,
     site: Whose = "own",
+    gpus: Gpus = "",
     name: Name = "",
 ) -> None:
-    """Build what is missing, start every machine and wait until each answers over SSH."""
+    """Build what is missing, start every machine and wait until each answers."""
     progress = _Progress()
-    lab = cluster.Lab.up(nodes, name or None, site=site, progress=progress)
+    lab: cluster.Lab | spaces.SpaceLab
+    if gpus:
+        if site != "own":
+            raise LabError(f"--site {site} needs machines, not namespaces", fix="leave --gpus out")
+        lab = spaces.SpaceLab.up(nodes, gpus, name or None, progress=progress)
+    elif found := _space_lab(name):
+        raise LabError(f"lab {found.name} is up as namespaces", fix="run python -m lab down first")
+    else:
+        lab = cluster.Lab.up(nodes, name or None, site=site, progress=progress)
     progress(f"lab {lab.name} is up: {', '.join(m.name for m in lab.topology.machines)}")
 
 
@@ -129,7 +175,7 @@ def acceptance_command(
 def down(name: Name = "") -> None:
     """End every process of the lab and remove its disks; the image stays cached."""
     progress = _Progress()
-    ended = cluster.stop(name or None, progress)
+    ended = spaces.stop(name or None, progress) or cluster.stop(name or None, progress)
     progress("the lab is down" if ended else "no lab was up")
 
 
@@ -138,7 +184,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False, name: Name = ""
 ) -> None:
     """Show the machines, their ports, memory and faults."""
-    found = cluster.status(name or None)
+    found = spaces.status(name or None) or cluster.status(name or None)
     if as_json:
         print(json.dumps(found.json(), indent=2))
         return
@@ -156,6 +202,9 @@ def status(
         print(shown.rstrip())
 
 
+@app.command(
+    "exec", hidden=True, context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True}
+)
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def ssh(
     host: Host,
@@ -169,7 +218,7 @@ def ssh(
     words = [word for i, word in enumerate(command or []) if (i, word) != (0, "--")]
     if len(words) == 1:
         words = ["sh", "-c", words[0]]
-    argv = cluster.Lab.open(name or None).ssh_argv(host, words)
+    argv = (_space_lab(name) or cluster.Lab.open(name or None)).ssh_argv(host, words)
     sys.stdout.flush()
     os.execv(argv[0], argv)  # noqa: S606  # ssh takes over the terminal
 
@@ -215,7 +264,7 @@ def fault_loss(
     name: Name = "",
 ) -> None:
     """Drop packets at random on the leaf port toward NODE."""
-    print(cluster.Lab.open(name or None).fault_loss(node, rail, percent))
+    _plant(name, "loss", node, rail, percent)
 
 
 @fault_app.command("rate")
@@ -226,7 +275,7 @@ def fault_rate(
     name: Name = "",
 ) -> None:
     """Slow the leaf port toward NODE."""
-    print(cluster.Lab.open(name or None).fault_rate(node, rail, mbit))
+    _plant(name, "rate", node, rail, mbit)
 
 
 @fault_app.command("delay")
@@ -237,19 +286,19 @@ def fault_delay(
     name: Name = "",
 ) -> None:
     """Delay packets on the leaf port toward NODE."""
-    print(cluster.Lab.open(name or None).fault_delay(node, rail, ms))
+    _plant(name, "delay", node, rail, ms)
 
 
 @fault_app.command("ecn-off")
 def fault_ecn_off(node: Node, rail: Rail, name: Name = "") -> None:
     """Stop ECN marking on the leaf port toward NODE."""
-    print(cluster.Lab.open(name or None).fault_ecn_off(node, rail))
+    _plant(name, "ecn-off", node, rail)
 
 
 @fault_app.command("wrong-dscp-map")
 def fault_wrong_dscp_map(node: Node, rail: Rail, name: Name = "") -> None:
     """Classify the RoCE traffic that comes from NODE as the rest."""
-    print(cluster.Lab.open(name or None).fault_wrong_dscp_map(node, rail))
+    _plant(name, "wrong-dscp-map", node, rail)
 
 
 @fault_app.command("rewrite-dscp")
@@ -260,13 +309,13 @@ def fault_rewrite_dscp(
     name: Name = "",
 ) -> None:
     """Rewrite the DSCP of the RoCE traffic that leaves for NODE."""
-    print(cluster.Lab.open(name or None).fault_rewrite_dscp(node, rail, dscp))
+    _plant(name, "rewrite-dscp", node, rail, dscp)
 
 
 @fault_app.command("bleach-ecn")
 def fault_bleach_ecn(node: Node, rail: Rail, name: Name = "") -> None:
     """Clear the ECN bits of the RoCE traffic that leaves for NODE."""
-    print(cluster.Lab.open(name or None).fault_bleach_ecn(node, rail))
+    _plant(name, "bleach-ecn", node, rail)
 
 
 @fault_app.command("port-mtu")
@@ -277,13 +326,13 @@ def fault_port_mtu(
     name: Name = "",
 ) -> None:
     """Give the leaf port toward NODE another MTU."""
-    print(cluster.Lab.open(name or None).fault_port_mtu(node, rail, mtu_bytes))
+    _plant(name, "port-mtu", node, rail, mtu_bytes)
 
 
 @fault_app.command("port-down")
 def fault_port_down(node: Node, rail: Rail, name: Name = "") -> None:
     """Shut the leaf port toward NODE."""
-    print(cluster.Lab.open(name or None).fault_port_down(node, rail))
+    _plant(name, "port-down", node, rail)
 
 
 @fault_app.command("miswire")
@@ -291,19 +340,25 @@ def fault_miswire(
     node: Node, other: Annotated[str, typer.Argument(help="The other node.")], rail: Rail, name: Name = ""
 ) -> None:
     """Swap the cables of two nodes on RAIL at the leaf."""
-    print(cluster.Lab.open(name or None).fault_miswire(node, other, rail))
+    _plant(name, "miswire", node, other, rail)
 
 
 @fault_app.command("link-down")
 def fault_link_down(node: Node, rail: Rail, name: Name = "") -> None:
     """Unplug NODE's cable on RAIL."""
-    print(cluster.Lab.open(name or None).fault_link_down(node, rail))
+    _plant(name, "link-down", node, rail)
+
+
+@fault_app.command("wrong-address")
+def fault_wrong_address(node: Node, rail: Rail, name: Name = "") -> None:
+    """Give NODE's NIC on RAIL an address of another subnet."""
+    _plant(name, "wrong-address", node, rail)
 
 
 @fault_app.command("kill")
 def fault_kill(host: Host, name: Name = "") -> None:
     """Take a machine's power away at once."""
-    print(cluster.Lab.open(name or None).fault_kill(host))
+    _plant(name, "kill", host)
 
 
 @fault_app.command("clock", context_settings={"ignore_unknown_options": True})
@@ -313,25 +368,26 @@ def fault_clock(
     name: Name = "",
 ) -> None:
     """Set NODE's clock ahead, or back."""
-    print(cluster.Lab.open(name or None).fault_clock(node, seconds))
+    _plant(name, "clock", node, seconds)
 
 
 @fault_app.command("stage-readonly")
 def fault_stage_readonly(node: Node, name: Name = "") -> None:
     """Mount the shared folder read-only on NODE."""
-    print(cluster.Lab.open(name or None).fault_stage_readonly(node))
+    _plant(name, "stage-readonly", node)
 
 
 @fault_app.command("duplicate-address")
 def fault_duplicate_address(node: Node, rail: Rail, name: Name = "") -> None:
     """Give NODE's address on RAIL to the leaf as well."""
-    print(cluster.Lab.open(name or None).fault_duplicate_address(node, rail))
+    _plant(name, "duplicate-address", node, rail)
 
 
 @fault_app.command("clear")
 def fault_clear(name: Name = "") -> None:
     """Undo every fault; machines without power boot again."""
-    done = cluster.Lab.open(name or None, progress=_Progress()).fault_clear()
+    lab = _space_lab(name) or cluster.Lab.open(name or None, progress=_Progress())
+    done = lab.fault_clear()
     print("\n".join(done or ["no fault was planted"]))
 
 

@@ -24,6 +24,11 @@ PACKAGES = {
     "ssh-keygen": "openssh-client",
     "newuidmap": "uidmap",
     "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "pivot_root": "util-linux",
+    "mount": "mount",
+    "ip": "iproute2",
+    "tc": "iproute2",
 }
 RUN_PROGRAMS = ("qemu-system-x86_64", "qemu-img", "ssh")
 BUILD_PROGRAMS = ("mmdebstrap", "mke2fs", "busybox", "zstd", "xz", "tar", "ssh-keygen")

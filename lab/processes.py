@@ -71,6 +71,18 @@ def start(argv: Sequence[str], log: Path) -> Process:
     return Process(handle.pid, found[1])
 
 
+def child_of(parent: Process) -> Process | None:
+    """The one child of a process, or None while it has none."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent.pid:
+            return Process(int(folder.name), int(fields[19]))
+    return None
+
+
 def end(processes: Iterable[Process], *, patience_s: float = 5.0, at_once: bool = False) -> list[Process]:
     """End these processes, politely first unless ``at_once``; return those that would not go."""
     left = [process for process in processes if process.alive()]

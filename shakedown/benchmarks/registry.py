@@ -16,6 +16,7 @@ _FOLDERS = (
     "traffic_class",
     "interconnect",
     "gpu",
+    "gpu_rate",
     "stream",
     "perftest",
     "mpi",

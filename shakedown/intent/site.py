@@ -133,7 +133,7 @@ class Switches(Record):
 
 
 class NoFabric(Record):
-    """A site of single hosts, without a fabric under test. It must say so: a forgotten fabric is refused."""
+    """A site without a RoCE fabric: single hosts, or `tcp_fabrics` alone. A forgotten fabric is refused."""
 
     system: Name
     profile: Name
@@ -242,10 +242,12 @@ class Site(Record):
                 network = [section.key for section in self.acceptance.sections if section.needs_fabric]
                 raise ValueError(f"no_fabric: leave {' and '.join(network)} out of acceptance")
             together = [section for section, what in asked if section.joins_nodes(what)]
-            if len(self.nics) > 1 and together:
+            # A TCP network may be all that there is; it is described then.
+            if len(self.nics) > 1 and together and not self.tcp_fabrics:
                 ways = ", ".join(section.alone or f"leave {section.key} out" for section in together)
                 raise ValueError(
-                    f"no_fabric: several nodes at once have a network, which must be described; {ways}"
+                    f"no_fabric: several nodes at once have a network, which must be described (tcp_fabrics "
+                    f"where it is TCP); {ways}"
                 )
         return self
 

@@ -28,6 +28,9 @@ _LIBRARIES = {"nccl": "NCCL", "torch": "PyTorch", "mpi": "MPI"}
 _TESTS = {
     "copy": "copy between host and GPU",
     "crosscheck": "cable ends",
+    "gpu_rate_bf16": "speed of bf16 products",
+    "gpu_rate_copy": "speed of copies within a GPU",
+    "gpu_rate_fp8": "speed of fp8 products",
     "gpu_state": "GPU state",
     "inventory": "hardware and software",
     "lora": "LoRA training",

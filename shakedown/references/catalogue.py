@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from shakedown.records.base import Better, Name, Record, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Reference, ReferenceKind
-from shakedown.references.ceilings import BANDWIDTH_UNITS_GBPS, Ceiling, in_unit
+from shakedown.references.ceilings import BANDWIDTH_UNITS_GBPS, Ceiling
 from shakedown.references.missing import MissingReference, scope_text
 from shakedown.references.outside import Erratum, OutsidePlan
 
@@ -64,6 +64,7 @@ UNITS = frozenset(BANDWIDTH_UNITS_GBPS) | {
     "samples/s",
     "tokens/s",
     "queries/s",
+    "TFLOP/s",
     "W",
     "kW",
     "J",
@@ -160,7 +161,7 @@ class Entry(Record):
         if self.kind is ReferenceKind.LEARN and self.line is not None:
             raise ValueError("kind learn is no reference; say where the value comes from")
         for name, formula in (("value", self.value), ("ceiling", self.ceiling)):
-            if not isinstance(formula, float | None) and in_unit(1.0, self.unit) is None:
+            if not isinstance(formula, float | None) and not formula.means_in(self.unit):
                 raise ValueError(f"unit mismatch: {name} {formula.formula} has no meaning in {self.unit}")
         try:
             self.reference()
@@ -191,7 +192,7 @@ class Entry(Record):
         )
 
     def _in_unit(self, number: float | Ceiling | None) -> float | None:
-        return number if isinstance(number, float | None) else in_unit(number.gbps(), self.unit)
+        return number if isinstance(number, float | None) else number.in_unit(self.unit)
 
     def fits(self, scope: Mapping[str, int | str]) -> bool:
         """Whether everything that this entry asks for is true of a cell."""

@@ -34,6 +34,18 @@ class _Formula(BaseModel):
         """Return what would be measured at best with one of the links behind it at half rate, in Gb/s."""
         return self.gbps() / 2
 
+    def means_in(self, unit: str) -> bool:
+        """Whether the ceiling has a meaning in a unit."""
+        return unit in BANDWIDTH_UNITS_GBPS
+
+    def in_unit(self, unit: str) -> float | None:
+        """Return the ceiling in a unit, or None if it means nothing in that."""
+        return in_unit(self.gbps(), unit)
+
+    def degraded_in_unit(self, unit: str) -> float | None:
+        """Return `degraded_gbps` in a unit, or None if it means nothing in that."""
+        return in_unit(self.degraded_gbps(), unit)
+
     def describe(self) -> str:
         """Return the formula as it stands in the file, in order: `roce_payload speed_gbps=400 ...`."""
         given = self.model_dump(mode="json", exclude_unset=True)
@@ -135,6 +147,25 @@ class _Nics(_Formula):
         return gbps / 8
 
 
+class Peak(_Formula):
+    """Arithmetic of a GPU's matrix units as its data sheet has it: no rate of a link."""
+
+    formula: Literal["peak"]
+    tflop_per_s: Annotated[float, Field(gt=0, le=1_000_000)]
+
+    @override
+    def means_in(self, unit: str) -> bool:
+        return unit == "TFLOP/s"
+
+    @override
+    def in_unit(self, unit: str) -> float | None:
+        return self.tflop_per_s if self.means_in(unit) else None
+
+    @override
+    def degraded_in_unit(self, unit: str) -> float | None:
+        return None  # no link stands behind it
+
+
 class RingBusbw(_Nics):
     """busbw of a ring over several nodes: NICs per node x slowest NIC."""
 
@@ -222,6 +253,7 @@ Ceiling = Annotated[
     | PciePayload
     | PcieRaw
     | Link
+    | Peak
     | RingBusbw
     | TcpBusbw
     | HierarchicalBusbw

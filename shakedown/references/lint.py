@@ -9,7 +9,6 @@ from enum import StrEnum
 from shakedown.records.base import Better
 from shakedown.records.plan import Plan
 from shakedown.references.catalogue import Entry, Profile
-from shakedown.references.ceilings import in_unit
 from shakedown.references.outside import names, reason_for
 
 
@@ -93,7 +92,7 @@ def half_rate(entry: Entry) -> float | None:
         return None
     if entry.better is Better.LOWER:
         return 2 * value
-    degraded = None if entry.ceiling is None else in_unit(entry.ceiling.degraded_gbps(), entry.unit)
+    degraded = None if entry.ceiling is None else entry.ceiling.degraded_in_unit(entry.unit)
     return degraded if degraded is not None and degraded < value else value / 2
 
 

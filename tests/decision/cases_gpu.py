@@ -113,3 +113,40 @@ def nccl_repeats_straddle_the_gate(c: Case) -> None:
     item = busbw(c, ["n1", "n2"])
     c.line(item, ["n1"], 356.0, samples=[340.0, 356.0, 365.0])
     c.line(item, ["n2"], 364.96, samples=[364.95, 364.96, 365.04])
+
+
+def _sockets(c: Case, network: tuple[float, str], nics: tuple[float, str]) -> None:
+    c.line(busbw(c, ["n1"]), ["n1"], 365.0)
+    for name, (wrong, detail) in {"network": network, "nics": nics}.items():
+        params = {"check": name, "dtype": "float", "operation": "all_reduce"}
+        c.line(check(c, "nccl_transport", "collective", params), ["n1"], wrong, detail=detail)
+
+
+@case
+def nccl_sockets_as_expected(c: Case) -> None:
+    _sockets(
+        c,
+        (0.0, "8 of 8 connections between nodes go by TCP, all of them wanted"),
+        (0.0, "interfaces used by host: [['fab0', 'fab1']], [['fab0', 'fab1']] planned"),
+    )
+
+
+@case
+def nccl_sockets_without_a_rail(c: Case) -> None:
+    _sockets(
+        c,
+        (0.0, "8 of 8 connections between nodes go by TCP, all of them wanted"),
+        (1.0, "interfaces used by host: [['fab0']], [['fab0', 'fab1']] planned: fab1 carry nothing"),
+    )
+
+
+@case
+def gpu_behind_its_fellows(c: Case) -> None:
+    c.line(busbw(c, ["n1"]), ["n1"], 365.0)
+    detail = (
+        "GPU 5 is 3.4% behind: 647.8 TFLOP/s, the other 7 GPUs' median is 670.5; another process: process "
+        "1105 (638 MiB) was on it at the end; its clock is not lower than the others' 1470 MHz"
+    )
+    for gpu in range(8):
+        item = check(c, "gpu_rate_bf16", "node", {"check": "straggler", "gpu": gpu})
+        c.line(item, ["n1"], float(gpu == 5), detail=detail if gpu == 5 else "")

@@ -71,7 +71,7 @@ def _links(seen: GpuLook, index: int) -> tuple[str, ...] | None:
     return None
 
 
-def _samples(folder: JobFolder, node: str) -> tuple[dict[str, Cell], ...]:
+def samples_of(folder: JobFolder, node: str) -> tuple[dict[str, Cell], ...]:
     """Return the samples of a node's GPUs; none without such a file. A line cut off at the end is dropped."""
     name = f"gpus.{node}.samples.csv"
     if not folder.holds(name):
@@ -89,7 +89,7 @@ def _parsed(text: str, name: str) -> tuple[dict[str, Cell], ...]:
 def _loads(folder: JobFolder, node: str) -> dict[int, Load]:
     """Return what each GPU showed while it was worked."""
     loads: dict[int, Load] = {}
-    for row in _samples(folder, node):
+    for row in samples_of(folder, node):
         index = row.get("index")
         if not isinstance(index, int):
             continue
@@ -135,7 +135,7 @@ def power(output: Output[object]) -> Iterator[Value]:
     total_w, hottest, enough = 0.0, 0.0, True
     for node in record.nodes:
         watts: dict[int, list[float]] = {}
-        for row in _samples(output.folder, node):
+        for row in samples_of(output.folder, node):
             at, index, draw, heat = (row.get(k) for k in ("time_s", "index", "power.draw", "temperature.gpu"))
             if not isinstance(at, int | float) or not begin <= at <= begin + record.duration_s:
                 continue

@@ -92,6 +92,8 @@ def _mpi_job(
 
 def _devices(draft: Draft, mpi: Mpi, nodes: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the devices of the fabric that UCX may use on each node."""
+    if not isinstance(draft.site.fabric, Fabric):
+        return {node: tuple(nic.netdev for nic in draft.site.tcp_nics.get(node, ())) for node in nodes}
     return {
         node: tuple(
             nic.netdev if mpi.transport == "tcp" else nic.rdma_device for nic in draft.site.nics[node]

@@ -21,7 +21,10 @@ class NcclExpect(Record):
 
     intra_node: Literal["P2P", "SHM"] = "P2P"
     nvls: bool  # NVLink SHARP
-    gdr: bool = True  # GPUDirect RDMA between nodes
+    gdr: bool = True  # GPUDirect RDMA between nodes; where network is socket there is none
+    # What carries data between nodes over the site's own network: verbs on Ethernet or on InfiniBand, or TCP
+    # over the planned interfaces. A sweep with `network` is over TCP in any case.
+    network: Literal["roce", "ib", "socket"] = "roce"
     pinned: bool = False  # every rank must run on the CPUs of its node's rank file (roles/numa_pinning)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from shakedown.benchmarks.gpu.plan import gpu_nodes
 from shakedown.benchmarks.nccl.options import Launcher, Nccl, NcclSweep, Split
 from shakedown.benchmarks.nccl.order import ExpectedWay, NcclOrder
+from shakedown.intent.site import Fabric
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
@@ -75,6 +76,7 @@ def nccl_job(
         params["network"] = sweep.network or ROCE
     if size_class:
         params["size_class"] = size_class
+    interfaces = _interfaces(draft, nccl, sweep, group)
     for operation in sweep.operations:
         _cells(draft, nccl, sweep, group, operation, launcher, params, per_node)
         for metric in ("power", "energy", "temperature") if nccl.power else ():
@@ -82,7 +84,7 @@ def nccl_job(
             _add(
                 draft, draft.reference(f"nccl_{operation}", metric, facts), f"nccl_{operation}", group, params
             )
-        across = TCP_CHECKS if sweep.network else NETWORK_CHECKS
+        across = TCP_CHECKS if interfaces else NETWORK_CHECKS
         # One process has no place of its own beside one GPU.
         placed = ("pinning",) if nccl.expect.pinned and launcher != "one-process" else ()
         for check in (*LOCAL_CHECKS, *(across if len(group) > 1 else ()), *placed):
@@ -94,18 +96,16 @@ def nccl_job(
                 params={**params, "operation": operation, "check": check},
             )
     nics = {node: tuple(nic.rdma_device for nic in draft.site.nics[node]) for node in group}
-    interfaces = {
-        node: tuple(nic.netdev for nic in draft.site.tcp_nics.get(node, ()) if nic.fabric == sweep.network)
-        for node in group
-        if sweep.network
-    }
     order = NcclOrder(
         **sweep.model_dump(exclude={"nodes", "split", "network"}),
         split=split,
         network=sweep.network or "",
         launcher=launcher,
         gpus=dict.fromkeys(group, per_node),
-        variables=nccl.variables | _tcp_variables(interfaces),
+        # What the site or one run says itself comes last: the log shows whether it kept to the plan.
+        variables=_tcp_variables(interfaces) | nccl.variables
+        if not sweep.network
+        else nccl.variables | _tcp_variables(interfaces),
         params=params,
         power=nccl.power,
         server_power=bool(size_class),
@@ -154,6 +154,32 @@ def network_facts(draft: Draft, sweep: NcclSweep) -> dict[str, int | str]:
         f"acceptance.nccl measures network {sweep.network}, which tcp_fabrics does not describe",
         fix="add it to group_vars/all, or correct the name",
     )
+
+
+def _interfaces(
+    draft: Draft, nccl: Nccl, sweep: NcclSweep, group: tuple[str, ...]
+) -> dict[str, tuple[str, ...]]:
+    """Return the interfaces of each node that data goes over by TCP; none where it goes by RDMA.
+
+    Raises:
+        BadInput: RDMA is expected of a site that has none.
+    """
+    tcp = draft.site.tcp_nics
+    if sweep.network:
+        return {
+            node: tuple(nic.netdev for nic in tcp.get(node, ()) if nic.fabric == sweep.network)
+            for node in group
+        }
+    has_fabric = isinstance(draft.site.fabric, Fabric)
+    if len(group) > 1 and nccl.expect.network != "socket" and not has_fabric:
+        raise BadInput(
+            "acceptance.nccl expects RDMA between nodes, and the site has no fabric with RDMA",
+            fix="say nccl.expect.network: socket, or describe the fabric",
+        )
+    if len(group) == 1 or nccl.expect.network != "socket":
+        return {}
+    nics = draft.site.nics if has_fabric else tcp
+    return {node: tuple(nic.netdev for nic in nics[node]) for node in group}
 
 
 def _nics(draft: Draft, sweep: NcclSweep, group: Sequence[str]) -> dict[str, int | str]:

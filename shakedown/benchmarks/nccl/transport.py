@@ -8,6 +8,9 @@ from shakedown.benchmarks.base.pinning import Deviation
 from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclIbDevice, NcclLog
 from shakedown.benchmarks.nccl.order import ExpectedWay
 
+# What NCCL calls the link of an RDMA device (src/transport/net_ib), and people do.
+_LINKS = {"roce": ("RoCE", "RoCE"), "ib": ("IB", "InfiniBand")}
+
 
 def judge_log(log: NcclLog, expect: ExpectedWay, gpus: Mapping[str, int]) -> Iterator[Deviation]:
     """Yield every check of one run.
@@ -76,7 +79,8 @@ def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
         yield Deviation("network", 1, text)
     else:
         text = f"{len(net)} connections by IB verbs over {', '.join(sorted(links)) or 'an unknown link'}"
-        yield Deviation("network", int(links != {"RoCE"}) if links else None, f"{text}, RoCE wanted")
+        link, name = _LINKS[expect.network]
+        yield Deviation("network", int(links != {link}) if links else None, f"{text}, {name} wanted")
     without = [c for c in net if not c.gdr]
     why = f": {log.gdr_refusals[0]}" if without and log.gdr_refusals else ""
     text = f"{len(without)} of {len(net)} connections without GPUDirect RDMA{why}"
@@ -93,13 +97,16 @@ def _tcp(log: NcclLog, planned: Mapping[str, Sequence[str]]) -> Iterator[Deviati
         return
     other = [c for c in net if c.network != "Socket"]
     text = f"{len(net) - len(other)} of {len(net)} connections between nodes go by TCP, all of them wanted"
-    yield Deviation("network", int(bool(other)), text)
+    ways = f"; {', '.join(sorted({str(c.network) for c in other}))} carries the others" if other else ""
+    yield Deviation("network", int(bool(other)), text + ways)
     used: dict[str, set[str]] = {}
     for device in log.socket_devices:
         used.setdefault(device.host, set()).add(device.name)
     has = sorted(sorted(names) for names in used.values())
     want = sorted(sorted(names) for names in planned.values())
     text = f"interfaces used by host: {has}, {want} planned"
+    if silent := sorted({n for names in want for n in names} - {n for names in has for n in names}):
+        text += f": {', '.join(silent)} carry nothing"
     yield Deviation("nics", int(has != want) if has else None, text[:900])
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclLog, NcclRank, NcclSocketDevice
+from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclIbDevice, NcclLog, NcclRank, NcclSocketDevice
 from shakedown.benchmarks.nccl.order import ExpectedWay
 from shakedown.benchmarks.nccl.transport import judge_log
 from shakedown.intent.tcp_rules import problems
@@ -126,3 +127,53 @@ def test_a_recorded_log_names_its_interfaces(recorded_run):
     log = next((recorded_run("h200x4_nccl_socket") / "raw").glob("*/nccl_all_reduce.log"))
     devices = parse_nccl_log(log.read_text(), file=log).socket_devices
     assert {(device.index, device.name) for device in devices} == {(0, "eth0")}
+
+
+def way(network, used, *, expect, planned=("fab0", "fab1"), link="RoCE"):
+    """What the log of a run over `network` decides where `expect` was planned."""
+    seen = log(network, "fab0")
+    sockets = tuple(
+        NcclSocketDevice(host=host, index=i, name=n) for host in ("n1", "n2") for i, n in enumerate(used)
+    )
+    verbs = tuple(NcclIbDevice(host=host, index=0, name="r0", port=1, link=link) for host in ("n1", "n2"))
+    both = ("n1", "n2")
+    wanted = ExpectedWay(
+        nvls=False,
+        gdr=False,
+        network=expect,
+        nics=dict.fromkeys(both, ("r0",)),
+        interfaces=dict.fromkeys(both, planned) if expect == "socket" else {},
+    )
+    ib = verbs if network == "IB" else ()
+    seen = seen.model_copy(update={"socket_devices": sockets, "ib_devices": ib})
+    return {d.check: (d.wrong, d.detail) for d in judge_log(seen, wanted, {"n1": 1, "n2": 1})}
+
+
+@pytest.mark.parametrize(
+    ("network", "link", "expect", "wrong", "says"),
+    [
+        ("Socket", "", "socket", 0, "2 of 2 connections between nodes go by TCP, all of them wanted"),
+        ("IB", "RoCE", "socket", 1, "0 of 2 .*; IB carries the others"),
+        ("IB", "RoCE", "roce", 0, "RoCE wanted"),
+        ("IB", "IB", "ib", 0, "InfiniBand wanted"),
+        ("IB", "IB", "roce", 1, "over IB, RoCE wanted"),
+        ("IB", "RoCE", "ib", 1, "over RoCE, InfiniBand wanted"),
+        ("Socket", "", "roce", 1, "TCP fallback, no RDMA"),
+        ("Socket", "", "ib", 1, "TCP fallback, no RDMA"),
+    ],
+)
+def test_the_expected_network_decides(network, link, expect, wrong, says):
+    """Catches: sockets that always fail where nothing else is planned, or InfiniBand taken for RoCE."""
+    found = way(network, ("fab0", "fab1"), expect=expect, link=link)["network"]
+    assert found[0] == wrong and re.search(says, found[1]), found
+
+
+def test_a_rail_that_sockets_leave_out_is_named():
+    """Catches: NCCL_SOCKET_IFNAME that names one rail of two."""
+    wrong, says = way("Socket", ("fab0",), expect="socket")["nics"]
+    assert wrong == 1 and says.endswith("planned: fab1 carry nothing")
+
+
+def test_no_gpudirect_is_asked_of_sockets():
+    """Catches: a check that TCP can never pass."""
+    assert "gdr" not in way("Socket", ("fab0", "fab1"), expect="socket")

@@ -1,0 +1,88 @@
+"""What is known of a lab of namespaces, as one JSON file that is replaced whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.errors import LabError
+from lab.paths import LabPaths
+from lab.processes import Process
+
+SCHEMA = 1
+
+
+@dataclass
+class State:
+    """A lab.  ``gpus`` and ``cpus`` hold each compute node's own, by number; no CPUs: all of the host's."""
+
+    name: str
+    gpus: dict[str, list[int]]
+    cpus: dict[str, list[int]]
+    spaces: dict[str, Process] = field(default_factory=dict)
+    # Faults in force, "<node>" or "<node> <rail>" to a description.
+    faults: dict[str, str] = field(default_factory=dict)
+    verbs: bool = False
+    ready: bool = False
+
+    @property
+    def nodes(self) -> int:
+        """How many compute nodes there are."""
+        return len(self.gpus)
+
+    def save(self, path: Path) -> None:
+        """Write the file aside, then rename it: a reader sees the old or the new state."""
+        document = {
+            "schema": SCHEMA,
+            "name": self.name,
+            "gpus": self.gpus,
+            "cpus": self.cpus,
+            "spaces": {name: {"pid": p.pid, "started": p.started} for name, p in self.spaces.items()},
+            "faults": self.faults,
+            "verbs": self.verbs,
+            "ready": self.ready,
+        }
+        aside = path.with_name(f"{path.name}.{os.getpid()}")
+        aside.write_text(json.dumps(document, indent=2) + "\n")
+        aside.replace(path)
+
+
+def path_of(paths: LabPaths) -> Path:
+    """Where a lab of namespaces keeps its state."""
+    return paths.run / "spaces.json"
+
+
+def load(path: Path) -> State | None:
+    """The state in ``path``, None when there is none, :class:`LabError` when it is not one of ours."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        return _parse(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LabError(
+            f"{path} is no state of a lab of namespaces, schema {SCHEMA} ({error!r})",
+            fix="end its processes by hand and remove the file",
+        ) from error
+
+
+def _parse(document: Mapping[str, Any]) -> State:
+    if document["schema"] != SCHEMA:
+        raise ValueError(f"schema {document['schema']!r}")
+    return State(
+        name=str(document["name"]),
+        gpus={str(node): [int(n) for n in numbers] for node, numbers in document["gpus"].items()},
+        cpus={str(node): [int(n) for n in numbers] for node, numbers in document["cpus"].items()},
+        spaces={
+            str(name): Process(int(entry["pid"]), int(entry["started"]))
+            for name, entry in document["spaces"].items()
+        },
+        faults={str(key): str(value) for key, value in document["faults"].items()},
+        verbs=bool(document["verbs"]),
+        ready=bool(document["ready"]),
+    )

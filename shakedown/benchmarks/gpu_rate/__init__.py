@@ -1,0 +1,1 @@
+"""Node stage: how fast every GPU multiplies matrices and copies its own memory, second by second."""

@@ -1,0 +1,92 @@
+"""How fast every GPU works: matrix products and memory copies, one job with a task on each node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
+from shakedown.benchmarks.base.night import NodeAlone, nodes_with_gpus
+from shakedown.benchmarks.gpu.plan import gpu_nodes
+from shakedown.benchmarks.gpu_rate.metrics import gpu_rate
+from shakedown.benchmarks.gpu_rate.options import GpuRate, GpuRateOrder
+from shakedown.intent.acceptance import Section
+from shakedown.plan.draft import Draft, none_allowed
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Params, Stage
+from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.statistics.robust import SMALLEST_CLASS
+
+STRAGGLER = none_allowed(
+    "gpu_rate.straggler", "acceptance.gpu_rate.behind: no GPU may be behind the others of its node by more"
+)
+
+
+def plan_gpu_rate(draft: Draft, asked: GpuRate) -> None:
+    """Median and p1 of every GPU, and where a node has enough of them to tell, which one is behind.
+
+    Raises:
+        BadInput: no node has GPUs, or the site does not say where PyTorch is.
+    """
+    if "pytorch" not in draft.site.software:
+        raise BadInput(
+            "acceptance.gpu_rate needs PyTorch, and the site says nowhere where it is",
+            fix="say software.pytorch: {from: ...} (group_vars/all/software.yml), or leave gpu_rate out",
+        )
+    nodes = gpu_nodes(draft)
+    gpus = {node: draft.site.gpus[node] for node in nodes}
+    for work in asked.work:
+        for metric in ("rate", "rate_p1"):
+            entry = draft.reference(f"gpu_rate_{work}", metric, {"nodes": 1, "dtype": work})
+            for gpu in range(max(gpus.values())):
+                having = [(node,) for node in nodes if gpus[node] > gpu]
+                draft.add(entry, f"gpu_rate_{work}", stage=Stage.NODE, nodes=having, params={"gpu": gpu})
+        for gpu in range(max(gpus.values())):
+            many = [(node,) for node in nodes if gpus[node] > gpu and gpus[node] >= SMALLEST_CLASS]
+            params: Params = {"check": "straggler", "gpu": gpu}
+            if many:
+                draft.forbid(STRAGGLER, f"gpu_rate_{work}", stage=Stage.NODE, nodes=many, params=params)
+    each_s = asked.seconds + asked.warmup_s
+    draft.jobs.append(
+        JobSpec(
+            name="node.gpu_rate",
+            kind="gpu_rate",
+            stage=Stage.NODE,
+            nodes=nodes,
+            tests=tuple(f"gpu_rate_{work}" for work in asked.work),
+            time_limit_s=60 + asked.timeout_s,
+            expected_s=25 + len(asked.work) * (each_s + 6),
+            expected_from="20 s to start PyTorch, and 6 s between two kinds of work: 94 s for three kinds of "
+            "20 s on one H200; eight GPUs at once were not measured",
+            settings=GpuRateOrder(gpus=gpus, **asked.model_dump()).model_dump(),
+        )
+    )
+
+
+def _launch(job: JobSpec, out: Path) -> Launch:
+    gpus = max(GpuRateOrder.model_validate(job.settings).gpus.values())
+    return Launch(words=module("shakedown.benchmarks.gpu_rate.job", out), gpus=gpus, step_gpus=gpus)
+
+
+BENCHMARK = Benchmark(
+    name="gpu_rate",
+    stage=Stage.NODE,
+    section=Section(key="gpu_rate", kind=GpuRate | None),
+    plan=plan_gpu_rate,
+    night=NodeAlone(nodes_with_gpus),
+    jobs={
+        "gpu_rate": JobKind(
+            catches="a GPU that is a little slower than the others of its node, by heat, by a lower power "
+            "limit or clock, by another process or by slow memory; seconds in which a GPU stands still",
+            order=GpuRateOrder.model_validate,
+            launch=_launch,
+            uses=("pytorch",),
+            also_good=ExitStatus.INCOMPLETE.value,
+            each_node=True,
+            wait_s=120,  # nodes end their last window at different times
+        )
+    },
+    tools={"gpu-rate": Tool(metrics=gpu_rate, told_by_file="test")},
+    parsers=(
+        Parser(tool="gpu-rate", module="shakedown.benchmarks.gpu_rate.output", function="parse_gpu_rate"),
+    ),
+)

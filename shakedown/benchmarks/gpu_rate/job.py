@@ -1,0 +1,116 @@
+"""Work every GPU of this node at once, while it is sampled, and look before and after.
+
+    srun --ntasks-per-node=1 --gres=gpu:N python -m shakedown.benchmarks.gpu_rate.job FOLDER
+
+FOLDER/spec.json is the order (options.py). One process a GPU runs program.py; all begin each kind of work
+together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from shakedown.onnode import gpus
+from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.software import Ready, enter
+from shakedown.records.errors import ExitStatus
+from shakedown.records.places import SOURCE
+
+# Until the slowest of eight processes has loaded PyTorch; the others wait for it.
+_START_S = 20.0
+# Between two kinds of work: making the matrices, finding the size of a batch.
+_BETWEEN_S = 6.0
+
+
+def main(argv: list[str]) -> int:
+    """Measure this node."""
+    if len(argv) != 2:
+        print("usage: python -m shakedown.benchmarks.gpu_rate.job FOLDER", file=sys.stderr)
+        return ExitStatus.BAD_INPUT
+    folder = Path(argv[1])
+    spec = json.loads((folder / "spec.json").read_bytes())
+    before = gpus.look("before")
+    node, wanted = before["node"], spec["gpus"][before["node"]]
+    gpus.write(folder, before)
+    ready, clock = enter(folder, "pytorch", gpus=True), Clock()
+    problem = gpus.obstacle(before, wanted) or ready.problem
+    file = folder / f"gpu_rate.{node}.jsonl"
+    codes = _measure(folder, file, spec, node, ready) if problem is None else None
+    if codes is None:
+        file.touch()
+    elif any(codes):
+        said = (
+            folder / f"gpu_rate.{node}.gpu{next(i for i, code in enumerate(codes) if code)}.err"
+        ).read_text(encoding="utf-8", errors="replace")
+        last = (said.strip().splitlines() or ["no message"])[-1]
+        problem = {"kind": "exit-status", "message": f"{node}: {last}"[:500]}
+    gpus.write(folder, gpus.look("after"))
+    for work in spec["work"]:
+        Journal(folder, node).add(
+            tool="gpu-rate",
+            test=f"gpu_rate_{work}",
+            file=file.name,
+            nodes=[node],
+            exit_code=max((code if code >= 0 else 1 for code in codes), default=0)
+            if codes is not None
+            else None,
+            started=clock.started,
+            duration_s=clock.seconds(),
+            params={},
+            problem=problem,
+        )
+    return ExitStatus.INCOMPLETE if problem else ExitStatus.PASS
+
+
+def _measure(folder: Path, file: Path, spec: dict[str, Any], node: str, ready: Ready) -> list[int]:
+    """Run a process on each GPU and join what they print; return their exit statuses."""
+    sampler = subprocess.Popen([sys.executable, "-m", "shakedown.onnode.gpus", "sample", str(folder)])
+    order = {key: spec[key] for key in ("work", "seconds", "warmup_s", "matrix", "copy_bytes")}
+    order |= {"begin": time.time() + _START_S, "slot_s": spec["seconds"] + spec["warmup_s"] + _BETWEEN_S}
+    # The interpreter is the site's own: it finds this package where this one lies.
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
+    stems = [str(folder / f"gpu_rate.{node}.gpu{gpu}") for gpu in range(spec["gpus"][node])]
+    limit = _START_S + len(spec["work"]) * 2 * (spec["seconds"] + spec["warmup_s"]) + 30
+    children = []
+    for gpu, stem in enumerate(stems):
+        words = [*ready.prefix, ready.interpreter, "-m", "shakedown.benchmarks.gpu_rate.program"]
+        with Path(f"{stem}.out").open("wb") as out, Path(f"{stem}.err").open("wb") as err:
+            children.append(
+                subprocess.Popen(
+                    [*words, json.dumps(order | {"gpu": gpu})],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": _device(gpu)},
+                )
+            )
+    codes = []
+    for child in children:
+        try:
+            codes.append(child.wait(max(1.0, order["begin"] + limit - time.time())))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            codes.append(child.wait())
+    sampler.terminate()
+    sampler.wait()
+    with file.open("wb") as joined:
+        for stem in stems:
+            joined.write(Path(f"{stem}.out").read_bytes())
+    return codes
+
+
+def _device(gpu: int) -> str:
+    """Return the name of a job's GPU: Slurm may have named the job's own already."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = [name for name in given.split(",") if name]
+    return names[gpu] if gpu < len(names) else str(gpu)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

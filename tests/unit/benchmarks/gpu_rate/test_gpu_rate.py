@@ -1,0 +1,363 @@
+"""The speed of every GPU: from the site's wish to the verdict, with recorded windows and samples of one H200.
+
+`h200_windows.tar.xz` holds five runs of the job on one H200: two with nothing else on the GPU, three with a
+second process that works 3 of every 100 ms. A node of eight GPUs is made of stretches of them: eight
+different GPUs were never measured.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from shakedown.benchmarks.gpu_rate.explain import Shown, explain
+from shakedown.benchmarks.gpu_rate.metrics import lowest
+from shakedown.benchmarks.gpu_rate.output import parse_gpu_rate
+from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.registry import Acceptance
+from shakedown.collect.run import collect
+from shakedown.daytwo.nightly.plan import alone_slots
+from shakedown.intent.site import NoFabric, Site
+from shakedown.judge.judged import judge_folder
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue
+from shakedown.run.folder import to_json, write_aside, write_plan
+
+PROFILES = Path(parse_gpu_rate.__code__.co_filename).parents[2] / "references" / "profiles"
+WINDOWS = 10
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory):
+    """The recorded runs, unpacked."""
+    folder = tmp_path_factory.mktemp("h200")
+    with tarfile.open(Path(__file__).with_name("h200_windows.tar.xz")) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def lines_of(run: Path, gpu: int, begin: int, work="bf16"):
+    """Ten windows of a recorded run as those of GPU `gpu`, and where they lie in time."""
+    every = [json.loads(line) for line in (run / "gpu_rate.n1.jsonl").read_text().splitlines()]
+    windows = [line for line in every if line.get("work") == work][begin : begin + WINDOWS]
+    assert len(windows) == WINDOWS
+    return [{**every[0], "gpu": gpu}, *windows, every[-1]]
+
+
+def node_of(folder: Path, parts, work="bf16"):
+    """Write output, samples and looks of a node whose GPUs are these stretches of recorded runs."""
+    output, samples, first = [], [], None
+    look = json.loads((parts[0][0] / "gpus.n1.after.json").read_text())
+    gpus, processes = [], []
+    for gpu, (run, begin) in enumerate(parts):
+        lines = lines_of(run, gpu, begin, work)
+        start = lines[1]["end"] - lines[1]["ms"] / 1e3
+        first = first or start
+        shift = first - start  # all GPUs work at the same time
+        output += [json.dumps({**x, "end": x["end"] + shift} if "end" in x else x) for x in lines]
+        rows = list(csv.reader((run / "gpus.n1.samples.csv").open(), skipinitialspace=True))
+        header = rows[0]
+        samples += [[f"{float(r[0]) + shift:.3f}", str(gpu), *r[2:]] for r in rows[1:]]
+        seen = json.loads((run / "gpus.n1.after.json").read_text())["commands"]
+        uuid = re.search(r"GPU-[0-9a-f-]+", seen["gpus"]["out"])[0]
+        mine = f"GPU-{gpu:08d}-0000-0000-0000-000000000000"
+        row = seen["gpus"]["out"].splitlines()[1].split(", ")
+        gpus.append(", ".join([str(gpu), mine, f"00000000:{gpu:02d}:00.0", *row[3:]]))
+        processes += [x.replace(uuid, mine) for x in seen["processes"]["out"].splitlines()[1:]]
+    head = look["commands"]["gpus"]["out"].splitlines()[0]
+    look["commands"]["gpus"]["out"] = "\n".join([head, *gpus, ""])
+    head = look["commands"]["processes"]["out"].splitlines()[0]
+    look["commands"]["processes"]["out"] = "\n".join([head, *processes, ""])
+    (folder / "gpus.n1.after.json").write_text(json.dumps(look))
+    (folder / "gpu_rate.n1.jsonl").write_text("\n".join([*output, ""]))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *sorted(samples, key=lambda row: float(row[0]))])
+    (folder / "gpus.n1.samples.csv").write_text(text.getvalue().replace(",", ", "))
+
+
+def planned(gpus=8, **options):
+    """Plan and jobs of one node with so many H200, and the site."""
+    site = Site(
+        fabric=NoFabric(system="one", profile="h200_gpu_rate", no_fabric=True),
+        acceptance=Acceptance(
+            scope={"gpu": "H200-SXM"},
+            gpu_rate={"work": ["bf16"], "seconds": WINDOWS, **options},
+            counter_tests=False,
+            software_check=False,
+        ),
+        nics={"n1": ()},
+        addresses={"n1": "127.0.0.1"},
+        gpus={"n1": gpus},
+        software={"pytorch": {"from": {"path": "/opt/bin/python3"}}},
+    )
+    catalogue = load_catalogue([PROFILES / "h200_gpu_rate.yml"])
+    return *make_plan(site, catalogue, run="r1", created="2026-11-23T00:00:00Z"), site
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """Judge a node of GPUs that are stretches of recorded runs; `spoil` may change its files before."""
+
+    def run(parts, spoil=lambda raw: None, work="bf16", **options):
+        plan, jobs, _ = planned(len(parts), work=[work], **options)
+        folder, (spec,) = tmp_path / "r1", jobs.jobs
+        write_plan(folder, plan)
+        write_aside(folder / "jobs.json", to_json(jobs))
+        raw = folder / "raw" / f"{spec.name}.a1"
+        raw.mkdir(parents=True)
+        record = {"schema": 1, "run": "r1", "stage": "node", "test": spec.name, "job": "7", "nodes": ["n1"]}
+        (raw / "job.json").write_text(json.dumps({**record, "state": "COMPLETED", "exit_code": "0:0"}))
+        node_of(raw, parts, work)
+        spoil(raw)
+        line = {
+            "schema": 1,
+            "tool": "gpu-rate",
+            "test": f"gpu_rate_{work}",
+            "file": "gpu_rate.n1.jsonl",
+            "nodes": ["n1"],
+            "rail": None,
+            "direction": None,
+            "exit_code": 0,
+            "started": "2026-11-23T17:15:40.000Z",
+            "duration_s": 30.0,
+            "params": {},
+            "problem": None,
+        }
+        (raw / "outputs.n1.jsonl").write_text(json.dumps(line) + "\n")
+        collect(folder)
+        return judge_folder(folder)
+
+    return run
+
+
+def healthy(recorded, gpus, offset=0):
+    """So many stretches of the two undisturbed runs, each beginning elsewhere."""
+    places = [("healthy", n) for n in range(11)] + [("healthy2", n) for n in range(21)]
+    return [(recorded / run, at) for run, at in (places[(offset + 4 * n) % 32] for n in range(gpus))]
+
+
+def failed(verdict):
+    """The failed cells, by the end of their names, with reasons."""
+    return {cell.cell: cell.reason for cell in verdict.cells if cell.outcome.value == "FAIL"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("offset", range(10))
+def test_healthy_gpus_are_not_blamed(judged, recorded, offset):
+    """Catches a GPU blamed for what windows of one GPU differ by from second to second."""
+    verdict = judged(healthy(recorded, 8, offset))
+    assert verdict.outcome.value == "PASS", failed(verdict)
+
+
+@pytest.mark.parametrize(
+    ("run", "place"),
+    [
+        pytest.param(run, place, marks=() if (run, place) == ("planted", 5) else pytest.mark.slow)
+        for run in ("planted", "planted1", "planted2")
+        for place in (0, 5)
+    ],
+)
+def test_one_gpu_at_three_percent_less_is_named_with_its_reason(judged, recorded, run, place):
+    """Catches the straggler among eight that a floor of 5 % lets pass, or that is named without a reason."""
+    parts = healthy(recorded, 8)
+    parts[place] = (recorded / run, 2)
+    found = failed(judged(parts))
+    (cell,) = found
+    assert f"gpu={place}" in cell and "check=straggler" in cell
+    assert re.search(
+        rf"GPU {place} is [23]\.\d% behind: .*; another process: process \d+ \(638 MiB\)", found[cell]
+    )
+
+
+@pytest.mark.slow
+def test_a_straggler_of_copies_is_named_too(judged, recorded):
+    """Catches copies that only products are compared for."""
+    parts = [(recorded / "healthy", n) for n in (0, 2, 4, 6, 8, 10, 1)] + [(recorded / "planted", 3)]
+    (cell,) = failed(judged(parts, work="copy"))
+    assert "gpu_rate_copy" in cell and "gpu=7" in cell
+
+
+def samples(change):
+    """Spoil the samples of GPU 3: `change` gets a row and returns it."""
+
+    def spoil(raw):
+        file = raw / "gpus.n1.samples.csv"
+        header, *rows = [line.split(", ") for line in file.read_text().splitlines()]
+        rows = [change(dict(zip(header, row, strict=True))) if row[1] == "3" else row for row in rows]
+        rows = [list(row.values()) if isinstance(row, dict) else row for row in rows]
+        file.write_text("\n".join(", ".join(row) for row in [header, *rows]) + "\n")
+        look = json.loads((raw / "gpus.n1.after.json").read_text())
+        listed = look["commands"]["processes"]
+        listed["out"] = listed["out"].splitlines()[0] + "\n"
+        (raw / "gpus.n1.after.json").write_text(json.dumps(look))
+
+    return spoil
+
+
+CLOCK, WHY, HEAT, DRAW = (
+    "clocks.current.sm [MHz]",
+    "clocks_event_reasons.active",
+    "temperature.gpu",
+    "power.draw [W]",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {WHY: "0x0000000000000020", HEAT: "89", CLOCK: "1410"},
+            "temperature: software thermal slowdown in 100%",
+        ),
+        (
+            {WHY: "0x0000000000000048", HEAT: "91", CLOCK: "1380"},
+            "temperature: hardware thermal slowdown in 100%",
+        ),
+        (
+            {WHY: "0x0000000000000088", CLOCK: "1380"},
+            "power: hardware slowdown in 100%.*hardware power brake",
+        ),
+        ({WHY: "0x0000000000000002", CLOCK: "1395", DRAW: "640"}, "clock: clocks set by a person"),
+        ({CLOCK: "1395"}, r"clock: \d\.\d% below the others' 14\d\d MHz, at its power cap"),
+        ({WHY: "0x0000000000000000", CLOCK: "1395"}, "clock: .*without a reason of the driver"),
+        ({}, "not explained: its clock is not lower"),
+    ],
+)
+def test_the_samples_say_why(judged, recorded, change, said):
+    """Catches a reason told that the others of the node have too, or one that is shown and not told."""
+    parts = healthy(recorded, 8)
+    parts[3] = (recorded / "planted", 2)
+    found = failed(judged(parts, spoil=samples(lambda row: {**row, **change})))
+    (reason,) = found.values()
+    assert re.search(said, reason), reason
+
+
+@pytest.mark.slow
+def test_a_lower_power_limit_is_told(judged, recorded):
+    """Catches the GPU that somebody gave 600 W while the others have 700."""
+
+    def limit(raw):
+        samples(lambda row: row)(raw)
+        look = json.loads((raw / "gpus.n1.after.json").read_text())
+        lines = look["commands"]["gpus"]["out"].splitlines()
+        lines[4] = lines[4].replace("700.00 W", "600.00 W")
+        look["commands"]["gpus"]["out"] = "\n".join([*lines, ""])
+        (raw / "gpus.n1.after.json").write_text(json.dumps(look))
+
+    parts = healthy(recorded, 8)
+    parts[3] = (recorded / "planted", 2)
+    (reason,) = failed(judged(parts, spoil=limit)).values()
+    assert "power: its limit is 600 W, the others' 700 W" in reason
+
+
+@pytest.mark.slow
+def test_four_gpus_have_no_class_of_their_own(judged, recorded):
+    """Catches a straggler named among too few GPUs to know their spread."""
+    parts = [*healthy(recorded, 3), (recorded / "planted", 2)]
+    verdict = judged(parts)
+    assert not any("straggler" in cell.cell for cell in verdict.cells)
+    assert verdict.outcome.value == "PASS"
+
+
+@pytest.mark.slow
+def test_more_than_the_data_sheet_is_impossible(judged, recorded):
+    """Catches a rate above the ceiling taken for a fast GPU."""
+
+    def faster(raw):
+        file = raw / "gpu_rate.n1.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        out, gpu = [], None
+        for line in lines:
+            gpu = line.get("gpu", gpu)
+            if gpu == 0 and line["type"] == "window":
+                line |= {"done": line["done"] * 2, "rate": line["rate"] * 2}
+            out.append(json.dumps(line))
+        file.write_text("\n".join([*out, ""]))
+
+    found = failed(judged(healthy(recorded, 8), spoil=faster))
+    assert any("gpu=0" in cell for cell in found) and not any("gpu=1" in cell for cell in found)
+    assert all("989.5" in reason for reason in found.values()), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (
+            lambda text: text.replace('"gpu": 2,', '"gpu": 9,'),
+            "it is of GPUs 0, 1, 3, 4, 5, 6, 7, 9, 8 were ordered",
+        ),
+        (lambda text: text[: text.rfind('{"type": "window"')], "output ends before the end of GPU 7"),
+        (lambda text: re.sub(r'"matrix": 8192', '"matrix": 4096', text), "but its work and time give"),
+    ],
+)
+def test_less_than_ordered_does_not_count(judged, recorded, spoil, said):
+    """Catches a GPU left out, an output cut off, or smaller matrices, judged as what was ordered."""
+
+    def change(raw):
+        file = raw / "gpu_rate.n1.jsonl"
+        file.write_text(spoil(file.read_text()))
+
+    verdict = judged(healthy(recorded, 8), spoil=change)
+    assert verdict.outcome.value == "INCONCLUSIVE"
+    assert any(re.search(said, cell.reason) for cell in verdict.cells), verdict.cells[0].reason
+
+
+@pytest.mark.slow
+def test_fewer_windows_than_ordered_do_not_count(judged, recorded):
+    """Catches ten seconds judged where thirty were ordered."""
+    verdict = judged(healthy(recorded, 8), seconds=30)
+    assert verdict.outcome.value == "INCONCLUSIVE"
+    assert "10 windows of bf16, 30 were ordered" in verdict.cells[0].reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (r'"rate": [0-9.]+', '"rate": 1e15', "but its work and time give"),
+        (r'"type": "window"', '"type": "windows"', "not a line of a GPU's rate"),
+        (r"\A.*\n", "", "do not begin with a header"),
+        (r'"ms": [0-9.]+', '"ms": NaN', "not a line of a GPU's rate"),
+    ],
+)
+def test_damaged_output_is_refused(recorded, old, new, words):
+    """Catches a rate that nothing bears out, and output that was cut or mixed."""
+    text = (recorded / "healthy/gpu_rate.n1.jsonl").read_text()
+    (run,) = parse_gpu_rate(text)
+    assert (len(run.of("bf16")), len(run.of("fp8")), len(run.of("copy"))) == (20, 20, 20)
+    with pytest.raises(BadInput, match=words):
+        parse_gpu_rate(re.sub(old, new, text, count=1))
+
+
+def test_the_first_percentile_is_the_slowest_of_few():
+    """Catches an interpolation that hides the one second in which a GPU stood still."""
+    assert lowest([5.0, 1.0, 4.0]) == 1.0
+    assert lowest([float(n) for n in range(200)]) == 2.0
+
+
+def test_memory_is_told_for_copies_without_another_process():
+    """Catches slow memory told as a clock that is too low."""
+    mine = Shown(1980, 1980, 610, 700, 53, {})
+    assert explain(mine, [mine, mine], "copy", 0.03).startswith("memory: its clock is not lower")
+
+
+def test_a_site_without_pytorch_is_refused():
+    """Catches a plan that no node can run."""
+    _, _, site = planned()
+    bare = site.model_copy(update={"software": {}})
+    with pytest.raises(BadInput, match="gpu_rate needs PyTorch"):
+        make_plan(
+            bare, load_catalogue([PROFILES / "h200_gpu_rate.yml"]), run="r1", created="2026-11-23T00:00:00Z"
+        )
+
+
+def test_it_has_its_turn_at_night():
+    """Catches a benchmark that the rotation leaves out silently."""
+    assert alone_slots(planned()[2])["gpu_rate"] == ("n1",)

@@ -1,0 +1,82 @@
+"""Sites whose nodes have a TCP network and no RoCE fabric: collectives are planned over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.registry import Acceptance
+from shakedown.intent.inventory import site_of
+from shakedown.records.errors import BadInput
+from shakedown.references.files import load_catalogue
+
+WHERE = Path("inventory")
+SWEEP = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}
+RAILS = ("rail0", "rail1")
+
+
+def jobs_of(acceptance: dict[str, Any], **more: Any) -> list[Any]:
+    """The jobs of two nodes with two rails of TCP."""
+    fabrics = [
+        {"name": rail, "link_speed_gbps": 200, "mtu_bytes": 9000, "subnet": f"10.10.{i}.0/24"}
+        for i, rail in enumerate(RAILS)
+    ]
+    hosts = {
+        f"n{number}": {
+            "fabric": {"system": "lab_gpus", "profile": "lab_gpus", "no_fabric": True},
+            "tcp_fabrics": fabrics,
+            "tcp_nics": [
+                {"fabric": rail, "netdev": f"fab{i}", "ipv4": f"10.10.{i}.{number}/24"}
+                for i, rail in enumerate(RAILS)
+            ],
+            "mgmt_ip": f"10.20.0.{number}",
+            "gpus": [{"index": 0}],
+            "acceptance": {**acceptance, "counter_tests": False},
+            **more,
+        }
+        for number in (1, 2)
+    }
+    document = {"compute": {"hosts": [*hosts]}, "_meta": {"hostvars": hosts}}
+    site = site_of(document, WHERE, Acceptance)
+    profile = Path(__file__).parents[3] / "shakedown/references/profiles/lab_gpus.yml"
+    made = make_plan(
+        site, load_catalogue([profile]), run="r1", created="2026-11-23T00:00:00Z", learn="nccl" in acceptance
+    )
+    return list(made[1].jobs)
+
+
+def nccl(**expect: Any) -> dict[str, Any]:
+    """One sweep over both nodes."""
+    return {"nccl": {"expect": {"nvls": False, **expect}, "sweeps": [SWEEP]}}
+
+
+def test_sockets_are_planned_over_every_rail():
+    """Catches: a network of TCP alone whose proof asks for RDMA, or that leaves its rails to NCCL."""
+    job = next(job for job in jobs_of(nccl(network="socket")) if job.kind == "nccl")
+    assert job.settings["expect"]["interfaces"] == {"n1": ("fab0", "fab1"), "n2": ("fab0", "fab1")}
+    assert job.settings["variables"]["NCCL_SOCKET_IFNAME"] == "=fab0,fab1"
+
+
+def test_what_the_site_says_itself_is_kept_and_proved():
+    """Catches: a rail that the site's own variable leaves out, put back silently before the proof."""
+    asked = nccl(network="socket")
+    asked["nccl"]["variables"] = {"NCCL_SOCKET_IFNAME": "=fab0"}
+    job = next(job for job in jobs_of(asked) if job.kind == "nccl")
+    assert job.settings["variables"]["NCCL_SOCKET_IFNAME"] == "=fab0"
+    assert job.settings["expect"]["interfaces"]["n1"] == ("fab0", "fab1")
+
+
+def test_rdma_is_not_expected_where_there_is_none():
+    """Catches: a run of hours whose proof can only fail."""
+    with pytest.raises(BadInput, match=r"nccl\.expect\.network: socket"):
+        jobs_of(nccl())
+
+
+def test_mpi_goes_over_the_rails_too():
+    """Catches: MPI's proof without a device to hold it against."""
+    asked = {"mpi": {"transport": "tcp", "allreduce": {"min_bytes": 8, "max_bytes": 64}}}
+    job = next(job for job in jobs_of(asked) if job.kind == "mpi_allreduce")
+    assert job.settings["devices"] == {"n1": ("fab0", "fab1"), "n2": ("fab0", "fab1")}
