@@ -17,7 +17,8 @@ pytestmark = pytest.mark.slow
 def play(tmp_path: Path, tasks: list[dict], **variables: object) -> subprocess.CompletedProcess[str]:
     """Run tasks on one local host called n1."""
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, **variables}
-    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"n1": here}}}))
+    children = {"submit": {"hosts": {"n1": {}}}}  # the snapshot asks it for a credential
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"n1": here}, "children": children}}))
     book = [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
     (tmp_path / "play.yml").write_text(json.dumps(book))
     return subprocess.run(
