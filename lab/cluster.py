@@ -258,7 +258,7 @@ def _start(paths: LabPaths, topology: Topology, site: str, progress: Progress) -
     image = ensure_image(progress, site)
     host.require_space(paths.disks, _SPACE_PER_MACHINE_BYTES * len(topology.machines), "the lab")
     chosen = accelerator.choose(image)
-    current = state.State(paths.name, topology.nodes, str(image.folder), chosen.name, site)
+    current = state.State(paths.name, topology.nodes, str(image.folder), chosen.name, site=site)
     machines = Machines(paths, current, progress)
     how = "hardware virtualisation" if chosen is qemu.KVM else "emulation"
     progress(f"starting {len(topology.machines)} machines with {how}")

@@ -31,14 +31,14 @@ class State:
     nodes: int
     image: str
     accelerator: str
-    # Whose cluster it plays: one of lab.image.SITES.
-    site: str = "own"
     hub: Process | None = None
     guests: dict[str, Guest] = field(default_factory=dict)
     # Faults in force, "<node>" or "<node> <rail>" to a description; and per snapshot those it was saved with.
     faults: dict[str, str] = field(default_factory=dict)
     snapshots: dict[str, dict[str, str]] = field(default_factory=dict)
     ready: bool = False
+    # Whose cluster it plays: one of lab.image.SITES.
+    site: str = "own"
 
     def processes(self) -> list[Process]:
         """Every QEMU of the lab, the management LAN's too."""
