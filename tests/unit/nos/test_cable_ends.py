@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, render, sonic
+from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, render, sonic_change
 
 from shakedown.benchmarks.config.host_end import host_end
 from shakedown.benchmarks.config.settings import TargetReport
@@ -27,7 +27,7 @@ def read_back(nos):
     if nos == "sonic":
         for row in wanted["PORT"].values():
             row |= {"speed": "400000", "fec": "rs"}  # as CONFIG_DB has them beside what the role sets
-        return sonic.difference(wanted, wanted)["found"]
+        return sonic_change.difference(wanted, wanted)["found"]
     if nos == "cumulus":
         return nvue.difference(wanted, wanted)["found"]
     if nos == "enterprise_sonic":
