@@ -45,6 +45,20 @@ def leaf_program(source: str) -> str:
     return source.replace(_IMPORT, inlined)
 
 
+def cli_unready(nos: str, unsaved: list[str], mixture_accepted: bool) -> list[str]:
+    """Why a switch must not be changed as it is. Saving would write somebody else's unsaved lines too."""
+    reasons = []
+    if unsaved:
+        some = "; ".join(unsaved[:3]) + (f" and {len(unsaved) - 3} more" if len(unsaved) > 3 else "")
+        reasons.append(f"the running configuration is not saved ({some}): save it, or discard it, first")
+    if nos == "os9" and not mixture_accepted:
+        reasons.append(
+            "OS9 has neither a transaction nor a commit timer: a connection lost while lines are typed leaves a "
+            "mixture until the switch is reloaded. To accept that set roce_switch_mixture_accepted"
+        )
+    return reasons
+
+
 def cli_refusals(fabric: Intent, nos: str, ports: list[dict[str, str]], running: str) -> list[str]:
     """Why a switch, as it is configured, cannot take the intent."""
     reasons = []
@@ -98,6 +112,7 @@ class FilterModule:
             "roce_switch_lossless": lossless_priorities,
             "roce_switch_leaf_program": leaf_program,
             "roce_switch_cli_refusals": cli_refusals,
+            "roce_switch_cli_unready": cli_unready,
             "roce_switch_change_table": change_table,
             "roce_switch_others_settings": others_settings,
         }

@@ -81,7 +81,10 @@ def cli_text(nos: str, fabric: dict[str, Any]) -> str:
         autoescape=False,  # noqa: S701  (a switch's configuration, as Ansible renders it)
     )
     return environment.get_template(f"{nos}.j2").render(
-        fabric=fabric, leaf_ports=cabling(nos), roce_switch_lossless=general.lossless_priorities(fabric)
+        fabric=fabric,
+        leaf_ports=cabling(nos),
+        roce_switch_lossless=general.lossless_priorities(fabric),
+        roce_switch_eos_queue="uc-tx-queue",
     )
 
 

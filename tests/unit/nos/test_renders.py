@@ -144,6 +144,91 @@ def test_the_rendered_configuration_is_complete_after_it_was_typed(nos):
     assert len(cli.compare(text, "", [])["differences"]) == len(cli.paths(text))
 
 
+def test_a_switch_shows_ranges_and_short_numbers():
+    """Catches a change at every run, and on OS10 once a reload: `0-2,4` for `0,1,2,4`, `0.2` for `0.20`."""
+    wanted = "qos-map traffic-class ROCE\n queue 0 qos-group 0,1,2,4,5,7\na 0.20\n"
+    found = "a 0.2\nqos-map traffic-class ROCE\n !\n queue 0 qos-group 0-2,4-5,7\n"
+    assert cli.compare(wanted, found, ["^qos-map traffic-class ROCE"])["differences"] == []
+
+
+def test_a_hidden_default_is_no_difference():
+    """Catches a change at every run: EOS does not show `qos map dscp 48 to traffic-class 6`, which is its own."""
+    wanted = "qos map dscp 48 to traffic-class 6\nmtu 9000\n"
+    everything = "qos map dscp 48 49 50 51 to traffic-class 6\nmtu 9000\nno shutdown\n"
+    result = cli.compare(wanted, "mtu 9000\n", [".*"], everything)
+    assert result["differences"] == []
+    assert "qos map dscp 48 to traffic-class 6" in result["found"], "what the switch does is not told"
+
+
+EOS_OWNED = ["^qos profile ROCE /"]
+
+
+def test_a_map_of_another_dscp_is_left():
+    """Catches `no qos map dscp 46`: voice of the site mapped away because its class is the CNPs'."""
+    wanted = "qos map dscp 48 to traffic-class 6\n"
+    result = cli.compare(wanted, "qos map dscp 46 to traffic-class 6\n" + wanted, EOS_OWNED)
+    assert (result["differences"], result["commands"]) == ([], [])
+    roles = (rendering.ROLE / "vars/main.yml").read_text()
+    assert "qos map dscp" not in roles.partition("  eos:\n")[2].partition("  nxos:\n")[0]
+
+
+def test_a_policy_of_somebody_else_is_named_as_theirs():
+    """Catches a foreign `system qos` policy of NX-OS taken away unasked."""
+    text = rendering.cli_text("nxos", intent())
+    found = "system qos\n  service-policy type network-qos STORAGE\n  service-policy type queuing output OWN\n"
+    result = cli.compare(text, found, [])
+    assert general.others_settings(result) == [
+        "system qos service-policy type network-qos (service-policy type network-qos STORAGE)",
+        "system qos service-policy type queuing output (service-policy type queuing output OWN)",
+    ]
+    default = "system qos\n  service-policy type network-qos default-8q-nq-policy\n"
+    assert general.others_settings(cli.compare(text, default, [])) == []
+    # Something else in the same section is not touched.
+    beside = "system qos\n  fabric-priority x\n"
+    assert "no fabric-priority x" not in cli.compare(text, beside, [])["commands"]
+
+
+def test_another_mtu_is_replaced_and_whose_it_was_is_told():
+    """Catches a value of somebody else's replaced as if it were the default."""
+    wanted = "interface Ethernet1\n mtu 9000\n"
+    for was, whose in (("mtu 1500", "system"), ("mtu 4000", "other")):
+        (change,) = cli.compare(wanted, f"interface Ethernet1\n {was}\n", [])["changes"]
+        assert (change["port"], change["from"], change["to"], change["whose"]) == ("Ethernet1", was, "mtu 9000", whose)
+    mine = "interface Ethernet1\n mtu 4000\n service-profile ROCE\n"
+    assert cli.compare(wanted, mine, [])["changes"][0]["whose"] == "role"
+
+
+def test_unsaved_lines_are_named_and_keep_the_switch_from_being_changed():
+    """Catches somebody's unsaved work written to the start-up configuration."""
+    lines = cli.unsaved("hostname a\nvlan 10\n", "! saved at 12:00\nhostname a\nvlan 20\n")
+    assert lines == ["vlan 10", "no vlan 20"]
+    assert "not saved (vlan 10; no vlan 20)" in general.cli_unready("os10", lines, False)[0]
+    assert general.cli_unready("os10", [], False) == []
+
+
+def test_os9_is_changed_only_where_a_mixture_is_accepted():
+    """Catches line after line typed into a switch that cannot go back by itself."""
+    assert "neither a transaction nor a commit timer" in general.cli_unready("os9", [], False)[0]
+    assert general.cli_unready("os9", [], True) == []
+
+
+def test_the_way_back_is_typed_in_reverse():
+    """Catches a policy removed while a port still carries it, and a value that is not set back."""
+    before = "interface e1\n mtu 1500\n"
+    now = "policy-map ROCE\n class ROCE\ninterface e1\n mtu 9216\n service-policy ROCE\n"
+    assert cli.revert(before, now) == [
+        "interface e1",
+        "no service-policy ROCE",
+        "no mtu 9216",
+        "exit",
+        "no policy-map ROCE",
+        "interface e1",
+        "mtu 1500",
+        "exit",
+    ]
+    assert cli.revert(before, before) == []
+
+
 # -- SONiC -----------------------------------------------------------------------------------------
 
 def test_sonic_tables_keep_the_schema():
