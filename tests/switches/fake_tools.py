@@ -151,7 +151,7 @@ def nv(argv: list[str]) -> int:
     pending, before = HOME / "pending.json", HOME / "before.json"
     match argv[2:]:
         case ["show", "-o", "json"]:
-            print(json.dumps([{"header": {"version": "scripted"}}, {"set": load(RUNNING)}]))
+            print(json.dumps([{"header": {"nvue-api-version": "nvue_v1", "version": "Cumulus Linux 5.15.0"}}, {"set": load(RUNNING)}]))
         case ["patch", path]:
             value = load(RUNNING)
             merge(value, yaml.safe_load(Path(path).read_text())[0]["set"])

@@ -110,7 +110,7 @@ def test_a_switch_is_configured_once_and_keeps_everything_else(nos, made, play):
         assert spans == ["0-2", "3", "4", "5-7"], "a range and a single row say two things of one queue"
         assert not list((switch.home / "units").iterdir()), "the undo at boot is still there"
     else:
-        assert running["qos"]["roce"] == {"enable": "on", "mode": "lossless"}
+        assert running["qos"]["roce"] == {"state": "enabled", "mode": "lossless", "cable-length": 40}
         assert running["interface"]["eth0"] == CUMULUS["interface"]["eth0"]
     assert switch.startup() == running
     assert not list(switch.home.glob("*.pid")), "a timer is still armed"

@@ -36,13 +36,13 @@ def tables(
     """
     roce, cnp, ecn = fabric["roce"], fabric["roce"]["cnp"], fabric["roce"]["ecn"]
     found = found or {}
-    dog = roce["pfc"]["watchdog"]
+    dog = roce["pfc"].get("watchdog")  # without times in the intent the watchdog is left as it is
     eight = [str(n) for n in range(8)]
     tc_of_dscp = {roce["dscp"]: roce["traffic_class"], cnp["dscp"]: cnp["traffic_class"]}
     queue_of_tc = {roce["traffic_class"]: roce["queue"], cnp["traffic_class"]: cnp["queue"]}
     names = [entry["port"] for entry in ports]
     enabled = ",".join(str(p) for p in lossless)
-    cable = f"{fabric['roce']['headroom']['cable_m']}m"
+    list_name = next(iter(found.get("CABLE_LENGTH", {})), "AZURE")
     out: Tables = {
         "DSCP_TO_TC_MAP": {MAP: {str(d): str(tc_of_dscp.get(d, 0)) for d in range(64)}},
         "TC_TO_QUEUE_MAP": {MAP: {n: str(queue_of_tc.get(int(n), int(n))) for n in eight}},
@@ -64,18 +64,19 @@ def tables(
                 "green_drop_probability": str(ecn["mark_percent"]),
             }
         },
-        "CABLE_LENGTH": {next(iter(found.get("CABLE_LENGTH", {})), "AZURE"): dict.fromkeys(names, cable)},
+        "CABLE_LENGTH": {list_name: {name: _cable(fabric, found, list_name, name) for name in names}},
         "PORT": {name: {"mtu": str(fabric["mtu_bytes"]["link"])} for name in names},
         "PORT_QOS_MAP": {},
         "QUEUE": {},
         "BUFFER_PG": {},
         "BUFFER_PROFILE": {},
         "BUFFER_QUEUE": {},
-        "PFC_WD": {"GLOBAL": {"POLL_INTERVAL": poll_interval(dog, found)}},
+        "PFC_WD": {"GLOBAL": {"POLL_INTERVAL": poll_interval(dog, found)}} if dog else {},
     }
     dynamic = found.get("DEVICE_METADATA", {}).get("localhost", {}).get("buffer_model") == "dynamic"
     lossy = next((p for p in LOSSY_QUEUE_PROFILES if p in found.get("BUFFER_PROFILE", {})), None)
     for name in names:
+        cable = out["CABLE_LENGTH"][list_name][name]
         speed = found.get("PORT", {}).get(name, {}).get("speed") or str(_speed(fabric))
         profile = "NULL" if dynamic else f"pg_lossless_{speed}_{cable}_profile"
         sizes = None if dynamic else lossless_profile(lookup, speed, cable, found)
@@ -87,7 +88,7 @@ def tables(
             "tc_to_pg_map": MAP,
             "pfc_to_queue_map": MAP,
             "pfc_enable": enabled,
-            "pfcwd_sw_enable": enabled,
+            **({"pfcwd_sw_enable": enabled} if dog else {}),
         }
         for queue in range(8):
             out["QUEUE"][f"{name}|{queue}"] = {"scheduler": "roce.lossy"}
@@ -102,12 +103,19 @@ def tables(
                 out["BUFFER_QUEUE"][f"{name}|{queue}"] = {"profile": keep}
         out["QUEUE"][f"{name}|{roce['queue']}"] = {"scheduler": "roce.lossless", "wred_profile": MAP}
         out["QUEUE"][f"{name}|{cnp['queue']}"] = {"scheduler": "roce.cnp"}
-        out["PFC_WD"][name] = {
-            "action": dog["action"],
-            "detection_time": str(dog["detect_ms"]),
-            "restoration_time": str(dog["restore_ms"]),
-        }
+        if dog:
+            out["PFC_WD"][name] = {
+                "action": dog["action"],
+                "detection_time": str(dog["detect_ms"]),
+                "restoration_time": str(dog["restore_ms"]),
+            }
     return out
+
+
+def _cable(fabric: dict[str, Any], found: Tables, list_name: str, port: str) -> str:
+    """The intent's cable length; without one, the port's own, or 0m, of which no platform has a profile."""
+    headroom = fabric["roce"].get("headroom")
+    return f"{headroom['cable_m']}m" if headroom else found.get("CABLE_LENGTH", {}).get(list_name, {}).get(port, "0m")
 
 
 def poll_interval(dog: dict[str, Any], found: Tables) -> str:

@@ -287,3 +287,10 @@ def test_rate_and_fec_of_a_port_are_those_in_use(nos, outputs, speeds, fec):
     ports = [found.get(port, {}) for port in PORTS[nos]]
     assert [p.get("speed_gbps") for p in ports] == speeds
     assert [p.get("fec") for p in ports] == fec
+
+
+@pytest.mark.parametrize("nos", ["eos", "nxos", "sonic", "cumulus", "linux"])
+def test_an_error_message_is_no_switch_without_neighbours(nos):
+    """Catches `% Invalid command` (LLDP is off) read as a switch that hears nobody."""
+    with pytest.raises(BadInput):
+        neighbours_of(reading(nos, neighbours="% Invalid command at '^' marker.\n"))

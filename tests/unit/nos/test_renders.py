@@ -461,6 +461,38 @@ def test_nvue_numbers_as_text_are_no_difference_and_others_are():
     assert nvue.difference(wanted, found)["differences"] == ["qos.roce.mode: lossy -> lossless"]
 
 
+@pytest.mark.parametrize(
+    ("version", "on"),
+    [
+        ("Cumulus Linux 5.9.1", {"enable": "on"}),
+        ("Cumulus Linux 5.14.0", {"enable": "on"}),
+        ("Cumulus Linux 5.15.0", {"state": "enabled"}),
+        ("Cumulus Linux 6.0.0", {"state": "enabled"}),
+    ],
+)
+def test_nvue_is_written_in_the_words_of_its_release(version, on):
+    """Catches `enable on` sent to a release that knows only `state enabled`, or the other way round."""
+    roce = nvue.tree(intent(), cabling("cumulus"), {"version": version})["qos"]["roce"]
+    assert roce == {**on, "mode": "lossless", "cable-length": 40}
+
+
+@pytest.mark.parametrize(
+    ("detect_ms", "wanted"), [(300, (100, 3)), (200, (100, 2)), (250, (250, 1)), (9000, (100, 90))]
+)
+def test_nvue_watchdog_acts_after_the_intents_time(detect_ms, wanted):
+    """Catches the platform's 300 ms kept where the intent says another time."""
+    dog = nvue.tree(changed("roce.pfc.watchdog.detect_ms", detect_ms), cabling("cumulus"))["qos"]["pfc-watchdog"]
+    assert (dog["polling-interval"], dog["robustness"]) == wanted
+    assert wanted[0] * wanted[1] == detect_ms
+
+
+def test_nvue_settings_of_somebody_else_are_told_as_theirs():
+    """Catches somebody's own ECN profile on a port replaced unasked."""
+    found = {"interface": {"swp1": {"link": {"mtu": 9216}, "qos": {"congestion-control": {"profile": "GOLD"}}}}}
+    read = nvue.difference(nvue.tree(intent(), cabling("cumulus")), found)
+    assert general.others_settings(read) == ["interface.swp1.qos.congestion-control profile (GOLD)"]
+
+
 def test_nvue_refuses_what_qos_roce_does_not_make():
     """Catches an intent with DSCP 18 answered with NVUE's fixed 24 to 31."""
     assert nvue.refusals(intent()) == []
@@ -472,7 +504,9 @@ def facts():
     """Network resources of an Enterprise SONiC switch after `roce enable` and the watchdog."""
     port = {
         "qos_maps": {"dscp_fwd_group": "ROCE"},
+        "cable_length": "40m",
         "pfc": {
+            "asymmetric": False,
             "priorities": [{"dot1p": 3, "enable": True}, {"dot1p": 4, "enable": False}],
             "watchdog_action": "drop",
             "watchdog_detect_time": 200,
@@ -533,3 +567,58 @@ def test_enterprise_sonic_refuses_numbers_that_roce_enable_does_not_make():
     """Catches an intent with other ECN thresholds answered with the fixed ones."""
     assert any("fixes ECN" in r for r in es({}, changed("roce.ecn.min_bytes", 2048))["refusals"])
     assert any("DSCP" in r for r in es({}, changed("roce.dscp", 18))["refusals"])
+
+
+def test_a_class_made_by_hand_is_as_wanted():
+    """Catches a correct switch rebooted by `roce enable`, or refused because it has maps."""
+    found = facts()
+    found["roce"] = {}
+    result = es(found)
+    assert (result["differences"], result["refusals"], result["needs_roce"]) == ([], [], False)
+    found["qos_wred"][0]["green"]["drop_probability"] = 50
+    result = es(found)
+    assert result["needs_roce"] is True
+    assert any("existing QoS maps" in reason for reason in result["refusals"])
+
+
+@pytest.mark.parametrize(
+    ("plant", "line"),
+    [
+        (lambda port: port.update(cable_length="300m"), "cable Eth1/2: 300m -> 40m"),
+        (lambda port: port["pfc"].update(asymmetric=True), "asymmetric Eth1/2: True -> False"),
+    ],
+)
+def test_cable_length_and_symmetry_are_read_back(plant, line):
+    """Catches the headroom of another cable, or PFC obeyed and never sent, taken for as wanted."""
+    found = facts()
+    plant(found["qos_interfaces"][1])
+    result = es(found)
+    assert (result["differences"], result["needs_roce"]) == ([line], False)
+
+
+def test_every_value_that_the_module_has_a_default_for_is_given():
+    """Catches `cable_length` left to the module, which then writes 40m over what is there."""
+    found = es(facts(), changed("roce.headroom", None))["found"]
+    found["cable Eth1/2"] = "300m"
+    made = enterprise.interfaces(changed("roce.headroom", None), cabling("enterprise_sonic"), found)
+    assert [one["cable_length"] for one in made] == ["40m", "300m"]
+    assert made[0]["pfc"] == {
+        "asymmetric": False,
+        "watchdog_action": "drop",
+        "watchdog_detect_time": 200,
+        "watchdog_restore_time": 400,
+    }
+    assert enterprise.interfaces(intent(), cabling("enterprise_sonic"), found)[1]["cable_length"] == "40m"
+
+
+def test_enterprise_sonic_refuses_a_cable_that_the_module_does_not_know():
+    """Catches 20 m asked of a system that takes 5, 40 or 300 m, found by an error of the module."""
+    assert any("5, 40 or 300 m" in r for r in es(facts(), changed("roce.headroom.cable_m", 20))["refusals"])
+
+
+@pytest.mark.parametrize("nos", PORTS)
+def test_an_intent_without_watchdog_times_is_rendered(nos):
+    """Catches a KeyError for an intent that leaves the watchdog, which the model allows, out."""
+    fabric = intent()
+    del fabric["roce"]["pfc"]["watchdog"]
+    assert "watchdog default" not in json.dumps(render(nos, fabric))
