@@ -63,7 +63,7 @@ def stop(name: str) -> bool:
     return True
 
 
-def sonic(argv: list[str]) -> int:
+def sonic(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
     """`config` and `sonic-cfggen`."""
     match argv:
         case ["sonic-cfggen", "-d", "--print-data"]:
@@ -107,10 +107,14 @@ def sonic(argv: list[str]) -> int:
 
 
 def dump(database: str, running: dict) -> dict:
-    """What orchagent and the SAI make of CONFIG_DB, as `sonic-db-dump` prints it. The fault "no_pg" leaves the
-    priority groups without a buffer, as a profile does that the platform does not know.
+    """What orchagent and the SAI make of CONFIG_DB, as `sonic-db-dump` prints it. The fault "no_pg" leaves
+    the priority groups without a buffer, as a profile does that the platform does not know.
     """
-    rows: dict[str, dict] = {"COUNTERS_PORT_NAME_MAP": {}, "COUNTERS_QUEUE_NAME_MAP": {}, "COUNTERS_PG_NAME_MAP": {}}
+    rows: dict[str, dict] = {
+        "COUNTERS_PORT_NAME_MAP": {},
+        "COUNTERS_QUEUE_NAME_MAP": {},
+        "COUNTERS_PG_NAME_MAP": {},
+    }
     asic: dict[str, dict] = {}
     appl: dict[str, dict] = {}
     for at, port in enumerate(sorted(running.get("PORT", {}))):
@@ -143,7 +147,9 @@ def dump(database: str, running: dict) -> dict:
         }
     asic = {f"ASIC_STATE:SAI_OBJECT_TYPE_{key}": value for key, value in asic.items()}
     chosen = {"APPL_DB": appl, "ASIC_DB": asic, "COUNTERS_DB": rows}[database]
-    return {key: {"expireat": 1.5, "ttl": -0.001, "type": "hash", "value": value} for key, value in chosen.items()}
+    return {
+        key: {"expireat": 1.5, "ttl": -0.001, "type": "hash", "value": value} for key, value in chosen.items()
+    }
 
 
 def nv(argv: list[str]) -> int:
@@ -151,7 +157,14 @@ def nv(argv: list[str]) -> int:
     pending, before = HOME / "pending.json", HOME / "before.json"
     match argv[2:]:
         case ["show", "-o", "json"]:
-            print(json.dumps([{"header": {"nvue-api-version": "nvue_v1", "version": "Cumulus Linux 5.15.0"}}, {"set": load(RUNNING)}]))
+            print(
+                json.dumps(
+                    [
+                        {"header": {"nvue-api-version": "nvue_v1", "version": "Cumulus Linux 5.15.0"}},
+                        {"set": load(RUNNING)},
+                    ]
+                )
+            )
         case ["patch", path]:
             value = load(RUNNING)
             merge(value, yaml.safe_load(Path(path).read_text())[0]["set"])

@@ -3,10 +3,11 @@
 
     sonic_yang.py BUILDIMAGE MODELS
 
-BUILDIMAGE is a checkout of github.com/sonic-net/sonic-buildimage; MODELS a folder with its yang-models and the
-rendered yang-templates. Needs libyang 3 and its Python binding with SONiC's patches (src/libyang3,
-src/libyang3-py3), ijson, jsondiff, jsonpointer and tabulate: no dependency of this project, so no test runs it by
-itself. docs/evidence/switches.md says what it said. Three platforms, 32 host ports and 16 uplinks each.
+BUILDIMAGE is a checkout of github.com/sonic-net/sonic-buildimage; MODELS a folder with its yang-models and
+the rendered yang-templates. Needs libyang 3 and its Python binding with SONiC's patches (src/libyang3,
+src/libyang3-py3), ijson, jsondiff, jsonpointer and tabulate. They are no dependency of this project, so no
+test runs it by itself. docs/evidence/switches.md says what it said. Three platforms, 32 host ports and 16
+uplinks each.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ from typing import Any
 import jinja2
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "unit/nos"), str(Path(__file__).parents[2])]
-import rendering
+import rendering  # noqa: E402  (a folder of tests, no package)
 
 # Folder of the platform, of its SKU, buffer model, and the file of the sizes (below the SKU).
 PLATFORMS = (
     ("dell/x86_64-dell_z9664f-r0", "DellEMC-Z9664f-O64", "traditional", "pg_profile_lookup.ini"),
-    ("arista/x86_64-arista_7060x6_64pe", "Arista-7060X6-64PE-256x200G", "traditional", "BALANCED/pg_profile_lookup.ini"),
+    (
+        "arista/x86_64-arista_7060x6_64pe",
+        "Arista-7060X6-64PE-256x200G",
+        "traditional",
+        "BALANCED/pg_profile_lookup.ini",
+    ),
     ("mellanox/x86_64-nvidia_sn5600-r0", "ACS-SN5600", "dynamic", "pg_profile_lookup.ini"),
 )
 PORTS = 48  # 32 of hosts, 16 uplinks
@@ -43,11 +49,20 @@ def factory(device: Path, platform: str, sku: str, model: str) -> dict[str, Any]
         ports[row.pop("name")] = {"speed": "800000", **row, "mtu": "9100", "admin_status": "up"}
     pools: dict[str, Any] = {
         "BUFFER_POOL": {
-            "ingress_lossless_pool": {"type": "ingress", "mode": "dynamic", "size": "113620296", "xoff": "50653696"},
+            "ingress_lossless_pool": {
+                "type": "ingress",
+                "mode": "dynamic",
+                "size": "113620296",
+                "xoff": "50653696",
+            },
             "egress_lossless_pool": {"type": "egress", "mode": "static", "size": "113620296"},
         },
         "BUFFER_PROFILE": {
-            "egress_lossless_profile": {"pool": "egress_lossless_pool", "size": "0", "static_th": "113620296"},
+            "egress_lossless_profile": {
+                "pool": "egress_lossless_pool",
+                "size": "0",
+                "static_th": "113620296",
+            },
             "egress_lossy_profile": {"pool": "egress_lossless_pool", "size": "0", "dynamic_th": "2"},
         },
     }
@@ -61,7 +76,12 @@ def factory(device: Path, platform: str, sku: str, model: str) -> dict[str, Any]
         pools = json.loads("{" + re.sub(r"\[\w+\|([^\]]+)\]", r"\1", text) + "}")
     return {
         "DEVICE_METADATA": {
-            "localhost": {"hostname": "leaf1", "platform": platform.split("/")[1], "hwsku": sku, "buffer_model": model}
+            "localhost": {
+                "hostname": "leaf1",
+                "platform": platform.split("/")[1],
+                "hwsku": sku,
+                "buffer_model": model,
+            }
         },
         "PORT": ports,
         **pools,
@@ -100,7 +120,9 @@ def main(buildimage: Path, models: Path) -> int:
                 said = f"REFUSED: {str(error).strip().splitlines()[-1][:200]}"
             without = sorted(set(yang.tablesWithOutYang) & set(wanted))
             print(f"{sku} ({model}), {len(names)} ports, {label}: {said}; tables without a model: {without}")
-            bad += (said != "0 violations" or bool(without)) if label == "rendered" else said == "0 violations"
+            bad += (
+                (said != "0 violations" or bool(without)) if label == "rendered" else said == "0 violations"
+            )
     return 1 if bad else 0
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.switches.cli_device import Device, Faults, copy, text
+from tests.switches.cli_device import Device, Faults, copy
+from tests.switches.printed import text
 
 PORTS = {
     "eos": ["Ethernet1/1", "Ethernet2/1"],
@@ -133,7 +134,9 @@ def test_os10_ends_with_old_or_new_when_the_connection_is_lost(cut, loop, play):
     loop(switch.start())
     result = play(variables(switch))
     assert result.code != 0, result.output
-    whole = "trust dscp-map ROCE" in switch.running and "ets mode on" in switch.running["interface ethernet1/1/2"]
+    whole = (
+        "trust dscp-map ROCE" in switch.running and "ets mode on" in switch.running["interface ethernet1/1/2"]
+    )
     assert whole or switch.running == before("os10"), text(switch.running)
     assert whole == (cut == "^commit")
     assert switch.startup == before("os10")

@@ -173,7 +173,7 @@ def test_sonic_with_unsaved_changes_is_refused_before_the_first_change(made, pla
 
 
 def test_a_small_difference_on_sonic_is_loaded_without_a_reload(made, play):
-    """Catches a reload, and so an interruption, for a change that SONiC can take in passing: ECN, MTU, watchdog."""
+    """Catches a reload, and so an interruption, for what SONiC takes in passing: ECN, MTU, watchdog."""
     switch, variables, extra = made("sonic", unpatchable=["WRED_PROFILE", "PFC_WD"])
     first = play(variables, *extra)
     assert first.code == 0, first.output

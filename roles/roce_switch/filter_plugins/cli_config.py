@@ -1,7 +1,7 @@
-"""Jinja2 filters for switches with an indented configuration: what is missing, too much, whose, and to be typed.
+"""Jinja2 filters for switches with an indented configuration: what is missing, too much, whose, to be typed.
 
-A configuration is a set of paths: `("interface Ethernet1", "mtu 9000")`. Wanted and found are compared as such
-sets, in one spelling, so that order, indentation, separators, lists and ranges do not count.
+A configuration is a set of paths: `("interface Ethernet1", "mtu 9000")`. Wanted and found are compared as
+such sets, in one spelling, so that order, indentation, separators, lists and ranges do not count.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ _LIST = re.compile(r"(?<![\w./:-])(?=\d+[,-])\d{1,4}(?:-\d{1,4})?(?:,\d{1,4}(?:-
 _DECIMAL = re.compile(r"(?<![\w./])\d+\.\d+(?![\w./])")  # 0.20 and 0.2 s
 # Settings of which a section holds one: another value of the same is replaced, and stands in the table.
 _SETTING = re.compile(
-    r"mtu|service-policy( (input|output))?( type \S+)?( (input|output))?|service-profile|trust-map dscp|dcb-map"
-    r"|qos-map traffic-class|qos map dscp \d+|priority-flow-control (mode|watch-dog-interval|pause watchdog"
-    r" (default \S+|action))|set qos-group|bandwidth( remaining)? percent|flowcontrol (receive|transmit)|ets mode"
+    r"mtu|service-policy( (input|output))?( type \S+)?( (input|output))?|service-profile|trust-map dscp"
+    r"|dcb-map|qos-map traffic-class|qos map dscp \d+"
+    r"|priority-flow-control (mode|watch-dog-interval|pause watchdog (default \S+|action))"
+    r"|set qos-group|bandwidth( remaining)? percent|flowcontrol (receive|transmit)|ets mode"
     r"|random-detect( color \S+| ecn)? minimum-threshold|priority-pgid"
 )
 # What the role names so is its own, and so is a port that carries one of these.
 _OURS = re.compile(r"\bROCE(-[A-Z]+)?$|\bROCE\b")
 # What a switch has of itself, where a command shows it: NX-OS's policies (Nexus 9000 QoS guide 10.x, "default
-# policies"), EOS's DSCP map (EOS manual 4.3x, "default DSCP to traffic class"), the MTUs and flow control of each.
+# policies"), EOS's DSCP map (EOS manual 4.3x, "default DSCP to traffic class"), the MTUs and flow control.
 _SYSTEM = re.compile(
     r"mtu (1500|1532|1554|9214|9216)|service-policy .*\bdefault-(8q-)?(nq|in|out)-policy|flowcontrol .*"
     r"|priority-flow-control (mode auto|watch-dog-interval off)|ets mode off"
-    r"|qos map dscp ([0-7] to traffic-class 1|([89]|1[0-5]) to traffic-class 0|(1[6-9]|2[0-3]) to traffic-class 2"
-    r"|(2[4-9]|3[01]) to traffic-class 3|(3[2-9]) to traffic-class 4|(4[0-7]) to traffic-class 5"
-    r"|(4[89]|5[0-5]) to traffic-class 6|(5[6-9]|6[0-3]) to traffic-class 7)"
+    r"|qos map dscp ([0-7] to traffic-class 1|([89]|1[0-5]) to traffic-class 0"
+    r"|(1[6-9]|2[0-3]) to traffic-class 2|(2[4-9]|3[01]) to traffic-class 3|(3[2-9]) to traffic-class 4"
+    r"|(4[0-7]) to traffic-class 5|(4[89]|5[0-5]) to traffic-class 6|(5[6-9]|6[0-3]) to traffic-class 7)"
 )
 
 
@@ -109,9 +110,7 @@ def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> 
     rivals = {path: [r for r in have if _rival(r, path)] for path in missing}
     extra = [path for path in have if path not in set(want) and any(re.search(o, _text(path)) for o in owned)]
     # What holds one policy takes another only after the first is gone; other values are typed over.
-    extra += [
-        r for some in rivals.values() for r in some if r not in extra and r[-1].startswith(_ATTACHED)
-    ]
+    extra += [r for some in rivals.values() for r in some if r not in extra and r[-1].startswith(_ATTACHED)]
     # A section that goes takes its lines along; a line that is typed anew under a new value needs no "no".
     extra = [path for path in extra if path[:-1] not in set(extra)]
     replaced = {rival for some in rivals.values() for rival in some}
@@ -134,9 +133,7 @@ _ATTACHED = ("service-policy", "service-profile", "trust-map", "qos-map", "dcb-m
 def _rival(found: Path, wanted: Path) -> bool:
     """Whether a line says something else of the same setting."""
     mine, theirs = (_SETTING.match(path[-1]) for path in (wanted, found))
-    return bool(
-        found != wanted and found[:-1] == wanted[:-1] and mine and theirs and mine[0] == theirs[0]
-    )
+    return bool(found != wanted and found[:-1] == wanted[:-1] and mine and theirs and mine[0] == theirs[0])
 
 
 def _change(path: Path, was: list[Path], have: list[Path], *, gone: bool = False) -> Change:

@@ -2,10 +2,10 @@
 
 `roce enable` expands to a fixed class (Dell's RoCEv2 high-level design, section 4.1): DSCP 26 to group 3,
 DSCP 48 to group 6, ECN 1048576/2097152 bytes at 5 %, queue 6 strict. It does not run over existing maps,
-saves and reboots. Watchdog, cable length, PFC's symmetry and MTU are set beside it, without a reboot.
+saves and reboots. Watchdog, cable length, PFC's symmetry and MTU are set beside it, without reboot.
 
-A class that is there already, made by hand, needs no `roce enable`. Names and defaults of what is read are those
-of dellemc.enterprise_sonic 3.2.0; its `cable_length` defaults to 40m, so that it is always given.
+A class that is there already, made by hand, needs no `roce enable`. Names and defaults of what is read are
+those of dellemc.enterprise_sonic 3.2.0; its `cable_length` defaults to 40m, so that it is always given.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def compare(
         )
     return {
         "differences": lines,
-        "changes": [_change(key, found.get(key), value, enabled) for key, value in wanted.items() if found.get(key) != value],
+        "changes": [
+            _change(key, found.get(key), value, enabled)
+            for key, value in wanted.items()
+            if found.get(key) != value
+        ],
         "needs_roce": needs_roce,
         "refusals": reasons,
         "wanted": wanted,
@@ -65,7 +69,7 @@ _SYSTEM = {"mtu": (9100,), "cable": ("40m",), "asymmetric": (False,), "watchdog"
 def _change(key: str, was: object, to: object, enabled: bool) -> dict[str, str]:
     setting, _, port = key.partition(" ")
     beside = key.startswith(BESIDE)
-    nobody = was is None or was == [] or was == [None, None, None] or was is False
+    nobody = not was or was == [None, None, None]
     if nobody:
         whose = "nobody"
     elif not beside or enabled:

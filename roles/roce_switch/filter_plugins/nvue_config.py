@@ -1,8 +1,8 @@
 """Jinja2 filters for Cumulus Linux: the NVUE configuration from the intent, and the difference.
 
 `nv set qos roce` brings a fixed class: switch priority 3 lossless on traffic class 3 with half the bandwidth,
-switch priority 6 strict, DSCP 24 to 31 and 48 to 55 (NVIDIA's Cumulus Linux 5.15 guide, RoCE). ECN thresholds,
-cable length and the watchdog's time are set beside it; an intent with other numbers is refused.
+switch priority 6 strict, DSCP 24 to 31 and 48 to 55 (NVIDIA's Cumulus Linux 5.15 guide, RoCE). ECN
+thresholds, cable length and the watchdog's time are set beside it; an intent with other numbers is refused.
 
 Names by release, from NVIDIA's command reference (github.com/CumulusNetworks/docs):
 `qos roce enable on` until 5.14, `qos roce state enabled` from 5.15 ("What's New", table of changed commands);
@@ -73,7 +73,9 @@ def difference(wanted: Tree, found: Tree) -> Tree:
         ours = PROFILE in change["where"].split(".") or change["from"] == PROFILE
         # A port, and the whole switch, with the role's profile is the role's.
         ours = ours or taken.get("profile") == PROFILE
-        ours = ours or (not change["port"] and PROFILE in (found.get("qos") or {}).get("congestion-control", {}))
+        ours = ours or (
+            not change["port"] and PROFILE in (found.get("qos") or {}).get("congestion-control", {})
+        )
         if change["from"] == "absent":
             change["whose"] = "nobody"
         elif ours:
@@ -89,7 +91,9 @@ def _at(
 ) -> object:
     if isinstance(wanted, dict):
         below = found if isinstance(found, dict) else {}
-        return {key: _at(value, below.get(key), (*where, key), lines, changes) for key, value in wanted.items()}
+        return {
+            key: _at(value, below.get(key), (*where, key), lines, changes) for key, value in wanted.items()
+        }
     # NVUE prints numbers as numbers or as text, depending on the release.
     if str(found) != str(wanted):
         was = "absent" if found is None else str(found)

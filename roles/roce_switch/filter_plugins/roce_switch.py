@@ -53,8 +53,8 @@ def cli_unready(nos: str, unsaved: list[str], mixture_accepted: bool) -> list[st
         reasons.append(f"the running configuration is not saved ({some}): save it, or discard it, first")
     if nos == "os9" and not mixture_accepted:
         reasons.append(
-            "OS9 has neither a transaction nor a commit timer: a connection lost while lines are typed leaves a "
-            "mixture until the switch is reloaded. To accept that set roce_switch_mixture_accepted"
+            "OS9 has neither a transaction nor a commit timer: a connection lost while lines are typed "
+            "leaves a mixture until the switch is reloaded. To accept that set roce_switch_mixture_accepted"
         )
     return reasons
 
@@ -90,7 +90,9 @@ def change_table(read: Intent, switch: str) -> list[str]:
     if len(rows) == 1:
         return list(read["differences"])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
 
 
 def others_settings(read: Intent) -> list[str]:

@@ -96,7 +96,9 @@ def difference(wanted: Tables, found: Tables, effective: list[str] | None = None
         "load": load,
         "unload": unload,
         "wanted": wanted,
-        "found": {t: {k: r for k in rows if (r := _row(found, t, k, {})) is not None} for t, rows in wanted.items()},
+        "found": {
+            t: {k: r for k in rows if (r := _row(found, t, k, {})) is not None} for t, rows in wanted.items()
+        },
         "effective": missing,
     }
 
@@ -152,7 +154,9 @@ def _split(wanted: Tables, found: Tables) -> dict[tuple[str, str], Fields]:
                 continue
             said = [wanted.get(table, {}).get(f"{port}|{number}") for number in numbers]
             single = [f"{port}|{number}" in found[table] for number in numbers]
-            if any(one is not None and (one != fields or there) for one, there in zip(said, single, strict=True)):
+            if any(
+                one is not None and (one != fields or there) for one, there in zip(said, single, strict=True)
+            ):
                 out[table, key] = fields
     return out
 
@@ -245,7 +249,9 @@ def effective(
         for priority in lossless:
             profile = appl.get(f"BUFFER_PG_TABLE:{port}:{priority}", {}).get("profile", "absent")
             if not profile.startswith("pg_lossless_"):
-                wrong.append(f"{port}: priority group {priority} has profile {profile} in APPL_DB, no lossless")
+                wrong.append(
+                    f"{port}: priority group {priority} has profile {profile} in APPL_DB, no lossless"
+                )
             group = of("INGRESS_PRIORITY_GROUP", f"{port}:{priority}")
             if not _oid(group.get("SAI_INGRESS_PRIORITY_GROUP_ATTR_BUFFER_PROFILE")):
                 wrong.append(f"{port}: priority group {priority} has no buffer in the ASIC")

@@ -115,7 +115,11 @@ def tables(
 def _cable(fabric: dict[str, Any], found: Tables, list_name: str, port: str) -> str:
     """The intent's cable length; without one, the port's own, or 0m, of which no platform has a profile."""
     headroom = fabric["roce"].get("headroom")
-    return f"{headroom['cable_m']}m" if headroom else found.get("CABLE_LENGTH", {}).get(list_name, {}).get(port, "0m")
+    return (
+        f"{headroom['cable_m']}m"
+        if headroom
+        else found.get("CABLE_LENGTH", {}).get(list_name, {}).get(port, "0m")
+    )
 
 
 def poll_interval(dog: dict[str, Any], found: Tables) -> str:
@@ -185,8 +189,7 @@ _MAPS = {
 }
 
 
-def schema_errors(wanted: Tables, found: Tables) -> list[str]:
-    """What SONiC would not hold, or misread. A name may also resolve to what the switch already has."""
+def _map_errors(wanted: Tables) -> list[str]:
     errors = []
     for table, (keys, values) in _MAPS.items():
         for name, entries in wanted.get(table, {}).items():
@@ -194,6 +197,12 @@ def schema_errors(wanted: Tables, found: Tables) -> list[str]:
                 errors.append(f"{table}|{name}: keys {_short(set(entries) ^ keys)} missing or unknown")
             if set(entries.values()) - values:
                 errors.append(f"{table}|{name}: values {_short(set(entries.values()) - values)} out of range")
+    return errors
+
+
+def schema_errors(wanted: Tables, found: Tables) -> list[str]:
+    """What SONiC would not hold, or misread. A name may also resolve to what the switch already has."""
+    errors = _map_errors(wanted)
     known_ports = set(found.get("PORT", {}))
     for table, key, fields in _rows(wanted):
         port, _, number = key.partition("|")
@@ -203,7 +212,11 @@ def schema_errors(wanted: Tables, found: Tables) -> list[str]:
             errors.append(f"{table}|{key}: the switch has no port {port}")
         for field, value in fields.items():
             target = _REFERENCES.get((table, field))
-            if target and value != "NULL" and value not in {**wanted.get(target, {}), **found.get(target, {})}:
+            if (
+                target
+                and value != "NULL"
+                and value not in {**wanted.get(target, {}), **found.get(target, {})}
+            ):
                 errors.append(f"{table}|{key}: {field} {value!r} is not in {target}")
             low, high = _TIMES.get(field, (0, 0)) if table == "PFC_WD" else (0, 0)
             if high and not low <= int(value) <= high:
@@ -237,7 +250,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by name."""
-        return {
-            "roce_switch_sonic_tables": tables,
-            "roce_switch_sonic_schema_errors": schema_errors,
-        }
+        return {"roce_switch_sonic_tables": tables, "roce_switch_sonic_schema_errors": schema_errors}

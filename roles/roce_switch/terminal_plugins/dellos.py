@@ -15,7 +15,7 @@ description: Prompts and error messages of Dell OS9 and OS10, which the ansible 
 
 
 class TerminalModule(TerminalBase):
-    """Prompts end in `>` or `#`, with the configuration mode in brackets; errors begin with `%`, or are the shell's."""
+    """Prompts end in `>` or `#`, with the mode in brackets; errors begin with `%`, or are the shell's."""
 
     terminal_stdout_re = [re.compile(rb"[\r\n]?[\w.:-]+(?:\([^\)]+\))?[>#] ?$")]  # noqa: RUF012
     terminal_stderr_re = [  # noqa: RUF012

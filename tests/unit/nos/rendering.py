@@ -64,6 +64,17 @@ def intent() -> dict[str, Any]:
     return yaml.safe_load(Path(__file__).with_name("intent.yml").read_text())
 
 
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The intent with one value changed, `roce.cnp.dscp` for example."""
+    fabric = intent()
+    *above, last = path.split(".")
+    here = fabric
+    for key in above:
+        here = here[key]
+    here[last] = value
+    return fabric
+
+
 def cabling(nos: str) -> list[dict[str, str]]:
     """Two ports, one host on each."""
     return [
