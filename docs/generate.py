@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
-from generator import commands, errata, models, noise, published, roles  # noqa: E402  (they lie beside this program)
+from generator import commands, errata, models, nic_counters, noise, published, roles  # noqa: E402  (they lie beside this program)
 
 
 def pages() -> dict[str, str]:
@@ -21,6 +21,7 @@ def pages() -> dict[str, str]:
         **models.pages(),
         **commands.pages(),
         **noise.pages(),
+        **nic_counters.pages(),
         **roles.pages(ROOT),
         **published.pages(ROOT),
         **errata.pages(),

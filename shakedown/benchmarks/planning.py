@@ -15,6 +15,7 @@ from shakedown.plan.draft import Draft
 from shakedown.plan.expected import expectation
 from shakedown.plan.jobs import Jobs, JobSpec, jobs_of_site, with_prolog
 from shakedown.plan.limits import refuse_longer
+from shakedown.plan.nic_cover import nic_cover
 from shakedown.plan.power import power
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.plan.waivers import with_waivers
@@ -106,6 +107,7 @@ def _made(
         remeasure=Remeasure(tests=tuple(sorted(set(draft.remeasured)))) if draft.remeasured else None,
         caveats=(*site.acceptance.caveats, *draft.caveats),
         expectation=expectation(jobs),
+        nic_counters=tuple(nic_cover(draft)),
         not_covered=not_covered(draft, judged),
     )
     return plan.model_copy(update={"power": tuple(odds.words for odds in power(plan))}), jobs

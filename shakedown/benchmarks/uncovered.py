@@ -11,6 +11,7 @@ from shakedown.intent.refusal import span
 from shakedown.intent.site import Fabric, Site, SwitchHost
 from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
+from shakedown.plan.nic_cover import unknown_nics
 from shakedown.records.expectation import NotCovered
 from shakedown.records.names import natural_key
 
@@ -27,6 +28,7 @@ def not_covered(draft: Draft, judged: Collection[str]) -> tuple[NotCovered, ...]
         *_not_run(draft),
         *_switch_ports(draft, judged),
         *_counters(draft),
+        *unknown_nics(draft),
         *_traffic_class(draft),
         *_uplinks(draft.site),
         *_gpus(draft.site),

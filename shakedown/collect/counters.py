@@ -11,7 +11,10 @@ from pathlib import Path
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.collect.outputs import without_place
 from shakedown.collect.window import CLOCKS_S, Window, job_window, moment
+from shakedown.intent.site import NicSpec
 from shakedown.nics.counters import end_to_end
+from shakedown.nics.families import family_of, lacking, unwrapped
+from shakedown.nics.rates import rates
 from shakedown.nos.readings import SwitchReading, load_reading, readings
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Better, Stage
@@ -20,9 +23,11 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, Measurement, Problem
-from shakedown.run.nic_counters import NodeCounters, read_counters
+from shakedown.run.nic_counters import About, NodeCounters, read_counters
 
 WHEN = ("before", "after")
+# How long a node's NICs were read, both times, in ms: what the reading adds to the job.
+OVERHEAD = "reading.both_ms"
 NodeReadings = dict[str, tuple[NodeCounters, NodeCounters]]
 
 
@@ -84,7 +89,8 @@ def counted(
             if first is None or last is None:
                 continue  # planned and absent: the verdict says NOT-RUN
             began_anew = (node, nic.rdma_device) in anew
-            for name in sorted(first.keys() | last.keys()):
+            told = nic_readings(before, after, nic, began_anew=began_anew)
+            for name, (was, now) in sorted(told.items()):
                 if bereaved and end_to_end(name) and not began_anew:
                     continue
                 lines.append(
@@ -97,15 +103,45 @@ def counted(
                         port=nic.rdma_device,
                         rail=nic.rail,
                         counter=name,
-                        before=first.get(name),
+                        before=was,
                         peer=f"{nic.leaf}/{nic.leaf_port}" if nic.leaf else None,
-                        after=last.get(name),
+                        after=now,
                         began_anew=began_anew,
                         job=job.job,
                         raw=f"raw/{job_folder.name}/counters.{node}.after.json",
                     )
                 )
     return lines
+
+
+def nic_readings(
+    before: NodeCounters, after: NodeCounters, nic: NicSpec, *, began_anew: bool
+) -> dict[str, tuple[int | None, int | None]]:
+    """Return every counter of a NIC before and after a test, and what is worked out of them.
+
+    A counter that the driver always reports and that a reading lacks was cut off or could not be read: it
+    stands there without a value, so that its cell is INCONCLUSIVE. One of 32 bits that went over its end is
+    told as if it had more.
+    """
+    device = nic.rdma_device
+    first, last = before.devices[device], after.devices[device]
+    was, now = before.about.get(device, About()), after.about.get(device, About())
+    family = family_of(now.driver or nic.driver, device) if now.driver else None
+    found: dict[str, tuple[int | None, int | None]] = {}
+    for name in first.keys() | last.keys():
+        one, other = first.get(name), last.get(name)
+        if one is not None and other is not None and not began_anew:
+            other = unwrapped(family, name, one, other)
+        found[name] = one, other
+    if family is not None:
+        for counters in (first, last):
+            found |= dict.fromkeys(lacking(family, counters), (None, None))
+    if was.read_at_s is not None and now.read_at_s is not None and not began_anew:
+        told = rates(first, last, now.read_at_s - was.read_at_s, now.speed_mbps)
+        found |= {name: (0, value) for name, value in told.items()}
+    if before.took_s is not None and after.took_s is not None:
+        found[OVERHEAD] = 0, round(1000 * (before.took_s + after.took_s))
+    return found
 
 
 def _lost_nodes(job_folder: Path, spec: JobSpec) -> bool:

@@ -116,7 +116,7 @@ def made_now(
     now = datetime.now(UTC)
     return make_plan(
         site,
-        catalogue_of_site(site, inventory, learn=learn),
+        catalogue_of_site(site, inventory),
         run=run_name(output) if output else now.strftime("%Y%m%dT%H%M%SZ"),
         created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         wanted=wanted,
@@ -251,6 +251,8 @@ def _show(made: Plan) -> None:
         how_many = "" if one.cells is None else f" ({count(one.cells, 'cell')})"
         key = "" if one.key is None else f" [{one.key}]"
         console.print(f"Not covered: {one.what}{how_many}: {one.why}{key}", markup=False)
+    for line in made.nic_counters:
+        console.print(f"NIC counters: {line}", markup=False)
     for caveat in made.caveats:
         console.print(f"Note: {caveat}")
 

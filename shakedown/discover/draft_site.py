@@ -11,6 +11,7 @@ from shakedown.discover.answers import Answers, NicAnswer, NodeAnswer
 from shakedown.discover.cabling import Cabling, of_lldp
 from shakedown.discover.roles import Judged, Role, fabric_gbps, judge_nics, pci_device
 from shakedown.intent.rules import HOST_MTU, LINK_MTU
+from shakedown.nics.families import family_of
 from shakedown.physics.gpu import by_driver_name
 from shakedown.physics.roce import rdma_mtu_bytes
 from shakedown.records.errors import BadInput
@@ -35,6 +36,7 @@ class FoundNic:
     ipv4: str
     leaf: str | None = None
     leaf_port: str | None = None
+    driver: str = ""  # where the RDMA device's name does not tell it
     guess: str = ""
 
 
@@ -180,6 +182,7 @@ def _nic(node: str, nic: NicAnswer, rail: str, cables: Cabling, table: Cabling |
         ipv4=nic.ipv4[0],
         leaf=cable.leaf if cable else None,
         leaf_port=cable.port if cable else None,
+        driver="" if family_of(None, nic.rdma[0]) else nic.driver,
         guess=guess,
     )
 

@@ -126,6 +126,8 @@ def _nic(nic: FoundNic) -> str:
     pairs = {"rail": nic.rail, "netdev": nic.netdev, "rdma_device": nic.rdma_device, "ipv4": nic.ipv4}
     if nic.leaf and nic.leaf_port:
         pairs |= {"leaf": nic.leaf, "leaf_port": nic.leaf_port}
+    if nic.driver:
+        pairs["driver"] = nic.driver
     mark = f"{_CHECK}: {_said(nic.guess)}" if nic.guess else ""
     return "{" + ", ".join(f"{key}: {word(value)}" for key, value in pairs.items()) + "}" + mark
 

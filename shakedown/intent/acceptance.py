@@ -68,8 +68,16 @@ class AcceptanceBase(Record):
     measurement_timeout_s: int = Field(default=60, gt=0)
     # Retransmission timer of perftest's queue pairs (ibv_modify_qp, 4.096 us x 2^n); for slow hosts.
     qp_timeout: int | None = Field(default=None, ge=1, le=31)
+    # Whether results of the mesh outside their gate are measured again at the end of their test, so that all
+    # samples decide; false: the first result decides, and one low by chance fails a healthy cluster.
+    measure_again: bool = True
     # Whether counters of NICs and switch ports are held to their references.
     counter_tests: bool = True
+    # Whether each NIC must be of a driver whose error counters are known; else the plan says which is not.
+    known_nics_only: bool = False
+    # Whether the fabric may reorder packets (adaptive routing, packet spraying): then a NIC that counts
+    # packets out of sequence shows no loss.
+    reorders: bool = False
     # How long a run waits for Slurm.
     waits: Waits = Waits()
     # Slurm jobs of a stage at a time, on different nodes; 1: one after the other. No more than the QOS lets a

@@ -286,7 +286,7 @@ def _group(document: dict[str, Any], name: str) -> list[str]:
 
 def _nic(raw: dict[str, Any]) -> dict[str, Any]:
     address = str(raw["ipv4"]).partition("/")[0]
-    known = {key: raw.get(key) for key in ("rail", "rdma_device", "netdev", "leaf")}
+    known = {key: raw.get(key) for key in ("rail", "rdma_device", "netdev", "leaf", "driver")}
     leaf_port = raw.get("leaf_port")
     return {**known, "ipv4": address, "leaf_port": port_name(str(leaf_port)) if leaf_port else None}
 

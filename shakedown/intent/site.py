@@ -139,6 +139,8 @@ class NicSpec(Record):
     ipv4: str
     leaf: Name | None = None
     leaf_port: Name | None = None
+    # Its kernel driver, where the RDMA device's name does not tell it (rocep65s0f0).
+    driver: Name | None = None
 
 
 class TcpFabric(Record):

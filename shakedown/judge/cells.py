@@ -40,6 +40,7 @@ class Rule(StrEnum):
     UNPLANNED = "unplanned"  # measured, but no cell of the plan: never counted
     EXCLUDED = "excluded"  # the plan itself says why it is not run
     NOT_MEASURED = "not-measured"
+    NOT_REPORTED = "not-reported"  # a counter that not every device has, and this one has not: never missed
     REFERENCE = "reference"  # the reference cannot decide: above its own ceiling, or passed by a dead link
     UNIT = "unit"  # unit or direction of improvement differs from the plan
     # The kinds of a Problem, each a rule of its own.

@@ -144,12 +144,16 @@ def counter_cell(reading: CounterReading) -> str:
 
 
 def _absent(cell: str, bound: Bound) -> CellVerdict:
-    why = bound.item.not_run
+    why, rule = bound.item.not_run, Rule.EXCLUDED
+    if not why and bound.item.if_reported:
+        why, rule = "this device does not report it", Rule.NOT_REPORTED
+    elif not why:
+        why, rule = "planned, but no result was recorded", Rule.NOT_MEASURED
     return CellVerdict(
         cell=cell,
         outcome=Outcome.NOT_RUN,
-        rule=(Rule.EXCLUDED if why else Rule.NOT_MEASURED).value,
-        reason=f"{where(cell)}: {printable(why or 'planned, but no result was recorded')}",
+        rule=rule.value,
+        reason=f"{where(cell)}: {printable(why)}",
         gate=bound.gate,
         ceiling=bound.reference.ceiling,
     )
@@ -199,12 +203,19 @@ def _waived(cells: list[CellVerdict], waivers: Sequence[Waiver]) -> list[CellVer
 
 def _optional(cells: list[CellVerdict], item: PlanItem) -> list[CellVerdict]:
     """Say in the reason that a cell which did not pass is not required."""
-    if item.required:
+    if item.required and not item.if_reported:
         return cells
     return [
-        v if v.outcome is Outcome.PASS else v.model_copy(update={"reason": f"{v.reason}{NOT_REQUIRED}"})
+        v
+        if v.outcome is Outcome.PASS or _missed(v, item)
+        else v.model_copy(update={"reason": f"{v.reason}{NOT_REQUIRED}"})
         for v in cells
     ]
+
+
+def _missed(verdict: CellVerdict, item: PlanItem) -> bool:
+    """Whether the run's outcome waits for a cell: it is required, and no counter that its device lacks."""
+    return item.required and verdict.rule != Rule.NOT_REPORTED
 
 
 def summarise(
@@ -223,9 +234,11 @@ def summarise(
         group = _group(item, block.cells)
         groups.append(group)
         if item.required:
-            planned[item.stage] += group.planned
+            lacking = sum(v.rule == Rule.NOT_REPORTED for v in block.cells) if item.if_reported else 0
+            planned[item.stage] += group.planned - lacking
             measured[item.stage] += group.measured
             outcomes.update(group.outcomes)
+            outcomes[Outcome.NOT_RUN] -= lacking
         listed.extend((_rank(v, item), v, item) for v in block.cells if v.outcome is not Outcome.PASS)
         transients.extend(v for v in block.cells if v.outcome is Outcome.PASS and v.rule in AGAIN)
 
@@ -237,7 +250,7 @@ def summarise(
         reason = _with_waivers(plan, listed, outcomes) + reason
         reason += told(transients) + _aside(groups, judged, outcomes)
     elif not reason:
-        bad = [(verdict, item) for _, verdict, item in listed if item.required]
+        bad = [(verdict, item) for _, verdict, item in listed if _missed(verdict, item)]
         reason = headline.sentence(
             plan,
             outcome,

@@ -127,7 +127,8 @@ _BNXT = Sets(
     (
         _each("rx_pfc_ena_frames_pri# tx_pfc_ena_frames_pri#", range(8))
         | _names(
-            "rx_good_frames rx_undrsz_frames rx_bytes rx_runt_bytes rx_runt_frames rx_stat_discard"
+            "rx_fcs_err_frames rx_pause_frames rx_pfc_frames rx_jbr_frames rx_mtu_err_frames"
+            " rx_good_frames rx_undrsz_frames rx_bytes rx_runt_bytes rx_runt_frames rx_stat_discard"
             " rx_stat_err tx_64b_frames tx_good_vlan_frames tx_good_frames tx_total_frames tx_ucast_frames"
             " tx_mcast_frames tx_bcast_frames tx_pause_frames tx_pfc_frames tx_jabber_frames"
             " tx_fcs_err_frames tx_err tx_fifo_underruns tx_eee_lpi_events tx_eee_lpi_duration"

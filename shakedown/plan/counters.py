@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shakedown.nics.families import family_of
 from shakedown.nos.counters import LOST
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec, counter_tests
@@ -23,7 +24,7 @@ def plan_counters(draft: Draft) -> None:
         draft.references[entry.id] = entry.reference()
         if entry.test == "nic":
             for job in draft.jobs:
-                if entry.stage == job.stage:
+                if entry.stage == job.stage or ("nic_driver" in entry.scope and _holds(entry, job.stage)):
                     _nic_counter(draft, entry, job, tests[job.name])
         else:
             for stage in Stage:
@@ -43,6 +44,9 @@ def _nic_counter(draft: Draft, entry: Entry, job: JobSpec, test: str) -> None:
     blocks: dict[tuple[str, str], list[tuple[str, ...]]] = {}
     for node in job.nodes:
         for nic in draft.site.nics[node]:
+            family = family_of(nic.driver, nic.rdma_device)
+            if entry.scope.get("nic_driver") not in (None, family.name if family else ""):
+                continue
             blocks.setdefault((nic.rail, nic.rdma_device), []).append((node,))
     for (rail, device), nodes in blocks.items():
         draft.add(entry, test, stage=job.stage, nodes=nodes, rails=(rail,), params={"port": device})

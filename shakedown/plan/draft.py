@@ -132,6 +132,7 @@ class Draft:
                 params=params or {},
                 reference=entry.id,
                 required=required and entry.gates,
+                if_reported=entry.if_reported,
                 not_run=not_run or None,
             )
         )

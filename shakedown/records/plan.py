@@ -111,6 +111,8 @@ class PlanItem(Record):
     params: Params = Field(default_factory=dict)
     reference: Name
     required: bool = True
+    # Counters that not every device has: a cell without a reading is then not missed.
+    if_reported: bool = False
     # Why the cells of this block will not be measured although they belong to the ladder.
     not_run: str | None = None
 
@@ -217,6 +219,8 @@ class Plan(Record):
     remeasure: Remeasure | None = None
     # What a plan of this size can tell: how often a healthy cluster fails, and a slow NIC passes.
     power: tuple[str, ...] = ()
+    # What the counters of NICs show, node by node, and what none of them does.
+    nic_counters: tuple[str, ...] = ()
     # How long it is expected to take and may take; None: made before plans said so.
     expectation: Expectation | None = None
     # What it leaves out, and why.

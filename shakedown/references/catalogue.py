@@ -29,6 +29,7 @@ SCOPE_KEYS: dict[str, type] = {
     "gpu": str,
     "nics": int,  # NICs at work on each node
     "nic_speed_gbps": int,
+    "nic_driver": str,  # family of drivers: mlx5, bnxt, rxe
     "rdma_mtu_bytes": int,
     "rails_at_once": str,
     "route": str,  # of perftest: same-rail, under one leaf; cross-rail, over a spine
@@ -127,6 +128,8 @@ class Entry(Record):
     ceiling: Ceiling | None = None
     # False: shipped to be compared with and shown, never to decide; `note` says why.
     gates: Annotated[bool, Field(strict=True)] = True
+    # A counter that not every device of its kind has: judged where it is reported, not missed where not.
+    if_reported: Annotated[bool, Field(strict=True)] = False
     min_samples: Annotated[int, Field(strict=True, ge=1)] = 1
     fleet_min_effect: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
     class_tolerance: Annotated[float, Field(strict=True, ge=0, lt=1)] | None = None

@@ -8,18 +8,19 @@ from shakedown.intent.site import Site
 from shakedown.records.errors import BadInput
 from shakedown.references.catalogue import Catalogue, Profile
 from shakedown.references.files import load_profile, profile_names
-from shakedown.references.physical import NAME, add_losses, add_physical
+from shakedown.references.nic_profiles import add_nic_counters
+from shakedown.references.physical import NAME, add_physical
 from shakedown.references.propose import UNSIGNED
 
 FOLDER = "profiles"  # in the site's own folder
 
 
-def catalogue_of_site(site: Site, inventory: Path, *, learn: bool = False) -> Catalogue:
+def catalogue_of_site(site: Site, inventory: Path) -> Catalogue:
     """Return the references that a site is held to.
 
     A profile is looked for in `INVENTORY/profiles/NAME.yml`, then among the shipped ones. `physical` is made
-    for the site and fills in what the others leave out. `learn`: what NICs may never count is judged even if
-    no profile says so.
+    for the site and fills in what the others leave out. What NICs may not count is judged at every site, by
+    the profile of their drivers.
 
     Raises:
         BadInput: a profile is missing or not in order, or the site's own has the name of a shipped one or is
@@ -29,8 +30,7 @@ def catalogue_of_site(site: Site, inventory: Path, *, learn: bool = False) -> Ca
     catalogue = Catalogue(_profile(name, inventory) for name in names if name != NAME)
     if NAME in names:
         add_physical(catalogue, site)
-    elif learn and not any(entry.test == "nic" for entry in catalogue.entries.values()):
-        add_losses(catalogue, site)
+    add_nic_counters(catalogue, site)
     return catalogue
 
 

@@ -10,7 +10,7 @@ nothing, or has no floor and must be learnt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from shakedown.intent.site import Fabric, Site
 from shakedown.physics.gpu import GpuModel, by_name
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import ReferenceKind
-from shakedown.references.catalogue import Catalogue, Entry, Profile
+from shakedown.references.catalogue import Catalogue, Entry
 
 NAME = "physical"
 SET_BY = "Shakedown maintainers - a floor that a healthy link clears and one at half rate does not"
@@ -38,14 +38,6 @@ _SHOWN = "start-up, not the link, decides at this size: shown and held to its ce
 _NO_FLOOR = "physics gives no bound on the time of a small message: shown, judged by no floor"
 # PCIe Max Payload Size that gives the highest ceiling of what servers use.
 _MAX_PAYLOAD_BYTES = 512
-
-# What a lossless path never counts, and what it must, by how a driver names its RDMA devices. Names and
-# sources: nics/counter_sets.py.
-_NEVER = {
-    "mlx5": ("rdma.packet_seq_err", "rdma.implied_nak_seq_err", "rdma.local_ack_timeout_err"),
-    "bnxt_re": ("rdma.to_retransmits", "rdma.seq_err_naks_rcvd", "rdma.max_retry_exceeded"),
-    "rxe": ("rdma.out_of_seq_request", "rdma.rcvd_seq_err", "rdma.retry_exceeded_err", "rdma.link_downed"),
-}
 
 
 @dataclass(frozen=True)
@@ -242,33 +234,3 @@ def add_physical(catalogue: Catalogue, site: Site) -> None:
     fabric = site.fabric if isinstance(site.fabric, Fabric) else None
     model = site.acceptance.scope.get("gpu")
     catalogue.derived = PhysicalFloors(fabric, by_name(model) if isinstance(model, str) else None)
-    add_losses(catalogue, site)
-
-
-def add_losses(catalogue: Catalogue, site: Site) -> None:
-    """Add what no NIC of the site may count: losses are judged even where nothing else is."""
-    if counters := tuple(_counters(site)):
-        profile = Profile(
-            profile=NAME,
-            title="floors derived from ceilings",
-            published="nowhere; made from the site's own description",
-            audit="arithmetic",
-            entries=counters,
-        )
-        catalogue.add(profile)
-
-
-def _counters(site: Site) -> Iterator[Entry]:
-    """Yield what no NIC of the site may count, where all of them are of one driver."""
-    devices = {nic.rdma_device for nics in site.nics.values() for nic in nics}
-    for driver, names in _NEVER.items():
-        if devices and all(device.startswith(driver) for device in devices):
-            for name in names:
-                yield Entry.model_validate(
-                    {
-                        **_common(Stage.FABRIC, "nic", f"counter.{name}", "packets", Better.LOWER, {}),
-                        "value": 0,
-                        "limit": 0,
-                        "source": "a lossless path loses, reorders and repeats nothing",
-                    }
-                )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shakedown.judge.cells import Rule
 from shakedown.records import wording
 from shakedown.records.base import Better, Outcome, Stage
 from shakedown.records.verdict import CellVerdict
@@ -138,7 +139,7 @@ def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[StoppedCells,
         found.append(
             StoppedCells(
                 outcome=worst.outcome,
-                required=item.required,
+                required=item.required and cell.rule != Rule.NOT_REPORTED,
                 stage=item.stage,
                 test=item.test,
                 metric=item.metric,

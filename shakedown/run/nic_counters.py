@@ -28,6 +28,12 @@ class _Device(BaseModel):
 
     device: Name
     counters: dict[Name, CounterValue]
+    driver: Annotated[str, Field(max_length=64)] | None = None
+    # Of its network device. One that is made anew, as by a reload of the driver, has another.
+    ifindex: int | None = None
+    speed_mbps: int | None = None
+    # When, by the node's own clock that never steps.
+    read_at_s: Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)] | None = None
 
 
 class _File(BaseModel):
@@ -38,20 +44,39 @@ class _File(BaseModel):
     when: Literal["before", "after"] | None = None
     boot_id: Annotated[str, Field(max_length=64)] | None = None
     taken: Annotated[str, Field(max_length=64)] | None = None
+    took_s: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)] | None = None
     devices: tuple[_Device, ...]
 
 
 @dataclass(frozen=True)
+class About:
+    """What a reading says of a device beside its counters; None: readings of old did not say it."""
+
+    driver: str | None = None
+    ifindex: int | None = None
+    speed_mbps: int | None = None
+    read_at_s: float | None = None
+
+
+@dataclass(frozen=True)
 class NodeCounters:
-    """One reading of a node: its counters by RDMA device, and boot and time (RFC 3339), if they are known."""
+    """One reading of a node: its counters by RDMA device, and boot and time (RFC 3339), if they are known.
+
+    `took_s`: how long the whole node was read, part of the job's time.
+    """
 
     devices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     boot_id: str | None = None
     taken: str | None = None
+    about: Mapping[str, About] = field(default_factory=dict)
+    took_s: float | None = None
 
     def began_anew(self, later: NodeCounters, device: str) -> bool:
         """Whether a device counts from zero again in a later reading, so that differences mean nothing."""
         if self.boot_id and later.boot_id and self.boot_id != later.boot_id:
+            return True
+        first, last = self.about.get(device, About()), later.about.get(device, About())
+        if first.ifindex and last.ifindex and first.ifindex != last.ifindex:
             return True
         return went_back(self.devices.get(device, {}), later.devices.get(device, {}), _NEVER_BACK)
 
@@ -86,4 +111,10 @@ def read_counters(path: Path) -> NodeCounters:
                 fix="run the job again: what another node or time counted proves nothing here",
                 file=path,
             )
-    return NodeCounters({entry.device: entry.counters for entry in found.devices}, found.boot_id, found.taken)
+    return NodeCounters(
+        {entry.device: entry.counters for entry in found.devices},
+        found.boot_id,
+        found.taken,
+        {e.device: About(e.driver, e.ifindex, e.speed_mbps, e.read_at_s) for e in found.devices},
+        found.took_s,
+    )

@@ -10,6 +10,7 @@ import numpy as np
 
 from shakedown.intent.site import NicSpec
 from shakedown.judge.localise.matrices import PATHS
+from shakedown.judge.localise.model import Bools
 from shakedown.physics.roce import payload_ceiling_gbps
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
@@ -43,7 +44,8 @@ _RESULT_BYTES, _PATH_BYTES = 400, 90
 _PARAMS = f'{{"size_bytes":{SIZE_BYTES},"rails_at_once":"one"}}'
 # Errors that a bad cable counts at both of its ends during one test.
 _SYMBOL_ERRORS = 4000
-_COUNTERS = ("rx_crc_errors_phy", "link_down_events_phy")
+# As the NICs of a real run name them (nics/witnesses.py).
+_COUNTERS = ("ethtool.rx_crc_errors_phy", "ethtool.link_down_events_phy")
 
 
 def write_run(folder: Path, sim: Simulated, run: str, created: str) -> int:
@@ -152,8 +154,12 @@ def remeasure_rule(sim: Simulated) -> Remeasure | None:
     return Remeasure(tests=(TEST,), at_most=len(sim.again)) if sim.again else None
 
 
-def attempts(sim: Simulated, gate: float) -> Iterator[tuple[int, int, int, int, float]]:
+def attempts(
+    sim: Simulated, gate: float, only: Bools | None = None
+) -> Iterator[tuple[int, int, int, int, float]]:
     """Yield (rail, source, sink, attempt, value in Gb/s) of every measurement; nan: it gave no value.
+
+    `only`: of these cells. A cell is measured again for its own results alone, so the others change nothing.
 
     Without re-measurements a result that failed is left out, as before. The driver's rule decides which cells
     are measured again (statistics.remeasure); a value is rounded as it is written before it is judged.
@@ -161,6 +167,8 @@ def attempts(sim: Simulated, gate: float) -> Iterator[tuple[int, int, int, int, 
     first = np.round(sim.matrix.values, 2)
     rule = remeasure_rule(sim)
     kept = np.isfinite(first) | (sim.matrix.failed if rule else False)
+    if only is not None:
+        kept = kept & only
     for r, a, b in zip(*np.nonzero(kept), strict=True):
         yield int(r), int(a), int(b), 1, float(first[r, a, b])
     if rule is None:
@@ -222,8 +230,8 @@ def _counters(sim: Simulated, run: str) -> Iterator[CounterReading]:
                 ("switch_port", leaf, port, f"{node}/eth{r}"),
             )
             counts = {
-                "rx_crc_errors_phy": _SYMBOL_ERRORS if (r, i) in sim.lossy else 0,
-                "link_down_events_phy": 12 if (r, i) in sim.flapped else 0,
+                "ethtool.rx_crc_errors_phy": _SYMBOL_ERRORS if (r, i) in sim.lossy else 0,
+                "ethtool.link_down_events_phy": 12 if (r, i) in sim.flapped else 0,
             }
             for kind, device, name, peer in ends:
                 for counter in _COUNTERS:

@@ -1,8 +1,9 @@
 """Does a healthy cluster pass and a sick one fail? `tests/bench/bench_gate.py FILE [options]`.
 
 Noise models x {healthy, one NIC at -5 %, at -2 %, a pair at -20 %}, 64 nodes x 8 rails, every run judged by
-the verdict itself from its measurements and re-measurements. Every run is a line of FILE; a second start goes
-on.
+the verdict's rules from its measurements and re-measurements: on arrays (gate_arrays.py), and every
+fiftieth run by the verdict itself too, which must say the same. Every run is a line of FILE; a second start
+goes on.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
+from gate_arrays import Judgement, judge_arrays
 
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Better, Stage
+from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement, Problem
 from shakedown.simulate.benchmark import ROWS, SIZES
 from shakedown.simulate.fabric import FaultKind, Simulated, build_fabric, draw_fault, measure
@@ -42,6 +46,8 @@ TUNED = (
 HELD_OUT = ("laplace", "periodic", "uneven")
 FAULTS = {"healthy": (), "NIC -5 %": ("nic", 0.05), "NIC -2 %": ("nic", 0.02), "pair -20 %": ("pair", 0.2)}
 _NICS = (FaultKind.NIC_TX, FaultKind.NIC_RX)
+# The verdict itself judges one run of so many as well.
+WHOLE_EVERY = 50
 
 
 def main() -> None:
@@ -82,14 +88,21 @@ def _one(series: int, row: str, size: str, fault: str, again: bool, number: int)
     sim = measure(shape, fabric, faults, rng, parse_noise(ROWS[row], NOISE), again=6 if again else 0)
     plan = plan_of(sim, "bench", "2026-01-01T00:00:00Z")
     plan = plan.model_copy(update={"items": plan.items[:1]})  # counters are not what is asked here
+    found = judge_arrays(sim, plan)
+    whole = found is None or number % WHOLE_EVERY == 0
+    if whole:
+        verdict = _by_verdict(sim, plan)
+        if found not in (None, verdict):
+            raise SystemExit(f"{row} {fault} {number}: the verdict says {verdict}, the arrays {found}")
+        found = verdict
+    assert found is not None
+    return {**asdict(found), "whole": whole}
+
+
+def _by_verdict(sim: Simulated, plan: Plan) -> Judgement:
     verdict = judge(plan, _measurements(sim, plan.references[REFERENCE].gate))
     rules = Counter(cell.rule for cell in verdict.cells)
-    return {
-        "outcome": verdict.outcome.value,
-        "transients": len(verdict.transients),
-        "rules": dict(rules),
-        "reason": verdict.reason[:200],
-    }
+    return Judgement(verdict.outcome.value, len(verdict.transients), dict(rules))
 
 
 def _measurements(sim: Simulated, gate: float) -> list[Measurement]:
@@ -137,6 +150,7 @@ def _table(lines: list[dict[str, object]]) -> None:
             again_text,
             f"{told} of {len(found)}",
             f"up to {most} again",
+            f"{sum(bool(x['whole']) for x in found)} by the verdict too",
             series,
             sep=" | ",
         )

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from other_localisers import METHODS, answers
 
-from shakedown.judge.localise.calibration import Counted, Evidence
+from shakedown.judge.localise.calibration import COUNTED, Counted, Evidence
 from shakedown.judge.localise.causes import Cause
 from shakedown.simulate.benchmark import (
     FAULTS,
@@ -39,6 +39,18 @@ from shakedown.simulate.benchmark import (
 Line = dict[str, Any]
 BINS = (0.0, 0.5, 0.9, 0.95, 0.99, 1.01)
 OURS = "localise"
+# What a kind of evidence is worth is counted where the fit sees no other explanation; else its doubt would
+# count twice.
+CLEAR_POSTERIOR = 0.95
+
+
+class Claim(NamedTuple):
+    """A blame: its row, what it rests on, the fit's own probability, and whether it is right."""
+
+    row: str
+    evidence: Evidence
+    posterior: float
+    right: bool
 
 
 def main() -> None:
@@ -82,7 +94,13 @@ def _outcomes(key: tuple[str, str, str, int], series: int, *, others: bool) -> I
     for method, named in found.items():
         line = {"series": series, "method": method, **asdict(judge(planted(sim), named, key))}
         if method == OURS:
-            line["worth"] = [_worth(c) for c in causes if c.blamed]
+            worth = [_worth(c) for c in causes if c.blamed]
+            line["worth"] = worth
+            # What the fit itself makes of it against other explanations, before what the evidence is worth.
+            line["posterior"] = [
+                confidence / COUNTED[Evidence(w)].rate if w else confidence
+                for w, (confidence, _) in zip(worth, line["claims"], strict=True)
+            ]
         yield line
 
 
@@ -102,9 +120,9 @@ def _row(row: str, size: str, lines: list[Line]) -> list[str]:
 
 def _report(lines: list[Line]) -> None:
     claims = [
-        (line["row"], worth, bool(right))
+        Claim(line["row"], Evidence(worth), posterior, bool(right))
         for line in lines
-        for worth, (_, right) in zip(line["worth"], line["claims"], strict=True)
+        for worth, posterior, (_, right) in zip(line["worth"], line["posterior"], line["claims"], strict=True)
         if worth
     ]
     print("\nwhat a blame's evidence is worth, rows that are not held out: claims, right")
@@ -116,17 +134,21 @@ def _report(lines: list[Line]) -> None:
         ("held out", set(HELD_OUT)),
     ):
         stated = [
-            (_count(claims, Evidence(worth), HELD_OUT | {row}).rate, right)
-            for row, worth, right in claims
-            if row in tested
+            (claim.posterior * _count(claims, claim.evidence, HELD_OUT | {claim.row}).rate, claim.right)
+            for claim in claims
+            if claim.row in tested
         ]
         print(*_reliability(name, stated), sep="\n")
 
 
-def _count(claims: list[tuple[str, str, bool]], evidence: Evidence, without: frozenset[str]) -> Counted:
+def _count(claims: list[Claim], evidence: Evidence, without: frozenset[str]) -> Counted:
     if evidence is Evidence.BESIDE:  # no case has two faults, so these are wrong by construction
         return Counted(0, 0)
-    right = [r for row, worth, r in claims if worth == evidence and row not in without]
+    right = [
+        c.right
+        for c in claims
+        if c.evidence == evidence and c.row not in without and c.posterior >= CLEAR_POSTERIOR
+    ]
     return Counted(len(right), sum(right))
 
 

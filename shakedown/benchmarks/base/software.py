@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from shakedown.benchmarks.base.contract import module
 from shakedown.intent.software import Origin, Source
 from shakedown.onnode.software import apptainer_words, mounts, pyxis_options
 from shakedown.plan.jobs import JobSpec
+from shakedown.records.errors import BadInput
 
 
 def of(job: JobSpec, *names: str) -> tuple[str, Source | None]:
     """Return the first of these that the site says something of; else the first, and None."""
     found = next(((name, job.software[name]) for name in names if name in job.software), None)
     return found or (names[0], None)
+
+
+def required(said: Container[str], *names: str, by: str) -> None:
+    """Refuse a plan whose site names none of these interpreters of PyTorch; the first is the one to name.
+
+    `by` begins the refusal: the key that asks for it, with its verb.
+
+    Raises:
+        BadInput: naming both keys.
+    """
+    if not any(name in said for name in names):
+        key = by.split(maxsplit=1)[0].rpartition(".")[2]
+        raise BadInput(
+            f"{by}, and the site says nowhere where it is",
+            fix=f"say software.{names[0]}: {{from: ...}} (group_vars/all/software.yml), or leave {key} out",
+        )
 
 
 def within(

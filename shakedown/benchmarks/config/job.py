@@ -9,37 +9,24 @@ FOLDER/spec.json says which targets are wanted and on which rail each NIC is.
 from __future__ import annotations
 
 import json
-import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from shakedown.benchmarks.config.neighbours import Wanted, neighbours, peers
+from shakedown.onnode import service
 from shakedown.onnode.counters import node_name, unwritable
 from shakedown.onnode.journal import Clock, Journal
 
 SOCKET = "/run/shakedown/settings.sock"
 # A read-back takes a second on hardware and half a minute on an emulated node.
 _TIMEOUT_S = 180.0
-_LARGEST_ANSWER = 16 << 20
 
 
 def ask(path: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
-    """Return the service's answer. Raises OSError or ValueError."""
-    answer = bytearray()
-    deadline = time.monotonic() + timeout_s
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
-        service.settimeout(timeout_s)
-        service.connect(path)
-        while block := service.recv(1 << 16):
-            answer += block
-            if len(answer) > _LARGEST_ANSWER:
-                raise ValueError("the answer is too long")
-            if time.monotonic() > deadline:
-                raise TimeoutError("the answer did not end in time")
-    document = json.loads(answer)
-    if not isinstance(document, dict) or not isinstance(document.get("targets"), list):
+    """Return the service's report on every target. Raises OSError or ValueError."""
+    document = service.ask(path, timeout_s)
+    if not isinstance(document.get("targets"), list):
         raise ValueError("the answer is no report")
     return document
 
@@ -65,9 +52,8 @@ def main() -> int:
             "acceptance.config.settings_reader: false where nothing may be installed",
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
-        # Without the service nothing can be asked: a site may not allow it. A bad answer is in doubt.
-        kind = "not-run" if isinstance(error, FileNotFoundError) else "setup"
-        problem = {"kind": kind, "message": f"{SOCKET}: {error}; run the playbook that configures hosts"}
+        # A bad answer is in doubt.
+        problem = {"kind": "setup", "message": f"{SOCKET}: {error}; run the playbook that configures hosts"}
     nics = {
         target: Wanted(str(spec["expect"][node][target].get("ipv4", "")), peers(spec, node, target))
         for target, rail in wanted.items()

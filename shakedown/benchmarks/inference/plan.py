@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shakedown.benchmarks.base import software
 from shakedown.benchmarks.inference.options import Inference
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput
 from shakedown.references.catalogue import Entry
 
 TEST = "resnet50_server"
@@ -19,11 +19,9 @@ _START_S, _ENGINE_S = 240, 240.0
 
 def plan_inference(draft: Draft, asked: Mapping[str, Inference]) -> None:
     """One search for each number of GPUs on every node that has as many."""
-    if not {"loadgen", "pytorch"} & set(draft.site.software):
-        raise BadInput(
-            "acceptance.inference needs PyTorch with LoadGen, and the site says nowhere where it is",
-            fix="say software.loadgen: {from: ...} (group_vars/all/software.yml), or leave inference out",
-        )
+    software.required(
+        draft.site.software, "loadgen", "pytorch", by="acceptance.inference needs PyTorch with LoadGen"
+    )
     for node, section in asked.items():
         have = draft.site.gpus.get(node, 0) if section.device == "cuda" else max(section.gpus)
         counts = tuple(n for n in section.gpus if n <= have)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from shakedown.benchmarks.base import software
 from shakedown.benchmarks.interconnect.options import Copies, Interconnect, PlannedPath
 from shakedown.benchmarks.interconnect.order import CopiesOrder, PathOrder
 from shakedown.physics.pcie import raw_gb_per_s
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
-from shakedown.records.errors import BadInput
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
@@ -117,11 +117,7 @@ def _plan_copies(draft: Draft, section: Interconnect, node: str, gpus: int) -> N
                 )
                 for gpu in range(gpus)
             )
-    if "pytorch" not in draft.site.software:
-        raise BadInput(
-            "acceptance.interconnect.copies need PyTorch, and the site says nowhere where it is",
-            fix="say software.pytorch: {from: ...} (group_vars/all/software.yml), or leave copies out",
-        )
+    software.required(draft.site.software, "pytorch", by="acceptance.interconnect.copies need PyTorch")
     order = CopiesOrder(
         **copies.model_dump(exclude={"far_pin", "at_once"}),
         gpus=gpus,

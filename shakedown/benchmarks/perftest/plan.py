@@ -46,6 +46,8 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
     directions = _directions(test)
     metrics = _BOTH_METRICS if test.bidirectional else METRICS[test.test.rpartition("_")[2]]
     limits: list[dict[str, Any]] = []
+    # What both ways share is not measured again: the driver reads the limits of one way.
+    again = draft.site.acceptance.measure_again and not test.bidirectional
     routes = {SAME_RAIL: draft.rails, **({CROSS_RAIL: _crossing(draft.rails)} if test.cross_rail else {})}
     neighbours = ring(nodes)
     everyone = AllPairs(all_pairs_of=nodes)
@@ -67,9 +69,8 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
                     directions=directions,
                     params=params,
                 )
-                # What both ways share is not measured again: the driver reads the limits of one way.
                 gate = entry.reference().gate
-                if entry.gates and gate > 0 and not test.bidirectional:
+                if again and entry.gates and gate > 0:
                     limits.append(
                         {"test": test.test, **params, "rails": list(rails), "metric": metric, "limit": gate}
                     )

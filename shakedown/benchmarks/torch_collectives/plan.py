@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shakedown.benchmarks.base import software
 from shakedown.benchmarks.gpu.plan import gpu_nodes
 from shakedown.benchmarks.nccl.plan import CORRECT, groups
 from shakedown.benchmarks.torch_collectives.options import TorchCollectives
@@ -14,11 +15,7 @@ from shakedown.records.errors import BadInput
 
 def plan_torch(draft: Draft, torch: TorchCollectives) -> None:
     """The same collectives through PyTorch, and one large message against many small ones."""
-    if "pytorch" not in draft.site.software:
-        raise BadInput(
-            "acceptance.torch needs PyTorch, and the site says nowhere where it is",
-            fix="say software.pytorch: {from: ...} (group_vars/all/software.yml), or leave torch out",
-        )
+    software.required(draft.site.software, "pytorch", by="acceptance.torch needs PyTorch")
     # gloo needs no GPU: as many processes as a node has GPUs, or one.
     nodes = gpu_nodes(draft) if torch.backend == "nccl" else draft.nodes
     for part in _parts(torch):

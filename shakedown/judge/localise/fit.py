@@ -40,6 +40,12 @@ HEALTHY_SIGMAS = 5.0
 FEWEST_OF_A_KIND = 3
 # Part of a candidate's members that must show at least half of its effect.
 MIN_SHARE = 0.75
+# An effect of so many standard deviations leaves no result within a part of it by chance: more than a few
+# that are, are well.
+TWO_HEAPS_SIGMAS = 8.0
+WELL = 0.25
+WELL_SHARE = 0.1
+FEWEST_WELL = 2
 MIN_PARTNERS = 2
 MIN_CONFIDENCE = 0.9
 # With a counter on the same element that stands out, less is needed of the matrix.
@@ -103,7 +109,7 @@ def fit(
     sigma = noise_of(residual, seen.clean)
     while len(choices) < MAX_CAUSES and np.isfinite(sigma):
         candidates = _candidates(seen, groups, settings, sigma, supported)
-        best = next((c for c in candidates if shared_by_cells(c, residual, seen, groups)), None)
+        best = next((c for c in candidates if _is_shown(c, residual, seen, groups, sigma)), None)
         if best is None:
             break
         candidates.remove(best)
@@ -124,6 +130,21 @@ def fit(
     return choices, sigma
 
 
+def _is_shown(pick: Pick, residual: Floats, seen: Deviations, groups: Groups, sigma: float) -> bool:
+    """Whether a candidate's own results show its effect, and none of many is as if nothing were.
+
+    Results in two heaps, some far down and the others well, are of a part that is bad now and then (rare.py),
+    even if more than half of a line happen to be bad. Where links are shared, that is how all of them look.
+    """
+    if not shared_by_cells(pick, residual, seen, groups):
+        return False
+    if seen.clean < 1 or pick.effect > -TWO_HEAPS_SIGMAS * max(sigma, MIN_SIGMA):
+        return True
+    values = values_of(residual, seen, groups, pick.family, pick.index)
+    well = int((values > WELL * pick.effect).sum())
+    return well < FEWEST_WELL or well <= WELL_SHARE * len(values)
+
+
 def _candidates(
     seen: Deviations, groups: Groups, settings: Settings, sigma: float, supported: Bools | None
 ) -> list[Pick]:
@@ -138,16 +159,15 @@ def _candidates(
         large = (scores.effect <= least) & (scores.share >= MIN_SHARE)
         if not large.any():
             continue
-        spread: float | Floats
-        spread, freedom = _spread(scores)
+        spread, freedom = _spread_of_others(scores)
         if family.kind in LARGE:
             middles = (blocks if family.of_blocks else lines)[0]
             spread, freedom = _spread_outside(family, middles, scores, large)
         # Student's t by its quantile function: scipy.stats alone takes a second or two to import.
-        needed = -float(stdtrit(freedom, settings.alpha / groups.hypotheses))
+        needed = -np.asarray(stdtrit(freedom, settings.alpha / groups.hypotheses))
         with np.errstate(invalid="ignore", divide="ignore"):
             z = scores.effect / np.maximum(MEDIAN_SE * floor / np.sqrt(scores.cells * seen.clean), spread)
-        wanted = np.where(_supported(family, supported), min(SUPPORTED_Z, needed), needed)
+        wanted = np.where(_supported(family, supported), np.minimum(SUPPORTED_Z, needed), needed)
         for i in np.flatnonzero(large & (-z >= wanted)):
             own = _own_noise(seen, groups, family, int(i))
             if -scores.effect[i] < wanted[i] * own:
@@ -177,24 +197,31 @@ def _own_noise(seen: Deviations, groups: Groups, family: Family, index: int) -> 
     return MEDIAN_SE * robust_sigma(values) / math.sqrt(len(values))
 
 
-def _spread(scores: Scores) -> tuple[float, float]:
-    """Return the standard deviation between the healthy candidates of a family, and its degrees of freedom.
+def _spread_of_others(scores: Scores) -> tuple[Floats, Floats]:
+    """Return the standard deviation between the other healthy candidates of a family, and its freedom.
 
     That is what healthy elements of one kind differ by, whatever the reason: NICs, nodes or leaves that are
     not quite alike, results that are not independent. It is told from elements and not from results, so of
-    few elements it is known badly, which Student's t takes into account.
+    few elements it is known badly, which Student's t takes into account. An element that is asked about has
+    no part in it (the deleted residual of regression): a slow one would widen what it is held against.
     """
-    effects = scores.effect[np.isfinite(scores.effect)]
-    if len(effects) < FEWEST_OF_A_KIND:
-        return 0.0, 1.0
-    middle = np.median(effects)
-    kept = effects[np.abs(effects - middle) <= HEALTHY_SIGMAS * robust_sigma(effects)]
-    if len(kept) < FEWEST_OF_A_KIND:
-        return 0.0, 1.0
-    return float(np.std(kept, ddof=1)), len(kept) - 1.0
+    effects = scores.effect
+    finite = np.isfinite(effects)
+    spread, freedom = np.zeros(len(effects)), np.ones(len(effects))
+    if finite.sum() < FEWEST_OF_A_KIND:
+        return spread, freedom
+    away = effects - np.median(effects[finite])
+    kept = finite & (np.abs(away) <= HEALTHY_SIGMAS * robust_sigma(effects))
+    count = kept.sum() - kept
+    total, squares = (float(x[kept].sum()) - np.where(kept, x, 0.0) for x in (away, away**2))
+    many = count >= FEWEST_OF_A_KIND
+    variance = (squares - total**2 / np.maximum(count, 1)) / np.maximum(count - 1, 1)
+    spread[many] = np.sqrt(np.maximum(variance, 0.0))[many]
+    freedom[many] = count[many] - 1.0
+    return spread, freedom
 
 
-def _spread_outside(family: Family, middles: Floats, scores: Scores, wanted: Bools) -> tuple[Floats, float]:
+def _spread_outside(family: Family, middles: Floats, scores: Scores, wanted: Bools) -> tuple[Floats, Floats]:
     """Return the same for elements of which there are few, each a large part of the fabric.
 
     They are judged by the rows, columns or blocks outside of them, and by how much the others of their kind
@@ -209,7 +236,7 @@ def _spread_outside(family: Family, middles: Floats, scores: Scores, wanted: Boo
         others = others[np.isfinite(others)]
         alike = float(np.std(others, ddof=1)) if len(others) >= FEWEST_OF_A_KIND else 0.0
         spread[i] = np.nanmax([lines, alike])
-    return spread, max(1.0, float(np.isfinite(middles).sum()) - 1)
+    return spread, np.full(len(spread), max(1.0, float(np.isfinite(middles).sum()) - 1))
 
 
 def _supported(family: Family, supported: Bools | None) -> Bools:

@@ -7,10 +7,11 @@ element's results; what counts is that part against the part that is bad everywh
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betainc, xlogy
+from scipy.special import betainc, betaln, xlog1py, xlogy
 
 from shakedown.judge.localise.fit import DOUBTFUL, MAX_CAUSES, MIN_CONFIDENCE, MIN_PARTNERS, Settings
 from shakedown.judge.localise.groups import Family, Groups
@@ -88,7 +89,7 @@ def intermittent(
         if not picks:
             break
         at_first = at_first or picks
-        best = picks[0]
+        best, sure = _which_way(picks[0], indicator, groups)
         mask = groups.cells(best.family, best.index)
         bad = mask & (indicator > 0)
         shared = shared_with(best, mask, bad, every, groups)
@@ -96,7 +97,9 @@ def intermittent(
         rivals = _rivals(best, others, bad, groups, any_part=bool(shared.why))
         effect = float(np.expm1(np.median(residual[bad])))
         findings.append(
-            _finding("intermittent", best, rivals, bad, groups, matrix, effect=effect, shared=shared)
+            _finding(
+                "intermittent", best, rivals, bad, groups, matrix, effect=effect, shared=shared, sure=sure
+            )
         )
         indicator[mask] = np.nan
     return findings
@@ -144,6 +147,43 @@ def _piled_up(indicator: Floats, groups: Groups, settings: Settings) -> list[Pic
             for i in np.flatnonzero(passing & np.isfinite(gain))
         ]
     return sorted(picks, key=lambda p: -p.gain)
+
+
+def _which_way(best: Pick, indicator: Floats, groups: Groups) -> tuple[Pick, float]:
+    """Return which way a NIC is bad now and then, and the probability of that: sending, receiving, or both.
+
+    The two ways of a NIC are one piece of hardware, so this decides no blame. By the marginal likelihood of
+    a binomial count whose rate may be anything (Bayes' own prior), against results that are bad as often as
+    everybody else's. A link that goes down takes both ways with it, and damaged bits one: as likely before.
+    """
+    if best.family.kind != "nic":
+        return best, 1.0
+    counted = {c.family.direction: c for c in _count(indicator, groups) if c.family.kind == "nic"}
+    index = best.index
+    bad = {way: float(c.bad[index]) for way, c in counted.items()}
+    every = {way: float(c.all[index]) for way, c in counted.items()}
+    if not (every["tx"] and every["rx"]):
+        return best, 1.0
+    others = float(np.nansum(indicator)) - bad["both"]
+    usual = (others + 1) / max(1.0, float(np.isfinite(indicator).sum()) - every["both"])
+
+    def any_rate(way: str) -> float:
+        return float(betaln(bad[way] + 1, every[way] - bad[way] + 1))
+
+    def usual_rate(way: str) -> float:
+        return float(xlogy(bad[way], usual) + xlog1py(every[way] - bad[way], -usual))
+
+    likely = {
+        "both": any_rate("both") + math.log(0.5),
+        "tx": any_rate("tx") + usual_rate("rx") + math.log(0.25),
+        "rx": any_rate("rx") + usual_rate("tx") + math.log(0.25),
+    }
+    way = max(likely, key=lambda w: likely[w])
+    sure = 1 / sum(math.exp(x - likely[way]) for x in likely.values())
+    if way == best.family.direction:
+        return best, sure
+    family, share = counted[way].family, bad[way] / every[way]
+    return _pick(family, index, best.gain, share, int(bad[way])), sure
 
 
 def _rivals(
@@ -198,6 +238,7 @@ def _finding(
     *,
     effect: float,
     shared: Shared = NOT_SHARED,
+    sure: float = 1.0,
 ) -> Explanation:
     confidence = min(posterior(best, list(rivals)), DOUBTFUL if shared.why else 1.0)
     partners = far_ends(best.family, best.index, bad, groups)
@@ -217,7 +258,7 @@ def _finding(
         cells=int(best.cells),
         partners=partners,
         share=best.share,
-        confidence=confidence,
+        confidence=confidence * sure,
         rivals=(*(groups.element(r.family, r.index, *names) for r in rivals), *shared.by),
         parts=(*rivals.values(), *(1.0 for _ in shared.by)),
         blamed=not why,

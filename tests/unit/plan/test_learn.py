@@ -28,7 +28,7 @@ def bare(tmp_path, profile=OTHER, **changes):
     """A site of three nodes whose profile has no reference for it, and its plan."""
     mine = site(3)
     mine = mine.model_copy(update={"fabric": mine.fabric.model_copy(update={"profile": profile})})
-    catalogue = catalogue_of_site(mine, tmp_path, learn=changes.get("learn", False))
+    catalogue = catalogue_of_site(mine, tmp_path)
     plan, _ = make_plan(mine, catalogue, run="r1", created=CREATED, **changes)
     return plan
 

@@ -147,3 +147,18 @@ def test_both_sides_are_told_to_send():
         for server in (None, "127.77.1.2"):
             words = argv(spec, spec.operations[0], device, 18600, server, both=spec.directions == ("both",))
             assert ("--bidirectional" in words) is wanted
+
+
+def test_a_site_that_wants_first_results_to_decide_has_no_rule():
+    """Catches: `measure_again: false` that the plan or the driver's order ignores, or as the default."""
+    for asked in ({}, {"measure_again": True}, {"measure_again": False}):
+        inventory = document(3)
+        for host in inventory["_meta"]["hostvars"].values():
+            test = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 1000}
+            host["acceptance"] = {"perftest": [test], "counter_tests": False, **asked}
+        plan, jobs = make_plan(
+            site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z"
+        )
+        ruled = asked.get("measure_again", True)
+        assert (plan.remeasure is not None) is ruled
+        assert [(job.settings.get("remeasure") is not None) for job in jobs.jobs] == [ruled]

@@ -113,7 +113,7 @@ def test_a_user_reads_xids_through_the_service(monkeypatch, serve):
     [
         (None, "No such file"),
         (b"", "node.sock"),
-        (b"[]", "no reading of a node"),
+        (b"[]", "no JSON object"),
         (b'{"kernel": [1], "kernel_error": "", "pci": {}}', "no reading of a node"),
         (b'{"kernel": [], "kernel_error": "Operation not permitted", "pci": {}}', "not permitted"),
     ],
@@ -141,6 +141,6 @@ def test_ports_are_known_to_an_ordinary_user(serve):
 
 def test_an_endless_answer_ends(monkeypatch, serve):
     """Catches: a service that fills the memory of a node."""
-    monkeypatch.setattr("shakedown.onnode.node_reader._LARGEST_ANSWER", 10)
+    monkeypatch.setattr("shakedown.onnode.service.LARGEST_ANSWER", 10)
     with pytest.raises(ValueError, match="too long"):
         ask(serve(b" " * 100))

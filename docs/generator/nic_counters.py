@@ -1,0 +1,83 @@
+"""docs/reference/nic-counters.md: which counter sees which fault, and every limit with its source."""
+
+from __future__ import annotations
+
+from generator.text import code, made, sentence, table
+
+from shakedown.nics.families import FAMILIES
+from shakedown.nics.witnesses import CONTEXT, FAULTS, seen
+from shakedown.references.files import load_profile
+
+_HEAD = """# What the counters of NICs show
+
+Around every job all counters of every RDMA device of its nodes are read: sysfs (`rdma.`, `ib.`,
+`netdev.`), ethtool's own (`ethtool.`, without those of single rings), FEC (`fec.`), and devlink's health
+reporters (`devlink.`). What is worked out of two readings: `phy.` (error ratios), `pause.` (part of the
+time), `class.` (bytes outside the priority). `reading.both_ms` is how long the two readings of the node
+took, which is part of the job's time. No reading needs root. `prioN` is the site's own RoCE priority.
+
+A NIC's driver is known by `driver` in `fabric_nics`, else by the name of its RDMA device; the profile of
+its family is then applied at any site, at the fabric stage and above, unless a profile of the site has
+the same metric. A site whose fabric reorders packets sets `acceptance.reorders`; one that wants no NIC
+without limits sets `acceptance.known_nics_only`. A virtual function has no port counters: its cells stay
+NOT-RUN.
+
+Limits come from the names' meaning and from standards; they were held against made readings, and no real
+NIC.
+"""
+_LIMITS = """Required: the reading must have it. If reported: judged where the NIC has it, not missed where it
+has not. A counter that the driver always reports and that a reading lacks was cut off, and is INCONCLUSIVE.
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return the page."""
+    parts = [made("shakedown/nics/witnesses.py and the profiles nic_*"), _HEAD]
+    parts += ["## Witnesses\n", _witnesses(), _shares(), *(_limits(family.name) for family in FAMILIES)]
+    return {"docs/reference/nic-counters.md": "\n".join(parts)}
+
+
+def _witnesses() -> str:
+    names = [family.name for family in FAMILIES]
+    return table(
+        ("fault", "look at", *names, "beside or instead"),
+        [
+            (
+                f"{code(fault.name)}: {fault.text}",
+                fault.points_at,
+                *(", ".join(map(code, fault.counters.get(name, ()))) or "none" for name in names),
+                fault.measured,
+            )
+            for fault in FAULTS
+        ],
+    )
+
+
+def _shares() -> str:
+    lines = [
+        f"- {family.name}: {len(seen(family.name))} of {len(FAULTS)} by judged counters, "
+        f"{sum(bool(f.counters.get(family.name) or f.measured) for f in FAULTS)} with what else is measured."
+        for family in FAMILIES
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _limits(name: str) -> str:
+    rows = [
+        (
+            code(entry.metric.removeprefix("counter.")),
+            f"{entry.reference().gate:.10g}",
+            "if reported" if entry.if_reported else "required",
+            sentence(entry.source + (f"; {entry.note}" if entry.note else "")),
+        )
+        for entry in load_profile(f"nic_{name}").entries
+    ]
+    context = ", ".join(map(code, CONTEXT[name]))
+    return "\n".join(
+        [
+            f"## Limits: `nic_{name}`\n",
+            _LIMITS,
+            table(("counter", "at most", "", "source"), rows),
+            f"No fault by itself, kept and not judged: {context}.\n",
+        ]
+    )

@@ -1,0 +1,76 @@
+"""Which family of drivers a NIC is of: what its counters are called, and which profile holds their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shakedown.nics.counter_sets import ETHTOOL, RDMA, Sets, missing
+
+
+class Family(NamedTuple):
+    """A family: its kernel drivers, and how it names its RDMA devices unless the site renames them."""
+
+    name: str
+    drivers: frozenset[str]
+    device_prefix: str
+    rdma: str  # of counter_sets.RDMA
+    ethtool: str  # of counter_sets.ETHTOOL; empty: the netdev is another driver's
+
+
+FAMILIES = (
+    Family("mlx5", frozenset({"mlx5", "mlx5_core", "mlx5_ib"}), "mlx5", "mlx5_ib", "mlx5_core"),
+    Family("bnxt", frozenset({"bnxt", "bnxt_en", "bnxt_re"}), "bnxt_re", "bnxt_re", "bnxt_en"),
+    Family("rxe", frozenset({"rxe", "rdma_rxe"}), "rxe", "rxe", ""),
+)
+BY_NAME = {family.name: family for family in FAMILIES}
+# The RDMA counters that a family keeps in 32 bits: mlx5's are fields of 32 bits in the firmware's answer
+# (mlx5_ib_query_q_counters in drivers/infiniband/hw/mlx5/counters.c; link_down_events in en_stats.c).
+_Q_COUNTERS = frozenset().union(*(s.always.union(*s.together) for s in RDMA if s.driver == "mlx5_ib"))
+_OF_64_BITS = {"rp_cnp_ignored", "rp_cnp_handled", "np_ecn_marked_roce_packets", "np_cnp_sent"}
+WRAPS = {
+    "mlx5": frozenset(f"rdma.{name}" for name in _Q_COUNTERS - _OF_64_BITS) | {"ethtool.link_down_events_phy"}
+}
+_HALF, _WHOLE = 1 << 31, 1 << 32
+
+
+def family_of(driver: str | None, rdma_device: str) -> Family | None:
+    """Return the family of a NIC by its kernel driver, or by its RDMA device's name where that is not said.
+
+    Distributions rename RDMA devices (rdma-core's rdma_rename: rocep65s0f0), and then only the driver tells.
+    """
+    for family in FAMILIES:
+        if driver in family.drivers or (not driver and rdma_device.startswith(family.device_prefix)):
+            return family
+    return None
+
+
+def unwrapped(family: Family | None, name: str, before: int, after: int) -> int:
+    """Return what a counter is after a test had it more than 32 bits.
+
+    One of 32 bits that went from the upper half of its range into the lower went over its end; any other that
+    is less than before was set back.
+    """
+    if family and name in WRAPS.get(family.name, ()) and after < _HALF <= before < _WHOLE:
+        return after + _WHOLE
+    return after
+
+
+def lacking(family: Family, counters: Mapping[str, int]) -> frozenset[str]:
+    """Return the counters that a family's drivers always report and that a reading does not have.
+
+    A reading without any counter of a source lacks all of it that is known of every NIC.
+    """
+    found = set[str]()
+    for prefix, driver, known in (("rdma.", family.rdma, RDMA), ("ethtool.", family.ethtool, ETHTOOL)):
+        sets = next((one for one in known if one.driver == driver), None)
+        if sets is not None:
+            own = {name.removeprefix(prefix): n for name, n in counters.items() if name.startswith(prefix)}
+            found |= {f"{prefix}{name}" for name in _missing(own, sets)}
+    return frozenset(found)
+
+
+def _missing(own: Mapping[str, int], sets: Sets) -> set[str]:
+    if own:
+        return set(missing(own, sets))
+    return set(sets.always or (sets.together[0] if sets.together else ()))

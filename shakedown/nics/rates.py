@@ -1,0 +1,93 @@
+"""What is worked out of two readings of a NIC: error ratios, and how long it was paused.
+
+Whole numbers, so that they are kept and judged like counters; the name says the unit. No input or output.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+# Bits that FEC corrected, by driver: mlx5 (en_stats.c, pport_phy_statistical_stats_desc), bnxt
+# (bnxt_ethtool.c, bnxt_port_stats_ext_arr), else what any driver tells ethtool's netlink (Linux 5.13).
+_CORRECTED_BITS = ("ethtool.rx_corrected_bits_phy", "ethtool.rx_corrected_bits", "fec.corrected_bits")
+# Symbols that were wrong and not corrected (the same sources; rx_symbol_err_phy: aSymbolErrorDuringCarrier).
+_SYMBOL_ERRORS = ("ethtool.rx_pcs_symbol_err_phy", "ethtool.rx_symbol_err_phy", "ethtool.rx_pcs_symbol_err")
+# Microseconds: "The duration of pause requests" of mlx5 (Documentation/networking, counters.rst) and
+# pfc_priN_rx_duration_us of bnxt.
+_PAUSED_US = re.compile(r"ethtool\.(?:(rx|tx)_prio(\d)_pause_duration|pfc_pri(\d)_(rx|tx)_duration_us)\Z")
+# In which a NIC counts that packets came with an ECN mark, by driver.
+_MARKS = ("rdma.np_ecn_marked_roce_packets", "rdma.rx_ecn_marked_pkts")
+# Bytes that RDMA received, and those of a priority, by driver.
+_RDMA_BYTES = (
+    ("ethtool.rx_vport_rdma_unicast_bytes", "ethtool.rx_prio{}_bytes"),
+    ("rdma.rx_bytes", "ethtool.rx_bytes_pri{}"),
+)
+# Of less than this, connection set-up and its answers are a part that shows.
+_ENOUGH_BYTES = 10_000_000
+# A reading takes some time itself: a ratio over less than this says little.
+_SHORTEST_S = 1.0
+
+BER = "phy.pre_fec_ber_e12"
+SYMBOL_ERRORS = "phy.symbol_errors_e15"
+
+
+def rates(
+    before: Mapping[str, int], after: Mapping[str, int], seconds: float, speed_mbps: int | None
+) -> dict[str, int]:
+    """Return what two readings say together, by name; what they do not tell is left out.
+
+    Args:
+        before: the counters before a test.
+        after: those after it, of the same start of the driver.
+        seconds: from one reading to the other.
+        speed_mbps: of the link, 10^6 bit/s; None: not known.
+
+    Returns:
+        `phy.pre_fec_ber_e12`: bits corrected for 10^12 bits of the line; `phy.symbol_errors_e15`: symbols
+        that stayed wrong for 10^15 bits; `pause.prioN_{rx,tx}_ppm`: part of the time for which this NIC was
+        told to pause (rx) or told its neighbour to (tx); `pause.prioN_unmarked_ppm`: the latter, if no packet
+        had an ECN mark: the receiver was slow, the network not congested; `class.prioN_missed_ppm`: part of
+        what RDMA received that priority N did not count.
+    """
+    if seconds < _SHORTEST_S:
+        return {}
+    found: dict[str, int] = {}
+    if speed_mbps and speed_mbps > 0:
+        bits = speed_mbps * 1_000_000 * seconds
+        # A driver may have several of these names; the one that counted the most is meant.
+        if (corrected := _grown(before, after, _CORRECTED_BITS)) is not None:
+            found[BER] = round(corrected * 10**12 / bits)
+        if (wrong := _grown(before, after, _SYMBOL_ERRORS)) is not None:
+            found[SYMBOL_ERRORS] = round(wrong * 10**15 / bits)
+    found |= _of_other_priorities(before, after)
+    marks = _grown(before, after, _MARKS)
+    for name, last in after.items():
+        match = _PAUSED_US.match(name)
+        if match is None or (delta := last - before.get(name, last)) < 0:
+            continue
+        way, priority = (match[1] or match[4]), (match[2] or match[3])
+        share = round(delta / seconds)  # us in a second: parts of a million
+        found[f"pause.prio{priority}_{way}_ppm"] = share
+        if way == "tx" and marks is not None:
+            found[f"pause.prio{priority}_unmarked_ppm"] = 0 if marks else share
+    return found
+
+
+def _of_other_priorities(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """Return, by priority, how much of what RDMA received it did not, in parts of a million."""
+    found: dict[str, int] = {}
+    for rdma, of_priority in _RDMA_BYTES:
+        total = _grown(before, after, (rdma,))
+        if total is None or total < _ENOUGH_BYTES:
+            continue
+        for priority in range(8):
+            own = _grown(before, after, (of_priority.format(priority),))
+            if own is not None:
+                found[f"class.prio{priority}_missed_ppm"] = round(max(total - own, 0) * 10**6 / total)
+    return found
+
+
+def _grown(before: Mapping[str, int], after: Mapping[str, int], names: tuple[str, ...]) -> int | None:
+    grown = [after[name] - before[name] for name in names if name in before and name in after]
+    return max(grown) if grown and min(grown) >= 0 else None

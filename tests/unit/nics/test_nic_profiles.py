@@ -1,0 +1,375 @@
+"""What NICs count is judged at every site by their driver: from readings of a job to a verdict."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from shakedown.benchmarks.planning import make_plan, read_site, site_of
+from shakedown.collect.counters import counted, nic_readings, read_nodes
+from shakedown.judge.verdict import judge
+from shakedown.nics.families import BY_NAME
+from shakedown.nics.witnesses import CONTEXT, FAULTS, seen, unseen
+from shakedown.plan.jobs import counter_tests
+from shakedown.records.base import Outcome, Stage
+from shakedown.records.errors import BadInput
+from shakedown.records.results import JobRecord
+from shakedown.references.files import load_profile
+from shakedown.references.of_site import catalogue_of_site
+from shakedown.run.nic_counters import About, NodeCounters
+from tests.unit.nics.healthy import healthy
+from tests.unit.nics.healthy import names as names_of
+from tests.unit.plan.test_planner import WHERE, document
+
+INVENTORIES = Path(__file__).parents[3] / "inventories"
+SITES = ("mlx5", "bnxt")
+DRIVERS = {"mlx5": "mlx5_core", "bnxt": "bnxt_en"}
+SECONDS, SPEED = 20.0, {"mlx5": 400_000, "bnxt": 100_000}
+
+
+def site(family, speed_gbps=None, **acceptance):
+    """A site of three nodes with NICs of that family, held to what physics says."""
+    speed_gbps = speed_gbps or SPEED.get(family, 0) // 1000
+    inventory = document(3)
+    for host in inventory["_meta"]["hostvars"].values():
+        host["fabric"] |= {"system": "acme", "profile": "physical", "link_speed_gbps": speed_gbps}
+        host["acceptance"] |= {"mpi": {}, **acceptance}
+        for number, nic in enumerate(host["fabric_nics"]):
+            nic["rdma_device"] = f"{BY_NAME[family].device_prefix}{'_' if family == 'mlx5' else ''}{number}"
+    return site_of(inventory, WHERE)
+
+
+@functools.cache
+def planned(family):
+    """Its plan and jobs, as the command makes them."""
+    return plan_of(site(family))
+
+
+def plan_of(of, folder=Path()):
+    """Plan and jobs of a site."""
+    return make_plan(of, catalogue_of_site(of, folder), run="r1", created="2026-11-20T08:00:00Z")
+
+
+@functools.cache
+def job_of(family):
+    """A job of the fabric stage, the test under which its counters stand, and how it ended."""
+    _, jobs = planned(family)
+    spec = next(spec for spec in jobs.jobs if spec.stage is Stage.FABRIC)
+    ended = {"run": "r1", "stage": spec.stage, "test": spec.name, "nodes": spec.nodes, "exit_code": "0:0"}
+    return spec, counter_tests(jobs.jobs)[spec.name], JobRecord(job="7", state="COMPLETED", **ended)
+
+
+def readings_of(family, change=None):
+    """The first NIC of n1 before and after that job, healthy but for what `change` does to it."""
+    nic = planned(family)[1].nics["n1"][0]
+    about = {"driver": DRIVERS[family], "ifindex": 4, "speed_mbps": SPEED[family], "netdev": nic.netdev}
+    both = [
+        {"device": nic.rdma_device, **about, "read_at_s": 50.0 + at * SECONDS, "counters": dict(counters)}
+        for at, counters in enumerate(healthy(family, random.Random(7), SECONDS, SPEED[family]))
+    ]
+    if change:
+        change(*both)
+    return both
+
+
+def cells(folder, family, change=None):
+    """Verdict on the counters of that NIC, from the files that the node wrote."""
+    plan, jobs = planned(family)
+    spec, test, job = job_of(family)
+    for when, device in zip(("before", "after"), readings_of(family, change), strict=True):
+        text = json.dumps({"schema": 1, "node": "n1", "when": when, "took_s": 0.1, "devices": [device]})
+        (folder / f"counters.n1.{when}.json").write_text(text)
+    readings, flaws = read_nodes(folder, job, ("n1",))
+    assert not flaws, flaws
+    one = jobs.model_copy(update={"nics": {"n1": jobs.nics["n1"][:1]}})
+    items = tuple(
+        item.model_copy(update={"nodes": (("n1",),)})
+        for item in plan.items
+        if (item.stage, item.test, item.rails) == (spec.stage, test, ("rail0",))
+        and item.metric.startswith("counter.")
+    )
+    part = plan.model_copy(update={"items": items, "nodes": ("n1",), "rails": ("rail0",)})
+    return judge(part, (), counted(plan, one, folder, job, spec, test, readings)), items
+
+
+def plant(*planted):
+    """A change that lets counters grow while the test runs."""
+
+    def change(before, after):
+        for name, events in planted:
+            after["counters"][name] = before["counters"][name] + events
+
+    return change
+
+
+@pytest.mark.parametrize("family", SITES)
+def test_a_healthy_job_passes(family, tmp_path):
+    """Catches: a limit that healthy NICs break, or a planned counter that no NIC of the driver has."""
+    verdict, own = cells(tmp_path, family)
+    assert verdict.outcome is Outcome.PASS, verdict.cells[:3]
+    assert len({item.metric for item in own}) >= 29
+    lacking = {cell.cell.split("/")[2] for cell in verdict.cells}
+    assert lacking <= {"counter.ethtool.rx_global_pause"}, lacking
+
+
+@pytest.mark.parametrize(
+    ("family", "name"), [("mlx5", "rdma.packet_seq_err"), ("bnxt", "rdma.to_retransmits")]
+)
+def test_retransmissions_at_a_real_site_fail(family, name, tmp_path):
+    """Catches: a site of which no profile has limits for NICs, whose lost packets pass unseen."""
+    verdict, _ = cells(tmp_path, family, plant((name, 3)))
+    assert verdict.outcome is Outcome.FAIL
+    assert name in verdict.cells[0].cell and verdict.cells[0].value == 3
+
+
+# What is read, for what is worked out: (counter, how much it grows in the test).
+WORKED_OUT = {
+    "mlx5": {
+        "phy.pre_fec_ber_e12": ("ethtool.rx_corrected_bits_phy", int(3e-4 * 4e11 * SECONDS)),
+        "phy.symbol_errors_e15": ("ethtool.rx_pcs_symbol_err_phy", 5000),
+        "pause.prioN_tx_ppm": ("ethtool.tx_prio3_pause_duration", int(0.6e6 * SECONDS)),
+        "pause.prioN_rx_ppm": ("ethtool.rx_prio3_pause_duration", int(0.6e6 * SECONDS)),
+        "pause.prioN_unmarked_ppm": ("ethtool.tx_prio3_pause_duration", int(0.2e6 * SECONDS)),
+        "class.prioN_missed_ppm": ("ethtool.rx_prio3_bytes", 1000),
+    },
+    "bnxt": {
+        "phy.pre_fec_ber_e12": ("ethtool.rx_corrected_bits", int(8e-5 * 1e11 * SECONDS)),
+        "phy.symbol_errors_e15": ("ethtool.rx_pcs_symbol_err", 5000),
+        "pause.prioN_tx_ppm": ("ethtool.pfc_pri3_tx_duration_us", int(0.6e6 * SECONDS)),
+        "pause.prioN_rx_ppm": ("ethtool.pfc_pri3_rx_duration_us", int(0.6e6 * SECONDS)),
+        "pause.prioN_unmarked_ppm": ("ethtool.pfc_pri3_tx_duration_us", int(0.2e6 * SECONDS)),
+        "class.prioN_missed_ppm": ("ethtool.rx_bytes_pri3", 1000),
+    },
+}
+MARKS = {"mlx5": "rdma.np_ecn_marked_roce_packets", "bnxt": "rdma.rx_ecn_marked_pkts"}
+
+
+def of_fault(family, counter):
+    """A change by which that counter, and no more than belongs to it, shows its fault."""
+    read, amount = WORKED_OUT[family].get(counter, (counter.replace("prioN", "prio3"), 7))
+
+    def change(before, after):
+        if read == "ethtool.rx_global_pause":
+            both = [f"ethtool.{way}_global_pause{x}" for way in ("rx", "tx") for x in ("", "_duration")]
+            for device in (before, after):
+                device["counters"] |= dict.fromkeys([*both, "ethtool.rx_global_pause_transition"], 0)
+        if "unmarked" in counter:
+            after["counters"][MARKS[family]] = before["counters"][MARKS[family]]
+        plant((read, amount))(before, after)
+
+    return change
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", SITES)
+def test_each_witness_sees_its_fault(family, tmp_path):
+    """Catches: a row of the table of witnesses whose counter is not collected, not planned or not judged."""
+    for fault in FAULTS:
+        for counter in fault.counters.get(family, ()):
+            verdict, _ = cells(tmp_path, family, of_fault(family, counter))
+            failed = [c.cell.split("/")[2] for c in verdict.cells if c.outcome is Outcome.FAIL]
+            assert f"counter.{counter.replace('prioN', 'prio3')}" in failed, (fault.name, counter, failed)
+
+
+def test_coverage_of_the_table():
+    """Catches: faults that nothing sees: at least 95 % have a judged witness on mlx5 and on bnxt."""
+    for family in SITES:
+        judged = {e.metric.removeprefix("counter.") for e in load_profile(f"nic_{family}").entries}
+        assert {c for f in seen(family) for c in f.counters[family]} <= judged
+        witnessed = [f for f in FAULTS if f.counters.get(family) or f.measured]
+        assert len(witnessed) / len(FAULTS) >= 0.95
+        assert all(fault.measured for fault in unseen(family))
+        assert not judged & {name.replace("prio3", "prioN") for name in CONTEXT[family]}
+
+
+@pytest.mark.parametrize("family", SITES)
+def test_a_counter_that_wraps_at_32_bits_is_no_restart(family, tmp_path):
+    """Catches: a wrapped counter told as a reset, or a real loss lost with it; a reset told as a wrap."""
+    wrapping = "rdma.packet_seq_err"
+    if family == "mlx5":
+
+        def change(before, after):
+            before["counters"][wrapping], after["counters"][wrapping] = (1 << 32) - 2, 3
+
+        verdict, _ = cells(tmp_path, family, change)
+        assert (verdict.outcome, verdict.cells[0].value) == (Outcome.FAIL, 5)
+
+    def back(before, after):
+        name = wrapping if family == "mlx5" else "rdma.to_retransmits"
+        before["counters"][name], after["counters"][name] = 900, 3
+
+    verdict, _ = cells(tmp_path, family, back)
+    assert verdict.outcome is Outcome.INCONCLUSIVE and "backwards" in verdict.cells[0].reason
+
+
+def test_a_driver_that_was_loaded_again_is_told(tmp_path):
+    """Catches: a reload between the readings whose counters, small before, hide it: the netdev is another."""
+
+    def change(before, after):
+        after["ifindex"] = 31
+        for name in after["counters"]:
+            if name.startswith(("rdma.", "ethtool.")):
+                before["counters"][name], after["counters"][name] = 0, 0
+
+    verdict, _ = cells(tmp_path, "mlx5", change)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "restarted" in verdict.cells[0].reason
+
+
+@pytest.mark.parametrize(
+    ("family", "lost"),
+    [
+        ("mlx5", ["rdma.packet_seq_err"]),
+        ("mlx5", ["ethtool.rx_crc_errors_phy", "ethtool.rx_jabbers_phy"]),
+        ("mlx5", "ethtool."),
+        ("mlx5", "rdma."),
+        ("bnxt", ["rdma.to_retransmits"]),
+        ("bnxt", "ethtool."),
+    ],
+)
+def test_a_reading_cut_in_the_middle_is_inconclusive(family, lost, tmp_path):
+    """Catches: counters that a driver always reports gone from a reading, and the NIC passed."""
+
+    def change(_before, after):
+        for name in list(after["counters"]):
+            if name.startswith(lost) if isinstance(lost, str) else name in lost:
+                del after["counters"][name]
+
+    verdict, _ = cells(tmp_path, family, change)
+    assert verdict.outcome is Outcome.INCONCLUSIVE, verdict.reason
+
+
+def test_what_a_nic_does_not_report_is_not_missed(tmp_path):
+    """Catches: a kernel without a younger counter that can never pass, or one whose loss then passes."""
+    optional = ("rdma.rx_icrc", "ethtool.module", "fec.", "devlink.", "ethtool.rx_prio3_buf")
+
+    def change(before, after):
+        for device in (before, after):
+            for name in [n for n in device["counters"] if n.startswith(optional)]:
+                del device["counters"][name]
+
+    verdict, _ = cells(tmp_path, "mlx5", change)
+    assert verdict.outcome is Outcome.PASS, verdict.cells[:2]
+    assert all(cell.rule == "not-reported" for cell in verdict.cells)
+
+
+def test_pfc_that_is_off_is_no_pass(tmp_path):
+    """Catches: a NIC without PFC, which has no pause counters, passed as one that never paused."""
+
+    def change(before, after):
+        for device in (before, after):
+            for name in [n for n in device["counters"] if "prio3_pause" in n]:
+                del device["counters"][name]
+
+    verdict, _ = cells(tmp_path, "mlx5", change)
+    assert verdict.outcome is Outcome.NOT_RUN
+    assert {c.cell.split("/")[2] for c in verdict.cells if c.rule == "not-measured"} == {
+        f"counter.pause.prio3_{what}_ppm" for what in ("rx", "tx", "unmarked")
+    }
+
+
+def test_unknown_drivers_are_told_and_refused_only_if_the_site_asks(tmp_path):
+    """Catches: NICs of an unknown driver left out in silence, or a site that cannot be planned for them."""
+    mine = site("mlx5")
+    names = ("rocep1s0", "rocep2s0")
+    renamed = tuple(
+        nic.model_copy(update={"rdma_device": name}) for nic, name in zip(mine.nics["n2"], names, strict=True)
+    )
+    other = mine.model_copy(update={"nics": {**mine.nics, "n2": renamed}})
+    (told,) = [one for one in plan_of(other)[0].not_covered if "driver is not known" in one.why]
+    assert "2 NICs of n2" in told.what
+    strict = other.model_copy(
+        update={"acceptance": other.acceptance.model_copy(update={"known_nics_only": True})}
+    )
+    with pytest.raises(BadInput, match="known_nics_only: the driver of NICs of n2"):
+        catalogue_of_site(strict, tmp_path)
+    said = tuple(n.model_copy(update={"driver": "mlx5_core"}) for n in renamed)
+    known = strict.model_copy(update={"nics": {**mine.nics, "n2": said}})
+    assert not [one for one in plan_of(known)[0].not_covered if "driver is not known" in one.why]
+
+
+@pytest.mark.parametrize("family", [*SITES, "rxe"])
+def test_every_row_of_a_profile_is_planned_somewhere(family):
+    """Catches: a limit for NICs that no site is held to, whatever its speed."""
+    wanted = {entry.id for entry in load_profile(f"nic_{family}").entries}
+    for speed_gbps in (100, 400):
+        wanted -= {item.reference for item in plan_of(site(family, speed_gbps))[0].items}
+    assert wanted == set()
+
+
+def test_the_plan_says_what_is_covered_and_what_not():
+    """Catches: a plan that is silent on which NICs' counters are judged."""
+    (line,) = planned("mlx5")[0].nic_counters
+    assert "mlx5 NIC are judged, which see" in line and "tcp-fallback" in line
+
+
+def test_a_fabric_that_reorders_is_not_blamed_for_it(tmp_path):
+    """Catches: adaptive routing judged as loss, or all loss forgiven with it."""
+    metrics = {e.metric for e in catalogue_of_site(site("mlx5", reorders=True), tmp_path).entries.values()}
+    assert "counter.rdma.out_of_sequence" not in metrics and "counter.rdma.packet_seq_err" in metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [
+        ("tolly_xe9680_z9664f", "counter.rdma.packet_seq_err"),
+        ("pt_r7615_bcm57508", "counter.rdma.to_retransmits"),
+    ],
+)
+def test_every_published_system_is_judged_by_its_nics(name, metric):
+    """Catches: a shipped inventory without any limit for its NICs' counters, at the fabric or above it."""
+    of = read_site(INVENTORIES / name)
+    plan, _ = plan_of(of, INVENTORIES / name)
+    judged = {item.stage.value for item in plan.items if item.metric == metric and item.required}
+    asked = {item.stage.value for item in plan.items}
+    assert judged and judged >= asked & {"fabric", "collective"}
+
+
+def runs_that_fail(count, seed):
+    """How many of so many simulated healthy runs of one node's NIC, of each family, break a limit."""
+    draw, broken = random.Random(seed), []
+    for family in SITES:
+        limits = {}
+        for item in planned(family)[0].items:
+            if item.metric.startswith("counter.") and item.test != "switches":
+                gate = planned(family)[0].references[item.reference].gate
+                limits[item.metric.removeprefix("counter.")] = gate
+        for number in range(count):
+            seconds = draw.choice((5.0, 20.0, 120.0, 600.0))
+            first, last = healthy(family, draw, seconds, SPEED[family])
+            for name, value in worked(family, first, last, seconds).items():
+                if name in limits and value > limits[name]:
+                    broken.append((family, number, name, value))
+    return broken
+
+
+def worked(family, first, last, seconds):
+    """What collection makes of two readings: the growth of every counter."""
+    nic = next(iter(planned(family)[1].nics.values()))[0]
+    about = [{nic.rdma_device: About(DRIVERS[family], 4, SPEED[family], at)} for at in (10.0, 10.0 + seconds)]
+    both = [NodeCounters({nic.rdma_device: c}, about=a) for c, a in zip((first, last), about, strict=True)]
+    told = nic_readings(both[0], both[1], nic, began_anew=False)
+    assert all(None not in pair for pair in told.values())
+    return {name: after - before for name, (before, after) in told.items()}
+
+
+def test_some_healthy_runs_fail_nothing():
+    """Catches: a limit within what healthy NICs count (the thousand runs are slow)."""
+    assert runs_that_fail(10, seed=1) == []
+
+
+@pytest.mark.slow
+def test_a_thousand_healthy_runs_fail_nothing():
+    """Catches: a false FAIL by counters in 1,000 healthy runs of each family, at realistic FEC rates."""
+    assert runs_that_fail(1000, seed=25) == []
+
+
+def test_names_of_the_sets_and_families_agree():
+    """Catches: a family that names a set of counters that is not there."""
+    assert len(names_of("mlx5")) > 150 and len(names_of("bnxt")) > 120
+    assert set(BY_NAME) == {"mlx5", "bnxt", "rxe"}
