@@ -54,9 +54,12 @@ stamp=$( { cat requirements/controller.txt pyproject.toml && $python --version; 
 if [ ! -e .venv/stamp ] || [ "$(cat .venv/stamp)" != "$stamp" ]; then
     echo "setup: making .venv from requirements/controller.txt"
     [ -x .venv/bin/python ] || $python -m venv .venv
-    uv=$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements/controller.txt)
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "$uv" ||
-        fail "pip could not install $uv -- is a package index reachable?"
+    # uv's own entry of the lock, hashes and all: what installs everything else is checked as everything else is.
+    uv=$(mktemp)
+    sed -n '/^uv==/,/^[^ ]/{/^uv==/p;/^ .*--hash=/p;}' requirements/controller.txt >"$uv"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r "$uv" ||
+        { rm -f "$uv"; fail "pip could not install uv with the lock's hashes -- is a package index reachable?"; }
+    rm -f "$uv"
     # Compiled here once: where PYTHONDONTWRITEBYTECODE is set, every command would compile 400 modules again.
     .venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes --no-deps \
         -r requirements/controller.txt || fail "uv could not install the locked packages -- is a package index reachable?"

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import math
 import os
+import secrets
 import shlex
 import shutil
 import sys
@@ -28,15 +30,21 @@ from shakedown.benchmarks.base.contract import JobKind
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.software.found import unusable_software
 from shakedown.collect.outputs import job_measurements
+from shakedown.onnode import attest
+from shakedown.onnode.journal import NONCE
 from shakedown.onnode.software import FILE as SOFTWARE
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.plan.side_by_side import in_order
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
+from shakedown.records.order import Order
 from shakedown.records.plan import Plan
 from shakedown.records.results import JobRecord, Problem
-from shakedown.run.folder import JOBS, PLAN
+from shakedown.run import chain
+from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
+from shakedown.run.ownership import SECRET
 from shakedown.slurm.cancel_stuck import Pending
+from shakedown.slurm.client import Slurm
 from shakedown.slurm.ending import flaw, how_it_ended, not_submitted
 from shakedown.slurm.patience import Patience
 from shakedown.slurm.turns import Turns
@@ -76,6 +84,17 @@ def patience_of(folder: Path) -> Patience:
 def plan_of(folder: Path) -> Plan:
     """Return a run's plan, which is settled before ReFrame begins as well."""
     return Plan.model_validate_json((folder / PLAN).read_bytes())
+
+
+@functools.cache
+def order_of(folder: Path) -> dict[str, str]:
+    """Return what jobs are told of the run's order: its digest and its nonce; nothing without an order."""
+    try:
+        content = (folder / ORDER).read_bytes()
+    except FileNotFoundError:
+        return {}
+    digest = hashlib.sha256(content).hexdigest()
+    return {attest.ORDER: digest, NONCE: Order.model_validate_json(content).nonce}
 
 
 def planned_jobs() -> list[str]:
@@ -129,6 +148,7 @@ class Guard(rfm.RegressionTestPlugin):
         self.out = folder / "raw" / f"{self.spec.name}.a{self.attempt}"
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / "spec.json").write_text(json.dumps(self.spec.settings, indent=1) + "\n", encoding="utf-8")
+        self._leave_a_secret()
         if (spec := self.spec).software:
             sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
             (self.out / SOFTWARE).write_text(json.dumps(sources, indent=1) + "\n", encoding="utf-8")
@@ -186,6 +206,8 @@ class Guard(rfm.RegressionTestPlugin):
             *self.prerun_cmds,
             f"{step} {python} -m shakedown.onnode.counters before {out}",
         ]
+        order = order_of(folder)
+        self.env_vars.update(order)
         complete = kind.completeness(self.out) if kind.completeness else ()
         # The script's status is its last command's; it must be the benchmark's.
         self.postrun_cmds = [
@@ -194,8 +216,17 @@ class Guard(rfm.RegressionTestPlugin):
             *([f"[ $status -eq 0 ] || ! {' '.join(complete)} || status=0"] if complete else []),
             *self.postrun_cmds,
             f"{last_step} {python} -m shakedown.onnode.counters after {out}",
+            # Last of all: what a node has signed does not change any more.
+            *([f"{last_step} {python} -m shakedown.onnode.attest {out}"] if order else []),
             "exit $status",
         ]
+
+    def _leave_a_secret(self) -> None:
+        """Write what the job's programs know each other by, for its user alone to read."""
+        path = self.out / SECRET
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
 
     @run_after("run")
     def ask_slurm(self) -> None:
@@ -216,6 +247,7 @@ class Guard(rfm.RegressionTestPlugin):
         spec, folder = self.spec, run_folder()
         assert folder is not None
         patience = patience_of(folder)
+        (self.out / SECRET).unlink(missing_ok=True)
         state, flawed = how_it_ended(str(self.job.jobid), patience, limit_s=spec.time_limit_s)
         with contextlib.suppress(OSError):
             for name in (self.job.stdout, self.job.stderr, self.job.script_filename):
@@ -236,7 +268,17 @@ class Guard(rfm.RegressionTestPlugin):
                 **self.about(),
             )
         )
+        if order := order_of(folder):
+            self._chain(folder, order[attest.ORDER], state.job)
         return flawed
+
+    def _chain(self, folder: Path, order: str, job: str) -> None:
+        """Add the job to the run's chain, with Slurm's own record of it; where Slurm is silent, without."""
+        account = ""
+        with contextlib.suppress(BadInput):
+            account = Slurm().ask("scontrol", "--oneliner", "show", "job", job)
+        sign = attest.ask if Path(attest.SOCKET).exists() else None
+        chain.add(folder / RAW, self.out.name, order, account, sign)
 
     def about(self) -> dict[str, object]:
         """Return the fields that a job record has from the plan alone."""

@@ -16,6 +16,7 @@ from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.intent.software import Source
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.counters import CounterReading
+from shakedown.records.order import Order
 from shakedown.records.plan import Plan
 from shakedown.records.results import JobRecord, Measurement, OutputRecord
 from shakedown.records.snapshot import Snapshot
@@ -47,6 +48,7 @@ RUN: tuple[tuple[str, Model], ...] = (
     ("`counters.jsonl`, a line", CounterReading),
     ("`inventory.json`", Snapshot),
     ("`verdict.json`", Verdict),
+    ("`order.json`: what the customer signed before the run", Order),
 )
 FORMULAS = inner_models(Ceiling)
 # Meanings of keys whose model has neither a description nor a comment that says it.
@@ -162,7 +164,10 @@ def _run() -> str:
         "# The files of a run: `reports/runs/RUN-ID/`\n",
         "Every file carries a schema version, and unknown fields are refused when it is read. Beside these:",
         "`raw/` holds every tool's own output; `shakedown report` writes `report.html`, `report.md`,",
-        "`junit.xml` and `metrics.prom`; `shakedown seal` writes `SHA256SUMS` and `SHA256SUMS.sig`.\n",
+        "`junit.xml` and `metrics.prom`; `shakedown seal` writes `SHA256SUMS` and `SHA256SUMS.sig`. A run",
+        "that was ordered also has `order.json.sig`, `raw/chain.jsonl` (the jobs, in order), and in each",
+        "job's folder `slurm.txt` (Slurm's own record) and, for each node, `signed.NODE.json` (digests of",
+        "its outputs) and `signed.NODE.link.json` (its signature).\n",
     ]
     for heading, model in RUN:
         doc = first_paragraph(model)

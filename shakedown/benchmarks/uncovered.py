@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from shakedown.benchmarks.perftest.mesh_order import ring
 from shakedown.benchmarks.switches.plan import plan_switches
+from shakedown.intent.links import links, untouched
 from shakedown.intent.refusal import span
 from shakedown.intent.site import Fabric, Site, SwitchHost
 from shakedown.plan.counters import plan_counters
@@ -120,14 +121,35 @@ def _traffic_class(draft: Draft) -> Iterator[NotCovered]:
 
 
 def _uplinks(site: Site) -> Iterator[NotCovered]:
-    if not isinstance(site.fabric, Fabric) or not site.fabric.switches.spines:
+    """Links between switches that are not described, and switches that must not be touched."""
+    if not isinstance(site.fabric, Fabric):
         return
-    switches = site.fabric.switches
-    links = len(switches.leaves) * len(switches.spines) * switches.uplinks_per_leaf_per_spine
-    yield NotCovered(
-        what=f"{links:,} uplinks between leaves and spines" if links else "uplinks between leaves and spines",
-        why="only ports with hosts are read; what crosses a spine shows in the tests between nodes alone",
-    )
+    intent, switches = site.fabric.model_dump(), site.fabric.switches
+    if switches.spines and not switches.links:
+        count = len(switches.leaves) * len(switches.spines) * switches.uplinks_per_leaf_per_spine
+        ends = "uplinks between leaves and spines"
+        yield NotCovered(
+            what=f"{count:,} {ends}" if count else ends,
+            why="the intent does not name them, so only ports with hosts are configured and read; "
+            "what crosses a spine shows in the tests between nodes alone",
+            key="fabric.switches.links",
+        )
+    kept_off = sorted(untouched(intent), key=natural_key)
+    found = links(intent)
+    for name in kept_off:
+        many = sum(name in (link.leaf, link.spine) for link in found)
+        yield NotCovered(
+            what=f"{name} and its end of {many:,} links: RoCE class, PFC, ECN, MTU, neighbours, loss",
+            why="access: none, so it is neither configured nor read, and nothing about it is proven",
+            key="fabric.switches.access",
+        )
+    leaves = {nic.leaf for own in site.nics.values() for nic in own} - {None}
+    if len(leaves) > 1 and switches.spines and switches.routing is None:
+        yield NotCovered(
+            what="how leaves choose among their uplinks",
+            why="the intent does not say, so pairs over spines are held to what balanced uplinks carry",
+            key="fabric.switches.routing",
+        )
 
 
 def _gpus(site: Site) -> Iterator[NotCovered]:

@@ -9,34 +9,40 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from shakedown.bundle import keygen
+from shakedown.bundle.attribution import order_findings
+from shakedown.bundle.findings import Finding
+from shakedown.bundle.orders import read as read_order
 from shakedown.collect.recollect import difference, has_jobs, uncollected
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import LARGEST_DOCUMENT, open_plain, read_bytes
+from shakedown.records.verdict import Verdict
 from shakedown.records.wording import printable
-from shakedown.run.files import SIGNATURE, SUMS, redacted_files, run_files
-from shakedown.run.folder import JOBS, RESULTS, VERDICT, to_json, write_aside
+from shakedown.report.write import outdated
+from shakedown.run.files import SIGNATURE, SUMS, empty_folders, redacted_files, run_files
+from shakedown.run.folder import JOBS, VERDICT, to_json, write_aside
+from shakedown.run.leftovers import leftovers
 
-NAMESPACE = "shakedown"
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-# Signatures have 300 bytes, by RSA keys a few thousand; ssh-keygen reads 200 MB for a minute.
-LARGEST_SIGNATURE = 1 << 20
-_TIMEOUT_S = 60  # ssh-keygen answers at once unless a hardware key waits for a touch
+# What nobody can say who has not the order: whoever holds a trusted key could have made all of it.
+UNORDERED = "not checked without --order: whose outputs these are, when they were made, and the plan's gates"
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found. `differs` names the first file that is not what was sealed."""
+    """What `verify` found. `differs` names the first file that is not what was sealed or ordered."""
 
     differs: str | None
     reason: str
     signer: str | None
     outcome: Outcome | None
+    # Everything that is not what was ordered.
+    findings: tuple[Finding, ...] = ()
 
     @property
     def authentic(self) -> bool:
@@ -45,10 +51,10 @@ class Verification:
 
 
 def seal(folder: Path, key: Path) -> None:
-    """Write `SHA256SUMS` and its signature.
+    """Write `SHA256SUMS` and its signature. Empty folders go: no checksum covers them.
 
-    Raises BadInput if `verdict.json` is not the recomputed one, or if a file still holds what looks like a
-    secret: what is sealed is meant to be handed on.
+    Raises BadInput if there are no jobs that raw files are of, if verdict or report is not the recomputed
+    one, or if a file still holds what looks like a secret: what is sealed is meant to be handed on.
     """
     for name, content, clean in redacted_files(folder):
         if content != clean:
@@ -57,6 +63,12 @@ def seal(folder: Path, key: Path) -> None:
                 fix="seal with --redact, or remove it by hand",
                 file=folder / name,
             )
+    if not has_jobs(folder):
+        raise BadInput(
+            "is missing or has no jobs: results that follow from no raw files prove nothing",
+            fix="seal a run that was measured",
+            file=folder / JOBS,
+        )
     if stale := uncollected(folder):
         name, how = stale
         raise BadInput(
@@ -70,45 +82,75 @@ def seal(folder: Path, key: Path) -> None:
             fix=f"run shakedown verdict --write {folder}",
             file=folder / VERDICT,
         )
+    if old := outdated(folder):
+        raise BadInput(
+            "is not what the run's files give", fix=f"run shakedown report {folder}", file=folder / old
+        )
+    if half := next(leftovers(folder), None):
+        raise BadInput(
+            "was never finished: its writer was killed", fix=f"run shakedown mend {folder}", file=half
+        )
+    for name in empty_folders(folder):
+        (folder / name).rmdir()
     sums = "".join(f"{_sha256(folder / name)}  {name}\n" for name in run_files(folder)).encode()
-    signature = _ssh_keygen(["sign", "-q", "-f", str(key), "-n", NAMESPACE], sums)
-    if signature.returncode != 0:
-        raise BadInput(f"ssh-keygen: {_last_line(signature)}", fix="give an SSH private key", file=key)
+    signature = keygen.sign(sums, key)
     # The old signature goes first, so that no moment shows one that does not belong.
     (folder / SIGNATURE).unlink(missing_ok=True)
     write_aside(folder / SUMS, sums)
-    write_aside(folder / SIGNATURE, signature.stdout)
+    write_aside(folder / SIGNATURE, signature)
 
 
-def verify(folder: Path, signers: Path | None) -> Verification:
-    """Recompute checksums, signature and verdict of a bundle. Raises BadInput for what is no bundle at all.
+def verify(folder: Path, signers: Path | None, order: Path | None = None) -> Verification:
+    """Recompute checksums, signature, verdict and report of a bundle, and hold it against an order.
 
-    Without `signers` (ssh's allowed_signers format) only the signature's integrity is checked: the signer
-    stays unconfirmed.
+    Raises BadInput for what is no bundle or no order at all.
+
+    Args:
+        folder: the bundle's.
+        signers: who is trusted, in ssh's allowed_signers format. Without it only the integrity of signatures
+            is checked: the signer stays unconfirmed.
+        order: what was ordered, as its signer gave it.
     """
+    ordered = read_order(order, signers) if order is not None else None
     sums = read_bytes(folder / SUMS)
     recorded = _parse_sums(sums, folder / SUMS)
-    changed = _changed(folder, recorded)
-    if changed:
+    if changed := _changed(folder, recorded):
         return _differs(*changed)
-    signer, flaw = _signer(folder, sums, signers)
+    signer, flaw = keygen.signer(folder / SIGNATURE, sums, signers)
     if flaw:
         return _differs(SIGNATURE, flaw)
-    if stale := uncollected(folder):
-        name, how = stale
-        return _differs(name, f"{name} is not what the raw files give: {how}")
     verdict = judge_folder(folder)
-    if VERDICT not in recorded:
-        return _differs(VERDICT, f"{VERDICT} is missing")
-    if how := difference(read_bytes(folder / VERDICT), to_json(verdict)):
-        return _differs(VERDICT, f"{VERDICT} is not what the raw results give: {how}")
-    source = "the raw files" if has_jobs(folder) else f"{RESULTS} (no job of {JOBS} wrote raw files)"
-    reason = f"{len(recorded)} files as sealed, verdict {verdict.outcome.value} recomputed from {source}"
+    if stale := _not_derived(folder, verdict, recorded):
+        return _differs(*stale)
+    reason = f"{len(recorded)} files as sealed, verdict {verdict.outcome.value} recomputed from the raw files"
     if signer is None:
         reason += "; signature intact, but the signer was not checked: give --signers"
     else:
         reason += f", signed by {signer}"
+    if ordered is None:
+        return Verification(None, f"{reason}; {UNORDERED}", signer, verdict.outcome)
+    what, content, who = ordered
+    findings = tuple(order_findings(folder, what, content, recorded))
+    if findings:
+        return _differs(findings[0].file, f"not as ordered: {findings[0]}", findings)
+    reason += f"; as ordered by {who or 'a signer that was not checked'}: plan, nodes, times and outputs"
     return Verification(None, reason, signer, verdict.outcome)
+
+
+def _not_derived(folder: Path, verdict: Verdict, recorded: dict[str, str]) -> tuple[str, str] | None:
+    """Return the first file that does not follow from the raw files, and why."""
+    if not has_jobs(folder):
+        return JOBS, f"{JOBS} is missing or has no jobs: its results follow from no raw files"
+    if stale := uncollected(folder):
+        name, how = stale
+        return name, f"{name} is not what the raw files give: {how}"
+    if VERDICT not in recorded:
+        return VERDICT, f"{VERDICT} is missing"
+    if how := difference(read_bytes(folder / VERDICT), to_json(verdict)):
+        return VERDICT, f"{VERDICT} is not what the raw results give: {how}"
+    if old := outdated(folder):
+        return old, f"{old} is not what this release makes of the run's files"
+    return None
 
 
 def _changed(folder: Path, recorded: dict[str, str]) -> tuple[str, str] | None:
@@ -121,11 +163,13 @@ def _changed(folder: Path, recorded: dict[str, str]) -> tuple[str, str] | None:
             return name, f"{name} is in {SUMS}, but missing"
         if _sha256(folder / name) != recorded[name]:
             return name, f"{name} was changed after sealing: its SHA-256 differs"
+    for name in empty_folders(folder):
+        return name, f"{name} is an empty folder: it was added after sealing"
     return None
 
 
-def _differs(name: str, reason: str) -> Verification:
-    return Verification(printable(name), printable(reason), None, None)
+def _differs(name: str, reason: str, findings: tuple[Finding, ...] = ()) -> Verification:
+    return Verification(printable(name), printable(reason), None, None, findings)
 
 
 def _sha256(path: Path) -> str:
@@ -156,46 +200,3 @@ def _parse_sums(content: bytes, path: Path) -> dict[str, str]:
             )
         recorded[name] = match[1]
     return recorded
-
-
-def _signer(folder: Path, sums: bytes, signers: Path | None) -> tuple[str | None, str]:
-    """Return (who signed, why the signature does not hold)."""
-    read_bytes(folder / SIGNATURE, LARGEST_SIGNATURE)  # refuses a missing file, a link and a pipe
-    signature = str((folder / SIGNATURE).absolute())
-    if signers is None:
-        checked = _ssh_keygen(["check-novalidate", "-n", NAMESPACE, "-s", signature], sums)
-        return None, "" if checked.returncode == 0 else f"signature does not hold: {_last_line(checked)}"
-    allowed = str(signers.absolute())
-    read_bytes(signers, LARGEST_SIGNATURE)
-    found = _ssh_keygen(["find-principals", "-s", signature, "-f", allowed], b"")
-    if found.returncode != 0:
-        return None, f"signed by nobody in {signers}: {_last_line(found)}"
-    flaw = "no principal"
-    for principal in found.stdout.decode(errors="replace").splitlines():
-        checked = _ssh_keygen(
-            ["verify", "-f", allowed, "-I", principal, "-n", NAMESPACE, "-s", signature], sums
-        )
-        if checked.returncode == 0:
-            return printable(principal), ""
-        flaw = _last_line(checked)
-    return None, f"signature does not hold: {flaw}"
-
-
-def _ssh_keygen(arguments: list[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
-    try:
-        return subprocess.run(
-            ["ssh-keygen", "-Y", *arguments],
-            input=content,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise BadInput("ssh-keygen is not installed", fix="install openssh-client 8.2 or newer") from None
-    except subprocess.TimeoutExpired:
-        raise BadInput("ssh-keygen does not answer", fix="use a key without passphrase prompt") from None
-
-
-def _last_line(process: subprocess.CompletedProcess[bytes]) -> str:
-    text = (process.stderr or process.stdout).decode(errors="replace").strip()
-    return text.splitlines()[-1][:200] if text else f"status {process.returncode}"

@@ -16,6 +16,7 @@ from shakedown.collect.failed_tasks import told_by_tasks
 from shakedown.collect.moved import confirmed
 from shakedown.collect.outputs import journal, told_by, without_place
 from shakedown.collect.window import clocks_ahead, stage_windows
+from shakedown.plan.flow_paths import PATHS, known_paths, lines_of_paths, read_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
@@ -24,7 +25,7 @@ from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, Measurement, Problem
 from shakedown.run.aside import COLLECTED, set_aside
 from shakedown.run.files import redact_folder
-from shakedown.run.folder import COUNTERS, JOBS, PLAN, RAW, RESULTS, write_lines
+from shakedown.run.folder import COUNTERS, JOBS, PLAN, RAW, RESULTS, write_aside, write_lines
 
 
 def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int]:
@@ -45,10 +46,24 @@ def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int
         measurements, counters = gather(folder)
         write_lines(folder / RESULTS, measurements)
         write_lines(folder / COUNTERS, counters)
+        _write_paths(folder)
     except BaseException:
         set_aside(folder, COLLECTED)
         raise
     return len(measurements), len(counters)
+
+
+def _write_paths(folder: Path) -> None:
+    """Write `paths.jsonl`, as far as links leave flows one way; what the site recorded stays.
+
+    `raw/paths.jsonl` is the site's own record of the spine of each flow, where its switches tell.
+    """
+    plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
+    own = folder / RAW / PATHS
+    told = own.is_file() and not own.is_symlink()
+    paths = list(read_paths(own) if told else known_paths(plan, jobs))
+    if paths:
+        write_aside(folder / PATHS, lines_of_paths(paths))
 
 
 def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:

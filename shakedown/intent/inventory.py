@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.intent import job_time, rules, software, tcp_rules
+from shakedown.intent import job_time, links, rules, software, tcp_rules
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.refusal import problems_of, refuse
 from shakedown.intent.rules import Problem
@@ -111,6 +111,16 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                             [port_name(str(p["port"])), p["host"], p["netdev"], p["rail"]]
                             for p in hostvars[name].get("leaf_ports", [])
                         ],
+                        "uplinks": [
+                            {
+                                "port": port_name(p["port"]),
+                                "role": p["role"],
+                                "peer": p["host"],
+                                "peer_port": port_name(p["netdev"]),
+                                "speed_gbps": p["speed_gbps"],
+                            }
+                            for p in links.link_ports(fabric.model_dump(), name)
+                        ],
                         **_reports(str(hostvars[name].get("roce_switch_nos", "unknown")), fabric),
                     }
                     for name in switches
@@ -204,8 +214,14 @@ def _wrong_hosts(
             found += [(name, problem) for problem in problems]
         system = SYSTEMS.get(str(hostvars[name].get("roce_switch_nos")))
         if system and reads_switches:
-            limits = rules.switch_problems(intent, system.name, system.lossless_limit)
+            limits = [*rules.switch_problems(intent, system.name, system.lossless_limit)]
+            lengths = hostvars[name].get("roce_switch_cable_lengths_m", system.cable_lengths_m)
+            if lengths and not hostvars[name].get("roce_switch_sonic_dynamic_buffers"):
+                limits += links.cable_problems(intent, name, system.name, lengths)
             found += [(name, problem) for problem in limits]
+    cabled = {name: hostvars[name].get("leaf_ports", []) for name in switches}
+    if not found:
+        found += links.of_hosts(intent, cabled, nics, switches)
     return found
 
 

@@ -39,7 +39,12 @@ READ = {
         "slurm",
         "software",
     ),
-    "switches": ("roce_switch_nos", "leaf_ports"),
+    "switches": (
+        "roce_switch_nos",
+        "leaf_ports",
+        "roce_switch_cable_lengths_m",
+        "roce_switch_sonic_dynamic_buffers",
+    ),
 }
 
 

@@ -29,7 +29,9 @@ def refuse(found: Sequence[tuple[str | None, Problem]], inventory: Path) -> BadI
         hosts.setdefault(first, []).extend([host] if host and host not in hosts.get(first, []) else [])
     said = []
     for problem, names in hosts.items():
-        said.append(f"{span(names)}: {problem}" if names else str(problem))
+        text = f"{span(names)}: {problem}" if names else str(problem)
+        other = places.find(inventory, problem.other) if problem.other and inventory.exists() else None
+        said.append(f"{text} (the other place: {other[0].name}:{other[1]})" if other else text)
     first, names = next(iter(hosts.items()))
     place = places.find(inventory, first.key, names[0] if names else None) if inventory.exists() else None
     more = f"; and {len(said) - _MOST} more" if len(said) > _MOST else ""

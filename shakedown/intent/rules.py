@@ -37,11 +37,13 @@ class Problem(NamedTuple):
         key: the path, from the variable on: ("fabric", "roce", "cnp", "dscp").
         what: a sentence that names the key and the value.
         fix: what to do.
+        other: the path of the other place, where two contradict each other.
     """
 
     key: tuple[str | int, ...]
     what: str
     fix: str
+    other: tuple[str | int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.what} -- {self.fix}" if self.fix else self.what

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from shakedown.intent import rules
+from shakedown.intent import links, rules
 from shakedown.intent.acceptance import AcceptanceBase
 from shakedown.intent.job_time import JobTime
 from shakedown.intent.slurm_block import SlurmBlock
@@ -18,6 +18,8 @@ from shakedown.records.base import Name, Record
 from shakedown.records.plan import Waiver
 
 Priority = Annotated[int, Field(ge=rules.EIGHT[0], le=rules.EIGHT[1])]
+# A port as its switch names it: Ethernet1/1, hundredGigE 1/1.
+PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
 Dscp = Annotated[int, Field(ge=rules.DSCP[0], le=rules.DSCP[1])]
 
 
@@ -94,12 +96,40 @@ class Rail(Record):
     subnet: str
 
 
+class SwitchLinks(Record):
+    """Links between leaves and spines: one by its four names, or many by rule.
+
+    The rule: port i of leaf j goes to port j of spine i; with n cables each, ports i n to i n + n - 1.
+    """
+
+    leaf: Name | None = None
+    leaf_port: PortName | None = None
+    spine: Name | None = None
+    spine_port: PortName | None = None
+    leaves: tuple[Name, ...] = ()
+    leaf_ports: tuple[PortName, ...] = ()
+    spines: tuple[Name, ...] = ()
+    spine_ports: tuple[PortName, ...] = ()
+    speed_gbps: int | None = Field(default=None, gt=0)  # None: fabric.link_speed_gbps
+    cable_m: int | None = Field(
+        default=None, ge=rules.CABLE_M[0], le=rules.CABLE_M[1]
+    )  # None: the headroom's
+
+
 class Switches(Record):
-    """The fabric's switches by role."""
+    """The fabric's switches by role, and the links between them."""
 
     leaves: tuple[Name, ...] = ()
     spines: tuple[Name, ...] = ()
     uplinks_per_leaf_per_spine: int = Field(default=0, ge=0)
+    links: tuple[SwitchLinks, ...] = ()  # every cable between two switches; none: not known
+    pods: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)  # leaves of each pod; none: all are one
+    planes: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)  # spines of each plane
+    # How a leaf chooses among its uplinks: ecmp by a flow's hash, adaptive by their load. None: not known.
+    routing: Literal["ecmp", "adaptive"] | None = None
+    # What a leaf's hosts can send over what its uplinks carry, at most; 1 is none. None: as the links are.
+    oversubscription: float | None = Field(default=None, ge=1, le=64)
+    access: dict[Name, Literal["none"]] = Field(default_factory=dict)  # switches that must not be touched
 
 
 class NoFabric(Record):
@@ -125,7 +155,8 @@ class Fabric(Record):
 
     @model_validator(mode="after")
     def _keeps_the_rules(self) -> Fabric:
-        if problems := rules.intent_problems(self.model_dump()):
+        intent = self.model_dump()
+        if problems := [*rules.intent_problems(intent), *links.problems(intent)]:
             raise rules.Contradiction(problems)
         return self
 
@@ -160,12 +191,23 @@ class TcpNic(Record):
     ipv4: str  # with its prefix length, in the fabric's subnet
 
 
+class LinkPort(Record):
+    """A port of a switch that leads to another switch."""
+
+    port: Name
+    role: Literal["uplink", "spine"]  # uplink: of a leaf; spine: of a spine, towards a leaf
+    peer: Name
+    peer_port: Name
+    speed_gbps: float = Field(gt=0)
+
+
 class SwitchHost(Record):
-    """One switch of the inventory with the cabling of its host ports."""
+    """One switch of the inventory with the cabling of its ports."""
 
     name: Name
     nos: Name
     ports: tuple[tuple[str, str, str, str], ...]  # port, host, netdev, rail
+    uplinks: tuple[LinkPort, ...] = ()  # its ports to other switches
     # The counters that a reading of its system always has, of each port and of each rail; none: not read.
     reports: tuple[Name, ...] = ()
     reports_of_rails: tuple[Name, ...] = ()

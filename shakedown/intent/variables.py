@@ -31,6 +31,8 @@ INTENT = frozenset(
         "mgmt_ip",
         "roce_switch_nos",
         "leaf_ports",
+        "roce_switch_cable_lengths_m",
+        "roce_switch_sonic_dynamic_buffers",
         "waivers",
         "slurm",
         "manage",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from shakedown.judge.words import counter
 from shakedown.nics.counters import counts_errors, end_to_end
-from shakedown.nos.counters import LOST
+from shakedown.nos.counters import COUNTERS, LOST, Due
 from shakedown.records.base import Stage
 from shakedown.records.counters import CounterReading
 from shakedown.records.wording import count, those
@@ -39,11 +39,19 @@ class Losses:
     at_leaf: dict[_Place, _Drop] = field(default_factory=dict)
     at_nic: dict[_Place, _Drop] = field(default_factory=dict)
     in_leaf: dict[tuple[Stage, str], int] = field(default_factory=lambda: defaultdict(int))
+    # Of no rail: what ports between switches dropped, and what entered a switch with links and never left.
+    at_link: dict[Stage, _Drop] = field(default_factory=dict)
+    in_switch: dict[Stage, dict[str, int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
 
     def add(self, reading: CounterReading) -> None:
         """Take one reading into account; most are of no use here."""
         rail, name, delta = reading.rail, reading.counter, reading.delta
-        if rail is None or delta is None:
+        if delta is None or COUNTERS.get(name) is Due.BOUNDED:
+            return
+        if rail is None:
+            self._add_link(reading, delta)
             return
         if name == LOST:
             self.in_leaf[reading.stage, rail] += delta
@@ -55,6 +63,16 @@ class Losses:
             found, place = self.at_nic if nic else self.at_leaf, (reading.stage, node, rail)
             drop = (-delta, name, reading.device, reading.port)
             found[place] = min(found.get(place, drop), drop)
+
+    def _add_link(self, reading: CounterReading, delta: int) -> None:
+        name, stage = reading.counter, reading.stage
+        if reading.kind == "nic":
+            return
+        if name == LOST:
+            self.in_switch[stage][reading.device] += delta
+        elif delta and counts_errors(name) and not end_to_end(name):
+            drop = (-delta, name, reading.device, reading.port)
+            self.at_link[stage] = min(self.at_link.get(stage, drop), drop)
 
     def told(self, stage: Stage, test: str, rail: str, accused: str, pairs: Iterable[tuple[str, ...]]) -> str:
         """Say whose loss it was.
@@ -95,12 +113,20 @@ class Losses:
                 f"{device}'s NIC on {rail} dropped packets",
                 f"the NIC counted {-nic[0]} {counter(name)}",
             )
+        elif (link := self.at_link.get(stage)) and -link[0] * _MOST_TIMES >= total:
+            _, name, device, port = link
+            lead, why = (
+                f"{device} port {port}, between switches, dropped packets",
+                f"the port counted {-link[0]} {counter(name)}",
+            )
+        elif (worst := _worst(self.in_switch.get(stage, {}))) and worst[1] * _MOST_TIMES >= total:
+            lead, why = f"{worst[0]} lost packets", f"{worst[1]} that entered it never left"
         elif inside * _MOST_TIMES >= total:
             lead, why = f"the leaf lost packets on {rail}", f"{inside} that entered it never left"
         else:
             read = all((stage, node, rail) in self.at_leaf for node in ends)
             read = read and all((stage, node, rail) in self.at_nic for node in missed)
-            none = read and not (leaf or nic or inside)
+            none = read and not (leaf or nic or inside or link or (worst and worst[1]))
             why = "the leaf dropped none" if none else "not as many were dropped where it was read"
             why = why if read else "not every NIC and port on the way was read"
             if none and (sender or alone):
@@ -110,6 +136,11 @@ class Losses:
                 all_ends = sorted(missed.keys() | {p for node in missed for p in partners[node]})
                 lead = f"packets were lost on {rail} between {those(all_ends, 'node')}, by which is not told"
         return f"{lead}: {said}, {why}"
+
+
+def _worst(inside: Mapping[str, int]) -> tuple[str, int] | None:
+    """Return the switch in which the most was lost, and how much."""
+    return max(inside.items(), key=lambda one: (one[1], one[0]), default=None)
 
 
 def _most(found: Mapping[_Place, _Drop], stage: Stage, rail: str, nodes: Iterable[str]) -> _Drop | None:

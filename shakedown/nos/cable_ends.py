@@ -26,8 +26,11 @@ class SettingsCable(Record):
 
     port: str
     host: Name
-    netdev: Name
-    rail: Name
+    netdev: str
+    rail: Name | None = None
+    role: Literal["host", "uplink", "spine"] = "host"
+    speed_gbps: float | None = None
+    cable_m: int | None = None
 
 
 class SwitchSettings(Record):
@@ -52,7 +55,8 @@ def load_settings(path: Path) -> SwitchSettings:
 
 def cables(settings: SwitchSettings) -> list[Cable]:
     """Return the planned cables of a switch."""
-    return [Cable(switch=settings.switch, **entry.model_dump()) for entry in settings.cabling]
+    kept = {"port", "host", "netdev", "rail", "role"}
+    return [Cable(switch=settings.switch, **entry.model_dump(include=kept)) for entry in settings.cabling]
 
 
 def switch_ends(

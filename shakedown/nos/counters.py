@@ -90,6 +90,14 @@ COUNTERS: dict[str, Due] = {
     "ecn_marked_ppm": Due.BOUNDED,
     "pfc_rx_ppm": Due.BOUNDED,
     "pfc_tx_ppm": Due.BOUNDED,
+    # Of links between switches (uplinks.py).
+    "idle_uplink": Due.ZERO,
+    "tx_utilisation_percent": Due.GAUGE,
+    "rx_utilisation_percent": Due.GAUGE,
+    "uplink_imbalance_percent": Due.BOUNDED,
+    # Frames that forward error correction could not mend, and symbols that it had to.
+    "fec_uncorrectable": Due.ZERO,
+    "fec_symbol_errors": Due.BOUNDED,
 }
 
 

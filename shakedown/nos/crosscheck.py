@@ -7,6 +7,7 @@ from the two, not what was written to them; what an end does not tell is not com
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Literal
 
 from pydantic import Field
 
@@ -19,11 +20,12 @@ MTU, PFC, DSCP, SPEED, FEC, CABLING = "mtu", "pfc", "dscp", "speed", "fec", "cab
 class Cable(Record):
     """One planned cable; a port's name is the switch's own."""
 
-    host: Name
-    netdev: Name
+    host: Name  # or a switch, where `role` is uplink or spine
+    netdev: str
     switch: Name
     port: str
-    rail: Name
+    rail: Name | None = None
+    role: Literal["host", "uplink", "spine"] = "host"
 
     @property
     def host_end(self) -> str:
@@ -80,7 +82,7 @@ def cross_check(
 
     Args:
         cables: the planned cabling.
-        hosts: what each (host, netdev) says of itself.
+        hosts: what each (host, netdev) says of itself, and each (switch, port) at the other end of a link.
         switches: what each (switch, port) says of itself.
         dscps: the DSCPs that matter, RoCE's and its CNPs'; the rest of a map may differ.
     """
@@ -89,7 +91,7 @@ def cross_check(
     for cable in cables:
         host = hosts.get((cable.host, cable.netdev), End())
         switch = switches.get((cable.switch, cable.port), End())
-        for key, what, mine, theirs, fits in _pairs(host, switch, dscps):
+        for key, what, mine, theirs, fits in _pairs(host, switch, dscps, linked=cable.role != "host"):
             if mine is None or theirs is None:
                 silent = [end for end, v in ((cable.host_end, mine), (cable.switch_end, theirs)) if v is None]
                 text = f"{what} of {cable.host_end} and {cable.switch_end}: {_and(silent)} told none"
@@ -101,11 +103,14 @@ def cross_check(
 
 
 def _pairs(
-    host: End, switch: End, dscps: Sequence[int]
+    host: End, switch: End, dscps: Sequence[int], *, linked: bool
 ) -> Iterator[tuple[str, str, str | None, str | None, bool]]:
     """Yield (check, in words, the host's value, the switch's value, whether they fit)."""
     # A switch port may take larger frames than the host sends; smaller ones it drops without a word.
+    # Between two switches either would drop what the other sends.
     fits = host.mtu_bytes is None or switch.mtu_bytes is None or switch.mtu_bytes >= host.mtu_bytes
+    if linked:
+        fits = host.mtu_bytes == switch.mtu_bytes
     yield MTU, "MTU", _bytes(host.mtu_bytes), _bytes(switch.mtu_bytes), fits
     mine, theirs = host.pfc_priorities, switch.pfc_priorities
     yield PFC, "PFC priorities", _set(mine), _set(theirs), mine == theirs

@@ -29,5 +29,6 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING}),
     end=end,
     neighbours=lldp.neighbours,
+    cable_lengths_m=(5, 40, 300),  # the choices of sonic_qos_interfaces' cable_length
     lossless_limit=2,  # sonic_qos_interfaces documents `priorities` as two at most
 )

@@ -6,6 +6,8 @@ keyed to the host NIC at the other end by the cabling that the reading carries.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -13,6 +15,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.nos.counters import COUNTERS, LOST, Classes, Due, PortCounters, ratios
 from shakedown.nos.registry import counters_of, known
+from shakedown.nos.uplinks import IMBALANCE, NEEDED, Carried, spread
 from shakedown.records.base import Name, Record, Stage
 from shakedown.records.counters import CounterReading, went_back
 from shakedown.records.errors import BadInput
@@ -21,18 +24,23 @@ from shakedown.records.refusals import refusal
 from shakedown.records.untrusted import loads
 
 RecordT = TypeVar("RecordT", bound=Record)
+# `port` of a counter that is of a switch as a whole.
+WHOLE_SWITCH = "switch"
 # A port's traffic never decreases: where it did, its drops were set back with it.
 _TRAFFIC = tuple(name for name, due in COUNTERS.items() if due is Due.TRAFFIC)
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
 
 
 class Cable(Record):
-    """One cable of the inventory: a port of the switch and the host NIC at the other end."""
+    """One cable of the inventory: a port of the switch, and the NIC or port of a switch at its end."""
 
     port: PortName
-    host: Name
-    netdev: Name
-    rail: Name
+    host: Name  # host, or switch where `role` is not host
+    netdev: Name | PortName
+    rail: Name | None = None  # of a host's NIC
+    role: Literal["host", "uplink", "spine"] = "host"
+    speed_gbps: float | None = Field(default=None, gt=0)  # of a link between switches
+    cable_m: int | None = None
 
 
 class Output(Record):
@@ -136,12 +144,12 @@ def readings(
                 "after": share,
             }
             lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
+    lines += _uplinks(before, after, found, common, raw)
     if reader.forwarded:
-        for rail in sorted({cable.rail for cable in after.cabling}):
-            ports = [cable.port for cable in after.cabling if cable.rail == rail]
+        for rail, ports in forwarding_groups(after.cabling).items():
             lost = _lost(found[0], found[1], ports, *reader.forwarded)
             line = {
-                "port": rail,
+                "port": rail or WHOLE_SWITCH,
                 "rail": rail,
                 "counter": LOST,
                 "before": None if lost is None else 0,
@@ -149,6 +157,69 @@ def readings(
             }
             lines.append(_line({**common, **line, "kind": "switch_port"}, raw))
     return lines
+
+
+def _uplinks(
+    before: SwitchReading,
+    after: SwitchReading,
+    found: Sequence[PortCounters],
+    common: Mapping[str, object],
+    raw: str | None,
+) -> list[CounterReading]:
+    """Return how the traffic of a leaf spread over its uplinks (uplinks.py)."""
+    cables = {cable.port: cable for cable in after.cabling if cable.role == "uplink" and cable.speed_gbps}
+    carried = {
+        port: Carried(
+            cable.speed_gbps or 0.0,
+            *(_difference(found[0].get(port, {}), found[1].get(port, {}), name) for name in NEEDED),
+        )
+        for port, cable in cables.items()
+    }
+    if not carried:
+        return []
+    shares, imbalance = spread(carried, _seconds(before.taken, after.taken))
+    values: list[tuple[str, str | None, str, int | None]] = [
+        (port_name(port), f"{cables[port].host}/{cables[port].netdev}", name, value)
+        for port, counters in shares.items()
+        for name, value in counters.items()
+    ]
+    values.append((WHOLE_SWITCH, None, IMBALANCE, imbalance))
+    return [
+        _line(
+            {
+                **common,
+                "kind": "switch_port",
+                "port": port,
+                "peer": peer,
+                "counter": name,
+                "before": None if value is None else 0,
+                "after": value,
+            },
+            raw,
+        )
+        for port, peer, name, value in values
+    ]
+
+
+def _seconds(first: str, last: str) -> float:
+    """Return the time between two readings; 0 where one has no time."""
+    try:
+        return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
+
+
+def forwarding_groups(cabling: Iterable[Cable]) -> dict[str | None, list[str]]:
+    """Return the ports among which what enters must leave, by rail.
+
+    Without links a rail's traffic stays on the rail's ports. What comes or goes by a link may be of any
+    rail, so then all ports of the switch are one group (None).
+    """
+    cables = list(cabling)
+    if any(cable.role != "host" for cable in cables):
+        return {None: [cable.port for cable in cables]}
+    rails = sorted({cable.rail for cable in cables if cable.rail})
+    return {rail: [cable.port for cable in cables if cable.rail == rail] for rail in rails}
 
 
 def _line(fields: dict[str, object], raw: str | None) -> CounterReading:

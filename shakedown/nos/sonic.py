@@ -27,6 +27,11 @@ _PORT = {
     "rx_errors": ("IF_IN_ERRORS",),
     "tx_errors": ("IF_OUT_ERRORS",),
 }
+# Counted where the port has forward error correction and the platform tells it.
+_FEC = {
+    "fec_uncorrectable": "SAI_PORT_STAT_IF_IN_FEC_NOT_CORRECTABLE_FRAMES",
+    "fec_symbol_errors": "SAI_PORT_STAT_IF_IN_FEC_SYMBOL_ERRORS",
+}
 _QUEUE = {
     "roce_tx_packets": "SAI_QUEUE_STAT_PACKETS",
     "roce_tx_bytes": "SAI_QUEUE_STAT_BYTES",
@@ -91,6 +96,7 @@ def _port(
         for way in ("RX", "TX")
     }
     found |= take(pauses, f"COUNTERS:{oid}", port)
+    found |= take(_FEC, f"COUNTERS:{oid}", port)
     found |= take(_QUEUE, object_of("QUEUE", classes.queue), f"{port}:{classes.queue}")
     found |= take(_CNP_QUEUE, object_of("QUEUE", classes.cnp_queue), f"{port}:{classes.cnp_queue}")
     return found | take(_GROUP, object_of("PG", classes.priority), f"{port} group {classes.priority}")
@@ -124,4 +130,7 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     end=end,
     neighbours=lldp.neighbours,
+    # pg_profile_lookup.ini of sonic-buildimage's 400G platforms; host variable roce_switch_cable_lengths_m
+    # says what another platform's file has. Dynamic buffers take any length.
+    cable_lengths_m=(5, 40, 300),
 )

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+NONCE = "SHAKEDOWN_NONCE"  # the environment variable that jobs of an order have
 # Between SIGTERM, on which srun ends its own step, and SIGKILL.
 _GRACE_S = 10.0
 
@@ -102,6 +103,12 @@ def _end(child: subprocess.Popen[bytes], how: signal.Signals) -> None:
         os.killpg(child.pid, how)
 
 
+def of_order() -> dict[str, str]:
+    """Return what a record bears of the order that its job is run under; nothing without one."""
+    nonce = os.environ.get(NONCE)
+    return {"nonce": nonce} if nonce else {}
+
+
 class Journal:
     """The journal of one job's outputs, or of one node's."""
 
@@ -137,6 +144,7 @@ class Journal:
             "started": started,
             "duration_s": round(duration_s, 3),
             "problem": problem,
+            **of_order(),
         }
         with self.path.open("a", encoding="utf-8") as journal:
             journal.write(json.dumps(record) + "\n")

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from shakedown.intent.links import UPLINK
 from shakedown.nics.families import family_of
 from shakedown.nos.counters import LOST
+from shakedown.nos.readings import WHOLE_SWITCH
+from shakedown.nos.uplinks import IDLE, NEEDED, OF_UPLINK, UPLINK_COUNTERS
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec, counter_tests
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import PlanItem
 from shakedown.references.catalogue import Entry
+
+# So many flows for each uplink leave none of them idle by hash but once in 10^8 (e^-20 for each uplink).
+_FLOWS_EACH = 20
 
 
 def plan_counters(draft: Draft) -> None:
@@ -55,13 +63,21 @@ def _nic_counter(draft: Draft, entry: Entry, job: JobSpec, test: str) -> None:
 def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
     """One cell for each port, or for each rail where that is what the counter is of."""
     name = entry.metric.removeprefix("counter.")
+    if name in UPLINK_COUNTERS:
+        if stage == entry.stage:  # collectives need not use every uplink
+            _uplink_counter(draft, entry, stage, name)
+        return
     # Switches of one kind name their ports alike.
-    blocks: dict[tuple[str, str, str, bool], list[str]] = {}
+    blocks: dict[tuple[str | None, str, str, bool], list[str]] = {}
     for switch in draft.site.switches:
         rails = {rail for *_, rail in switch.ports}
         why, required = "", entry.gates
         if not switch.reports:
             why = f"no counter of {switch.nos} is read, so zero loss cannot be claimed on it"
+        elif name in switch.reports_of_rails and switch.uplinks:
+            # What comes or goes by a link may be of any rail: the switch as a whole is looked at.
+            blocks.setdefault((None, WHOLE_SWITCH, "", required), []).append(switch.name)
+            continue
         elif name in switch.reports_of_rails:
             for rail in sorted(rails):
                 blocks.setdefault((rail, rail, "", required), []).append(switch.name)
@@ -72,6 +88,56 @@ def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
             why, required = f"{switch.nos} does not report {name}", False
         for port, _host, _netdev, rail in switch.ports:
             blocks.setdefault((rail, port, why, required), []).append(switch.name)
+        # That a link carried traffic at all depends on where its flows were hashed to: utilisation says that.
+        for link in switch.uplinks if entry.better is Better.LOWER else ():
+            blocks.setdefault((None, link.port, why, required), []).append(switch.name)
+    _add(draft, entry, stage, blocks)
+
+
+def _uplink_counter(draft: Draft, entry: Entry, stage: Stage, name: str) -> None:
+    """One cell for each uplink of a leaf, or for each leaf where that is what the counter is of."""
+    blocks: dict[tuple[str | None, str, str, bool], list[str]] = {}
+    for switch in draft.site.switches:
+        uplinks = [link for link in switch.uplinks if link.role == UPLINK]
+        if not uplinks:
+            continue
+        why, required = "", entry.gates
+        if not set(NEEDED) <= set(switch.reports):
+            why, required = f"{switch.nos} does not report {' and '.join(NEEDED)}", False
+        elif name == IDLE and not _all_used(draft, switch.name, len(uplinks)):
+            # By chance too few flows leave an uplink without any.
+            required = False
+        for port in (link.port for link in uplinks) if name in OF_UPLINK else (WHOLE_SWITCH,):
+            blocks.setdefault((None, port, why, required), []).append(switch.name)
+    _add(draft, entry, stage, blocks)
+
+
+def _all_used(draft: Draft, leaf: str, uplinks: int) -> bool:
+    """Whether the mesh sends so much over a leaf's uplinks that each of them carries something.
+
+    Adaptive routing leaves none out where flows are as many as uplinks; a hash leaves one out with
+    probability (1 - 1/u)^flows.
+    """
+    fabric = draft.site.network()
+    flows = 0
+    for rail in {rail for job in draft.jobs for rail in job.settings.get("rails", ()) if job.kind == "mesh"}:
+        first, _, last = str(rail).partition(">")
+        ends = {
+            end: [nic.leaf for node in draft.nodes for nic in draft.site.nics[node] if nic.rail == end]
+            for end in {first, last or first}
+        }
+        mine, away = ends[first].count(leaf), [one for one in ends[last or first] if one and one != leaf]
+        flows += mine * len(away)
+    each = 1 if fabric.switches.routing == "adaptive" else _FLOWS_EACH
+    return flows >= each * uplinks
+
+
+def _add(
+    draft: Draft,
+    entry: Entry,
+    stage: Stage,
+    blocks: Mapping[tuple[str | None, str, str, bool], Sequence[str]],
+) -> None:
     for (rail, port, why, required), names in blocks.items():
         draft.items.append(
             PlanItem(

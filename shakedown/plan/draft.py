@@ -10,7 +10,7 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.expectation import NotCovered
 from shakedown.records.names import natural_key
-from shakedown.records.pairs import AllPairs
+from shakedown.records.pairs import AllPairs, PairsAcross
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.references.catalogue import Catalogue, Entry
 from shakedown.references.learn import learnt_entry
@@ -107,7 +107,7 @@ class Draft:
         entry: Entry,
         test: str,
         *,
-        nodes: Iterable[tuple[str, ...]] | AllPairs,
+        nodes: Iterable[tuple[str, ...]] | AllPairs | PairsAcross,
         stage: Stage,
         rails: tuple[str | None, ...] = (None,),
         directions: tuple[str | None, ...] = (None,),
@@ -126,7 +126,7 @@ class Draft:
                 metric=entry.metric,
                 unit=entry.unit,
                 better=entry.better,
-                nodes=nodes if isinstance(nodes, AllPairs) else tuple(nodes),
+                nodes=nodes if isinstance(nodes, AllPairs | PairsAcross) else tuple(nodes),
                 rails=rails,
                 directions=directions,
                 params=params or {},

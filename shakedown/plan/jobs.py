@@ -14,8 +14,10 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from shakedown.intent.acceptance import Waits
-from shakedown.intent.site import NicSpec, Site
+from shakedown.intent.links import links
+from shakedown.intent.site import Fabric, NicSpec, Site
 from shakedown.intent.software import Sources
+from shakedown.nos.readings import port_name
 from shakedown.records.base import Name, Params, Record, Stage
 
 
@@ -74,6 +76,16 @@ def counter_tests(jobs: Iterable[JobSpec]) -> dict[str, str]:
     }
 
 
+class SwitchLink(Record):
+    """One cable between a leaf and a spine."""
+
+    leaf: Name
+    leaf_port: Name
+    spine: Name
+    spine_port: Name
+    plane: Name | None = None
+
+
 class Jobs(Record):
     """All jobs of a run, in the order of the ladder (`jobs.json`)."""
 
@@ -81,6 +93,7 @@ class Jobs(Record):
     run: Name
     jobs: tuple[JobSpec, ...]
     nics: dict[Name, tuple[NicSpec, ...]]  # by node
+    links: tuple[SwitchLink, ...] = ()  # between switches, where the site describes them
     waits: Waits = Waits()
     # Options of sbatch that every job gets, and what the site's prolog or epilog takes (SlurmBlock).
     submit: tuple[str, ...] = ()
@@ -102,12 +115,29 @@ def with_prolog(jobs: Iterable[JobSpec], prolog_s: int) -> list[JobSpec]:
     return [job.model_copy(update={"time_limit_s": job.time_limit_s + prolog_s}) for job in jobs]
 
 
+def _links(site: Site) -> tuple[SwitchLink, ...]:
+    if not isinstance(site.fabric, Fabric):
+        return ()
+    plane = {spine: name for name, spines in site.fabric.switches.planes.items() for spine in spines}
+    return tuple(
+        SwitchLink(
+            leaf=link.leaf,
+            leaf_port=port_name(link.leaf_port),
+            spine=link.spine,
+            spine_port=port_name(link.spine_port),
+            plane=plane.get(link.spine),
+        )
+        for link in links(site.fabric.model_dump())
+    )
+
+
 def jobs_of_site(run: str, jobs: Iterable[JobSpec], site: Site, nodes: Iterable[str]) -> Jobs:
     """Return the jobs as the site has them submitted; `nodes` are those that the plan uses."""
     return Jobs(
         run=run,
         jobs=tuple(jobs),
         nics={node: site.nics[node] for node in nodes},
+        links=_links(site),
         waits=site.acceptance.waits,
         submit=site.slurm.job_options(),
         prolog_s=site.slurm.prolog_s,

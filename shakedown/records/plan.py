@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from shakedown.records.base import Better, Name, Params, Record, Stage, params_text
 from shakedown.records.expectation import Expectation, NotCovered
-from shakedown.records.pairs import AllPairs
+from shakedown.records.pairs import AllPairs, PairsAcross, apart
 
 # A plan lists its nodes and only multiplies them by rails and directions: 36 kB could ask for 10^9 cells, and
 # each costs a kilobyte when it is judged. Eight rails, each with each, in two directions are 128.
@@ -81,11 +81,19 @@ class Reference(Record):
         return self.value * (1 + sign * self.tolerance)
 
 
+def _kind_of_groups(given: object) -> str:
+    """Return which way of naming groups of nodes was written."""
+    if isinstance(given, PairsAcross) or (isinstance(given, dict) and "pairs_across" in given):
+        return "across"
+    return "pairs" if isinstance(given, dict | AllPairs) else "groups"
+
+
 _Groups = Annotated[
     Annotated[tuple[tuple[Name, ...], ...], Field(min_length=1), Tag("groups")]
-    | Annotated[AllPairs, Tag("pairs")],
+    | Annotated[AllPairs, Tag("pairs")]
+    | Annotated[PairsAcross, Tag("across")],
     # A refusal then names what was written, not what else it might have been.
-    Discriminator(lambda given: "pairs" if isinstance(given, dict | AllPairs) else "groups"),
+    Discriminator(_kind_of_groups),
 ]
 # Cells of blocks that may share some; groups of a night have a few thousand.
 _MOST_COMPARED = 1_000_000
@@ -96,8 +104,8 @@ class PlanItem(Record):
 
     `nodes` lists node tuples: `["n1"]` for a single-node test, `["n1", "n2"]` for a pair (direction
     `forward` then means data from n1 to n2, `reverse` from n2 to n1, `both` at once), all of them for a
-    collective. All pairs of some nodes are written by the nodes alone (`AllPairs`). Counters are planned like
-    any metric: metric `counter.NAME`, limit 0 where zero is due.
+    collective. Pairs of some nodes are written by the nodes alone (`AllPairs`, `PairsAcross`). Counters are
+    planned like any metric: metric `counter.NAME`, limit 0 where zero is due.
     """
 
     stage: Stage
@@ -259,7 +267,10 @@ def _refuse_twice(items: list[PlanItem]) -> None:
     if len(set(ends)) == len(ends) and all(_once(item.nodes) for item in items):
         return
     # A few bytes of `all_pairs_of` name millions of cells, which must not be written out one by one.
-    if any(isinstance(item.nodes, AllPairs) for item in items) and sum(map(len, items)) > _MOST_COMPARED:
+    blocks = [item for item in items if isinstance(item.nodes, AllPairs | PairsAcross)]
+    if len(blocks) == len(items) and _all_apart(blocks):
+        return
+    if blocks and sum(map(len, items)) > _MOST_COMPARED:
         kind = f"{items[0].test} {items[0].metric}"
         raise ValueError(f"{kind}: several blocks of all pairs share a rail: write them as one")
     seen: set[str] = set()
@@ -270,6 +281,19 @@ def _refuse_twice(items: list[PlanItem]) -> None:
             seen.add(cell)
 
 
-def _once(nodes: tuple[tuple[str, ...], ...] | AllPairs) -> bool:
+def _once(nodes: tuple[tuple[str, ...], ...] | AllPairs | PairsAcross) -> bool:
     """Whether a block names each group of nodes once; all pairs do."""
-    return isinstance(nodes, AllPairs) or len(set(nodes)) == len(nodes)
+    return isinstance(nodes, AllPairs | PairsAcross) or len(set(nodes)) == len(nodes)
+
+
+def _all_apart(items: list[PlanItem]) -> bool:
+    """Whether no two blocks of pairs share a cell, as those of one mesh by its pairs' ways do not."""
+    for place, item in enumerate(items):
+        ends = set(product(item.rails, item.directions))
+        if len(ends) < len(item.rails) * len(item.directions):
+            return False
+        for other in items[:place]:
+            shares = not ends.isdisjoint(product(other.rails, other.directions))
+            if shares and not apart(item.nodes, other.nodes):  # type: ignore[arg-type]  # both are pairs
+                return False
+    return True

@@ -78,6 +78,8 @@ class OutputRecord(Record):
     started: str  # RFC 3339, UTC
     duration_s: float
     problem: Problem | None = None
+    # Of the order that the job was run under, if there was one (order.json).
+    nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

@@ -32,7 +32,10 @@ SCOPE_KEYS: dict[str, type] = {
     "nic_driver": str,  # family of drivers: mlx5, bnxt, rxe
     "rdma_mtu_bytes": int,
     "rails_at_once": str,
-    "route": str,  # of perftest: same-rail, under one leaf; cross-rail, over a spine
+    "route": str,  # of perftest: same-rail, rail i to rail i; cross-rail, rail i to rail i + 1
+    "way": str,  # of a pair, by its cabling: same-leaf, same-pod, over-spines; absent where that is unknown
+    "routing": str,  # how leaves choose an uplink: ecmp, adaptive; absent where the site does not say
+    "oversubscription_percent": int,  # what a leaf's hosts send over what its uplinks carry; 100: none
     "direction": str,
     "operation": str,
     "size_bytes": int,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shakedown.intent.site import Fabric, Site
+from shakedown.intent.uplinks import hosts_on_uplink, oversubscription_percent
 from shakedown.physics.gpu import GpuModel, by_name
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import ReferenceKind
@@ -46,6 +47,9 @@ class PhysicalFloors:
 
     fabric: Fabric | None
     gpu: GpuModel | None
+    # What its leaves' hosts send over what their uplinks carry, and the most flows a hash puts on one uplink.
+    oversubscription: float = 1.0
+    sharing: float = 1.0
 
     def __call__(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
         """Return the floor of a cell, or None where physics says nothing of it."""
@@ -67,15 +71,17 @@ class PhysicalFloors:
             ceiling = {**self._roce("roce_payload"), "operation": test.split("_")[1]}
             if size <= _LONGEST_MESSAGE:  # a longer one has, but for 0.002 %, the ceiling of one without end
                 ceiling["message_bytes"] = size
+            share, scope, why = self._of_way(facts)
             return self._share(
                 Stage.FABRIC,
                 test,
                 metric,
                 "Gb/s",
                 ceiling,
-                _PERFTEST,
+                share,
                 size >= _LARGE_MESSAGE,
-                {"size_bytes": size},
+                {"size_bytes": size, **scope},
+                why,
             )
         if metric in ("latency_typical", "latency_p99"):
             most = _LATENCY_US if metric == "latency_typical" else _LATENCY_P99_US
@@ -83,6 +89,23 @@ class PhysicalFloors:
             most += 8e-3 * size / (0.1 * self.fabric.link_speed_gbps)
             return self._most(Stage.FABRIC, test, metric, most, "us", {"size_bytes": size})
         return None
+
+    def _of_way(self, facts: Mapping[str, Any]) -> tuple[float, dict[str, Any], str]:
+        """Return share of the ceiling, scope and reason of a pair's way (benchmarks/perftest/ways.py).
+
+        All hosts of a leaf may send over its uplinks at once. Balanced, each gets the inverse of the
+        oversubscription; where a hash chooses (ecmp), all flows may meet on one uplink.
+        """
+        way = facts.get("way")
+        if way in (None, "same-leaf"):
+            return _PERFTEST, {} if way is None else {"way": way}, ""
+        scope = {key: facts[key] for key in ("way", "routing", "oversubscription_percent") if key in facts}
+        if facts.get("routing") == "ecmp":
+            sharing = max(self.sharing, self.oversubscription, 1.0)
+            why = f", over {sharing:g}: so many flows of a leaf may be hashed to one uplink"
+            return _PERFTEST / sharing, scope, why if sharing > 1 else ""
+        over = max(1.0, self.oversubscription)
+        return _PERFTEST / over, scope, f", over {over:g}: the uplinks are oversubscribed" if over > 1 else ""
 
     def _copy(self, test: str, metric: str) -> Entry | None:
         if self.gpu is None or metric != "bandwidth":
@@ -174,7 +197,9 @@ class PhysicalFloors:
         share: float,
         gates: bool,
         scope: Mapping[str, Any],
+        why: str = "",
     ) -> Entry:
+        source = f"{100 * (share if gates else _DEAD):.3g} % of the ceiling{why}"
         share = share if gates else _DEAD
         return Entry.model_validate(
             {
@@ -182,7 +207,7 @@ class PhysicalFloors:
                 "value": ceiling,
                 "ceiling": ceiling,
                 "tolerance": round(1 - share, 4),
-                "source": f"{100 * share:g} % of the ceiling",
+                "source": source,
                 "gates": gates,
                 "note": None if gates else _SHOWN,
             }
@@ -233,4 +258,9 @@ def add_physical(catalogue: Catalogue, site: Site) -> None:
     """Let a catalogue have the floors of a site, after all that its profiles hold."""
     fabric = site.fabric if isinstance(site.fabric, Fabric) else None
     model = site.acceptance.scope.get("gpu")
-    catalogue.derived = PhysicalFloors(fabric, by_name(model) if isinstance(model, str) else None)
+    gpu = by_name(model) if isinstance(model, str) else None
+    if fabric is None:
+        catalogue.derived = PhysicalFloors(None, gpu)
+    else:
+        over = (oversubscription_percent(site) or 100) / 100
+        catalogue.derived = PhysicalFloors(fabric, gpu, over, hosts_on_uplink(site))

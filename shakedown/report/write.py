@@ -91,17 +91,35 @@ def _report(folder: Path, output: Path | None) -> Written:
         base = os.path.relpath(folder.resolve(), output.resolve().parent)
         runs.write_aside(output, html.render(model, excerpts, base).encode())
         return Written(model.outcome, model.reason, (output,))
-    contents = {
-        HTML: html.render(model, excerpts),
-        JUNIT: junit.render(model),
-        PROMETHEUS: prometheus.render(model),
-        MARKDOWN: markdown.render(model),
-    }
+    contents = _contents(model, excerpts)
     if os.path.lexists(folder / SUMS):
         _refuse_change(folder, contents)
     for name, content in contents.items():
         runs.write_aside(folder / name, content.encode())
     return Written(model.outcome, model.reason, tuple(folder / name for name in contents))
+
+
+def _contents(model: view.ReportView, excerpts: dict[str, raw.Excerpt]) -> dict[str, str]:
+    return {
+        HTML: html.render(model, excerpts),
+        JUNIT: junit.render(model),
+        PROMETHEUS: prometheus.render(model),
+        MARKDOWN: markdown.render(model),
+    }
+
+
+def outdated(folder: Path) -> str:
+    """Return the first file of a run's report that is not what the run's files give; empty if there is none.
+
+    Raises BadInput as `read` does.
+    """
+    there = [name for name in (HTML, JUNIT, PROMETHEUS, MARKDOWN) if os.path.lexists(folder / name)]
+    if not there:
+        return ""
+    with no_cycle_search():
+        model = view.build(read(folder), checksum(folder))
+        contents = _contents(model, raw.excerpts(folder, model.raw_paths))
+    return next((name for name in there if read_bytes(folder / name) != contents[name].encode()), "")
 
 
 def _refuse_change(folder: Path, contents: dict[str, str]) -> None:

@@ -47,6 +47,19 @@ def run_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterator[str
     yield from sorted(set(found) - {SUMS, SIGNATURE})
 
 
+def empty_folders(folder: Path) -> list[str]:
+    """Return the folders of a run that hold no file, the innermost first: no checksum covers them."""
+    return [
+        Path(inside).relative_to(folder).as_posix()
+        for inside, folders, files in os.walk(folder, topdown=False)
+        if not files and Path(inside) != folder and not any(_holds_files(Path(inside) / f) for f in folders)
+    ]
+
+
+def _holds_files(folder: Path) -> bool:
+    return any(files for _, _, files in os.walk(folder))
+
+
 def _flaw(folder: Path, name: str, entry: os.DirEntry[str]) -> BadInput | None:
     """Return why this can be no file or folder of a run."""
     if not name.isprintable() or "\\" in name:

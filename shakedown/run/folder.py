@@ -27,6 +27,8 @@ from shakedown.records.verdict import Verdict
 
 PLAN, JOBS, RESULTS, COUNTERS = "plan.json", "jobs.json", "results.jsonl", "counters.jsonl"
 INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
+# What the customer signed before the run, where there was an order.
+ORDER, ORDER_SIGNATURE = "order.json", "order.json.sig"
 # A collective over 4,096 named nodes is a line of about 60 kB.
 LONGEST_LINE = 1 << 20
 # What a path below raw/ may not be made of.

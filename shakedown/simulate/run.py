@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from shakedown.intent.site import NicSpec
-from shakedown.judge.localise.matrices import PATHS
 from shakedown.judge.localise.model import Bools
 from shakedown.physics.roce import payload_ceiling_gbps
+from shakedown.plan.flow_paths import PATHS
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
 from shakedown.records.counters import CounterReading

@@ -26,6 +26,10 @@ elif argv[:3] == ["--oneliner", "show", "job"]:
     code = (state / argv[3]).read_text()
     ended = "COMPLETED" if code == "0" else "FAILED"
     print(f"JobId={{argv[3]}} JobState={{ended}} ExitCode={{code}}:0 Restarts=0")
+elif name == "srun" and "shakedown.onnode.attest" in argv:
+    for number, node in enumerate(os.environ["SLURM_JOB_NODELIST"].split(",")):
+        task = {{"SLURMD_NODENAME": node, "SLURM_PROCID": str(number)}}
+        subprocess.run(argv[argv.index("-m") - 1:], env=os.environ | task)
 elif name == "srun" and any(word.startswith("shakedown.benchmarks.") for word in argv):
     subprocess.run([sys.executable, "-c", "import shakedown.onnode"], check=True)  # as the node's task would
     out = Path(argv[-1])

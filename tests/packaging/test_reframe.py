@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -156,3 +157,31 @@ def test_reframe_is_the_locked_one(plain):
     """Catches: an environment of these tests that the playbooks would not make."""
     said = subprocess.run([plain, "--version"], capture_output=True, text=True, check=True).stdout
     assert said.startswith("4.10.4")
+
+
+def test_a_job_of_an_order_bears_it_and_is_chained(plain, run, tmp_path):
+    """Catches: an order that the jobs never hear of, so that nothing they leave is of it."""
+    nonce = "5" * 64
+    plan = json.loads((run / "plan.json").read_text())
+    order = {"schema": 1, "run": plan["run"], "system": plan["system"], "nonce": nonce, "plan": "0" * 64}
+    order |= {"jobs": "0" * 64, "not_before": "2026-01-01T00:00:00Z", "not_after": "2026-01-02T00:00:00Z"}
+    order |= {"nodes": {"gpu1": {"host_keys": [f"SHA256:{'a' * 43}"]}}, "tests": [], "references": {}}
+    (run / "order.json").write_text(json.dumps(order))
+    digest = hashlib.sha256((run / "order.json").read_bytes()).hexdigest()
+    slurm, checks = fake_slurm(tmp_path, tmp_path / "recorded"), ROOT / "reframe_tests"
+    path = f"{slurm}:/usr/bin:/bin"
+    ended = reframe(plain, checks, tmp_path, "--mode=ci", "-t", "^node$", "-r", SHAKEDOWN_RUN=run, PATH=path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    job = run / "raw/node.gpu_node.a1"
+    signed = json.loads((job / "signed.gpu1.json").read_text())
+    assert (signed["order"], signed["nonce"], signed["job"]) == (digest, nonce, "1")
+    assert {"outputs.gpu1.jsonl", "spec.json", "nodes.txt"} <= signed["files"].keys()
+    for file, found in signed["files"].items():
+        assert hashlib.sha256((job / file).read_bytes()).hexdigest() == found
+    assert "its outputs are not signed" in (job / "rfm_job.err").read_text()  # no service on this host
+    (line,) = (run / "raw/chain.jsonl").read_text().splitlines()
+    chained = json.loads(json.loads(line)["line"])
+    assert (chained["folder"], chained["order"]) == ("node.gpu_node.a1", digest)
+    assert hashlib.sha256((job / "job.json").read_bytes()).hexdigest() == chained["job"]
+    assert "JobId=1 JobState=COMPLETED" in (job / "slurm.txt").read_text()
+    assert not (job / "session.secret").exists()

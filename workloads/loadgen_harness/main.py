@@ -26,7 +26,7 @@ from loadgen_harness.watch import GpuWatch
 from loadgen_harness.workers import Worker, error_of, notes_of, workers
 from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
 from shakedown.onnode.counters import node_name
-from shakedown.onnode.journal import now
+from shakedown.onnode.journal import now, of_order
 from shakedown.records.errors import BadInput, ExitStatus
 
 TEST = "resnet50_server"
@@ -152,6 +152,7 @@ def note(
         "started": started,
         "duration_s": round(took_s, 3),
         "problem": problem,
+        **of_order(),
     }
     journal = folder / "outputs.jsonl"
     # A search that goes on after a kill says again what it had found before: one line for a cell.

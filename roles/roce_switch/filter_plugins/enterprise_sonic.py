@@ -101,8 +101,9 @@ def _wanted(fabric: Facts, ports: list[dict[str, str]], lossless: list[int]) -> 
         wanted[f"lossless {port}"] = lossless
         if dog:  # without times in the intent the watchdog is left as it is
             wanted[f"watchdog {port}"] = [dog["action"], dog["detect_ms"], dog["restore_ms"]]
-        if headroom:
-            wanted[f"cable {port}"] = f"{headroom['cable_m']}m"
+        length = entry.get("cable_m") or (headroom or {}).get("cable_m")  # a link's own, or the intent's
+        if length:
+            wanted[f"cable {port}"] = f"{length}m"
         wanted[f"asymmetric {port}"] = False
         wanted[f"mtu {port}"] = fabric["mtu_bytes"]["link"]
     return wanted

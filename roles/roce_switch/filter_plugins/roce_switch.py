@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shakedown.intent import rules
+from shakedown.intent import links, rules
 
 Intent = dict[str, Any]
 _IMPORT = "    from shakedown.intent import rules\n"
@@ -19,7 +19,12 @@ def lossless_priorities(fabric: Intent) -> list[int]:
 
 
 def refusals(
-    fabric: Intent, nos: str, ports: list[dict[str, str]], management: list[str], hosts: list[str]
+    fabric: Intent,
+    nos: str,
+    ports: list[dict[str, str]],
+    management: list[str],
+    hosts: list[str],
+    switch: str = "",
 ) -> list[str]:
     """Why this intent cannot go onto this switch; empty if it can."""
     # Here, not above: pydantic takes a moment to load, and every fork of Ansible loads all filters.
@@ -28,9 +33,26 @@ def refusals(
     system = SYSTEMS.get(nos)
     if system is None:
         return [f"unknown switch system {nos!r}; it is one of {', '.join(SYSTEMS)}"]
-    found = [*rules.cabling_problems(ports, fabric, management, hosts), *rules.intent_problems(fabric)]
+    found = [*rules.intent_problems(fabric), *links.problems(fabric)]
+    linked = [] if found else links.link_ports(fabric, switch)
+    if ports or not linked:  # a spine has no port with a host
+        found += rules.cabling_problems(ports, fabric, management, hosts)
+    found += [
+        rules.Problem(
+            ("fabric", "switches", "links"),
+            f"port {entry['port']} carries management",
+            "take it out of fabric.switches.links",
+        )
+        for entry in linked
+        if entry["port"] in management
+    ]
     found += rules.switch_problems(fabric, nos, system.lossless_limit)
     return [str(problem) for problem in found]
+
+
+def ports(fabric: Intent, cabled: list[dict[str, Any]], switch: str) -> list[dict[str, Any]]:
+    """Every port of a switch that carries RoCE: those with hosts, then those of its links to switches."""
+    return [*cabled, *links.link_ports(fabric, switch)]
 
 
 def leaf_program(source: str) -> str:
@@ -111,6 +133,7 @@ class FilterModule:
         """The filters by name."""
         return {
             "roce_switch_refusals": refusals,
+            "roce_switch_ports": ports,
             "roce_switch_lossless": lossless_priorities,
             "roce_switch_leaf_program": leaf_program,
             "roce_switch_cli_refusals": cli_refusals,

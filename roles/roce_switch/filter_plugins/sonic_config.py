@@ -20,7 +20,7 @@ POOL = "ingress_lossless_pool"  # buffermgr.h, INGRESS_LOSSLESS_PG_POOL_NAME
 
 def tables(
     fabric: dict[str, Any],
-    ports: list[dict[str, str]],
+    ports: list[dict[str, Any]],
     lossless: list[int],
     found: Tables | None = None,
     lookup: str = "",
@@ -43,6 +43,11 @@ def tables(
     names = [entry["port"] for entry in ports]
     enabled = ",".join(str(p) for p in lossless)
     list_name = next(iter(found.get("CABLE_LENGTH", {})), "AZURE")
+    cables = {
+        entry["port"]: _cable(entry, fabric, found.get("CABLE_LENGTH", {}).get(list_name, {}))
+        for entry in ports
+    }
+    speeds = {entry["port"]: _speed(entry, fabric, found) for entry in ports}
     out: Tables = {
         "DSCP_TO_TC_MAP": {MAP: {str(d): str(tc_of_dscp.get(d, 0)) for d in range(64)}},
         "TC_TO_QUEUE_MAP": {MAP: {n: str(queue_of_tc.get(int(n), int(n))) for n in eight}},
@@ -64,7 +69,7 @@ def tables(
                 "green_drop_probability": str(ecn["mark_percent"]),
             }
         },
-        "CABLE_LENGTH": {list_name: {name: _cable(fabric, found, list_name, name) for name in names}},
+        "CABLE_LENGTH": {list_name: cables},
         "PORT": {name: {"mtu": str(fabric["mtu_bytes"]["link"])} for name in names},
         "PORT_QOS_MAP": {},
         "QUEUE": {},
@@ -76,8 +81,7 @@ def tables(
     dynamic = found.get("DEVICE_METADATA", {}).get("localhost", {}).get("buffer_model") == "dynamic"
     lossy = next((p for p in LOSSY_QUEUE_PROFILES if p in found.get("BUFFER_PROFILE", {})), None)
     for name in names:
-        cable = out["CABLE_LENGTH"][list_name][name]
-        speed = found.get("PORT", {}).get(name, {}).get("speed") or str(_speed(fabric))
+        cable, speed = cables[name], speeds[name]
         profile = "NULL" if dynamic else f"pg_lossless_{speed}_{cable}_profile"
         sizes = None if dynamic else lossless_profile(lookup, speed, cable, found)
         if sizes and profile not in found.get("BUFFER_PROFILE", {}):
@@ -112,14 +116,10 @@ def tables(
     return out
 
 
-def _cable(fabric: dict[str, Any], found: Tables, list_name: str, port: str) -> str:
-    """The intent's cable length; without one, the port's own, or 0m, of which no platform has a profile."""
-    headroom = fabric["roce"].get("headroom")
-    return (
-        f"{headroom['cable_m']}m"
-        if headroom
-        else found.get("CABLE_LENGTH", {}).get(list_name, {}).get(port, "0m")
-    )
+def _cable(entry: dict[str, Any], fabric: dict[str, Any], found: Fields) -> str:
+    """A link's own length, or the intent's; else what is set, or 0m, of which no platform has a profile."""
+    length = entry.get("cable_m") or (fabric["roce"].get("headroom") or {}).get("cable_m")
+    return f"{length}m" if length else found.get(entry["port"], "0m")
 
 
 def poll_interval(dog: dict[str, Any], found: Tables) -> str:
@@ -161,8 +161,11 @@ def _span(text: str) -> range:
     return range(int(first), int(last or first) + 1) if (first + (last or first)).isdigit() else range(0)
 
 
-def _speed(fabric: dict[str, Any]) -> int:
-    return int(fabric["link_speed_gbps"] * 1000)  # CONFIG_DB has Mbit/s
+def _speed(entry: dict[str, Any], fabric: dict[str, Any], found: Tables) -> str:
+    """A port's rate as CONFIG_DB has it, in Mbit/s: the link's own, the port's, or the fabric's."""
+    own = entry.get("speed_gbps")
+    have = found.get("PORT", {}).get(entry["port"], {}).get("speed")
+    return str(int((own or fabric["link_speed_gbps"]) * 1000)) if own or not have else have
 
 
 # (table, field): the table that the field's value names a key of.

@@ -9,6 +9,7 @@ from typing import Any
 from shakedown.benchmarks.perftest.mesh.spec import BOTH, METRICS
 from shakedown.benchmarks.perftest.mesh_order import Pair, mesh_settings, ring, ring_rounds
 from shakedown.benchmarks.perftest.options import PerftestTest
+from shakedown.benchmarks.perftest.ways import Pairs, blocks_by_way
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
@@ -20,7 +21,8 @@ from shakedown.statistics.remeasure import most_by_chance
 
 # The sum of both ways: a metric of its own, so that no reference of one way ever fits it.
 _BOTH_METRICS = ("bandwidth_both",)
-# Scope `route` of a perftest reference: rail i to rail i under one leaf, or to rail i + 1 over a spine.
+# Scope `route` of a perftest reference: rail i to rail i, or to rail i + 1. Where a pair's packets turn round
+# is its `way` (ways.py).
 SAME_RAIL, CROSS_RAIL = "same-rail", "cross-rail"
 # Start-up and teardown of one measurement on a slow host, and what a short one takes, for time limits only.
 _OVERHEAD_S, _SHORT_S = 10, 5
@@ -58,22 +60,36 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
         nics = len(draft.rails) if at_once == "all" else 1
         for route, rails in routes.items():
             scope = {"size_bytes": test.size_bytes, "rails_at_once": at_once, "nics": nics, "route": route}
+            some = neighbours if few and at_once == "one" else None
             for metric in metrics:
-                entry = draft.reference(test.test, metric, scope)
-                draft.add(
-                    entry,
-                    test.test,
-                    stage=Stage.FABRIC,
-                    nodes=neighbours if few and at_once == "one" else everyone,
-                    rails=rails,
-                    directions=directions,
-                    params=params,
-                )
-                gate = entry.reference().gate
-                if again and entry.gates and gate > 0:
-                    limits.append(
-                        {"test": test.test, **params, "rails": list(rails), "metric": metric, "limit": gate}
+                blocks = [
+                    (of_rails, pairs, draft.reference(test.test, metric, {**scope, **facts}))
+                    for of_rails, pairs, facts in blocks_by_way(draft.site, nodes, rails, some)
+                ]
+                if len({entry.id for *_, entry in blocks}) == 1:  # what is held to one value is one block
+                    blocks = [(rails, some or everyone, blocks[0][2])]
+                for of_rails, pairs, entry in blocks:
+                    draft.add(
+                        entry,
+                        test.test,
+                        stage=Stage.FABRIC,
+                        nodes=pairs,
+                        rails=of_rails,
+                        directions=directions,
+                        params=params,
                     )
+                    gate = entry.reference().gate
+                    if again and entry.gates and gate > 0:
+                        limits.append(
+                            {
+                                "test": test.test,
+                                **params,
+                                "rails": list(of_rails),
+                                "metric": metric,
+                                "limit": gate,
+                                **_nodes_of(pairs, everyone),
+                            }
+                        )
             if not test.bidirectional:
                 _utilisation_not_run(draft, test.test, scope, params)
     measured = tuple(rail for rails in routes.values() for rail in rails)
@@ -96,6 +112,15 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
         )
     else:
         _job(draft, test, measured, ways, several=several, limits=limits)
+
+
+def _nodes_of(pairs: tuple[Pair, ...] | Pairs, everyone: AllPairs) -> dict[str, Any]:
+    """Return of which pairs a limit is, as groups of nodes between which they go; all pairs need none."""
+    if pairs == everyone or isinstance(pairs, tuple):
+        return {}  # a ring's pairs are limited by what their rails are
+    if isinstance(pairs, AllPairs):
+        return {"across": [[node] for node in pairs.all_pairs_of]}
+    return {"across": [list(group) for group in pairs.pairs_across]}
 
 
 def _directions(test: PerftestTest) -> tuple[str, ...]:

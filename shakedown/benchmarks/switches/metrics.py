@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from shakedown.benchmarks.config.host_end import host_end
 from shakedown.benchmarks.config.settings import TargetReport
 from shakedown.benchmarks.switches.plan import CROSSCHECK, SETTINGS
+from shakedown.intent.links import HOST, SPINE
 from shakedown.nos.cable_ends import (
     SwitchSettings,
     cables,
@@ -108,25 +109,38 @@ def settings_of_ports(raw: Path, ports: Iterable[tuple[str, str]]) -> dict[tuple
 
 
 def _crosscheck(plan: Plan, folder: Path, found: dict[str, SwitchSettings]) -> Iterator[Measurement]:
+    # Of a host's cable by its rail, of a link between switches by the leaf's port.
     items: dict[tuple[str, str, str | None], PlanItem] = {
-        (str(item.params["what"]), host, item.rails[0]): item
+        (str(item.params["what"]), host, _place(item)): item
         for item in plan.items
         if item.test == CROSSCHECK and item.not_run is None
         for (host,) in item.nodes
     }
     dscps = sorted({int(w.partition(".")[2]) for w, _, _ in items if w.startswith(f"{DSCP}.")})
-    planned = [cable for settings in found.values() for cable in cables(settings)]
-    hosts = {(c.host, c.netdev): end for c in planned if (end := _host(folder, c)) is not None}
+    # Every link stands in the cabling of both its switches; it is compared once, at its leaf.
+    planned = [c for settings in found.values() for c in cables(settings) if c.role != SPINE]
     switches: dict[tuple[str, str], End] = {}
     for settings in found.values():
         switches |= _switch(folder, settings)
+    hosts = {
+        (c.host, c.netdev): end
+        for c in planned
+        if (end := _host(folder, c) if c.role == HOST else switches.get((c.host, c.netdev))) is not None
+    }
     for check in cross_check(planned, hosts, switches, dscps):
         cable = check.cable
-        item = items.get((check.what, cable.host, cable.rail))
+        host_s = cable.role == HOST
+        node, place = (cable.host, cable.rail) if host_s else (cable.switch, port_name(cable.port))
+        item = items.get((check.what, node, place))
         if item is not None and (cable.host, cable.netdev) in hosts:  # else it was not read: NOT-RUN
             value = None if check.fits is None else int(not check.fits)
             raw = f"{_SWITCHES}/{cable.switch}{_SUFFIX}"
-            yield _measured(plan, item, cable.host, value, raw, check.text)
+            yield _measured(plan, item, node, value, raw, check.text)
+
+
+def _place(item: PlanItem) -> str | None:
+    port = item.params.get("port")
+    return item.rails[0] if port is None else str(port)
 
 
 def _switch(folder: Path, settings: SwitchSettings) -> dict[tuple[str, str], End]:

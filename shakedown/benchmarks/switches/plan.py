@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shakedown.benchmarks.config.options import ConfigStage
+from shakedown.intent.links import UPLINK
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED, dscp_check
 from shakedown.nos.registry import known
 from shakedown.plan.draft import Draft, none_allowed
@@ -31,6 +32,8 @@ def _plan_settings(draft: Draft) -> None:
         blocks.setdefault((None, None), []).append(switch.name)
         for port, _host, _netdev, rail in switch.ports:
             blocks.setdefault((rail, port), []).append(switch.name)
+        for link in switch.uplinks:
+            blocks.setdefault((None, link.port), []).append(switch.name)
     for (on_rail, on_port), names in blocks.items():
         params: Params = {"port": on_port} if on_port else {}
         draft.forbid(
@@ -68,5 +71,33 @@ def _plan_crosscheck(draft: Draft, stage: ConfigStage) -> None:
             nodes=[(host,) for host in hosts],
             rails=(rail,),
             params={"what": check},
+            not_run=why,
+        )
+    _plan_links(draft, kinds)
+
+
+def _plan_links(draft: Draft, kinds: dict[str, tuple[str, ...]]) -> None:
+    """Both ends of every link against each other, at its leaf; links to switches without access are not."""
+    systems = {switch.name: known(switch.nos) for switch in draft.site.switches}
+    blocks: dict[tuple[str, str, str], list[str]] = {}
+    for switch in draft.site.switches:
+        for link in switch.uplinks:
+            if link.role != UPLINK or link.peer not in systems:
+                continue
+            for kind, checks in kinds.items():
+                silent = [name for name in (switch.name, link.peer) if not systems[name].can_tell(kind)]
+                # A neighbour that one end hears is proof enough of a cable.
+                untold = silent if kind != CABLING else silent * (len(silent) == 2)
+                nos = ", ".join(dict.fromkeys(systems[name].name for name in untold))
+                why = f"{kind} is not reported by the read-back of {nos}" if untold else ""
+                for check in checks:
+                    blocks.setdefault((check, link.port, why), []).append(switch.name)
+    for (check, port, why), leaves in blocks.items():
+        draft.forbid(
+            FITS,
+            CROSSCHECK,
+            stage=Stage.CONFIG,
+            nodes=[(leaf,) for leaf in leaves],
+            params={"what": check, "port": port},
             not_run=why,
         )

@@ -169,8 +169,12 @@ class Drainer:
 
     def _write(self, **entry: str) -> None:
         line = {"time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **entry}
-        with self.log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with self.log.open("a+b") as file:
+            # A disk that was full has left half a line: what is added to it would be no entry either.
+            end = file.seek(0, os.SEEK_END)
+            if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
+                file.write(b"\n")
+            file.write(json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -201,6 +205,18 @@ def _evidence(folder: Path) -> tuple[str, dict[str, Evidence]]:
     return run.plan.run, found
 
 
+def broken_lines(content: bytes) -> set[int]:
+    """Return the numbers, from 1, of lines of a drain log that are no entries; empty ones are left out."""
+    broken = set()
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        try:
+            entry = loads(line) if line else {"node": "", "action": "", "step": ""}
+            _ = entry["node"], entry["action"], entry["step"]
+        except (ValueError, KeyError, TypeError):
+            broken.add(number)
+    return broken
+
+
 def _entries(log: Path) -> list[dict[str, str]]:
     """Return the log's entries; a last line that was cut off is no entry. Raises BadInput for other flaws."""
     if not log.exists():
@@ -214,6 +230,6 @@ def _entries(log: Path) -> list[dict[str, str]]:
             _ = entry["node"], entry["action"], entry["step"]
         except (ValueError, KeyError, TypeError):
             raise BadInput(
-                "is no entry of the drain log", fix="remove the line", file=log, line=number
+                "is no entry of the drain log", fix=f"run shakedown mend {log}", file=log, line=number
             ) from None
     return found

@@ -140,6 +140,23 @@ def _forget_month_of(store: HistoryStore, run: str) -> None:
     del store.months[month.month]
 
 
+def forget(store: HistoryStore, run: str) -> list[Path]:
+    """Set a run's files aside that cannot be read, so that it can be taken in again; return those they were.
+
+    A month's files are set aside with all its runs that have no file of their own any more.
+    """
+    if any(run in month.runs for month in store.months.values()):
+        month = next(m for m in store.months.values() if run in m.runs)
+        held = store.layout.month(month.month, month.number, "json")
+        _forget_month_of(store, run)
+        return [held]
+    paths = [store.layout.file("values", run), store.layout.ledger(run)]
+    there = [path for path in paths if path.exists()]
+    for path in there:
+        path.rename(path.with_name(f"{path.name}.broken"))
+    return there
+
+
 def _inventory_tables(
     store: HistoryStore, inventory: Snapshot | None, run: str, time: datetime
 ) -> tuple[pa.Table, pa.Table]:
@@ -147,7 +164,7 @@ def _inventory_tables(
     known: set[str] = set()
     for other in store.entries:
         path = store.layout.file("states", other)
-        if path.exists():
+        if path.exists() and other != run:  # its own are written anew
             table = store.read(path, STATES, (other,), columns=["digest"])
             known.update(pc.unique(table["digest"]).to_pylist())
     hosts = [(time, run, host, digest) for host, (digest, _) in sorted(found.items())]

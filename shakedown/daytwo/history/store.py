@@ -215,16 +215,16 @@ class HistoryStore:
         self.entries[entry.run] = entry
 
     def readable(self, run: str) -> bool:
-        """Whether a run's values can be read back, from every file that holds them."""
+        """Whether a run can be read back, from every file that holds something of it: each page of each."""
         month = next((m for m in self.months.values() if run in m.runs), None)
         if month is None:
-            paths = [self.layout.file("values", run)]
+            paths = [self.layout.file(kind, run) for kind in ("values", "hosts", "states")]
         else:
-            kinds = ("values", "nodes")
+            kinds = ("values", "nodes", "hosts")
             paths = [self.layout.month(month.month, month.number, f"{k}.parquet") for k in kinds]
         try:
             for path in paths:
-                pq.ParquetFile(path).close()
+                pq.read_table(path, page_checksum_verification=True)
         except (OSError, pa.ArrowException):
             return False
         return True

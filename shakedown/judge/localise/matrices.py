@@ -5,37 +5,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationError
 
 from shakedown.benchmarks.perftest.mesh.spec import rail_ends
 from shakedown.judge.localise.classes import classes_of
-from shakedown.judge.localise.model import Fabric, Matrix, Route
+from shakedown.judge.localise.model import Fabric, Ints, Matrix, Route
 from shakedown.judge.localise.pair_results import PairResults, Place, PlannedPairs
+from shakedown.plan.flow_paths import PATHS, only_spines, read_paths
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.names import natural_key
-from shakedown.records.reading import open_plain, read_record
-from shakedown.records.refusals import refusal
-from shakedown.run.folder import JOBS, LONGEST_LINE, Run
-
-PATHS = "paths.jsonl"
-
-
-class FlowPath(Record):
-    """The spine that one flow crosses (a line of `paths.jsonl`), where a site knows its paths."""
-
-    schema_: Literal[1] = Field(default=1, alias="schema")
-    source: Name
-    sink: Name
-    rail: Name
-    spine: Name
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
+from shakedown.records.reading import read_record
+from shakedown.run.folder import JOBS, Run
 
 # More results than 4,096 nodes x 8 rails have would need more memory than is sensible.
 _MOST_PLACES = 4096 * 4096 * 8
@@ -131,6 +113,8 @@ def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...])
                 of[r, i] = number.get(cabled.get((node, end), (None, None))[0] or "", -1)
     ports = {key: f"{name}:{port}" for key, (name, port) in cabled.items() if port}
     spine, spines = _spines(run, nodes, rails)
+    if spine is None and jobs is not None and jobs.links:
+        spine, spines = _spines_of_links(jobs, leaves, leaf, into)
     classes = classes_of(run.inventory(), jobs, nodes, rails)
     return Fabric(leaf, leaves, spine, spines, ports, into, classes)
 
@@ -144,20 +128,28 @@ def _spines(
     node_index, rail_index = {n: i for i, n in enumerate(nodes)}, {r: i for i, r in enumerate(rails)}
     spine = np.full((len(rails), len(nodes), len(nodes)), -1, dtype=np.int16)
     names: dict[str, int] = {}
-    with open_plain(path) as file:
-        number = 0
-        while line := file.readline(LONGEST_LINE):
-            number += 1
-            try:
-                flow = FlowPath.model_validate_json(line)
-            except ValidationError as error:
-                raise refusal(error, FlowPath, file=path, line=number) from None
-            try:
-                place = (rail_index[flow.rail], node_index[flow.source], node_index[flow.sink])
-            except KeyError:
-                continue  # a flow that was not measured
-            spine[place] = names.setdefault(flow.spine, len(names))
+    for flow in read_paths(path):
+        try:
+            place = (rail_index[flow.rail], node_index[flow.source], node_index[flow.sink])
+        except KeyError:
+            continue  # a flow that was not measured
+        spine[place] = names.setdefault(flow.spine, len(names))
     return spine, tuple(names)
+
+
+def _spines_of_links(
+    jobs: Jobs, leaves: tuple[str, ...], leaf: Ints, into: Ints
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """Return the spine of every flow between leaves that have one in common, and no other."""
+    number = {name: i for i, name in enumerate(leaves)}
+    only = {ends: spine for ends, spine in only_spines(jobs).items() if set(ends) <= number.keys()}
+    names = tuple(sorted(set(only.values()), key=natural_key))
+    if not names:
+        return None, ()
+    between = np.full((len(leaves) + 1, len(leaves) + 1), -1, dtype=np.int16)  # the last: leaf not known
+    for (one, other), spine in only.items():
+        between[number[one], number[other]] = names.index(spine)
+    return between[leaf[:, :, None], into[:, None, :]], names
 
 
 def _matrix(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
@@ -9,11 +10,14 @@ from heapq import heapify, heappop, heappush
 from shakedown.benchmarks.perftest.mesh.schedule import LESS_LOAD
 from shakedown.judge.localise.causes import Cause, localise
 from shakedown.judge.localise.fit import Settings
+from shakedown.judge.localise.linked import with_links
 from shakedown.judge.localise.matrices import routes_of
 from shakedown.judge.localise.model import Element, Route
 from shakedown.judge.localise.pair_results import PairResults, named_in
+from shakedown.plan.jobs import Jobs, SwitchLink
 from shakedown.records.counters import CounterReading
-from shakedown.run.folder import Run
+from shakedown.records.reading import read_record
+from shakedown.run.folder import JOBS, Run
 
 # As much of what was said as a reader needs; a node with a wrong perftest says the same of every partner.
 _MOST_MESSAGES = 3
@@ -30,9 +34,14 @@ def causes_and_suspects(
         BadInput: the run's cabling or paths cannot be read.
     """
     routes = routes_of(pairs, run)
-    causes = localise(routes, readings, settings)
+    causes = with_links(localise(routes, readings, settings), _links(run))
     kept_away = in_the_way(pairs)
     return [c for c in causes if c.blamed] + kept_away + [c for c in causes if not c.blamed], routes
+
+
+def _links(run: Run | None) -> tuple[SwitchLink, ...]:
+    path = run and run.folder / JOBS
+    return read_record(path, Jobs).links if path and os.path.lexists(path) else ()
 
 
 def in_the_way(pairs: PairResults) -> list[Cause]:

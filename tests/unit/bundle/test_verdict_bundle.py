@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from shakedown.bundle import keygen
 from shakedown.bundle import seal as bundle
+from shakedown.collect.run import collect
 from shakedown.commands import cli
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome
@@ -40,13 +44,34 @@ def keys(tmp_path_factory):
     return alice, mallory, signers
 
 
-@pytest.fixture
-def sealed(tmp_path, keys):
-    """A sealed run with a raw file."""
-    run = Path(shutil.copytree(CASES / "bug02_failure_overwritten" / "run", tmp_path / "run"))
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, keys):
+    """A sealed run of one job of the lab, so that it costs little to collect."""
+    run = tmp_path_factory.mktemp("small") / "20261120T132502Z"
+    with tarfile.open(CASES.parent / "runs/lab_healthy/run.tar.xz") as archive:
+        archive.extractall(run, filter="data")
+    for name, key, wanted in (("plan", "items", "test"), ("jobs", "jobs", "kind")):
+        document = json.loads((run / f"{name}.json").read_text())
+        document[key] = [
+            part
+            for part in document[key]
+            if part[wanted] == "mpi_pingpong" and "counter." not in part.get("metric", "")
+        ]
+        (run / f"{name}.json").write_text(json.dumps(document))
+    for folder in run.glob("raw/*"):
+        if "mpi_pingpong" not in folder.name:
+            shutil.rmtree(folder)
+    shutil.copy(CASES / "bug02_failure_overwritten/run/raw/check.log", run / "raw")
+    collect(run)
     write_verdict(run, judge_folder(run))
     bundle.seal(run, keys[0])
     return run
+
+
+@pytest.fixture
+def sealed(tmp_path, small):
+    """A sealed run with a raw file."""
+    return Path(shutil.copytree(small, tmp_path / small.name))
 
 
 def reseal_sums(run: Path) -> None:
@@ -62,7 +87,7 @@ def test_sealed_run_verifies(sealed, keys):
     found = bundle.verify(sealed, keys[2])
     assert found.authentic and found.differs is None
     assert found.signer == "alice@site"
-    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.outcome is Outcome.NOT_RUN  # of all but one job there is nothing
     done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=sealed, check=False, timeout=60)
     assert done.returncode == 0, "sha256sum itself must understand the file"
 
@@ -94,10 +119,10 @@ def test_first_of_several_is_named(sealed, keys):
 
 def test_added_and_removed_files_are_named(sealed, keys):
     """Catches evidence that is slipped in or out."""
-    (sealed / "counters.jsonl").write_text("")
+    (sealed / "inventory.jsonl").write_text("")
     found = bundle.verify(sealed, keys[2])
-    assert found.differs == "counters.jsonl" and "added after sealing" in found.reason
-    (sealed / "counters.jsonl").unlink()
+    assert found.differs == "inventory.jsonl" and "added after sealing" in found.reason
+    (sealed / "inventory.jsonl").unlink()
     (sealed / "raw" / "check.log").unlink()
     found = bundle.verify(sealed, keys[2])
     assert found.differs == "raw/check.log" and "missing" in found.reason
@@ -137,7 +162,7 @@ def test_without_signers_nothing_is_vouched_for(sealed):
 
 def test_verdict_is_recomputed(sealed, keys):
     """Catches a signed verdict that the raw results do not give: even its rightful signer cannot forge it."""
-    forged = (sealed / "verdict.json").read_text().replace('"INCONCLUSIVE"', '"PASS"')
+    forged = (sealed / "verdict.json").read_text().replace('"PASS"', '"FAIL"')
     (sealed / "verdict.json").write_text(forged)
     with pytest.raises(BadInput, match=r"verdict\.json: is not what the raw results give: line \d+ says"):
         bundle.seal(sealed, keys[0])
@@ -166,7 +191,7 @@ def test_bad_sums_are_refused(sealed, keys, line, words):
         file.write(line + "\n")
     with pytest.raises(BadInput, match=words) as refused:
         bundle.verify(sealed, keys[2])
-    assert refused.value.line == 5
+    assert refused.value.line == (sealed / "SHA256SUMS").read_text().count("\n")
 
 
 def test_links_are_refused(sealed, keys):
@@ -218,3 +243,81 @@ def test_commands(sealed, keys, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["differs"] == "plan.json"
     (sealed / "SHA256SUMS.sig").unlink()
     assert run("verify", str(sealed.parent), "--signers", str(keys[2])) == 2
+
+
+def resign(run: Path, key: Path) -> None:
+    """Do what a forger can who has the key: sign matching checksums."""
+    reseal_sums(run)
+    (run / "SHA256SUMS.sig").write_bytes(keygen.sign((run / "SHA256SUMS").read_bytes(), key))
+
+
+@pytest.mark.parametrize(
+    "content", [None, '{"schema": 1, "run": "20261120T132502Z", "jobs": [], "nics": {}}']
+)
+def test_results_without_jobs_prove_nothing(sealed, keys, content):
+    """Catches: forged results.jsonl "recomputed" from itself, because nothing says which jobs it is of."""
+    (sealed / "jobs.json").unlink()
+    if content:
+        (sealed / "jobs.json").write_text(content)
+    resign(sealed, keys[0])
+    found = bundle.verify(sealed, keys[2])
+    assert found.differs == "jobs.json" and "missing or has no jobs" in found.reason
+    with pytest.raises(BadInput, match=r"jobs\.json: is missing or has no jobs"):
+        bundle.seal(sealed, keys[0])
+
+
+def test_an_empty_folder_is_seen(sealed, keys):
+    """Catches: a folder slipped in, which no checksum is of."""
+    (sealed / "raw/fabric.ib_write_bw.a2/deep").mkdir(parents=True)
+    found = bundle.verify(sealed, keys[2])
+    assert found.differs == "raw/fabric.ib_write_bw.a2/deep" and "empty folder" in found.reason
+    bundle.seal(sealed, keys[0])
+    assert not (sealed / "raw/fabric.ib_write_bw.a2").exists()
+    assert bundle.verify(sealed, keys[2]).authentic
+
+
+def test_a_report_is_what_the_files_give(sealed, keys, shakedown):
+    """Catches: a page that says PASS over a run that failed, sealed by somebody with a key."""
+    for name in ("SHA256SUMS", "SHA256SUMS.sig"):
+        (sealed / name).unlink()
+    assert shakedown("report", sealed)[0] == 3
+    resign(sealed, keys[0])
+    assert bundle.verify(sealed, keys[2]).authentic
+    for name in ("report.html", "report.md", "junit.xml", "metrics.prom"):
+        honest = (sealed / name).read_bytes()
+        (sealed / name).write_bytes(honest.replace(b"PASS", b"GOOD") + b"\n")
+        resign(sealed, keys[0])
+        found = bundle.verify(sealed, keys[2])
+        assert found.differs == name and "not what this release makes" in found.reason
+        with pytest.raises(BadInput, match="is not what the run's files give"):
+            bundle.seal(sealed, keys[0])
+        (sealed / name).write_bytes(honest)
+
+
+@pytest.mark.parametrize("name", ["*", "*@site", "alice@site,*", "?"])
+def test_a_pattern_is_no_name(sealed, keys, tmp_path, name):
+    """Catches: a list of signers in which whoever has the key is anybody."""
+    signers = tmp_path / "pattern"
+    signers.write_text("# mine\n" + keys[2].read_text().replace("alice@site", name))
+    with pytest.raises(BadInput, match="is a pattern") as refused:
+        bundle.verify(sealed, signers)
+    assert refused.value.line == 2
+
+
+def test_verify_says_what_it_is_of(sealed, keys, shakedown):
+    """Catches: a signature believed without run, date, plan and the gates that somebody chose."""
+    status, out, _ = shakedown("verify", sealed, "--signers", keys[2])
+    first, second, *rest = out.splitlines()
+    assert status == 0 and "not checked without --order: whose outputs these are" in first
+    digest = hashlib.sha256((sealed / "plan.json").read_bytes()).hexdigest()
+    assert second == f"run {sealed.name} of lab, planned 2026-11-20T13:28:49Z, plan SHA-256 {digest}"
+    assert not any("lab-mpi-pingpong" in line for line in rest)
+    plan = json.loads((sealed / "plan.json").read_text())
+    plan["references"]["lab-mpi-pingpong"]["limit"] = 0.00005
+    (sealed / "plan.json").write_text(json.dumps(plan))
+    for name in ("SHA256SUMS", "SHA256SUMS.sig"):
+        (sealed / name).unlink()
+    write_verdict(sealed, judge_folder(sealed))
+    resign(sealed, keys[0])
+    out = shakedown("verify", sealed, "--signers", keys[2])[1]
+    assert "gate of its own: lab-mpi-pingpong: gate " in out

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from shakedown.judge.judged import judge_folder
 
@@ -125,3 +126,10 @@ def test_no_series_of_metrics_prom_is_there_twice(lab, shakedown):
     assert any('rail="rail0"' in name for name in series)
     numbered = [name for name in series if ',part="' in name]
     assert not numbered, numbered[0]
+    # As Prometheus' own library reads it; promtool and a Prometheus 2.42 took this very file, once.
+    read = [
+        (sample.name, *sorted(sample.labels.items()))
+        for family in text_string_to_metric_families((lab / "metrics.prom").read_text())
+        for sample in family.samples
+    ]
+    assert len(read) == len(set(read)) == len(series)

@@ -91,3 +91,39 @@ def test_a_drop_that_explains_little_accuses_nothing():
     assert told({"n1": 100}, [("n1", "n2")], few, most).startswith(
         "leaf0 port to-n1 dropped packets on rail0"
     )
+
+
+def between(counter, delta, device="leaf0", port="up1"):
+    """A counter of a port between two switches, or of a switch as a whole."""
+    return CounterReading(
+        run="r",
+        stage="fabric",
+        test="switches",
+        kind="switch_port",
+        device=device,
+        port=port,
+        peer="spine1/swp1",
+        counter=counter,
+        before=0,
+        after=delta,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reading_of_link", "begins"),
+    [
+        (between("tx_drops", 9), "leaf0 port up1, between switches, dropped packets: n1 missed 9 packets"),
+        (between("roce_lost_packets", 9, "spine1", "switch"), "spine1 lost packets: n1 missed 9 packets"),
+    ],
+)
+def test_what_was_lost_between_switches_accuses_no_host(reading_of_link, begins):
+    """Catches a good NIC, cable or host port named for packets that an uplink or a spine dropped."""
+    said = told({"n1": 9}, ALL, reading_of_link)
+    assert said.startswith(begins), said
+    assert "NIC" not in said
+
+
+def test_symbols_that_fec_mended_are_no_drops():
+    """Catches a link's corrected symbols, of which every 400G link has many, told as dropped packets."""
+    said = told({"n1": 9}, ALL, between("fec_symbol_errors", 10**6))
+    assert said.startswith("n1 rail0 rx: ")

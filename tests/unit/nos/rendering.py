@@ -83,7 +83,7 @@ def cabling(nos: str) -> list[dict[str, str]]:
     ]
 
 
-def cli_text(nos: str, fabric: dict[str, Any]) -> str:
+def cli_text(nos: str, fabric: dict[str, Any], ports: list[dict[str, Any]] | None = None) -> str:
     """A rendered command-line configuration."""
     environment = Environment(
         loader=FileSystemLoader(ROLE / "templates"),
@@ -93,15 +93,15 @@ def cli_text(nos: str, fabric: dict[str, Any]) -> str:
     )
     return environment.get_template(f"{nos}.j2").render(
         fabric=fabric,
-        leaf_ports=cabling(nos),
+        _roce_switch_ports=cabling(nos) if ports is None else ports,
         roce_switch_lossless=general.lossless_priorities(fabric),
         roce_switch_eos_queue="uc-tx-queue",
     )
 
 
-def render(nos: str, fabric: dict[str, Any]) -> Any:
-    """The wanted configuration as a structure."""
-    ports, lossless = cabling(nos), general.lossless_priorities(fabric)
+def render(nos: str, fabric: dict[str, Any], ports: list[dict[str, Any]] | None = None) -> Any:
+    """The wanted configuration as a structure; `ports`: other than those of two hosts."""
+    ports, lossless = cabling(nos) if ports is None else ports, general.lossless_priorities(fabric)
     if nos == "linux":
         request = {
             "roce": fabric["roce"],
@@ -115,4 +115,4 @@ def render(nos: str, fabric: dict[str, Any]) -> Any:
         return enterprise.compare(fabric, ports, lossless, {}, {})["wanted"]
     if nos == "cumulus":
         return nvue.tree(fabric, ports)
-    return [list(path) for path in cli.paths(cli_text(nos, fabric))]
+    return [list(path) for path in cli.paths(cli_text(nos, fabric, ports))]

@@ -21,7 +21,7 @@ from tests.unit.nos.test_renders import facts
 def read_back(nos):
     """`found`, as a switch that is configured as wanted gives it."""
     wanted = render(nos, intent())
-    if nos in ("eos", "nxos"):
+    if nos in ("eos", "nxos", "os10"):
         text = cli_text(nos, intent())
         return cli.compare(text, text, [])["found"]
     if nos == "sonic":
@@ -80,7 +80,7 @@ def host(**found):
     return host_end(TargetReport.model_validate(document))
 
 
-@pytest.mark.parametrize("nos", ["linux", "sonic", "enterprise_sonic", "cumulus", "eos", "nxos"])
+@pytest.mark.parametrize("nos", ["linux", "sonic", "enterprise_sonic", "cumulus", "eos", "nxos", "os10"])
 def test_a_configured_switch_fits_a_configured_host(nos, tmp_path):
     """Catches a read-back misread: MTU, PFC or DSCP map of one system."""
     read = settings(tmp_path, nos, read_back(nos))
@@ -104,6 +104,11 @@ def test_a_configured_switch_fits_a_configured_host(nos, tmp_path):
         ("eos", "priority 3 no-drop", "priority 4 no-drop", "pfc"),
         ("nxos", "set qos-group 3", "set qos-group 2", "dscp.26"),
         ("nxos", "priority-flow-control mode on", "priority-flow-control mode auto", "pfc"),
+        ("os10", "mtu 9216", "mtu 1532", "mtu"),
+        ("os10", "qos-group 3 dscp 26", "qos-group 3 dscp 24-25", "dscp.26"),
+        ("os10", "trust-map dscp ROCE", "trust-map dscp VOICE", "dscp.26"),
+        ("os10", "pfc-cos 3", "pfc-cos 4", "pfc"),
+        ("os10", "priority-flow-control mode on", "priority-flow-control mode off", "pfc"),
     ],
 )
 def test_a_switch_that_does_not_fit_its_hosts_is_named_with_its_port(nos, old, new, words, tmp_path):

@@ -171,3 +171,48 @@ def test_lldp_of_something_else_is_refused():
     """Catches an error message read as no neighbours."""
     with pytest.raises(BadInput, match="json0"):
         neighbours('{"error": "unable to connect"}')
+
+
+LINKS = [
+    Cable(host=f"spine{i}", netdev="Ethernet1/1", switch="leaf0", port=f"Ethernet3{i}/1", role="uplink")
+    for i in (0, 1)
+]
+
+
+def linked(leaf=(), spine=(), heard=("spine0/Ethernet1/1", "spine1/Ethernet1/1")):
+    """What does not fit of two uplinks of one leaf; what changes is of the first."""
+    spines = {
+        (f"spine{i}", "Ethernet1/1"): End(**ALIKE | (dict(spine) if i == 0 else {}), neighbours=())
+        for i in (0, 1)
+    }
+    ports = {
+        ("leaf0", f"Ethernet3{i}/1"): End(
+            **ALIKE | (dict(leaf) if i == 0 else {}), neighbours=(heard[i],) if heard[i] else ()
+        )
+        for i in (0, 1)
+    }
+    return list(cross_check(LINKS, spines, ports, (26, 48)))
+
+
+def test_a_links_two_switches_are_compared_with_each_other():
+    """Catches an uplink whose ends differ, named without the other switch; and good links blamed."""
+    assert [c.fits for c in linked()] == [True] * 14
+    assert wrong(linked(spine={"dscp_map": {26: 0, 48: 6}})) == [
+        "class of DSCP 26: spine0/Ethernet1/1 has class 0, leaf0/Ethernet30/1 has class 3"
+    ]
+    # Either would drop what the other sends: a smaller MTU at the leaf counts like one at the spine.
+    for ends in ({"leaf": {"mtu_bytes": 9216}}, {"spine": {"mtu_bytes": 9216}}):
+        assert len(wrong(linked(**ends))) == 1
+
+
+def test_swapped_uplinks_are_named_with_both_switches_and_ports():
+    """Catches two uplinks in each other's ports, over which every packet still arrives."""
+    found = wrong(linked(heard=("spine1/Ethernet1/1", "spine0/Ethernet1/1")))
+    assert len(found) == 2
+    assert "leaf0/Ethernet30/1 has spine1/Ethernet1/1 at its other end" in found[0]
+
+
+def test_an_uplink_that_hears_nobody_is_open():
+    """Catches a link taken for cabled as planned because neither switch runs LLDP."""
+    checks = [c for c in linked(heard=("", "spine1/Ethernet1/1")) if c.what == "cabling"]
+    assert [c.fits for c in checks] == [None, True]

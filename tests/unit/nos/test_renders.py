@@ -26,6 +26,44 @@ def test_the_one_intent_is_refused_by_no_system(nos):
     assert general.refusals(intent(), nos, cabling(nos), ["mgmt0"], HOSTS) == []
 
 
+def linked(nos: str, switch: str, **link) -> list[dict]:
+    """The ports of a switch that is linked by the first port of its system, and has no host."""
+    one, other = PORTS[nos]
+    ends = {"leaf": "leaf0", "leaf_port": one, "spine": "spine0", "spine_port": other, **link}
+    fabric = {**intent(), "switches": {"leaves": ["leaf0"], "spines": ["spine0"], "links": [ends]}}
+    return general.ports(fabric, [], switch)
+
+
+@pytest.mark.parametrize("nos", PORTS)
+@pytest.mark.parametrize("switch", ["leaf0", "spine0"])
+def test_a_link_gets_what_a_port_with_a_host_gets(nos, switch):
+    """Catches maps, PFC, ECN, watchdog or MTU that an uplink or a spine's port goes without."""
+    place = ("leaf0", "spine0").index(switch)
+    wanted = render(nos, intent(), [cabling(nos)[place]])
+    assert render(nos, intent(), linked(nos, switch)) == wanted
+    assert PORTS[nos][place] in json.dumps(wanted)
+
+
+@pytest.mark.parametrize("nos", PORTS)
+def test_a_spine_without_hosts_is_refused_by_no_system(nos):
+    """Catches a spine turned away because its `leaf_ports` is empty."""
+    one, other = PORTS[nos]
+    link = {"leaf": "leaf0", "leaf_port": one, "spine": "spine0", "spine_port": other}
+    fabric = {**intent(), "switches": {"leaves": ["leaf0"], "spines": ["spine0"], "links": [link]}}
+    assert general.refusals(fabric, nos, [], ["mgmt0"], HOSTS, "spine0") == []
+    assert any("names no port" in why for why in general.refusals(fabric, nos, [], [], HOSTS, "leaf9"))
+    assert any(
+        "carries management" in why for why in general.refusals(fabric, nos, [], [one], HOSTS, "leaf0")
+    )
+
+
+def test_a_link_has_the_buffers_of_its_own_rate_and_length():
+    """Catches headroom of the hosts' short cables on long ones to a spine."""
+    tables = render("sonic", intent(), linked("sonic", "leaf0", speed_gbps=800, cable_m=300))
+    assert tables["CABLE_LENGTH"] == {"AZURE": {"Ethernet0": "300m"}}
+    assert tables["BUFFER_PG"]["Ethernet0|3"] == {"profile": "pg_lossless_800000_300m_profile"}
+
+
 @pytest.mark.parametrize(
     ("nos", "fabric", "words"),
     [

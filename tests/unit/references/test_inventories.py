@@ -78,7 +78,14 @@ def test_every_switch_has_the_ports_of_its_cables(name):
         for nic in nics
     }
     assert {(switch.name, *port) for switch in site.switches for port in switch.ports} == cabled
-    assert all(switch.ports for switch in site.switches)
+    assert all(switch.ports or switch.uplinks for switch in site.switches)
+
+
+def test_tollys_plan_has_its_spines_and_every_uplink():
+    """Catches the published fabric passed by its host ports alone: 64 uplinks and two spines unread."""
+    site = read_site(INVENTORIES / "tolly_xe9680_z9664f")
+    counted = {switch.name: len(switch.uplinks) for switch in site.switches}
+    assert counted == {**{f"leaf{i}": 8 for i in range(8)}, "spine0": 32, "spine1": 32}
 
 
 def test_tolly_is_rail_optimised():

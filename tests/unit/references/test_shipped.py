@@ -187,7 +187,7 @@ def test_reframe_file(shakedown):
     status, out, _ = shakedown("references", "show", "tolly_xe9680_z9664f", "pt_r7615_bcm57508", "--reframe")
     assert status == 0
     tree = yaml.safe_load(out)
-    key = "nic_speed_gbps=400,nics=8,size_bytes=65536"
+    key = "nic_speed_gbps=400,nics=8,size_bytes=65536,way=same-leaf"
     value, lower, upper, unit = tree["IbReadBw"][re.escape(key)]["bandwidth"]
     assert tree["IbReadBw"]["$index"] == ["scope_key"]
     assert (value, unit) == (390.89, "Gb/s")

@@ -15,8 +15,14 @@ ENV_FILE = "/etc/shakedown/roce.env"
 PROFILE_FILE = "/etc/profile.d/shakedown-roce.sh"
 NCCL_FILE = "/etc/nccl.conf"
 _NCCL_KEY = "NCCL_IB_TC"
-# Where jobs without privileges read settings back and what only root may read, and count packets.
-_SOCKETS = ("host-settings-report.socket", "host-settings-arrivals.socket", "host-settings-node.socket")
+# Where jobs without privileges read settings back and what only root may read, count packets, and have their
+# outputs signed.
+_SOCKETS = (
+    "host-settings-report.socket",
+    "host-settings-arrivals.socket",
+    "host-settings-node.socket",
+    "host-settings-sign.socket",
+)
 
 
 def env_text(roce: Roce) -> str:

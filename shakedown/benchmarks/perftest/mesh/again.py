@@ -70,7 +70,7 @@ class Again:
         return [slots[index] for index in sorted(wanted)]
 
     def _is_due(self, pair: Pair, slot: Slot, rail: str) -> bool:
-        limits = self._rule.limits_of(slot.operation.key, slot.rails_at_once, rail)
+        limits = self._rule.limits_of(slot.operation.key, slot.rails_at_once, rail, pair)
         files = self._store.started(pair, slot, rail)
         if not limits or not files or len(files) > self._rule.at_most:
             return False

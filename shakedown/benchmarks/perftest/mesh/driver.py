@@ -35,6 +35,7 @@ from shakedown.benchmarks.perftest.mesh.wire import PeerLost
 from shakedown.onnode.software import enter
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.untrusted import loads, read_plain
+from shakedown.run.ownership import SECRET
 
 # Clocks further apart than this make time stamps of two nodes misleading.
 MAX_CLOCK_SKEW_S = 1.0
@@ -76,6 +77,17 @@ def read_spec(path: Path) -> tuple[Spec, str]:
     return parse_spec(data, str(path)), hashlib.sha256(raw).hexdigest()
 
 
+def session_of(folder: Path, digest: str) -> str:
+    """Return what tells this run's drivers from all others: a driver of another job or plan is a stranger.
+
+    Whoever can guess it can speak for a node. So it is made of the secret that the submit host has left for
+    this job's user alone; where somebody started the drivers by hand there may be none.
+    """
+    step = f"{os.environ.get('SLURM_JOB_ID', '')}.{os.environ.get('SLURM_STEP_ID', '')}"
+    secret = read_plain(folder / SECRET, "start the job again") or b""
+    return hashlib.sha256(f"{digest}:{step}:".encode() + secret).hexdigest()[:32]
+
+
 def drive(
     spec: Spec,
     digest: str,
@@ -98,14 +110,14 @@ def drive(
     store = store or NodeFiles(folder, me)
     host, gids = _look_around(spec, me, sysfs, folder)
     store.refuse_other_start(digest, host.versions)
-    # A driver of another job, or of this job with another plan, is a stranger.
-    session = f"{digest[:16]}:{os.environ.get('SLURM_JOB_ID', '')}.{os.environ.get('SLURM_STEP_ID', '')}"
+    session = session_of(folder, digest)
     agent = Agent(spec.nodes[me], spec.control_port, session)
     try:
         store.journal(
             "start",
             spec_sha256=digest,
-            session=session,
+            # Whoever reads the journal must not learn it.
+            session=hashlib.sha256(session.encode()).hexdigest()[:16],
             rounds=round_count(spec),
             perftest=dict(host.versions),
             gid_index=gids,

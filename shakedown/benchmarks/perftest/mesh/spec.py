@@ -31,7 +31,8 @@ Standard library only: the driver reads it on compute nodes, where every import 
                     cell needs, ``at_most`` times, ``most_per_nic`` cells of a NIC and direction,
                     ``within_s`` seconds in all, and ``limits``:
                     of ``test``, ``size_bytes``, ``rails_at_once`` and ``rails`` the ``metric`` and its
-                    ``limit`` (Gb/s at least, us at most)
+                    ``limit`` (Gb/s at least, us at most); with ``across``, groups of nodes, it holds
+                    for pairs between two of them only
 ==================  ====================================================================================
 """
 
@@ -41,7 +42,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shakedown.benchmarks.perftest.mesh.fields import FieldReader
 from shakedown.physics.roce import RDMA_MTUS_BYTES
@@ -118,6 +119,15 @@ class Limit:
     rails: tuple[str, ...]
     metric: str
     limit: float
+    # Number of each node's group, where it holds between groups only; empty: for every pair.
+    across: Mapping[str, int] = field(default_factory=dict)
+
+    def holds_for(self, pair: tuple[str, str]) -> bool:
+        """Whether it is the limit of this pair."""
+        if not self.across:
+            return True
+        groups = [self.across.get(node) for node in pair]
+        return None not in groups and groups[0] != groups[1]
 
 
 @dataclass(frozen=True)
@@ -130,12 +140,17 @@ class Remeasure:
     within_s: float
     limits: tuple[Limit, ...]
 
-    def limits_of(self, operation: tuple[str, int, int], rails_at_once: str, rail: str) -> dict[str, float]:
+    def limits_of(
+        self, operation: tuple[str, int, int], rails_at_once: str, rail: str, pair: tuple[str, str]
+    ) -> dict[str, float]:
         """Return metric -> limit of a cell; empty: it is never measured again."""
         return {
             x.metric: x.limit
             for x in self.limits
-            if x.operation == operation and x.rails_at_once == rails_at_once and rail in x.rails
+            if x.operation == operation
+            and x.rails_at_once == rails_at_once
+            and rail in x.rails
+            and x.holds_for(pair)
         }
 
 
@@ -322,6 +337,10 @@ def _operations(read: FieldReader, value: object) -> tuple[Operation, ...]:
     return tuple(operations)
 
 
+def _optional(read: FieldReader, value: object, where: str) -> list[object]:
+    return [] if value is None else read.items(value, where)
+
+
 def _remeasure(read: FieldReader, value: object) -> Remeasure:
     numbers = ("again", "at_most", "most_per_nic")
     table = read.table(value, "remeasure", required=(*numbers, "within_s", "limits"), optional={})
@@ -329,7 +348,7 @@ def _remeasure(read: FieldReader, value: object) -> Remeasure:
     for i, item in enumerate(read.items(table["limits"], "remeasure.limits")):
         where = f"remeasure.limits[{i}]"
         names = ("test", "size_bytes", "rails_at_once", "rails", "metric", "limit")
-        entry = read.table(item, where, required=names, optional={"qps": 1})
+        entry = read.table(item, where, required=names, optional={"qps": 1, "across": None})
         test, limit = entry["test"], entry["limit"]
         metrics = METRICS["lat" if test in LATENCY_TESTS else "bw"]
         if test not in TESTS:
@@ -347,6 +366,11 @@ def _remeasure(read: FieldReader, value: object) -> Remeasure:
                 rails=tuple(str(rail) for rail in read.items(entry["rails"], f"{where}.rails")),
                 metric=str(entry["metric"]),
                 limit=float(limit),
+                across={
+                    str(node): number
+                    for number, group in enumerate(_optional(read, entry["across"], f"{where}.across"))
+                    for node in read.items(group, f"{where}.across[{number}]")
+                },
             )
         )
     again, at_most, most = (read.integer(table[n], f"remeasure.{n}", 1, 1 << 20) for n in numbers)

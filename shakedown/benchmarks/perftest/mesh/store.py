@@ -25,7 +25,7 @@ from shakedown.benchmarks.perftest.mesh.journals import (
 )
 from shakedown.benchmarks.perftest.mesh.perftest import Perftest
 from shakedown.benchmarks.perftest.mesh.schedule import Pair, Slot, cell_params, is_measured, record_key
-from shakedown.onnode.journal import now
+from shakedown.onnode.journal import now, of_order
 from shakedown.records.errors import BadInput
 from shakedown.records.names import FILE_NAME
 from shakedown.records.untrusted import complete_lines, holds_something, loads, read_plain, unused
@@ -166,6 +166,7 @@ class NodeFiles:
             "started": started,
             "duration_s": round(duration_s, 3),
             "problem": problem,
+            **of_order(),
         }
         _append(self._outputs, record)
         self._note(record, there=True)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from local_mesh import free_ports, spec_data
 
 from shakedown.benchmarks.perftest.mesh.agent import Agent
+from shakedown.benchmarks.perftest.mesh.driver import session_of
 from shakedown.benchmarks.perftest.mesh.partner import Partner, ports_of, problems_of
 from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
 from shakedown.benchmarks.perftest.mesh.schedule import slots_of
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.mesh.wire import PeerLost, ask, decode
+from shakedown.run.ownership import SECRET, is_of_nodes
 
 NESTED = b'{"type":"ping","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 # Within Python's limit where it is parsed, beyond it where somebody walks through it or prints it.
@@ -69,6 +72,35 @@ def test_who_is_lost_is_learnt_from_names_only(lost):
     assert meetings.lost == {}
     meetings._learn({"n2": [[], "n3", "n9"], "n9": ["n3"]})
     assert meetings.lost == {"n2": {"n3"}}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_two_voices_take_no_healthy_node_out(first):
+    """Catches: a hello that speaks for two nodes, after which nobody measures with the third."""
+    port = free_ports(1)
+    spec = parse_spec({**spec_data(4), "control_port": port})
+    agents = {name: Agent(spec.nodes[name], port, "s") for name in ("n1", "n2")}
+    try:
+        meetings = {name: Meetings(spec, name, "s", agents[name], 5.0) for name in agents}
+        meetings["n1" if first else "n2"]._learn({"n2": ["n3", "n4"], "n1": ["n3", "n4"]})
+        with ThreadPoolExecutor(2) as pool:
+            met = [pool.submit(m.meet, ("n1", "n2"), 0, {}) for m in meetings.values()]
+            assert {theirs["node"] for _, theirs in (one.result(30) for one in met)} == {"n1", "n2"}
+        agents.pop("n2").close()
+        with pytest.raises(PeerLost):
+            meetings["n1"].meet(("n1", "n2"), 1, {})
+    finally:
+        for agent in agents.values():
+            agent.close()
+
+
+def test_the_session_is_a_secret(tmp_path):
+    """Catches: a session that anybody can work out who has read the plan."""
+    guessed = session_of(tmp_path, "a" * 64)
+    (tmp_path / SECRET).write_text("x")
+    assert session_of(tmp_path, "a" * 64) not in (guessed, "x")
+    assert session_of(tmp_path, "b" * 64) != session_of(tmp_path, "a" * 64)
+    assert not is_of_nodes(SECRET)
 
 
 @pytest.mark.parametrize("kind", [[], {}, ["setup"], None, "blame", 7])

@@ -1,0 +1,219 @@
+"""Whether a bundle is what an order asked for: that plan, on those machines, each output signed by its node.
+
+What holds the bundle together (checksums, a verdict that follows from the raw files) is checked before, in
+`seal.verify`; whoever has a trusted key can make all that of forged files. Here the nodes' own keys are
+asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shakedown.bundle.findings import Finding
+from shakedown.bundle.job_chain import jobs_findings
+from shakedown.bundle.links import Placed, SignedLink, chain_findings, placed, signature_findings
+from shakedown.bundle.ordered_plan import plan_findings
+from shakedown.bundle.orders import digest
+from shakedown.collect.window import clocks_ahead, job_window
+from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
+from shakedown.records.base import Name, Record
+from shakedown.records.errors import BadInput
+from shakedown.records.order import Digest, Order
+from shakedown.records.plan import Plan
+from shakedown.records.reading import read_bytes, read_output, read_record
+from shakedown.records.results import JobRecord
+from shakedown.records.untrusted import complete_lines
+from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
+from shakedown.run.ownership import LINK, MANIFEST, journals_of, writers
+from shakedown.run.redact import redact
+
+
+class Manifest(Record):
+    """A node's list of its files of a job (attest.py)."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    node: Name
+    order: str
+    nonce: str
+    folder: str
+    job: str
+    files: dict[Annotated[str, Field(max_length=255)], Digest]
+
+
+def order_findings(folder: Path, order: Order, ordered: bytes, sums: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield everything in which a bundle is not what was ordered.
+
+    Args:
+        folder: the bundle's.
+        order: the order, and
+        ordered: its bytes.
+        sums: the SHA-256 of every file of the bundle.
+
+    Raises:
+        BadInput: a file that must be read cannot be.
+    """
+    if sums.get(ORDER) != digest(ordered):
+        is_there = "is not the order that was given" if ORDER in sums else "is missing: the run had no order"
+        yield Finding(ORDER, is_there)
+    plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
+    yield from plan_findings(folder, plan, order)
+    specs = {spec.name: spec for spec in jobs.jobs}
+    ahead = {node: (seconds,) for node, seconds in clocks_ahead(folder).items()}
+    links: dict[str, list[Placed]] = defaultdict(list)
+    records: dict[str, JobRecord] = {}
+    for job in sorted(path.parent for path in (folder / RAW).glob("*/job.json")):
+        try:
+            record = read_record(job / "job.json", JobRecord)
+        except BadInput:
+            continue  # damaged: its cells are INCONCLUSIVE
+        records[job.name] = record
+        if record.job is None:
+            continue  # was never submitted
+        spec = specs.get(job_and_attempt(job.name)[0])
+        if spec is None:
+            yield Finding(f"{RAW}/{job.name}", "is no job of the plan")
+        else:
+            yield from _of_job(job, record, spec, order, digest(ordered), sums, ahead, links)
+    yield from jobs_findings(folder, records, order, digest(ordered), sums)
+    for node, chain in links.items():
+        yield from chain_findings(node, order.nodes[node], chain, order)
+    last = [(n, order.nodes[n], max(chain, key=lambda p: p.link.number)) for n, chain in links.items()]
+    yield from signature_findings(last)
+
+
+def _of_job(
+    job: Path,
+    record: JobRecord,
+    spec: JobSpec,
+    order: Order,
+    ordered: str,
+    sums: Mapping[str, str],
+    ahead: Mapping[str, tuple[float]],
+    links: dict[str, list[Placed]],
+) -> Iterator[Finding]:
+    """Yield what is wrong with a job's outputs.
+
+    `ahead` is how far each node's clock is ahead, in seconds; `links` gets its nodes' links.
+    """
+    place = f"{RAW}/{job.name}"
+    files = sorted(name[len(place) + 1 :] for name in sums if name.startswith(f"{place}/"))
+    yield from _settings(job, spec)
+    signed: dict[str, Mapping[str, str]] = {}
+    for node in spec.nodes:
+        if node not in order.nodes:
+            yield Finding(place, f"{node} is no node of the order")
+            continue
+        name = MANIFEST.format(node=node)
+        if name not in files:
+            continue  # each of its files is named below
+        try:
+            manifest = read_record(job / name, Manifest)
+        except BadInput as refused:
+            yield Finding(f"{place}/{name}", refused.what)
+            continue
+        flaws = [*_other(manifest, node, job, record, order, ordered)]
+        yield from (Finding(f"{place}/{name}", flaw) for flaw in flaws)
+        link = _link(job, node, files)
+        if link is None:
+            yield Finding(f"{place}/{name}", f"unsigned: {LINK.format(node=node)} is missing or no signature")
+            continue
+        links[node].append(link)
+        if link.link.digest != sums[f"{place}/{name}"]:
+            yield Finding(f"{place}/{name}", f"is not what {node} signed")
+        elif link.link.order != ordered:
+            yield Finding(f"{place}/{name}", "was signed for another order")
+        elif not flaws:
+            signed[node] = manifest.files
+        window = job_window(record)
+        if late := window.misses(link.link.time, of=f"{node}'s signature", ahead_s=ahead.get(node, ())):
+            yield Finding(link.file, f"out of time: {late}")
+    yield from _files(
+        place, files, spec, writers(files, spec.nodes, journals_of(job, spec.nodes)), signed, sums
+    )
+    yield from _without_nonce(job, files, order)
+
+
+def _other(
+    manifest: Manifest, node: str, job: Path, record: JobRecord, order: Order, ordered: str
+) -> Iterator[str]:
+    """Yield in what a node's list is of something else."""
+    if manifest.node != node:
+        yield f"is of another node, {manifest.node}"
+    if manifest.folder != job.name:
+        yield f"is of another job, {manifest.folder}"
+    if manifest.job != record.job:
+        yield f"is of Slurm's job {manifest.job}, job.json says {record.job}"
+    if manifest.order != ordered or manifest.nonce != order.nonce:
+        yield "is of another order"
+
+
+def _link(job: Path, node: str, files: list[str]) -> Placed | None:
+    name = LINK.format(node=node)
+    if name not in files:
+        return None
+    try:
+        return placed(f"{RAW}/{job.name}/{name}", read_record(job / name, SignedLink))
+    except BadInput:
+        return None
+
+
+def _files(
+    place: str,
+    files: list[str],
+    spec: JobSpec,
+    owners: Mapping[str, str],
+    signed: Mapping[str, Mapping[str, str]],
+    sums: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Yield files that their node did not sign as they are, and those that it signed and that are gone."""
+    for file, owner in owners.items():
+        by = [owner] if owner else list(spec.nodes)
+        digests = {signed[node][file] for node in by if node in signed and file in signed[node]}
+        if sums[f"{place}/{file}"] in digests:
+            continue
+        others = [n for n in signed if n not in by and signed[n].get(file) == sums[f"{place}/{file}"]]
+        if digests:
+            why = "was changed after its node had signed it"
+        elif others:
+            why = f"is an output of {others[0]}, not of {owner}"
+        else:
+            why = f"unsigned: no word of {owner or 'a node of its job'} that it wrote this"
+        yield Finding(f"{place}/{file}", why)
+    present = set(files)
+    for node, named in signed.items():
+        for file in sorted(named.keys() - present):
+            yield Finding(f"{place}/{file}", f"was signed by {node} and is not in the bundle")
+
+
+def _settings(job: Path, spec: JobSpec) -> Iterator[Finding]:
+    """Yield whether the settings that a job had are not those that were planned."""
+    try:
+        had = json.loads(read_bytes(job / "spec.json"))
+    except (BadInput, ValueError, RecursionError):
+        had = None
+    # As secrets' names are gone from it: a target is called `environment`.
+    if had != json.loads(redact(json.dumps(spec.settings, indent=1))):
+        yield Finding(f"{RAW}/{job.name}/spec.json", "the job had other settings than were ordered")
+
+
+def _without_nonce(job: Path, files: list[str], order: Order) -> Iterator[Finding]:
+    """Yield the journals with a record that was not made under the order."""
+    for name in files:
+        if name.startswith("outputs") and name.endswith(".jsonl"):
+            for number, line in complete_lines(read_output(job / name)):
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue  # costs its cells
+                if not isinstance(record, dict) or record.get("nonce") != order.nonce:
+                    why = (
+                        f"line {number} does not bear the order's nonce: it was made for another run, or none"
+                    )
+                    yield Finding(f"{RAW}/{job.name}/{name}", why)
+                    break

@@ -1,0 +1,136 @@
+"""Have this node's outputs of a job signed with its SSH host key, before they leave it.
+
+    srun --ntasks-per-node=1 python -m shakedown.onnode.attest FOLDER
+
+The digests of this node's files go into FOLDER/signed.NODE.json, and what the node's own signing service made
+of that list into FOLDER/signed.NODE.link.json. SHAKEDOWN_ORDER is the digest of the order. A node that cannot
+sign says why on standard error; `shakedown verify --order` then names its outputs as unsigned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from shakedown.onnode.counters import node_name, unwritable
+from shakedown.onnode.journal import NONCE
+from shakedown.run.ownership import LINK, MANIFEST, journals_of, writers
+from shakedown.run.redact import redact
+
+SOCKET = "/run/shakedown/sign.sock"
+ORDER = "SHAKEDOWN_ORDER"  # the environment variable that jobs of an order have, beside NONCE
+_TIMEOUT_S = 60.0
+_LARGEST_ANSWER = 64 << 10
+_BETWEEN_S = 0.5
+
+
+def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[str, Any]:
+    """Return the list of this node's files with their digests, after secrets are gone from them.
+
+    `first`: it also vouches for what no other node's name is on.
+    """
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.is_symlink())
+    mine = {node, ""} if first else {node}
+    owner = writers(names, nodes, journals_of(folder, nodes if first else [node]))
+    files = {}
+    for name in (name for name, writer in owner.items() if writer in mine):
+        content = (folder / name).read_bytes()
+        text = content.decode("utf-8", "surrogateescape")
+        clean = redact(text).encode("utf-8", "surrogateescape")
+        if clean != content:  # else it would be done later, and be no longer what was signed
+            (folder / f"{name}.partial").write_bytes(clean)
+            (folder / f"{name}.partial").replace(folder / name)
+        files[name] = hashlib.sha256(clean).hexdigest()
+    return {
+        "schema": 1,
+        "node": node,
+        "order": os.environ.get(ORDER, ""),
+        "nonce": os.environ.get(NONCE, ""),
+        "folder": folder.name,
+        "job": os.environ.get("SLURM_JOB_ID", ""),
+        "files": files,
+    }
+
+
+def ask(request: str, path: str = SOCKET, timeout_s: float = _TIMEOUT_S) -> dict[str, str]:
+    """Return the service's `link` and `signature` for two digests in hexadecimal.
+
+    It serves a few at a time, so that being turned away is no answer: it is asked again for `timeout_s`.
+
+    Raises:
+        OSError: there is no service, or it was busy all the time.
+        ValueError: it refused, or answered nonsense.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            answer = _once(request, path, max(1.0, deadline - time.monotonic()))
+        except (ConnectionError, BlockingIOError) as busy:
+            if isinstance(busy, ConnectionRefusedError) or time.monotonic() > deadline:
+                raise
+            answer = b""
+        if answer:
+            break
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} was busy for {timeout_s:.0f} s")
+        time.sleep(_BETWEEN_S)
+    document = json.loads(answer)
+    if not isinstance(document, dict):
+        raise ValueError("the answer is no signature")
+    if "error" in document:
+        raise ValueError(str(document["error"]))
+    link, signature = document.get("link"), document.get("signature")
+    if not isinstance(link, str) or not isinstance(signature, str):
+        raise ValueError("the answer is no signature")
+    return {"link": link, "signature": signature}
+
+
+def _once(request: str, path: str, timeout_s: float) -> bytes:
+    answer = bytearray()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
+        service.settimeout(timeout_s)
+        service.connect(path)
+        service.sendall(request.encode("ascii"))
+        while block := service.recv(1 << 14):
+            answer += block
+            if len(answer) > _LARGEST_ANSWER:
+                raise ValueError("the answer is too long")
+    return bytes(answer)
+
+
+def main(argv: list[str], path: str = SOCKET) -> int:
+    """Sign this node's outputs; the exit status is 1 where that could not be done."""
+    if len(argv) != 1:
+        print("usage: python -m shakedown.onnode.attest FOLDER", file=sys.stderr)
+        return 2
+    folder, node, order = Path(argv[0]), node_name(), os.environ.get(ORDER, "")
+    try:
+        nodes = (folder / "nodes.txt").read_text(encoding="ascii").split()
+        first = os.environ.get("SLURM_PROCID", "0") == "0"
+        text = json.dumps(manifest(folder, node, nodes, first=first), indent=1) + "\n"
+        _write(folder / MANIFEST.format(node=node), text)
+    except OSError as error:
+        return unwritable(node, folder, error)
+    try:
+        signed = ask(order + hashlib.sha256(text.encode()).hexdigest(), path)
+    except (OSError, ValueError) as error:
+        print(f"{node}: its outputs are not signed: {path}: {error}", file=sys.stderr)
+        return 1
+    _write(folder / LINK.format(node=node), json.dumps({"schema": 1, **signed}, indent=1) + "\n")
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    aside = path.with_suffix(".partial")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,71 @@
+"""The chain of a run's jobs, `raw/chain.jsonl`: which there were, in what order, and what Slurm says of each.
+
+A line names the one before by its digest, so that no job can be taken out, put in or written anew later
+without every line after it being written anew as well. Where the submit host signs, as an order that names it
+asks, the last line's signature stands for all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shakedown.run.redact import redact
+
+CHAIN, ACCOUNT, JOB = "chain.jsonl", "slurm.txt", "job.json"
+FIRST = "0" * 64
+
+
+def add(
+    raw: Path, folder: str, order: str, account: str, sign: Callable[[str], dict[str, str]] | None = None
+) -> None:
+    """Add a job that has ended, and keep Slurm's own record of it beside its outputs.
+
+    Args:
+        raw: the run's folder of raw files.
+        folder: the job's in it, with its `job.json`.
+        order: digest of the order.
+        account: what Slurm says of the job; may be empty.
+        sign: returns `link` and `signature` for two digests, the order's and the line's; raises OSError or
+            ValueError. The line is written all the same then, and says why it is not signed.
+
+    Raises:
+        OSError: the files cannot be written.
+    """
+    (raw / folder / ACCOUNT).write_text(redact(account), encoding="utf-8")
+    with (raw / CHAIN).open("a+b") as chain:
+        fcntl.flock(chain, fcntl.LOCK_EX)
+        chain.seek(0)
+        lines = chain.read().splitlines()
+        line = json.dumps(
+            {
+                "schema": 1,
+                "number": len(lines) + 1,
+                "before": hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST,
+                "order": order,
+                "folder": folder,
+                "job": digest(raw / folder / JOB),
+                "account": digest(raw / folder / ACCOUNT),
+                "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            }
+        )
+        signed: dict[str, str] = {}
+        if sign is not None:
+            try:
+                signed = sign(order + hashlib.sha256(line.encode()).hexdigest())
+            except (OSError, ValueError) as error:
+                signed = {"unsigned": " ".join(str(error).split())[:300]}
+        chain.write(json.dumps({"line": line, **signed}).encode() + b"\n")
+        chain.flush()
+        os.fsync(chain.fileno())
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file as it is once secrets are gone from it."""
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    return hashlib.sha256(redact(text).encode("utf-8", "surrogateescape")).hexdigest()

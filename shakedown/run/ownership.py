@@ -1,0 +1,70 @@
+"""Which node of a job wrote a file of its folder, by the journals and by the file's name.
+
+The node that signs its outputs and whoever checks the signatures must agree on it, so both ask here. Standard
+library only: nodes use this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+# What only this job's programs may know; the submit host writes it, and removes it when the job has ended.
+SECRET = "session.secret"  # noqa: S105  (a file's name)
+# What the submit host and Slurm's own script write, some of it while the nodes sign.
+_OF_SUBMIT = ("job.json", "slurm.txt", SECRET)
+_OF_REFRAME = "rfm_job."
+MANIFEST, LINK = "signed.{node}.json", "signed.{node}.link.json"
+
+
+def is_of_nodes(file: str) -> bool:
+    """Return whether a file of a job's folder is one that nodes write and sign."""
+    return not (
+        file in _OF_SUBMIT
+        or file.startswith((_OF_REFRAME, "signed."))
+        or file.endswith((".partial", ".new"))
+        or "/" in file
+    )
+
+
+def writers(
+    files: Iterable[str], nodes: Iterable[str], journals: Mapping[str, Iterable[str]]
+) -> dict[str, str]:
+    """Return whose each file is; an empty name: of the job's first node that is left.
+
+    Args:
+        files: names in the job's folder.
+        nodes: of the job.
+        journals: the files that a node's journal, `outputs.NODE.jsonl`, names, by node.
+    """
+    claimed = {file: node for node, named in journals.items() for file in named}
+    # n1 is a part of n1.rack2's name: the longest decides.
+    by_length = sorted(nodes, key=len, reverse=True)
+    return {
+        file: claimed.get(file) or next((n for n in by_length if f".{n}." in f".{file}."), "")
+        for file in files
+        if is_of_nodes(file)
+    }
+
+
+def named_by(journal: Path) -> list[str]:
+    """Return the files that a node's journal names. A damaged line, as of a node that died, names none."""
+    found = []
+    try:
+        lines = journal.read_bytes().split(b"\n")
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and isinstance(record.get("file"), str):
+            found.append(record["file"])
+    return found
+
+
+def journals_of(folder: Path, nodes: Iterable[str]) -> dict[str, list[str]]:
+    """Return what the journals of a job's nodes name, by node."""
+    return {node: named_by(folder / f"outputs.{node}.jsonl") for node in nodes}
