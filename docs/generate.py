@@ -12,7 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
-from generator import commands, errata, models, nic_counters, noise, published, roles  # noqa: E402  (they lie beside this program)
+# They lie beside this program.
+from generator import audit, commands, errata, models, nic_counters, noise, published, roles  # noqa: E402
 
 
 def pages() -> dict[str, str]:
@@ -25,6 +26,7 @@ def pages() -> dict[str, str]:
         **roles.pages(ROOT),
         **published.pages(ROOT),
         **errata.pages(),
+        **audit.pages(),
     }
 
 

@@ -17,7 +17,11 @@ _MOST_NAMES = 65_536
 
 
 def part_of(site: Site, nodes: Collection[str], rails: Collection[str], ports_of: Collection[str]) -> Site:
-    """Return the site with these nodes and rails alone, and with the switch ports of `ports_of`."""
+    """Return the site with these nodes and rails alone, and with the switch ports of `ports_of`.
+
+    Of the links between switches those of their leaves are left, at both ends.
+    """
+    leaves = {nic.leaf for n in ports_of for nic in site.nics.get(n, ()) if nic.rail in rails}
     return site.model_copy(
         update={
             "fabric": site.fabric.model_copy(
@@ -31,7 +35,10 @@ def part_of(site: Site, nodes: Collection[str], rails: Collection[str], ports_of
             "gpus": {n: count for n, count in site.gpus.items() if n in nodes},
             "switches": tuple(
                 s.model_copy(
-                    update={"ports": tuple(p for p in s.ports if p[1] in ports_of and p[3] in rails)}
+                    update={
+                        "ports": tuple(p for p in s.ports if p[1] in ports_of and p[3] in rails),
+                        "uplinks": tuple(u for u in s.uplinks if {s.name, u.peer} & leaves),
+                    }
                 )
                 for s in site.switches
             ),

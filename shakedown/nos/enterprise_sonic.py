@@ -29,6 +29,7 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING}),
     end=end,
     neighbours=lldp.neighbours,
+    version=sonic.version,
     cable_lengths_m=(5, 40, 300),  # the choices of sonic_qos_interfaces' cable_length
     lossless_limit=2,  # sonic_qos_interfaces documents `priorities` as two at most
 )

@@ -7,6 +7,7 @@ saibuffer.h); the watchdog's are those of sonic-swss pfcwdorch.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,12 @@ def end(found: Tree, port: str) -> Tree:
     }
 
 
+def version(outputs: Outputs) -> str:
+    """Return the build of /etc/sonic/sonic_version.yml, such as 4.3.0-Enterprise_Standard, or nothing."""
+    build = re.search(r"(?m)^build_version: *['\"]?([^'\"\n]{1,80})", outputs.get("version", ""))
+    return build[1].strip() if build else ""
+
+
 SYSTEM = SwitchSystem(
     name="sonic",
     parse=parse,
@@ -130,6 +137,7 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     end=end,
     neighbours=lldp.neighbours,
+    version=version,
     # pg_profile_lookup.ini of sonic-buildimage's 400G platforms; host variable roce_switch_cable_lengths_m
     # says what another platform's file has. Dynamic buffers take any length.
     cable_lengths_m=(5, 40, 300),

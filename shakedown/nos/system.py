@@ -45,6 +45,7 @@ class SwitchSystem:
         links: rate (`speed_gbps`) and FEC (`fec`) of ports, from a counter reading.
         neighbours: output of its LLDP command to neighbours; raises BadInput. None: it is not asked.
         lossless_limit: lossless priorities that the platform can hold, where its documents give a number.
+        version: the system's own version in a counter reading, or nothing; None: it is not read.
         cable_lengths_m: lengths of cable, in metres, that its buffer profiles know; empty: any.
     """
 
@@ -57,6 +58,7 @@ class SwitchSystem:
     links: Callable[[Outputs, Sequence[str]], dict[str, Tree]] = no_links
     neighbours: Callable[[str], Neighbours] | None = None
     lossless_limit: int | None = None
+    version: Callable[[Outputs], str] | None = None
     cable_lengths_m: tuple[int, ...] = ()
 
     def can_tell(self, what: str) -> bool:

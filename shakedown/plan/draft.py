@@ -97,6 +97,7 @@ class Draft:
         facts: dict[str, int | str] = {"system": self.site.fabric.system}
         if isinstance(self.site.fabric, Fabric):
             facts["nic_speed_gbps"] = self.site.fabric.link_speed_gbps
+            facts["rdma_mtu_bytes"] = self.site.fabric.mtu_bytes.rdma
         facts |= self.site.acceptance.scope if node is None else self.site.of(node).scope
         entry = self.catalogue.find(test=test, metric=metric, scope={**facts, **scope})
         self.references[entry.id] = entry.reference()

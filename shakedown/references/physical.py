@@ -98,7 +98,7 @@ class PhysicalFloors:
         """
         way = facts.get("way")
         if way in (None, "same-leaf"):
-            return _PERFTEST, {} if way is None else {"way": way}, ""
+            return _PERFTEST, {}, ""
         scope = {key: facts[key] for key in ("way", "routing", "oversubscription_percent") if key in facts}
         if facts.get("routing") == "ecmp":
             sharing = max(self.sharing, self.oversubscription, 1.0)

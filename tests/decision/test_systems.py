@@ -94,7 +94,7 @@ def verdict_on(folder: Path, plan: Plan, results: list[dict], counters: list[dic
     return Verdict.model_validate_json(out), int(ended.value.code or 0)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", [*SYSTEMS, "gpu_host"])
 def test_a_system_at_its_published_figures_passes(name, tmp_path, capsys, monkeypatch):
     """Catches: a shipped system that cannot be planned, measured in full or passed, whatever it reaches."""
     plan = planned(name)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from installed import ROOT, done
 
 pytestmark = pytest.mark.slow
@@ -42,6 +43,11 @@ ACCEPTED = (
 )
 
 
+def entry_points(role: Path) -> set[str]:
+    """The ways into a role: what its argument_specs describe."""
+    return set(yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"])
+
+
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory) -> Path:
     """Where `ansible-galaxy collection install` put the built file."""
@@ -57,11 +63,11 @@ def installed(tmp_path_factory) -> Path:
 @pytest.fixture
 def play(installed, tmp_path):
     """A runner of the play in check mode, with this collection and no checkout: status and output."""
-    (tmp_path / "play.yml").write_text(PLAY)
     (tmp_path / "map.json").write_text(MAP.read_text())
     (tmp_path / "root").mkdir()
 
-    def run(*words: str, hides: str) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, hides: str, text: str = PLAY) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "play.yml").write_text(text)
         # What the collection must not take from elsewhere fails when it is imported.
         hidden = tmp_path / "hidden" / hides
         hidden.mkdir(parents=True)
@@ -80,6 +86,57 @@ def test_a_role_of_the_installed_collection_runs(play):
     assert re.search(r'"?msg"?: "?bridges=\[', ended.stdout)
     assert re.search(r"localhost +: ok=7 +changed=1 +unreachable=0 +failed=0", ended.stdout)
     assert "shakedown.roce.host_settings : Set what differs" in ended.stdout
+
+
+# Every role by itself, as a site's own play would name it, with all its ways in.
+ENTRIES = sorted(
+    (path.parents[1].name, path.stem)
+    for path in ROOT.glob("roles/*/tasks/*.yml")
+    if path.stem in entry_points(path.parents[1])
+)
+# Roles in a play each, in check mode: what each needs stands in its vars, and nothing of the others does.
+ALONE = """\
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  roles:
+    - role: shakedown.roce.openmpi
+      vars: {openmpi_control_subnet: 192.0.2.0/24, fabric_nics: [{rdma_device: mlx5_0}]}
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  roles: [shakedown.roce.perftest]
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  roles:
+    - role: shakedown.roce.gpudirect
+      vars:
+        fabric_nics: []
+        host_settings_topology: "{{ lookup('ansible.builtin.file', 'map.json') }}"
+        host_settings_root: "{{ playbook_dir }}/root"
+"""
+
+
+def test_roles_run_alone_in_check_mode(play):
+    """Catches: a role that runs only after another has set what it needs."""
+    ended = play("-e", ACCEPTED, "--diff", hides="shakedown", text=ALONE)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for role in ("openmpi", "perftest", "gpudirect"):
+        assert f"shakedown.roce.{role} : " in ended.stdout
+    assert "+export UCX_NET_DEVICES=mlx5_0:1" in ended.stdout
+
+
+def test_every_role_is_found_by_its_full_name_and_alone(play):
+    """Catches: a role that needs another role's file, filter or variable to be read at all."""
+    plays = "".join(
+        f"- hosts: localhost\n  gather_facts: false\n  tasks:\n    - ansible.builtin.import_role:\n"
+        f"        name: shakedown.roce.{role}\n        tasks_from: {entry}\n"
+        for role, entry in ENTRIES
+    )
+    assert {role for role, _ in ENTRIES} == {path.name for path in (ROOT / "roles").iterdir()}
+    ended = play("--syntax-check", hides="shakedown", text=plays)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_a_role_refuses_a_host_that_is_not_as_it_should_be(play):

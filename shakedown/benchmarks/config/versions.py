@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shakedown.benchmarks.config.odd_parts import measured
+from shakedown.benchmarks.config.versions_told import OF_PROGRAMS, OF_SWITCHES, of_programs, of_switch
+from shakedown.nos.registry import known
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
@@ -29,8 +31,6 @@ READ = {
     "ofed": ("nic", "driver_version"),
     "nic_firmware": ("nic", "firmware"),
 }
-# Of a switch, which the playbooks reach but whose system's version no reader has yet.
-OF_SWITCHES = ("switch_os",)
 # Drivers print fewer parts of their version than the package has.
 _CUT = ("ofed",)
 _NUMBER = re.compile(r"[0-9]+(?:[.-][0-9]+)*")
@@ -50,12 +50,7 @@ def plan_versions(draft: Draft) -> None:
             source=f"profile {profile}: {version}",
             note="told, never decides",
         )
-        nodes: list[tuple[str, ...]] = [(node,) for node in draft.nodes]
-        why = None
-        if name not in READ:
-            switches = tuple(switch.name for switch in draft.site.switches)
-            nodes = [switches if name in OF_SWITCHES and switches else draft.nodes]
-            why = f"published is {version}; nothing that says its version is read here"
+        nodes, why = _where(draft, name, version)
         draft.references[reference.id] = reference
         draft.items.append(
             PlanItem(
@@ -71,6 +66,26 @@ def plan_versions(draft: Draft) -> None:
                 not_run=why,
             )
         )
+
+
+def _where(draft: Draft, name: str, version: str) -> tuple[list[tuple[str, ...]], str | None]:
+    """Return of which nodes or switches a version is told; or, of all of them at once, why it is not."""
+    unread = f"published is {version}; nothing that says its version is read here"
+    if name == OF_SWITCHES:
+        readable: list[tuple[str, ...]] = [
+            (switch.name,) for switch in draft.site.switches if known(switch.nos).version
+        ]
+        return (readable, None) if readable else ([_switches(draft)], unread)
+    programs = {program for program, _ in OF_PROGRAMS.get(name, ())}
+    if name in READ or programs & draft.site.software.keys():
+        return [(node,) for node in draft.nodes], None
+    if programs:
+        unread += f" (software.{' or software.'.join(sorted(programs))} is not given)"
+    return [draft.nodes], unread
+
+
+def _switches(draft: Draft) -> tuple[str, ...]:
+    return tuple(switch.name for switch in draft.site.switches) or draft.nodes
 
 
 def version_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
@@ -89,20 +104,32 @@ def version_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
     for item in items:
         wanted = plan.references[item.reference].source.partition(": ")[2]
         for (node,) in item.nodes:
-            yield _compared(plan, item, node, wanted, parts)
+            yield _compared(plan, folder, item, node, wanted, parts)
 
 
-def _compared(plan: Plan, item: PlanItem, node: str, wanted: str, parts: list[Component]) -> Measurement:
-    kind, attribute = READ[str(item.params["what"])]
-    seen = {part.attributes.get(attribute, "") for part in parts if (part.host, part.kind) == (node, kind)}
-    versions = sorted(version for version in seen if version)
+def _compared(
+    plan: Plan, folder: Path, item: PlanItem, node: str, wanted: str, parts: list[Component]
+) -> Measurement:
+    what = str(item.params["what"])
+    versions, unread = _told(folder, what, node, parts)
     if not versions:
-        missing = Problem(kind="setup", message=f"the snapshot has no {attribute} of a {kind} of {node}")
-        return measured(plan, item, node, None, "", missing)
-    cut = item.params["what"] in _CUT
+        return measured(plan, item, node, None, "", Problem(kind="setup", message=unread))
+    cut = what in _CUT
     differs = any(not same(wanted, version, cut=cut) for version in versions)
     detail = f"published {wanted}, found {', '.join(versions)}"
     return measured(plan, item, node, int(differs), detail)
+
+
+def _told(folder: Path, what: str, node: str, parts: list[Component]) -> tuple[list[str], str]:
+    """Return the versions that a node or switch told, and, for none, what is missing."""
+    if what == OF_SWITCHES:
+        version = of_switch(folder, node)
+        return [version] if version else [], f"the reading of {node} does not say its system's version"
+    if what in OF_PROGRAMS:
+        return of_programs(folder, node, what), f"no program of {node} told its version of {what}"
+    kind, attribute = READ[what]
+    seen = {part.attributes.get(attribute, "") for part in parts if (part.host, part.kind) == (node, kind)}
+    return sorted(v for v in seen if v), f"the snapshot has no {attribute} of a {kind} of {node}"
 
 
 def same(published: str, found: str, *, cut: bool = False) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shakedown.benchmarks.gpu.plan import gpu_nodes
 from shakedown.benchmarks.nccl.options import Launcher, Nccl, NcclSweep, Split
 from shakedown.benchmarks.nccl.order import ExpectedWay, NcclOrder
@@ -154,6 +156,13 @@ def network_facts(draft: Draft, sweep: NcclSweep) -> dict[str, int | str]:
     )
 
 
+def _nics(draft: Draft, sweep: NcclSweep, group: Sequence[str]) -> dict[str, int | str]:
+    """Return how many NICs of a node are at work: every rail's, between nodes that talk over the fabric."""
+    if sweep.network is not None or len(group) < 2 or not draft.site.fabric.rails:
+        return {}
+    return {"nics": len(draft.site.fabric.rails)}
+
+
 def _tcp_variables(interfaces: dict[str, tuple[str, ...]]) -> dict[str, str]:
     """Return NCCL's variables that keep it to TCP over these interfaces (NCCL user guide, environment)."""
     names = sorted({name for mine in interfaces.values() for name in mine})
@@ -186,6 +195,7 @@ def _cells(
             "algorithm": algorithm,
             "operation": operation,
             "launcher": launcher,
+            **_nics(draft, sweep, group),
             **network_facts(draft, sweep),
         }
         entry = draft.reference(test, "time" if size < sweep.time_below_bytes else "busbw", scope)

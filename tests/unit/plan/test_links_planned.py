@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.intent.part import part_of
 from shakedown.references.files import load_catalogue
 from tests.unit.intent.test_links import RULE, two_leaves
 from tests.unit.plan.test_planner import WHERE
@@ -86,3 +87,12 @@ def test_a_switch_without_access_stands_in_what_is_not_covered():
         "Ethernet32",
         "Ethernet33",
     }  # those to spine0; of spine1 there is nothing to compare with
+
+
+def test_a_part_of_a_site_keeps_the_links_of_its_leaves():
+    """Catches three nodes measured by themselves with every uplink and spine port of the site asked for."""
+    site = site_of(two_leaves(), WHERE)
+    part = part_of(site, ["n1"], ["rail0", "rail1"], ["n1"])
+    kept = {(switch.name, link.port) for switch in part.switches for link in switch.uplinks}
+    assert {name for name, _ in kept} == {"leaf0", "spine0", "spine1"}
+    assert len(kept) == 8  # leaf0's four, and the four spine ports at their other ends

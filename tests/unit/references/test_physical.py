@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shakedown.physics.gpu import MODELS, by_driver_name, by_name
@@ -118,3 +120,23 @@ def test_every_model_of_gpu_is_told_by_its_drivers_name():
     assert {model.name for model in MODELS} == set(names.values())
     assert by_driver_name("GRID A2") is None
     assert "physical" not in files.profile_names()
+
+
+def gate(fabric_floors, **facts):
+    """The least bandwidth of a pair, in Gb/s."""
+    entry = fabric_floors("ib_write_bw", "bandwidth", {"size_bytes": 65536, **facts})
+    assert entry is not None and entry.gates
+    return entry.reference().gate
+
+
+def test_a_pair_over_spines_is_held_to_what_its_uplinks_can_carry():
+    """Catches a healthy pair over 2:1 uplinks failed by the floor of one leaf, and the reverse."""
+    leaf = gate(floors())
+    assert gate(floors(), way="same-leaf") == leaf
+    over = replace(floors(), oversubscription=2.0, sharing=16.0)
+    facts = {"way": "over-spines", "oversubscription_percent": 200}
+    assert gate(over, way="same-leaf") == leaf
+    assert gate(over, **facts, routing="adaptive") == gate(over, **facts) == pytest.approx(leaf / 2, rel=1e-3)
+    # By hash all 16 hosts of the leaf may meet on one uplink: physics promises no more than a sixteenth.
+    assert gate(over, **facts, routing="ecmp") == pytest.approx(leaf / 16, rel=1e-2)
+    assert gate(replace(floors(), sharing=16.0), way="over-spines", routing="adaptive") == leaf

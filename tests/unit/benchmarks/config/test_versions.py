@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from settings_site import FABRIC
@@ -19,22 +20,66 @@ from shakedown.run.folder import Run
 FIRMWARE = {"n1": "28.39.1002 (MT_0000000838)", "n2": "28.40.1000"}
 
 
-@pytest.fixture
-def told(tmp_path):
-    """What a run of two nodes tells of Tolly's versions: (value, detail) by node and what."""
+# What torch.__version__ is in NVIDIA's container of March 2024, and outside of any; None: the job never ran.
+TORCH = {"n1": "2.3.0a0+40ec155e58.nv24.03", "n2": "2.5.1+cu121"}
+SWITCH_TEXTS = {
+    "leaf0": "build_version: '4.3.0-Enterprise_Standard'\nrelease: 'none'\n",
+    "leaf1": "---\nbuild_version: SONiC.4.1.1-Enterprise_Base\n",
+    "leaf2": "cat: /etc/sonic/sonic_version.yml: No such file",
+}
+
+
+def told_by_programs(folder: Path) -> None:
+    """What the look at the site's software found on both nodes."""
+    folder.mkdir(parents=True)
+    for node, version in TORCH.items():
+        torch = {"version": version, "cuda": "12.4", "nccl": "2.20.5", "program": "/opt/python3"}
+        library = "/usr/lib/libnccl.so.2.21.5" if node == "n1" else "libnccl.so.2"
+        for name, found in (("pytorch", torch), ("nccl_tests", {"version": "not told", "libnccl": library})):
+            (folder / f"software.{node}.{name}.json").write_text(json.dumps({"found": found}))
+
+
+def reading(folder: Path, switch: str, text: str) -> None:
+    """The config stage's reading of one switch."""
+    folder.mkdir(exist_ok=True)
+    output = {"command": "cat /etc/sonic/sonic_version.yml", "stdout": text}
+    one = {
+        "schema": 1,
+        "switch": switch,
+        "nos": "enterprise_sonic",
+        "when": "after",
+        "taken": "2026-11-20T08:00:00Z",
+        "classes": {"priority": 3, "traffic_class": 3, "queue": 3, "cnp_queue": 6},
+        "cabling": [{"port": "Ethernet0", "host": "n1", "netdev": "eth2", "rail": "rail0"}],
+        "outputs": {"version": output},
+    }
+    (folder / f"{switch}.after.json").write_text(json.dumps(one))
+
+
+def planned(fabric: dict, more: dict):
+    """Plan and jobs of two nodes of Tolly's kind."""
     site = Site.model_validate(
         {
-            "fabric": {**FABRIC, "profile": "tolly_xe9680_z9664f"},
+            "fabric": {**fabric, "profile": "tolly_xe9680_z9664f"},
             "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
             "nics": {
                 n: [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{i}"}]
                 for i, n in enumerate(FIRMWARE, start=1)
             },
             "addresses": dict.fromkeys(FIRMWARE, "192.0.2.1"),
+            **more,
         }
     )
     catalogue = Catalogue([load_profile("tolly_xe9680_z9664f")])
-    plan, jobs = make_plan(site, catalogue, run="r1", created="2026-11-20T00:00:00Z")
+    return make_plan(site, catalogue, run="r1", created="2026-11-20T00:00:00Z")
+
+
+@pytest.fixture
+def told(tmp_path):
+    """What a run of two nodes tells of Tolly's versions: (value, detail) by node and what."""
+    software = {"pytorch": {"from": {"path": "/opt/python3"}}, "nccl_tests": {"from": "package"}}
+    switches = [{"name": name, "nos": "enterprise_sonic", "ports": []} for name in SWITCH_TEXTS]
+    plan, jobs = planned(FABRIC, {"software": software, "switches": switches})
     parts = []
     for host, firmware in FIRMWARE.items():
         for name, version in (("eth2", firmware), ("storage0", "1.2.3")):
@@ -46,6 +91,9 @@ def told(tmp_path):
     (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
     (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
     (tmp_path / "inventory.json").write_text(json.dumps(snapshot))
+    told_by_programs(tmp_path / "raw/config.software.a1")
+    for leaf, text in SWITCH_TEXTS.items():
+        reading(tmp_path / "raw/switches.config", leaf, text)
     collect(tmp_path)
     found = {
         (m.nodes[0], m.params["what"]): (m.value, m.detail or (m.problem.message if m.problem else ""))
@@ -71,14 +119,38 @@ def test_each_version_is_told_of_each_node(told):
 def test_what_nothing_reads_is_said(told):
     """Catches: NCCL's or SONiC's version left out in silence, as if it had matched."""
     items = {item.params["what"]: item for item in told[0].items if item.test == "versions"}
-    assert {what for what, item in items.items() if item.not_run} == {
-        "cuda",
-        "nccl",
-        "pytorch",
-        "trainer",
-        "switch_os",
-    }
-    assert "published is 2.21.5" in items["nccl"].not_run
+    assert {what for what, item in items.items() if item.not_run} == {"trainer"}
+    assert "published is NeMo" in items["trainer"].not_run
+
+
+def test_programs_tell_nccl_cuda_and_the_container(told):
+    """Catches: NCCL of PyTorch taken for what nccl-tests ran with, a container's name lost in a version."""
+    _, found = told
+    assert found["n1", "pytorch"] == (0, "published NGC 24.03, found NGC 24.03 (2.3.0a0+40ec155e58.nv24.03)")
+    assert found["n2", "pytorch"] == (1, "published NGC 24.03, found 2.5.1+cu121")
+    assert found["n1", "cuda"] == (0, "published 12.4, found 12.4")
+    assert found["n1", "nccl"] == (1, "published 2.21.5, found 2.21.5, 2.20.5")
+    assert found["n2", "nccl"] == (1, "published 2.21.5, found 2.20.5")
+
+
+def test_switches_tell_their_system(told):
+    """Catches: SONiC's version left out, read of one switch alone, or said to match where none was read."""
+    _, found = told
+    assert found["leaf0", "switch_os"] == (
+        0,
+        "published Enterprise SONiC 4.3.0, found 4.3.0-Enterprise_Standard",
+    )
+    assert found["leaf1", "switch_os"][0] == 1
+    value, why = found["leaf2", "switch_os"]
+    assert value is None and "leaf2 does not say its system's version" in why
+
+
+def test_what_no_program_could_tell_is_said_in_the_plan():
+    """Catches: a version that is not read because the site names no program, and no word of which."""
+    plan, _ = planned(FABRIC, {})
+    items = {item.params["what"]: item for item in plan.items if item.test == "versions"}
+    assert "software.nccl_tests or software.pytorch is not given" in items["nccl"].not_run
+    assert "nothing that says its version is read" in items["switch_os"].not_run
 
 
 @pytest.mark.parametrize(
