@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from shakedown.nos.counters import refuse_error_text
 from shakedown.nos.crosscheck import Cable, End
 from shakedown.nos.readings import SwitchReading, load_record
 from shakedown.nos.registry import known
@@ -93,7 +94,10 @@ def neighbours_of(reading: SwitchReading) -> Neighbours | None:
     """
     read = known(reading.nos).neighbours
     output = reading.outputs.get("neighbours")
-    return read(output.stdout) if read and output else None
+    if not read or not output:
+        return None
+    refuse_error_text(output.stdout, "neighbours")
+    return read(output.stdout)
 
 
 def links_of(reading: SwitchReading) -> dict[str, Tree]:

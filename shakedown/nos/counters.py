@@ -21,6 +21,13 @@ from shakedown.records.tool_text import Source, quote
 
 _DIGITS = re.compile(r"\d{1,20}|\d{1,3}(,\d{3}){1,6}")
 
+# How the command lines say that a command failed: NX-OS and EOS `% Invalid command`, OS9 and OS10 `% Error:`,
+# OS10 `Syntax error:`, a shell `command not found`. EOS's JSON has an object `errors`.
+_FAILED = re.compile(
+    r"(?im)^\s*(% ?(invalid|error|incomplete|ambiguous|unrecognized|illegal|failed|permission|authorization)"
+    r"|(syntax )?error:|.*returned error code|.*command not found)|\A\s*\{\s*\"errors\"\s*:"
+)
+
 PortCounters = dict[str, dict[str, int]]
 Outputs = Mapping[str, str]
 Eight = Annotated[int, Field(ge=0, le=7)]
@@ -114,10 +121,23 @@ def ratios(counters: Collection[str], classes: Classes) -> dict[str, tuple[str, 
 
 
 def output(outputs: Outputs, label: str, file: str | Path | None = None) -> str:
-    """Return one raw output. Raises BadInput where the reading lacks it."""
+    """Return one raw output. Raises BadInput where the reading lacks it, or where it is an error message."""
     if label not in outputs:
         raise BadInput(f"the reading has no output {label!r}", fix="read the switch again", file=file)
+    refuse_error_text(outputs[label], label, file)
     return outputs[label]
+
+
+def refuse_error_text(text: str, label: str, file: str | Path | None = None) -> None:
+    """Raise BadInput if what a command printed is an error message, which is never an empty table."""
+    failed = _FAILED.search(text)
+    if failed:
+        line = text[failed.start() :].strip().splitlines()[0]
+        raise BadInput(
+            f"{label}: the switch refused the command: {quote(line)}",
+            fix="read the switch again, with a user and a release that have the command",
+            file=file,
+        )
 
 
 def count(value: object, what: str, file: str | Path | None = None) -> int:

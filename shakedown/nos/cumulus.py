@@ -73,7 +73,11 @@ def _at(tree: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401  (a value of J
 def end(found: Tree, port: str) -> Tree:
     """Return what a port's read-back says of the cable's end."""
     roce = found["qos"]["roce"]
-    on = (roce["enable"], roce["mode"]) == ("on", "lossless")
+    # `enable on` until 5.14, `state enabled` from 5.15.
+    on = (roce.get("enable", roce.get("state")), roce["mode"]) in (
+        ("on", "lossless"),
+        ("enabled", "lossless"),
+    )
     # What `qos roce` maps (Cumulus Linux 5.15 guide): DSCP 24-31 to class 3, 48-55 to class 6.
     fixed = {**dict.fromkeys(range(24, 32), 3), **dict.fromkeys(range(48, 56), 6)}
     mtu = found["interface"][port]["link"]["mtu"]

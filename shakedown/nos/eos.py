@@ -14,6 +14,7 @@ from typing import Any
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
 from shakedown.nos.system import SwitchSystem, Tree
+from shakedown.records.errors import BadInput
 from shakedown.records.tool_text import Source
 
 _LINK = {
@@ -86,7 +87,10 @@ def _add_queues(ports: PortCounters, outputs: Outputs, classes: Classes, file: s
 
 def _section(outputs: Outputs, label: str, key: str, file: str | Path | None) -> dict[str, Any]:
     section = json_object(outputs, label, file).get(key)
-    return section if isinstance(section, dict) else {}
+    if not isinstance(section, dict):
+        # {"errors": [...]} too: a command that failed is no switch without events.
+        raise BadInput(f"{label}: EOS's JSON has no object {key!r}", fix="read the switch again", file=file)
+    return section
 
 
 def _long(port: str) -> str:

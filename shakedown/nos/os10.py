@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from shakedown.nos import lldp
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count
-from shakedown.nos.system import SwitchSystem
+from shakedown.nos.crosscheck import DSCP, MTU, PFC
+from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.tool_text import Source
 
 QUEUES = "queues "  # label prefix; the port follows
@@ -52,4 +52,38 @@ def _queues(port: str, text: str, classes: Classes, file: str | Path | None) -> 
     return found
 
 
-SYSTEM = SwitchSystem(name="os10", parse=parse, reported=reported, neighbours=lldp.neighbours)
+# The link header that OS10 counts in: its default MTU of 1532 bytes carries 1500 of IP (OS10 user guide).
+_HEADER_BYTES = 32
+
+
+def end(found: list[str], port: str) -> Tree:
+    """Return what a port's read-back says of the cable's end."""
+    lines = "\n".join(found)
+    here = rf"(?m)^interface {re.escape(port)} / "
+    mtu = re.search(here + r"mtu (\d+)$", lines)
+    on = re.search(here + "priority-flow-control mode on$", lines)
+    paused = re.search(here + "service-policy input type network-qos ROCE$", lines)
+    lossless = re.findall(r"(?m)^policy-map type network-qos ROCE / class ROCE / pfc-cos (\d)$", lines)
+    trusted = re.search(here + "trust-map dscp ROCE$", lines)
+    groups = re.findall(r"(?m)^trust dscp-map ROCE / qos-group (\d) dscp ([\d,-]+)$", lines)
+    return {
+        "mtu_bytes": int(mtu[1]) - _HEADER_BYTES if mtu else None,
+        "pfc_priorities": frozenset(map(int, lossless if on and paused else [])),
+        "dscp_map": {n: int(group) for group, some in groups for n in _numbers(some)} if trusted else {},
+    }
+
+
+def _numbers(text: str) -> list[int]:
+    """`24-26,48` as numbers."""
+    spans = [part.partition("-") for part in text.split(",")]
+    return [n for first, _, last in spans for n in range(int(first), int(last or first) + 1)]
+
+
+SYSTEM = SwitchSystem(
+    name="os10",
+    parse=parse,
+    reported=reported,
+    # Neighbours, rate and FEC are not read: no recorded output of these commands was found.
+    tells=frozenset({MTU, PFC, DSCP}),
+    end=end,
+)

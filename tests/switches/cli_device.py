@@ -1,7 +1,8 @@
 """A scripted switch with a command line over SSH: EOS, NX-OS, OS9 or OS10, as far as checkpoints go.
 
 It keeps state (running, start-up, sessions, checkpoints, files, timers) and takes any line as configuration:
-it does not know a vendor's grammar. What it proves is the order of the role's steps and what a fault leaves.
+it does not know a vendor's grammar. It prints as the real system does (`printed.py`). What it proves is the
+order of the role's steps, what a fault leaves, and that other print than what was typed is no difference.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 import asyncssh
 
-Tree = dict[str, dict]  # a line and the lines under it
+from tests.switches.printed import Tree, printed
 
 # Which lines open a section, by depth (the last entry counts for all deeper ones).
 SECTIONS = {
@@ -201,7 +202,7 @@ class Shell:
             return self.device.session[1]
         return self.device.running
 
-    def command(self, line: str) -> str:  # noqa: PLR0912  (a table of commands)
+    def command(self, line: str) -> str:  # noqa: PLR0911, PLR0912  (a table of commands)
         """A command outside configuration mode."""
         device = self.device
         words = line.split()
@@ -224,8 +225,12 @@ class Shell:
                 return '{"version": "4.34.0F", "modelName": "scripted"}\n'
             case ["show", "hostname", "|", "json"]:
                 return '{"hostname": "leaf1"}\n'
+            case ["show", "startup-config" | "startup-configuration"]:
+                return printed(device.nos, device.startup)
+            case ["show", "running-config", "all"]:
+                return printed(device.nos, device.running, hidden=True)
             case ["show", "running-config" | "running-configuration"]:
-                shown = text(device.running)
+                shown = printed(device.nos, device.running)
                 if device.faults.too_late:
                     device.roll_back()
                 return shown
@@ -308,12 +313,3 @@ class Shell:
 def copy(tree: Tree) -> Tree:
     """A copy that shares nothing."""
     return {line: copy(below) for line, below in tree.items()}
-
-
-def text(tree: Tree, depth: int = 0) -> str:
-    """A configuration as it is shown."""
-    out = ""
-    for line, below in tree.items():
-        out += " " * (3 * depth) + line + "\n" + text(below, depth + 1)
-        out += "!\n" if depth == 0 and below else ""
-    return out

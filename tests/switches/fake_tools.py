@@ -63,13 +63,20 @@ def stop(name: str) -> bool:
     return True
 
 
-def sonic(argv: list[str]) -> int:
+def sonic(argv: list[str]) -> int:  # noqa: PLR0912  (a table of commands)
     """`config` and `sonic-cfggen`."""
     match argv:
         case ["sonic-cfggen", "-d", "--print-data"]:
             print(json.dumps(load(RUNNING)))
         case ["config", "reload", "-y"]:
             store(RUNNING, take(load(STARTUP)))
+        case ["config", "load", "-y", path]:
+            # `sonic-cfggen -j FILE --write-to-db`: fields are written, nothing is removed.
+            running = load(RUNNING)
+            merge(running, json.loads(Path(path).read_text()))
+            store(RUNNING, take(running))
+        case ["sonic-db-dump", "-n", database, "-y", "-k", _]:
+            print(json.dumps(dump(database, load(RUNNING))))
         case ["config", "save", "-y"]:
             store(STARTUP, load(RUNNING))
         case ["config", "checkpoint", name]:
@@ -84,7 +91,12 @@ def sonic(argv: list[str]) -> int:
             running = load(RUNNING)
             for step in json.loads(Path(path).read_text()):
                 _, table, *key = step["path"].split("/")
-                if key:
+                if table in FAULTS.get("unpatchable", []):
+                    print(f"Error: Modification of {table} table is illegal", file=sys.stderr)
+                    return 1
+                if step["op"] == "remove":
+                    del running[table][key[0]]
+                elif key:
                     running[table][key[0]] = step["value"]
                 else:
                     running[table] = step["value"]
@@ -94,12 +106,65 @@ def sonic(argv: list[str]) -> int:
     return 0
 
 
+def dump(database: str, running: dict) -> dict:
+    """What orchagent and the SAI make of CONFIG_DB, as `sonic-db-dump` prints it. The fault "no_pg" leaves
+    the priority groups without a buffer, as a profile does that the platform does not know.
+    """
+    rows: dict[str, dict] = {
+        "COUNTERS_PORT_NAME_MAP": {},
+        "COUNTERS_QUEUE_NAME_MAP": {},
+        "COUNTERS_PG_NAME_MAP": {},
+    }
+    asic: dict[str, dict] = {}
+    appl: dict[str, dict] = {}
+    for at, port in enumerate(sorted(running.get("PORT", {}))):
+        qos = running.get("PORT_QOS_MAP", {}).get(port, {})
+        mask = sum(1 << int(p) for p in qos.get("pfc_enable", "").split(",") if p)
+        rows["COUNTERS_PORT_NAME_MAP"][port] = f"oid:0x1{at}"
+        asic[f"PORT:oid:0x1{at}"] = {
+            "SAI_PORT_ATTR_PRIORITY_FLOW_CONTROL": str(mask),
+            "SAI_PORT_ATTR_QOS_DSCP_TO_TC_MAP": "oid:0x99" if "dscp_to_tc_map" in qos else "oid:0x0",
+        }
+        for number in range(8):
+            rows["COUNTERS_QUEUE_NAME_MAP"][f"{port}:{number}"] = f"oid:0x2{at}{number}"
+            rows["COUNTERS_PG_NAME_MAP"][f"{port}:{number}"] = f"oid:0x3{at}{number}"
+            wred = running.get("QUEUE", {}).get(f"{port}|{number}", {}).get("wred_profile")
+            asic[f"QUEUE:oid:0x2{at}{number}"] = {
+                "SAI_QUEUE_ATTR_WRED_PROFILE_ID": f"oid:0x4{wred}" if wred else "oid:0x0"
+            }
+            group = running.get("BUFFER_PG", {}).get(f"{port}|{number}")
+            if group and not FAULTS.get("no_pg"):
+                appl[f"BUFFER_PG_TABLE:{port}:{number}"] = dict(group)
+                asic[f"INGRESS_PRIORITY_GROUP:oid:0x3{at}{number}"] = {
+                    "SAI_INGRESS_PRIORITY_GROUP_ATTR_BUFFER_PROFILE": "oid:0x55"
+                }
+    for name, fields in running.get("WRED_PROFILE", {}).items():
+        asic[f"WRED:oid:0x4{name}"] = {
+            "SAI_WRED_ATTR_ECN_MARK_MODE": "SAI_ECN_MARK_MODE_ALL",
+            "SAI_WRED_ATTR_GREEN_MIN_THRESHOLD": fields["green_min_threshold"],
+            "SAI_WRED_ATTR_GREEN_MAX_THRESHOLD": fields["green_max_threshold"],
+            "SAI_WRED_ATTR_GREEN_DROP_PROBABILITY": fields["green_drop_probability"],
+        }
+    asic = {f"ASIC_STATE:SAI_OBJECT_TYPE_{key}": value for key, value in asic.items()}
+    chosen = {"APPL_DB": appl, "ASIC_DB": asic, "COUNTERS_DB": rows}[database]
+    return {
+        key: {"expireat": 1.5, "ttl": -0.001, "type": "hash", "value": value} for key, value in chosen.items()
+    }
+
+
 def nv(argv: list[str]) -> int:
     """NVUE's `nv config`."""
     pending, before = HOME / "pending.json", HOME / "before.json"
     match argv[2:]:
         case ["show", "-o", "json"]:
-            print(json.dumps([{"header": {"version": "scripted"}}, {"set": load(RUNNING)}]))
+            print(
+                json.dumps(
+                    [
+                        {"header": {"nvue-api-version": "nvue_v1", "version": "Cumulus Linux 5.15.0"}},
+                        {"set": load(RUNNING)},
+                    ]
+                )
+            )
         case ["patch", path]:
             value = load(RUNNING)
             merge(value, yaml.safe_load(Path(path).read_text())[0]["set"])
@@ -164,6 +229,8 @@ def main(argv: list[str]) -> int:
                 print(f"Unit {name}.timer already exists", file=sys.stderr)
                 return 1
             later(float(after.partition("=")[2]), command, name)
+            code = 0
+        case ["systemctl", "enable" | "disable", _]:
             code = 0
         case ["systemctl", "stop", timer]:
             code = 0 if stop(timer.removesuffix(".timer")) else 5

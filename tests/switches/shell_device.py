@@ -16,7 +16,7 @@ from typing import Any
 
 import asyncssh
 
-TOOLS = ("sonic-cfggen", "config", "nv", "systemd-run", "systemctl", "sudo")
+TOOLS = ("sonic-cfggen", "sonic-db-dump", "config", "nv", "systemd-run", "systemctl", "sudo")
 
 
 class ShellDevice:
@@ -26,6 +26,9 @@ class ShellDevice:
         self.home, self.cut_s = home, faults.pop("cut_s", 5.0)
         (home / "bin").mkdir(parents=True)
         (home / "etc").mkdir()
+        (home / "units").mkdir()
+        (home / "devices/platform/sku").mkdir(parents=True)
+        (home / "devices/platform/sku/pg_profile_lookup.ini").write_text(faults.pop("lookup", ""))
         for tool in TOOLS:
             # A wrapper, not a link: the interpreter must be the one that has PyYAML.
             path = home / "bin" / tool

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.switches.cli_device import Device, Faults, copy, text
+from tests.switches.cli_device import Device, Faults, copy
+from tests.switches.printed import text
 
 PORTS = {
     "eos": ["Ethernet1/1", "Ethernet2/1"],
@@ -46,6 +47,7 @@ def variables(switch: Device) -> dict:
         "roce_switch_confirm_timeout_s": 60,  # one minute of the device's clock
         "roce_switch_reboot_timeout_s": 40,
         "roce_switch_reload_allowed": True,
+        "roce_switch_mixture_accepted": True,
         "leaf_ports": [
             {"port": port, "host": host, "netdev": "fab0", "rail": "rail0"}
             for port, host in zip(PORTS[switch.nos], ("n1", "n2"), strict=True)
@@ -122,6 +124,63 @@ def test_after_a_fault_the_old_configuration_is_back(nos, fault, words, loop, pl
     assert "The old configuration is back." in result.output
     assert switch.running == before(nos), text(switch.running)
     assert switch.startup == before(nos)
+    assert nos == "os9" or "reload" not in switch.log
+
+
+@pytest.mark.parametrize("cut", ["^wred ROCE", "^commit"], ids=["while typing", "after the commit"])
+def test_os10_ends_with_old_or_new_when_the_connection_is_lost(cut, loop, play):
+    """Catches a mixture on a system without a commit timer, and a reload for what a transaction can undo."""
+    switch = device("os10", cut_after=cut, cut_s=60)
+    loop(switch.start())
+    result = play(variables(switch))
+    assert result.code != 0, result.output
+    whole = (
+        "trust dscp-map ROCE" in switch.running and "ets mode on" in switch.running["interface ethernet1/1/2"]
+    )
+    assert whole or switch.running == before("os10"), text(switch.running)
+    assert whole == (cut == "^commit")
+    assert switch.startup == before("os10")
+    assert "reload" not in switch.log
+
+
+@pytest.mark.parametrize("nos", PORTS)
+def test_unsaved_work_of_somebody_else_keeps_the_role_from_changing(nos, loop, play):
+    """Catches a stranger's unsaved lines saved, or lost in a reload."""
+    switch = device(nos)
+    switch.running["ip route 0.0.0.0/0 10.0.0.254"] = {}
+    loop(switch.start())
+    result = play(variables(switch))
+    assert result.code != 0, result.output
+    assert "not saved (ip route 0.0.0.0/0 10.0.0.254)" in result.output
+    assert switch.startup == before(nos)
+    assert not [line for line in switch.log if line.startswith(("conf", "copy", "write", "checkpoint"))]
+
+
+def test_a_system_qos_policy_of_somebody_else_is_refused_unless_taken_over(loop, play):
+    """Catches NX-OS's network-qos policy of the whole switch, somebody else's, replaced unasked."""
+    switch = device("nxos")
+    switch.running["system qos"] = {"service-policy type network-qos STORAGE": {}}
+    switch.startup = copy(switch.running)
+    kept = copy(switch.running)
+    loop(switch.start())
+    result = play(variables(switch))
+    assert result.code != 0, result.output
+    assert "service-policy type network-qos STORAGE" in result.output
+    assert "take_over=leaf1" in result.output
+    assert switch.running == kept
+    taken = play(variables(switch), "-e", "take_over=leaf1")
+    assert taken.code == 0, taken.output
+    assert "service-policy type network-qos STORAGE" not in switch.running["system qos"]
+
+
+def test_os9_is_not_changed_where_a_mixture_is_not_accepted(loop, play):
+    """Catches lines typed one by one into a switch that cannot go back by itself."""
+    switch = device("os9")
+    loop(switch.start())
+    result = play({**variables(switch), "roce_switch_mixture_accepted": False})
+    assert result.code != 0
+    assert "neither a transaction nor a commit timer" in result.output
+    assert switch.running == before("os9")
 
 
 @pytest.mark.parametrize("nos", ["eos", "nxos"])

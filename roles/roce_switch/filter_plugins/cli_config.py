@@ -1,7 +1,7 @@
-"""Jinja2 filter for switches with an indented configuration: what is missing, too much, and to be typed.
+"""Jinja2 filters for switches with an indented configuration: what is missing, too much, whose, to be typed.
 
 A configuration is a set of paths: `("interface Ethernet1", "mtu 9000")`. Wanted and found are compared as
-such sets, so that order, indentation and separators do not count.
+such sets, in one spelling, so that order, indentation, separators, lists and ranges do not count.
 """
 
 from __future__ import annotations
@@ -11,9 +11,33 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 Path = tuple[str, ...]
+Change = dict[str, str]
 
 # A list of DSCPs on one line is the same as one line each: `qos map dscp 24 26 to traffic-class 3`.
 _DSCP_LIST = re.compile(r"(?P<head>qos map dscp) (?P<list>[\d ,-]+) (?P<tail>to traffic-class \d+)")
+# `0,1,2,4` and `0-2,4` are one list; OS10 and NX-OS print ranges, whatever was typed.
+# Anything longer is a date or an address.
+_LIST = re.compile(r"(?<![\w./:-])(?=\d+[,-])\d{1,4}(?:-\d{1,4})?(?:,\d{1,4}(?:-\d{1,4})?)*(?![\w./:-])")
+_DECIMAL = re.compile(r"(?<![\w./])\d+\.\d+(?![\w./])")  # 0.20 and 0.2 s
+# Settings of which a section holds one: another value of the same is replaced, and stands in the table.
+_SETTING = re.compile(
+    r"mtu|service-policy( (input|output))?( type \S+)?( (input|output))?|service-profile|trust-map dscp"
+    r"|dcb-map|qos-map traffic-class|qos map dscp \d+"
+    r"|priority-flow-control (mode|watch-dog-interval|pause watchdog (default \S+|action))"
+    r"|set qos-group|bandwidth( remaining)? percent|flowcontrol (receive|transmit)|ets mode"
+    r"|random-detect( color \S+| ecn)? minimum-threshold|priority-pgid"
+)
+# What the role names so is its own, and so is a port that carries one of these.
+_OURS = re.compile(r"\bROCE(-[A-Z]+)?$|\bROCE\b")
+# What a switch has of itself, where a command shows it: NX-OS's policies (Nexus 9000 QoS guide 10.x, "default
+# policies"), EOS's DSCP map (EOS manual 4.3x, "default DSCP to traffic class"), the MTUs and flow control.
+_SYSTEM = re.compile(
+    r"mtu (1500|1532|1554|9214|9216)|service-policy .*\bdefault-(8q-)?(nq|in|out)-policy|flowcontrol .*"
+    r"|priority-flow-control (mode auto|watch-dog-interval off)|ets mode off"
+    r"|qos map dscp ([0-7] to traffic-class 1|([89]|1[0-5]) to traffic-class 0"
+    r"|(1[6-9]|2[0-3]) to traffic-class 2|(2[4-9]|3[01]) to traffic-class 3|(3[2-9]) to traffic-class 4"
+    r"|(4[0-7]) to traffic-class 5|(4[89]|5[0-5]) to traffic-class 6|(5[6-9]|6[0-3]) to traffic-class 7)"
+)
 
 
 def paths(text: str) -> list[Path]:
@@ -27,48 +51,137 @@ def paths(text: str) -> list[Path]:
         indent = len(raw) - len(raw.lstrip())
         while stack and stack[-1][0] >= indent:
             stack.pop()
-        for one in _single(" ".join(line.split())):
+        for one in _single(_spelled(" ".join(line.split()))):
             found.append((*(above for _, above in stack), one))
-        stack.append((indent, line))
+        stack.append((indent, _spelled(" ".join(line.split()))))
     return found
+
+
+def _spelled(line: str) -> str:
+    """One spelling of numbers: ranges in lists, and no zeros at the end of a decimal."""
+    line = _LIST.sub(lambda m: _ranges(_numbers(m[0])) or m[0], line)
+    return _DECIMAL.sub(lambda m: m[0].rstrip("0").rstrip("."), line)
+
+
+def _numbers(text: str) -> list[int]:
+    numbers: set[int] = set()
+    for part in re.split(r"[ ,]+", text.strip()):
+        first, _, last = part.partition("-")
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return sorted(numbers)
+
+
+def _ranges(numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _single(line: str) -> Iterable[str]:
     match = _DSCP_LIST.fullmatch(line)
     if not match:
         return [line]
-    numbers: list[int] = []
-    for part in re.split(r"[ ,]+", match["list"].strip()):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return [f"{match['head']} {number} {match['tail']}" for number in numbers]
+    return [f"{match['head']} {number} {match['tail']}" for number in _numbers(match["list"])]
 
 
-def compare(wanted: str, found: str, owned: list[str]) -> dict[str, Any]:
+def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> dict[str, Any]:
     """Compare two configurations.
 
     Args:
         wanted: what the switch must have.
         found: its running configuration.
-        owned: regular expressions on `" / "`-joined paths. What they match is ours alone: if it is found and
-            not wanted, it is too much. Everything else on the switch is left alone.
+        owned: regular expressions on `" / "`-joined paths. A line that one of them matches and that is not
+            wanted is too much. Everything else on the switch is left alone.
+        everything: the running configuration with the defaults that are hidden in `found`. What stands there
+            is there; nothing in it is too much.
 
     Returns:
-        differences (one line each, for people), commands (to type in configuration mode) and `wanted` and
-        `found` (the lines that concern us).
+        differences (one line each, for people), changes (the table: port, setting, from, to, whose), commands
+        (to type in configuration mode), `wanted`, `found` (the lines that concern us) and `running` (those of
+        them that are not hidden).
     """
     want, have = paths(wanted), paths(found)
-    missing = [path for path in want if path not in set(have)]
+    there = {*have, *paths(everything)}
+    missing = [path for path in want if path not in there]
+    rivals = {path: [r for r in have if _rival(r, path)] for path in missing}
     extra = [path for path in have if path not in set(want) and any(re.search(o, _text(path)) for o in owned)]
+    # What holds one policy takes another only after the first is gone; other values are typed over.
+    extra += [r for some in rivals.values() for r in some if r not in extra and r[-1].startswith(_ATTACHED)]
     # A section that goes takes its lines along; a line that is typed anew under a new value needs no "no".
     extra = [path for path in extra if path[:-1] not in set(extra)]
-    ours = [path for path in have if path in set(want) or path in set(extra)]
+    replaced = {rival for some in rivals.values() for rival in some}
+    ours = [path for path in have if path in set(want) or path in set(extra) or path in replaced]
+    changes = [_change(path, rivals[path], have) for path in missing]
+    changes += [_change(path, [path], have, gone=True) for path in extra if path not in replaced]
     return {
         "differences": [f"lacks: {_text(p)}" for p in missing] + [f"too much: {_text(p)}" for p in extra],
+        "changes": changes,
         "commands": _commands([(*path[:-1], f"no {path[-1]}") for path in extra]) + _commands(missing),
         "wanted": [_text(path) for path in want],
-        "found": [_text(path) for path in ours],
+        "found": [_text(path) for path in [*ours, *(p for p in want if p in there and p not in set(have))]],
+        "running": [_text(path) for path in ours],
     }
+
+
+_ATTACHED = ("service-policy", "service-profile", "trust-map", "qos-map", "dcb-map")
+
+
+def _rival(found: Path, wanted: Path) -> bool:
+    """Whether a line says something else of the same setting."""
+    mine, theirs = (_SETTING.match(path[-1]) for path in (wanted, found))
+    return bool(found != wanted and found[:-1] == wanted[:-1] and mine and theirs and mine[0] == theirs[0])
+
+
+def _change(path: Path, was: list[Path], have: list[Path], *, gone: bool = False) -> Change:
+    setting = _SETTING.match(path[-1])
+    name = setting[0] if setting else path[-1]
+    section = path[0].removeprefix("interface ") if path[0].startswith("interface ") else ""
+    return {
+        "port": section,
+        "setting": name,
+        "where": _text(path[:-1]),
+        "from": ", ".join(one[-1] for one in was) or "absent",
+        "to": "absent" if gone else path[-1],
+        "whose": _whose(was, have),
+    }
+
+
+def _whose(was: list[Path], have: list[Path]) -> str:
+    """The role's by its names, nobody's (absent), the system's own value, or somebody else's.
+
+    A port that carries something of the role's is the role's; so are global values once it has run.
+    """
+    if not was:
+        return "nobody"
+    if all(_OURS.search(_text(path)) for path in was):
+        return "role"
+    named = [path for path in have if _OURS.search(_text(path))]
+    if all(any(len(path) == 1 or path[0] == other[0] for other in named) for path in was) and not any(
+        path[-1].startswith(_ATTACHED) for path in was
+    ):
+        return "role"
+    return "system" if all(_SYSTEM.fullmatch(path[-1]) for path in was) else "other"
+
+
+def unsaved(running: str, startup: str) -> list[str]:
+    """Lines that are running and not saved, or saved and not running: somebody's unsaved work."""
+    one, other = paths(running), paths(startup)
+    return [_text(path) for path in one if path not in set(other)] + [
+        f"no {_text(path)}" for path in other if path not in set(one)
+    ]
+
+
+def revert(before: str, now: str) -> list[str]:
+    """The commands that bring a configuration back to what it was, the last lines first."""
+    old, new = paths(before), paths(now)
+    extra = [path for path in new if path not in set(old)]
+    extra = [path for path in extra if path[:-1] not in set(extra)]
+    back = _commands([(*path[:-1], f"no {path[-1]}") for path in reversed(extra)])
+    return back + _commands([path for path in old if path not in set(new)])
 
 
 def _text(path: Path) -> str:
@@ -99,4 +212,8 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by name."""
-        return {"roce_switch_cli_compare": compare}
+        return {
+            "roce_switch_cli_compare": compare,
+            "roce_switch_cli_unsaved": unsaved,
+            "roce_switch_cli_revert": revert,
+        }

@@ -2,7 +2,10 @@
 
 `roce enable` expands to a fixed class (Dell's RoCEv2 high-level design, section 4.1): DSCP 26 to group 3,
 DSCP 48 to group 6, ECN 1048576/2097152 bytes at 5 %, queue 6 strict. It does not run over existing maps,
-saves and reboots. The watchdog and the MTU are set beside it, without a reboot.
+saves and reboots. Watchdog, cable length, PFC's symmetry and MTU are set beside it, without reboot.
+
+A class that is there already, made by hand, needs no `roce enable`. Names and defaults of what is read are
+those of dellemc.enterprise_sonic 3.2.0; its `cable_length` defaults to 40m, so that it is always given.
 """
 
 from __future__ import annotations
@@ -23,33 +26,69 @@ def compare(
         differences (lines), needs_roce (whether `roce enable` and its reboot are due), refusals, and
         `wanted` and `found` as flat dictionaries.
     """
-    wanted = _wanted(fabric, ports, lossless)
     found = _found(facts, ports, mtus)
+    wanted = _wanted(fabric, ports, lossless)
+    if not found["roce"]:
+        # Made by hand: the parts say whether the class is there, not the switch's one word for it.
+        by_hand = {key: value for key, value in wanted.items() if key not in ("roce", "pfc priorities")}
+        if all(found.get(key) == value for key, value in by_hand.items() if not key.startswith(BESIDE)):
+            wanted = by_hand
     lines = [
         f"{key}: {found.get(key)} -> {value}" for key, value in wanted.items() if found.get(key) != value
     ]
-    beside = ("mtu ", "watchdog ")
-    enabled = bool(facts.get("roce", {}).get("roce_enable"))
+    enabled = found["roce"]
+    needs_roce = not enabled and any(not line.startswith(BESIDE) for line in lines)
     reasons = _refusals(fabric)
-    if not enabled and (facts.get("qos_maps") or {}):
+    if needs_roce and (facts.get("qos_maps") or {}):
         reasons.append(
             "enterprise_sonic: roce enable refuses to replace existing QoS maps; remove them first"
         )
-    if enabled and any(not line.startswith(beside) for line in lines):
+    if enabled and any(not line.startswith(BESIDE) for line in lines):
         reasons.append(
             "enterprise_sonic: RoCE is enabled with other values; disable it in a drained window first"
         )
     return {
         "differences": lines,
-        "needs_roce": not enabled,
+        "changes": [
+            _change(key, found.get(key), value, enabled)
+            for key, value in wanted.items()
+            if found.get(key) != value
+        ],
+        "needs_roce": needs_roce,
         "refusals": reasons,
         "wanted": wanted,
         "found": found,
     }
 
 
+# Set beside `roce enable`, and what a switch has there of itself (Dell's defaults; None: nothing is set).
+BESIDE = ("mtu ", "watchdog ", "cable ", "asymmetric ")
+_SYSTEM = {"mtu": (9100,), "cable": ("40m",), "asymmetric": (False,), "watchdog": (["drop", None, None],)}
+
+
+def _change(key: str, was: object, to: object, enabled: bool) -> dict[str, str]:
+    setting, _, port = key.partition(" ")
+    beside = key.startswith(BESIDE)
+    nobody = not was or was == [None, None, None]
+    if nobody:
+        whose = "nobody"
+    elif not beside or enabled:
+        whose = "role"  # `roce enable` is the record: what it made, and what stands beside it
+    else:
+        whose = "system" if was in _SYSTEM[setting] else "other"
+    return {
+        "port": port if beside or setting == "lossless" else "",
+        "setting": setting if beside else key,
+        "where": "",
+        "from": "absent" if nobody and was is not False else str(was),
+        "to": str(to),
+        "whose": whose,
+    }
+
+
 def _wanted(fabric: Facts, ports: list[dict[str, str]], lossless: list[int]) -> Facts:
-    roce, cnp, dog = fabric["roce"], fabric["roce"]["cnp"], fabric["roce"]["pfc"]["watchdog"]
+    roce, cnp = fabric["roce"], fabric["roce"]["cnp"]
+    dog, headroom = roce["pfc"].get("watchdog"), roce.get("headroom")
     wanted: Facts = {
         "roce": True,
         "pfc priorities": ",".join(map(str, lossless)),
@@ -60,7 +99,12 @@ def _wanted(fabric: Facts, ports: list[dict[str, str]], lossless: list[int]) -> 
     for entry in ports:
         port = entry["port"]
         wanted[f"lossless {port}"] = lossless
-        wanted[f"watchdog {port}"] = [dog["action"], dog["detect_ms"], dog["restore_ms"]]
+        if dog:  # without times in the intent the watchdog is left as it is
+            wanted[f"watchdog {port}"] = [dog["action"], dog["detect_ms"], dog["restore_ms"]]
+        length = entry.get("cable_m") or (headroom or {}).get("cable_m")  # a link's own, or the intent's
+        if length:
+            wanted[f"cable {port}"] = f"{length}m"
+        wanted[f"asymmetric {port}"] = False
         wanted[f"mtu {port}"] = fabric["mtu_bytes"]["link"]
     return wanted
 
@@ -92,6 +136,8 @@ def _found(facts: Facts, ports: list[dict[str, str]], mtus: dict[str, int | None
         found[f"lossless {port}"] = sorted(p["dot1p"] for p in pfc.get("priorities") or [] if p.get("enable"))
         times = ("watchdog_action", "watchdog_detect_time", "watchdog_restore_time")
         found[f"watchdog {port}"] = [pfc.get(key) for key in times]
+        found[f"cable {port}"] = interfaces.get(port, {}).get("cable_length", "40m")
+        found[f"asymmetric {port}"] = bool(pfc.get("asymmetric"))
         found[f"mtu {port}"] = mtus.get(port)
     return found
 
@@ -99,6 +145,9 @@ def _found(facts: Facts, ports: list[dict[str, str]], mtus: dict[str, int | None
 def _refusals(fabric: Facts) -> list[str]:
     roce, cnp = fabric["roce"], fabric["roce"]["cnp"]
     reasons = []
+    cable = (roce.get("headroom") or {}).get("cable_m")
+    if cable not in (None, 5, 40, 300):
+        reasons.append(f"enterprise_sonic: a cable is 5, 40 or 300 m long there, not {cable} m")
     if (roce["dscp"], roce["priority"]) not in ((24, 3), (26, 3), (4, 4)):
         reasons.append(
             "enterprise_sonic: roce enable fixes RoCE to DSCP 24 or 26 and priority 3, or DSCP 4 and 4"
@@ -110,9 +159,36 @@ def _refusals(fabric: Facts) -> list[str]:
     return reasons
 
 
+def interfaces(
+    fabric: Facts, ports: list[dict[str, str]], found: Facts, *, back: bool = False
+) -> list[Facts]:
+    """The input of sonic_qos_interfaces: every value that has a default there is given.
+
+    Args:
+        fabric: the intent.
+        ports: the ports to configure.
+        found: what they have now, which stands where the intent says nothing; with `back` it is all.
+        back: whether this is the way back.
+    """
+    wanted = {} if back else _wanted(fabric, ports, [])
+    entries = []
+    for entry in ports:
+        port = entry["port"]
+        here = {**found, **wanted}
+        action, detect, restore = here[f"watchdog {port}"]
+        times = {"watchdog_detect_time": detect, "watchdog_restore_time": restore}
+        pfc = {"asymmetric": here[f"asymmetric {port}"], "watchdog_action": action or "drop"}
+        pfc |= {key: value for key, value in times.items() if value is not None}
+        entries.append({"name": port, "cable_length": here[f"cable {port}"], "pfc": pfc})
+    return entries
+
+
 class FilterModule:
     """What Ansible loads."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by name."""
-        return {"roce_switch_enterprise_sonic_compare": compare}
+        return {
+            "roce_switch_enterprise_sonic_compare": compare,
+            "roce_switch_enterprise_sonic_interfaces": interfaces,
+        }

@@ -1,56 +1,106 @@
 """Jinja2 filters for Cumulus Linux: the NVUE configuration from the intent, and the difference.
 
 `nv set qos roce` brings a fixed class: switch priority 3 lossless on traffic class 3 with half the bandwidth,
-switch priority 6 strict, DSCP 24 to 31 and 48 to 55 (NVIDIA's Cumulus Linux 5.15 guide, RoCE). Only the ECN
-thresholds are set beside it; an intent with other numbers is refused.
+switch priority 6 strict, DSCP 24 to 31 and 48 to 55 (NVIDIA's Cumulus Linux 5.15 guide, RoCE). ECN
+thresholds, cable length and the watchdog's time are set beside it; an intent with other numbers is refused.
+
+Names by release, from NVIDIA's command reference (github.com/CumulusNetworks/docs):
+`qos roce enable on` until 5.14, `qos roce state enabled` from 5.15 ("What's New", table of changed commands);
+`qos congestion-control PROFILE traffic-class N min-threshold` and `max-threshold`, bytes, since 5.3;
+`qos roce cable-length`, 1 to 100000 m, since 5.0; `qos pfc-watchdog polling-interval` (100 to 5000 ms) and
+`robustness` (1 to 1000 intervals), and `interface PORT qos pfc-watchdog state enable`, since 5.6.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 Tree = dict[str, Any]
 PROFILE = "ROCE"
+_STATE_SINCE = (5, 15)
+_POLL_MS = 100  # the least, and the default
+# What a switch has of itself where nothing was set.
+_SYSTEM = {"mtu": {"9216", "1500"}, "cable-length": {"100"}, "polling-interval": {"100"}, "robustness": {"3"}}
 
 
-def tree(fabric: Tree, ports: list[dict[str, str]]) -> Tree:
-    """Render the intent, in the form of NVUE's `set`."""
+def release(header: Tree) -> tuple[int, int]:
+    """The release in the header of `nv config show`: `Cumulus Linux 5.15.0`. (0, 0) if it has none."""
+    match = re.search(r"(\d+)\.(\d+)", str(header.get("version", "")))
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def tree(fabric: Tree, ports: list[dict[str, str]], header: Tree | None = None) -> Tree:
+    """Render the intent, in the form of NVUE's `set`, for the release that the header names."""
     roce, ecn = fabric["roce"], fabric["roce"]["ecn"]
+    dog, headroom = roce["pfc"].get("watchdog"), roce.get("headroom")
     congestion = {
         "ecn": "enable",
         "red": "disable",
-        "min-threshold-bytes": ecn["min_bytes"],
-        "max-threshold-bytes": ecn["max_bytes"],
+        "min-threshold": ecn["min_bytes"],
+        "max-threshold": ecn["max_bytes"],
         "probability": ecn["mark_percent"],
     }
-    port = {
+    on = {"state": "enabled"} if release(header or {}) >= _STATE_SINCE else {"enable": "on"}
+    port: Tree = {
         "link": {"mtu": fabric["mtu_bytes"]["link"]},
-        "qos": {"pfc-watchdog": {"state": "enable"}, "congestion-control": {"profile": PROFILE}},
+        "qos": {"congestion-control": {"profile": PROFILE}},
     }
-    return {
-        "qos": {
-            "roce": {"enable": "on", "mode": "lossless"},
-            "congestion-control": {PROFILE: {"traffic-class": {str(roce["traffic_class"]): congestion}}},
-        },
-        "interface": {entry["port"]: port for entry in ports},
+    qos: Tree = {
+        "roce": {**on, "mode": "lossless"},
+        "congestion-control": {PROFILE: {"traffic-class": {str(roce["traffic_class"]): congestion}}},
     }
+    if headroom:
+        qos["roce"]["cable-length"] = headroom["cable_m"]
+    if dog:
+        # The watchdog acts after `robustness` intervals.
+        intervals, rest = divmod(dog["detect_ms"], _POLL_MS)
+        times = (dog["detect_ms"], 1) if rest else (_POLL_MS, intervals)
+        qos["pfc-watchdog"] = dict(zip(("polling-interval", "robustness"), times, strict=True))
+        port["qos"]["pfc-watchdog"] = {"state": "enable"}
+    return {"qos": qos, "interface": {entry["port"]: port for entry in ports}}
 
 
 def difference(wanted: Tree, found: Tree) -> Tree:
     """Leaves that differ, in people's words, and what the switch has at the wanted places."""
     lines: list[str] = []
-    have = _at(wanted, found, "", lines)
-    return {"differences": lines, "wanted": wanted, "found": have}
+    changes: list[dict[str, str]] = []
+    have = _at(wanted, found, (), lines, changes)
+    ports = found.get("interface") or {}
+    for change in changes:
+        taken = ports.get(change["port"] or "-", {}).get("qos", {}).get("congestion-control", {})
+        ours = PROFILE in change["where"].split(".") or change["from"] == PROFILE
+        # A port, and the whole switch, with the role's profile is the role's.
+        ours = ours or taken.get("profile") == PROFILE
+        ours = ours or (
+            not change["port"] and PROFILE in (found.get("qos") or {}).get("congestion-control", {})
+        )
+        if change["from"] == "absent":
+            change["whose"] = "nobody"
+        elif ours:
+            change["whose"] = "role"
+        else:
+            factory = change["from"] in _SYSTEM.get(change["setting"], ())
+            change["whose"] = "system" if factory else "other"
+    return {"differences": lines, "changes": changes, "wanted": wanted, "found": have}
 
 
-def _at(wanted: object, found: object, where: str, lines: list[str]) -> object:
+def _at(
+    wanted: object, found: object, where: tuple[str, ...], lines: list[str], changes: list[dict[str, str]]
+) -> object:
     if isinstance(wanted, dict):
         below = found if isinstance(found, dict) else {}
-        return {key: _at(value, below.get(key), f"{where}.{key}", lines) for key, value in wanted.items()}
+        return {
+            key: _at(value, below.get(key), (*where, key), lines, changes) for key, value in wanted.items()
+        }
     # NVUE prints numbers as numbers or as text, depending on the release.
     if str(found) != str(wanted):
-        lines.append(f"{where.lstrip('.')}: {'absent' if found is None else found} -> {wanted}")
+        was = "absent" if found is None else str(found)
+        lines.append(f"{'.'.join(where)}: {was} -> {wanted}")
+        port = where[1] if where[0] == "interface" else ""
+        place = ".".join(where[:-1])
+        changes.append({"port": port, "setting": where[-1], "where": place, "from": was, "to": str(wanted)})
     return found
 
 
@@ -64,6 +114,9 @@ def refusals(fabric: Tree) -> list[str]:
         reasons.append("cumulus: qos roce fixes CNPs to priority 6, strict, and DSCP 48 to 55")
     if roce["pfc"].get("priorities", [3]) != [3]:
         reasons.append("cumulus: qos roce makes priority 3 lossless and no other")
+    dog = roce["pfc"].get("watchdog")
+    if dog and not (_POLL_MS <= dog["detect_ms"] <= 5000 or not dog["detect_ms"] % _POLL_MS):
+        reasons.append(f"cumulus: the watchdog cannot detect after {dog['detect_ms']} ms")
     return reasons
 
 

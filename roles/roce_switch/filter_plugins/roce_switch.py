@@ -67,6 +67,20 @@ def leaf_program(source: str) -> str:
     return source.replace(_IMPORT, inlined)
 
 
+def cli_unready(nos: str, unsaved: list[str], mixture_accepted: bool) -> list[str]:
+    """Why a switch must not be changed as it is. Saving would write somebody else's unsaved lines too."""
+    reasons = []
+    if unsaved:
+        some = "; ".join(unsaved[:3]) + (f" and {len(unsaved) - 3} more" if len(unsaved) > 3 else "")
+        reasons.append(f"the running configuration is not saved ({some}): save it, or discard it, first")
+    if nos == "os9" and not mixture_accepted:
+        reasons.append(
+            "OS9 has neither a transaction nor a commit timer: a connection lost while lines are typed "
+            "leaves a mixture until the switch is reloaded. To accept that set roce_switch_mixture_accepted"
+        )
+    return reasons
+
+
 def cli_refusals(fabric: Intent, nos: str, ports: list[dict[str, str]], running: str) -> list[str]:
     """Why a switch, as it is configured, cannot take the intent."""
     reasons = []
@@ -80,6 +94,38 @@ def cli_refusals(fabric: Intent, nos: str, ports: list[dict[str, str]], running:
     return reasons
 
 
+# Whose a setting is, as the table's last column says it.
+WHOSE = {
+    "nobody": "nobody's",
+    "system": "the system's default",
+    "role": "this role's",
+    "other": "SOMEBODY ELSE'S",
+}
+
+
+def change_table(read: Intent, switch: str) -> list[str]:
+    """The one table before the first change: switch, port, setting, from, to, whose."""
+    rows = [("switch", "port", "setting", "from", "to", "whose")]
+    for one in read.get("changes", []):
+        where = f"{one['where']} {one['setting']}".strip()
+        rows.append((switch, one["port"] or "-", where, one["from"], one["to"], WHOSE[one["whose"]]))
+    if len(rows) == 1:
+        return list(read["differences"])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def others_settings(read: Intent) -> list[str]:
+    """The settings that would be changed and are somebody else's."""
+    return [
+        f"{one['where']} {one['setting']}".strip() + f" ({one['from']})"
+        for one in read.get("changes", [])
+        if one["whose"] == "other"
+    ]
+
+
 class FilterModule:
     """What Ansible loads."""
 
@@ -91,4 +137,7 @@ class FilterModule:
             "roce_switch_lossless": lossless_priorities,
             "roce_switch_leaf_program": leaf_program,
             "roce_switch_cli_refusals": cli_refusals,
+            "roce_switch_cli_unready": cli_unready,
+            "roce_switch_change_table": change_table,
+            "roce_switch_others_settings": others_settings,
         }

@@ -12,27 +12,42 @@ Fields = dict[str, str]
 Tables = dict[str, dict[str, Fields]]
 
 MAP = "ROCE"
-# What `config apply-patch` takes (sonic-utilities' generic config updater); a change of any other table
-# needs the whole configuration to be loaded anew.
-PATCHABLE = {"WRED_PROFILE", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE", "PORT_QOS_MAP"}
-LOSSLESS_QUEUE_PROFILE, LOSSY_QUEUE_PROFILE = "egress_lossless_profile", "egress_lossy_profile"
+LOSSLESS_QUEUE_PROFILE = "egress_lossless_profile"
+# As platforms call it: sonic-buildimage's buffers_defaults of Broadcom, and of Mellanox.
+LOSSY_QUEUE_PROFILES = ("egress_lossy_profile", "q_lossy_profile")
+POOL = "ingress_lossless_pool"  # buffermgr.h, INGRESS_LOSSLESS_PG_POOL_NAME
 
 
 def tables(
-    fabric: dict[str, Any], ports: list[dict[str, Any]], lossless: list[int], dynamic_buffers: bool
+    fabric: dict[str, Any],
+    ports: list[dict[str, Any]],
+    lossless: list[int],
+    found: Tables | None = None,
+    lookup: str = "",
 ) -> Tables:
-    """Render the intent. Pool and profile sizes are the platform's and never rendered."""
+    """Render the intent for one switch. Pool and profile sizes are the platform's own.
+
+    Args:
+        fabric: the intent.
+        ports: the ports to configure; no other port's rows and no row of the whole switch are rendered.
+        lossless: the priorities that PFC protects.
+        found: its CONFIG_DB. It tells the buffer model, each port's speed and the platform's profiles.
+        lookup: the text of the platform's pg_profile_lookup.ini, from which buffermgrd takes the sizes.
+    """
     roce, cnp, ecn = fabric["roce"], fabric["roce"]["cnp"], fabric["roce"]["ecn"]
-    dog = roce["pfc"]["watchdog"]
+    found = found or {}
+    dog = roce["pfc"].get("watchdog")  # without times in the intent the watchdog is left as it is
     eight = [str(n) for n in range(8)]
     tc_of_dscp = {roce["dscp"]: roce["traffic_class"], cnp["dscp"]: cnp["traffic_class"]}
     queue_of_tc = {roce["traffic_class"]: roce["queue"], cnp["traffic_class"]: cnp["queue"]}
     names = [entry["port"] for entry in ports]
     enabled = ",".join(str(p) for p in lossless)
+    list_name = next(iter(found.get("CABLE_LENGTH", {})), "AZURE")
     cables = {
-        entry["port"]: f"{entry.get('cable_m') or fabric['roce']['headroom']['cable_m']}m" for entry in ports
+        entry["port"]: _cable(entry, fabric, found.get("CABLE_LENGTH", {}).get(list_name, {}))
+        for entry in ports
     }
-    speeds = {entry["port"]: _speed(entry, fabric) for entry in ports}
+    speeds = {entry["port"]: _speed(entry, fabric, found) for entry in ports}
     out: Tables = {
         "DSCP_TO_TC_MAP": {MAP: {str(d): str(tc_of_dscp.get(d, 0)) for d in range(64)}},
         "TC_TO_QUEUE_MAP": {MAP: {n: str(queue_of_tc.get(int(n), int(n))) for n in eight}},
@@ -54,45 +69,103 @@ def tables(
                 "green_drop_probability": str(ecn["mark_percent"]),
             }
         },
-        "CABLE_LENGTH": {"AZURE": cables},
+        "CABLE_LENGTH": {list_name: cables},
         "PORT": {name: {"mtu": str(fabric["mtu_bytes"]["link"])} for name in names},
-        "PORT_QOS_MAP": {"global": {"dscp_to_tc_map": MAP}},
+        "PORT_QOS_MAP": {},
         "QUEUE": {},
         "BUFFER_PG": {},
+        "BUFFER_PROFILE": {},
         "BUFFER_QUEUE": {},
-        "PFC_WD": {"GLOBAL": {"POLL_INTERVAL": str(dog["detect_ms"])}},
+        "PFC_WD": {"GLOBAL": {"POLL_INTERVAL": poll_interval(dog, found)}} if dog else {},
     }
+    dynamic = found.get("DEVICE_METADATA", {}).get("localhost", {}).get("buffer_model") == "dynamic"
+    lossy = next((p for p in LOSSY_QUEUE_PROFILES if p in found.get("BUFFER_PROFILE", {})), None)
     for name in names:
+        cable, speed = cables[name], speeds[name]
+        profile = "NULL" if dynamic else f"pg_lossless_{speed}_{cable}_profile"
+        sizes = None if dynamic else lossless_profile(lookup, speed, cable, found)
+        if sizes and profile not in found.get("BUFFER_PROFILE", {}):
+            out["BUFFER_PROFILE"][profile] = sizes
         out["PORT_QOS_MAP"][name] = {
             "dscp_to_tc_map": MAP,
             "tc_to_queue_map": MAP,
             "tc_to_pg_map": MAP,
             "pfc_to_queue_map": MAP,
             "pfc_enable": enabled,
-            "pfcwd_sw_enable": enabled,
+            **({"pfcwd_sw_enable": enabled} if dog else {}),
         }
         for queue in range(8):
             out["QUEUE"][f"{name}|{queue}"] = {"scheduler": "roce.lossy"}
-            is_lossless = queue in lossless
-            out["BUFFER_QUEUE"][f"{name}|{queue}"] = {
-                "profile": LOSSLESS_QUEUE_PROFILE if is_lossless else LOSSY_QUEUE_PROFILE
-            }
-            if is_lossless:
-                profile = f"pg_lossless_{speeds[name]}_{cables[name]}_profile"
-                out["BUFFER_PG"][f"{name}|{queue}"] = {"profile": "NULL" if dynamic_buffers else profile}
+            if queue in lossless:
+                out["BUFFER_QUEUE"][f"{name}|{queue}"] = {"profile": LOSSLESS_QUEUE_PROFILE}
+                out["BUFFER_PG"][f"{name}|{queue}"] = {"profile": profile}
+            else:
+                # A lossy queue keeps the platform's profile, whatever its name, unless that is the lossless.
+                have = covering(found.get("BUFFER_QUEUE", {}), name, queue)
+                keep = have[1].get("profile") if have else None
+                keep = lossy or LOSSY_QUEUE_PROFILES[0] if keep in (None, LOSSLESS_QUEUE_PROFILE) else keep
+                out["BUFFER_QUEUE"][f"{name}|{queue}"] = {"profile": keep}
         out["QUEUE"][f"{name}|{roce['queue']}"] = {"scheduler": "roce.lossless", "wred_profile": MAP}
         out["QUEUE"][f"{name}|{cnp['queue']}"] = {"scheduler": "roce.cnp"}
-        out["PFC_WD"][name] = {
-            "action": dog["action"],
-            "detection_time": str(dog["detect_ms"]),
-            "restoration_time": str(dog["restore_ms"]),
-        }
+        if dog:
+            out["PFC_WD"][name] = {
+                "action": dog["action"],
+                "detection_time": str(dog["detect_ms"]),
+                "restoration_time": str(dog["restore_ms"]),
+            }
     return out
 
 
-def _speed(entry: dict[str, Any], fabric: dict[str, Any]) -> int:
-    """A port's rate as CONFIG_DB has it, in Mbit/s; a port with a host has the fabric's."""
-    return int((entry.get("speed_gbps") or fabric["link_speed_gbps"]) * 1000)
+def _cable(entry: dict[str, Any], fabric: dict[str, Any], found: Fields) -> str:
+    """A link's own length, or the intent's; else what is set, or 0m, of which no platform has a profile."""
+    length = entry.get("cable_m") or (fabric["roce"].get("headroom") or {}).get("cable_m")
+    return f"{length}m" if length else found.get(entry["port"], "0m")
+
+
+def poll_interval(dog: dict[str, Any], found: Tables) -> str:
+    """Return the watchdog's interval, which is the whole switch's: the one that is set, if it fits.
+
+    100 to 1000 ms and not above a port's times (sonic-pfcwd.yang).
+    """
+    most = min(dog["detect_ms"], dog["restore_ms"], 1000)
+    have = found.get("PFC_WD", {}).get("GLOBAL", {}).get("POLL_INTERVAL", "")
+    return have if have.isdigit() and 100 <= int(have) <= most else str(most)
+
+
+def lossless_profile(lookup: str, speed: str, cable: str, found: Tables) -> Fields | None:
+    """Return the buffer profile of a lossless priority group as buffermgrd makes it; None: unknown there.
+
+    Columns of pg_profile_lookup.ini and fields of the profile: sonic-swss cfgmgr/buffermgr.cpp.
+    """
+    mode = found.get("BUFFER_POOL", {}).get(POOL, {}).get("mode")
+    for line in lookup.splitlines():
+        words = line.split()
+        if mode and len(words) >= 6 and words[:2] == [speed, cable]:
+            size, xon, xoff, threshold, *offset = words[2:]
+            more = {"xon_offset": offset[0]} if offset else {}
+            return {"pool": POOL, "xon": xon, **more, "xoff": xoff, "size": size, f"{mode}_th": threshold}
+    return None
+
+
+def covering(rows: dict[str, Fields], port: str, number: int) -> tuple[str, Fields] | None:
+    """Return the row of a port that says something of this queue or priority group: `3`, or `3-4`."""
+    for key, fields in rows.items():
+        name, _, span = key.partition("|")
+        if name == port and span and number in _span(span):
+            return key, fields
+    return None
+
+
+def _span(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1) if (first + (last or first)).isdigit() else range(0)
+
+
+def _speed(entry: dict[str, Any], fabric: dict[str, Any], found: Tables) -> str:
+    """A port's rate as CONFIG_DB has it, in Mbit/s: the link's own, the port's, or the fabric's."""
+    own = entry.get("speed_gbps")
+    have = found.get("PORT", {}).get(entry["port"], {}).get("speed")
+    return str(int((own or fabric["link_speed_gbps"]) * 1000)) if own or not have else have
 
 
 # (table, field): the table that the field's value names a key of.
@@ -104,7 +177,11 @@ _REFERENCES = {
     ("QUEUE", "scheduler"): "SCHEDULER",
     ("QUEUE", "wred_profile"): "WRED_PROFILE",
     ("BUFFER_QUEUE", "profile"): "BUFFER_PROFILE",
+    ("BUFFER_PG", "profile"): "BUFFER_PROFILE",
 }
+# sonic-pfcwd.yang, milliseconds.
+_TIMES = {"detection_time": (100, 5000), "restoration_time": (100, 60000), "POLL_INTERVAL": (100, 1000)}
+_ACTIONS = ("drop", "forward", "alert")
 _EIGHT = {str(n) for n in range(8)}
 # Map tables: the keys that every map must have, and the values it may have.
 _MAPS = {
@@ -115,8 +192,7 @@ _MAPS = {
 }
 
 
-def schema_errors(wanted: Tables, found: Tables) -> list[str]:
-    """What SONiC would not hold, or misread. A name may also resolve to what the switch already has."""
+def _map_errors(wanted: Tables) -> list[str]:
     errors = []
     for table, (keys, values) in _MAPS.items():
         for name, entries in wanted.get(table, {}).items():
@@ -124,6 +200,12 @@ def schema_errors(wanted: Tables, found: Tables) -> list[str]:
                 errors.append(f"{table}|{name}: keys {_short(set(entries) ^ keys)} missing or unknown")
             if set(entries.values()) - values:
                 errors.append(f"{table}|{name}: values {_short(set(entries.values()) - values)} out of range")
+    return errors
+
+
+def schema_errors(wanted: Tables, found: Tables) -> list[str]:
+    """What SONiC would not hold, or misread. A name may also resolve to what the switch already has."""
+    errors = _map_errors(wanted)
     known_ports = set(found.get("PORT", {}))
     for table, key, fields in _rows(wanted):
         port, _, number = key.partition("|")
@@ -133,8 +215,17 @@ def schema_errors(wanted: Tables, found: Tables) -> list[str]:
             errors.append(f"{table}|{key}: the switch has no port {port}")
         for field, value in fields.items():
             target = _REFERENCES.get((table, field))
-            if target and value not in {**wanted.get(target, {}), **found.get(target, {})}:
+            if (
+                target
+                and value != "NULL"
+                and value not in {**wanted.get(target, {}), **found.get(target, {})}
+            ):
                 errors.append(f"{table}|{key}: {field} {value!r} is not in {target}")
+            low, high = _TIMES.get(field, (0, 0)) if table == "PFC_WD" else (0, 0)
+            if high and not low <= int(value) <= high:
+                errors.append(f"{table}|{key}: {field} {value} ms is not {low} to {high} ms")
+            if (table, field) == ("PFC_WD", "action") and value not in _ACTIONS:
+                errors.append(f"{table}|{key}: action {value!r} is none of {', '.join(_ACTIONS)}")
     for name, profile in wanted.get("WRED_PROFILE", {}).items():
         low, high, share = (
             int(profile[f"green_{f}"]) for f in ("min_threshold", "max_threshold", "drop_probability")
@@ -146,58 +237,10 @@ def schema_errors(wanted: Tables, found: Tables) -> list[str]:
     return errors
 
 
-def difference(wanted: Tables, found: Tables) -> dict[str, Any]:
-    """Rows and fields that differ, in people's words, and whether `config apply-patch` can bring them.
-
-    Only wanted rows are looked at; fields that a wanted row has beside the wanted ones are too much, except
-    in PORT and CABLE_LENGTH, where most of a row is not ours.
-    """
-    lines: list[str] = []
-    tables_hit: set[str] = set()
-    patch: list[dict[str, Any]] = []
-    for table, key, fields in _rows(wanted):
-        have = found.get(table, {}).get(key)
-        shared = table in ("PORT", "CABLE_LENGTH")
-        for field, value in sorted(fields.items()):
-            if have is None or have.get(field) != value:
-                was = "absent" if have is None else have.get(field, "absent")
-                lines.append(f"{table}|{key} {field}: {was} -> {value}")
-                tables_hit.add(table)
-        extra = set() if shared or have is None else set(have) - set(fields)
-        for field in sorted(extra):
-            lines.append(f"{table}|{key} {field}: {have[field] if have else ''} -> absent")
-            tables_hit.add(table)
-        if have != fields and table in PATCHABLE:
-            if table not in found and not any(p["path"] == f"/{table}" for p in patch):
-                patch.append({"op": "add", "path": f"/{table}", "value": {}})
-            patch.append({"op": "add", "path": f"/{table}/{_escaped(key)}", "value": fields})
-    here = {t: {k: found[t][k] for k in rows if k in found.get(t, {})} for t, rows in wanted.items()}
-    return {
-        "differences": lines,
-        "patchable": tables_hit <= PATCHABLE,
-        "patch": patch,
-        "wanted": wanted,
-        "found": here,
-    }
-
-
-def merged(wanted: Tables, found: Tables) -> Tables:
-    """The whole CONFIG_DB as it must be: what is found, with the wanted rows in place of theirs."""
-    out: Tables = {table: dict(rows) for table, rows in found.items()}
-    for table, key, fields in _rows(wanted):
-        rows = out.setdefault(table, {})
-        rows[key] = {**rows.get(key, {}), **fields} if table in ("PORT", "CABLE_LENGTH") else dict(fields)
-    return out
-
-
 def _rows(tables_: Tables) -> Iterable[tuple[str, str, Fields]]:
     for table, rows in sorted(tables_.items()):
         for key, fields in sorted(rows.items()):
             yield table, key, fields
-
-
-def _escaped(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")  # RFC 6901
 
 
 def _short(values: set[str]) -> str:
@@ -210,9 +253,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by name."""
-        return {
-            "roce_switch_sonic_tables": tables,
-            "roce_switch_sonic_schema_errors": schema_errors,
-            "roce_switch_sonic_difference": difference,
-            "roce_switch_sonic_merged": merged,
-        }
+        return {"roce_switch_sonic_tables": tables, "roce_switch_sonic_schema_errors": schema_errors}

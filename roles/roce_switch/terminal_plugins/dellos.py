@@ -15,12 +15,15 @@ description: Prompts and error messages of Dell OS9 and OS10, which the ansible 
 
 
 class TerminalModule(TerminalBase):
-    """Prompts end in `>` or `#`, with the configuration mode in brackets; errors begin with `%`."""
+    """Prompts end in `>` or `#`, with the mode in brackets; errors begin with `%`, or are the shell's."""
 
     terminal_stdout_re = [re.compile(rb"[\r\n]?[\w.:-]+(?:\([^\)]+\))?[>#] ?$")]  # noqa: RUF012
     terminal_stderr_re = [  # noqa: RUF012
         re.compile(rb"(?m)^% ?[Ee]rror"),
         re.compile(rb"(?m)^% ?(Invalid|Incomplete|Ambiguous|Unrecognized|Illegal|Failed)"),
+        # Dell's own collections look for these too: dellemc.os10 and dellemc.os9, plugins/terminal.
+        re.compile(rb"(?m)^\s*Syntax error:"),
+        re.compile(rb"returned error code"),
     ]
 
     def on_open_shell(self) -> None:

@@ -23,6 +23,24 @@ PORTS = {
 }
 
 
+# A SONiC platform: DellEMC-Z9664f-O64 of sonic-buildimage (buffers_defaults_t0.j2, pg_profile_lookup.ini).
+PLATFORM = {
+    "DEVICE_METADATA": {"localhost": {"platform": "x86_64-dell_z9664f-r0", "hwsku": "DellEMC-Z9664f-O64"}},
+    "PORT": {name: {"mtu": "9100", "speed": "100000"} for name in PORTS["sonic"]},
+    "BUFFER_POOL": {"ingress_lossless_pool": {"mode": "dynamic", "type": "ingress"}},
+    "BUFFER_PROFILE": {"egress_lossless_profile": {}, "egress_lossy_profile": {}},
+}
+LOOKUP = """# PG lossless profiles.
+# speed cable size     xon     xoff  threshold xon_offset
+ 100000  5m   9144     9144   129032      0        9144
+ 400000  5m   9144     9144   371348      0        9144
+ 100000  40m  9144     9144   142240      0        9144
+ 400000  40m  9144     9144   424434      0        9144
+ 100000  300m 9144     9144   240538      0        9144
+ 400000  300m 9144     9144   817372      0        9144
+"""
+
+
 def load(path: str) -> ModuleType:
     """Import a file of the role; Ansible's plugin folders are no packages."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROLE / path)
@@ -35,6 +53,7 @@ def load(path: str) -> ModuleType:
 general = load("filter_plugins/roce_switch.py")
 cli = load("filter_plugins/cli_config.py")
 sonic = load("filter_plugins/sonic_config.py")
+sonic_change = load("filter_plugins/sonic_change.py")
 nvue = load("filter_plugins/nvue_config.py")
 enterprise = load("filter_plugins/enterprise_sonic.py")
 leaf = load("files/roce_leaf.py")
@@ -43,6 +62,17 @@ leaf = load("files/roce_leaf.py")
 def intent() -> dict[str, Any]:
     """A fresh copy of the one intent."""
     return yaml.safe_load(Path(__file__).with_name("intent.yml").read_text())
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The intent with one value changed, `roce.cnp.dscp` for example."""
+    fabric = intent()
+    *above, last = path.split(".")
+    here = fabric
+    for key in above:
+        here = here[key]
+    here[last] = value
+    return fabric
 
 
 def cabling(nos: str) -> list[dict[str, str]]:
@@ -65,6 +95,7 @@ def cli_text(nos: str, fabric: dict[str, Any], ports: list[dict[str, Any]] | Non
         fabric=fabric,
         _roce_switch_ports=cabling(nos) if ports is None else ports,
         roce_switch_lossless=general.lossless_priorities(fabric),
+        roce_switch_eos_queue="uc-tx-queue",
     )
 
 
@@ -79,7 +110,7 @@ def render(nos: str, fabric: dict[str, Any], ports: list[dict[str, Any]] | None 
         }
         return leaf.wanted(request)
     if nos == "sonic":
-        return sonic.tables(fabric, ports, lossless, False)
+        return sonic.tables(fabric, ports, lossless, PLATFORM, LOOKUP)
     if nos == "enterprise_sonic":
         return enterprise.compare(fabric, ports, lossless, {}, {})["wanted"]
     if nos == "cumulus":

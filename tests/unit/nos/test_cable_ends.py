@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, render, sonic
+from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, render, sonic_change
 
 from shakedown.benchmarks.config.host_end import host_end
 from shakedown.benchmarks.config.settings import TargetReport
@@ -21,13 +21,13 @@ from tests.unit.nos.test_renders import facts
 def read_back(nos):
     """`found`, as a switch that is configured as wanted gives it."""
     wanted = render(nos, intent())
-    if nos in ("eos", "nxos"):
+    if nos in ("eos", "nxos", "os10"):
         text = cli_text(nos, intent())
         return cli.compare(text, text, [])["found"]
     if nos == "sonic":
         for row in wanted["PORT"].values():
             row |= {"speed": "400000", "fec": "rs"}  # as CONFIG_DB has them beside what the role sets
-        return sonic.difference(wanted, wanted)["found"]
+        return sonic_change.difference(wanted, wanted)["found"]
     if nos == "cumulus":
         return nvue.difference(wanted, wanted)["found"]
     if nos == "enterprise_sonic":
@@ -80,7 +80,7 @@ def host(**found):
     return host_end(TargetReport.model_validate(document))
 
 
-@pytest.mark.parametrize("nos", ["linux", "sonic", "enterprise_sonic", "cumulus", "eos", "nxos"])
+@pytest.mark.parametrize("nos", ["linux", "sonic", "enterprise_sonic", "cumulus", "eos", "nxos", "os10"])
 def test_a_configured_switch_fits_a_configured_host(nos, tmp_path):
     """Catches a read-back misread: MTU, PFC or DSCP map of one system."""
     read = settings(tmp_path, nos, read_back(nos))
@@ -104,6 +104,11 @@ def test_a_configured_switch_fits_a_configured_host(nos, tmp_path):
         ("eos", "priority 3 no-drop", "priority 4 no-drop", "pfc"),
         ("nxos", "set qos-group 3", "set qos-group 2", "dscp.26"),
         ("nxos", "priority-flow-control mode on", "priority-flow-control mode auto", "pfc"),
+        ("os10", "mtu 9216", "mtu 1532", "mtu"),
+        ("os10", "qos-group 3 dscp 26", "qos-group 3 dscp 24-25", "dscp.26"),
+        ("os10", "trust-map dscp ROCE", "trust-map dscp VOICE", "dscp.26"),
+        ("os10", "pfc-cos 3", "pfc-cos 4", "pfc"),
+        ("os10", "priority-flow-control mode on", "priority-flow-control mode off", "pfc"),
     ],
 )
 def test_a_switch_that_does_not_fit_its_hosts_is_named_with_its_port(nos, old, new, words, tmp_path):
@@ -287,3 +292,10 @@ def test_rate_and_fec_of_a_port_are_those_in_use(nos, outputs, speeds, fec):
     ports = [found.get(port, {}) for port in PORTS[nos]]
     assert [p.get("speed_gbps") for p in ports] == speeds
     assert [p.get("fec") for p in ports] == fec
+
+
+@pytest.mark.parametrize("nos", ["eos", "nxos", "sonic", "cumulus", "linux"])
+def test_an_error_message_is_no_switch_without_neighbours(nos):
+    """Catches `% Invalid command` (LLDP is off) read as a switch that hears nobody."""
+    with pytest.raises(BadInput):
+        neighbours_of(reading(nos, neighbours="% Invalid command at '^' marker.\n"))

@@ -307,3 +307,24 @@ def test_os10_queue_that_is_missing_is_not_zero():
     """Catches a truncated table that reads as no drops."""
     text = OS10.partition("3     9000")[0]
     assert counters_of("os10")({"queues ethernet1/1/4": text}, CLASSES, None) == {"ethernet1/1/4": {}}
+
+
+@pytest.mark.parametrize(
+    ("nos", "label", "printed"),
+    [
+        ("nxos", "watchdog", "                      ^\n% Invalid command at '^' marker.\n"),
+        ("nxos", "queues", "% Permission denied for the role\n"),
+        ("nxos", "pfc", "ERROR: PFC is not supported\n"),
+        ("eos", "watchdog", '{"errors": ["Unavailable command (not supported on this hardware platform)"]}'),
+        ("eos", "watchdog", "{}"),
+        ("eos", "pfc", "% Unavailable command (not supported on this hardware platform)\n% Error\n"),
+        ("cumulus", "roce swp1", "Error: The requested item does not exist.\n"),
+        ("sonic", "counters", "Syntax error: Illegal parameter\n"),
+        ("os10", "queues ethernet1/1/4", "% Error: Unrecognized command.\n"),
+    ],
+)
+def test_an_error_message_is_no_empty_table(nos, label, printed):
+    """Catches no watchdog event, no drop or no pause frame read out of a command that failed."""
+    outputs = {"queues ethernet1/1/4": OS10} if nos == "os10" else dict(RAW[nos][1])
+    with pytest.raises(BadInput):
+        counters_of(nos)({**outputs, label: printed}, CLASSES, None)

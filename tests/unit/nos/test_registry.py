@@ -35,3 +35,11 @@ def test_a_system_that_is_not_known_is_asked_everything():
     stranger = registry.known("ios")
     assert stranger.can_tell("mtu") and stranger.parse is None
     assert not registry.known("os9").can_tell("mtu")
+
+
+def test_no_system_is_asked_what_it_cannot_answer():
+    """Catches a site that cannot pass: a required check of a cable that no output of the system answers."""
+    for name, system in registry.SYSTEMS.items():
+        assert system.tells is not None, name
+        if system.neighbours is None:
+            assert not system.can_tell("cabling"), name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import rendering
-from rendering import PORTS, cabling, cli, enterprise, general, intent, nvue, render, sonic
+from rendering import PORTS, cabling, changed, cli, enterprise, general, intent, nvue, render
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTS = ["n1", "n2", "leaf0"]
@@ -62,17 +62,6 @@ def test_a_link_has_the_buffers_of_its_own_rate_and_length():
     tables = render("sonic", intent(), linked("sonic", "leaf0", speed_gbps=800, cable_m=300))
     assert tables["CABLE_LENGTH"] == {"AZURE": {"Ethernet0": "300m"}}
     assert tables["BUFFER_PG"]["Ethernet0|3"] == {"profile": "pg_lossless_800000_300m_profile"}
-
-
-def changed(path: str, value):
-    """The intent with one value changed, `roce.cnp.dscp` for example."""
-    fabric = intent()
-    *above, last = path.split(".")
-    here = fabric
-    for key in above:
-        here = here[key]
-    here[last] = value
-    return fabric
 
 
 @pytest.mark.parametrize(
@@ -169,86 +158,96 @@ def test_the_rendered_configuration_is_complete_after_it_was_typed(nos):
     assert len(cli.compare(text, "", [])["differences"]) == len(cli.paths(text))
 
 
-# -- SONiC -----------------------------------------------------------------------------------------
-
-PLATFORM = {
-    "PORT": {"Ethernet0": {"mtu": "9100", "speed": "100000"}, "Ethernet4": {"mtu": "9100"}},
-    "BUFFER_PROFILE": {"egress_lossless_profile": {}, "egress_lossy_profile": {}},
-}
-
-
-def test_sonic_tables_keep_the_schema():
-    """Catches a DSCP without a traffic class, a reference to nothing, a queue that there is not."""
-    assert sonic.schema_errors(render("sonic", intent()), PLATFORM) == []
+def test_a_switch_shows_ranges_and_short_numbers():
+    """Catches a change at every run, and on OS10 once a reload: `0-2,4` for `0,1,2,4`, `0.2` for `0.20`."""
+    wanted = "qos-map traffic-class ROCE\n queue 0 qos-group 0,1,2,4,5,7\na 0.20\n"
+    found = "a 0.2\nqos-map traffic-class ROCE\n !\n queue 0 qos-group 0-2,4-5,7\n"
+    assert cli.compare(wanted, found, ["^qos-map traffic-class ROCE"])["differences"] == []
 
 
-@pytest.mark.parametrize(
-    ("plant", "words"),
-    [
-        (lambda t: t["DSCP_TO_TC_MAP"]["ROCE"].pop("63"), "DSCP_TO_TC_MAP|ROCE: keys 63 missing"),
-        (lambda t: t["DSCP_TO_TC_MAP"]["ROCE"].update({"26": "8"}), "values 8 out of range"),
-        (
-            lambda t: t["QUEUE"]["Ethernet0|3"].update(scheduler="nobody"),
-            "scheduler 'nobody' is not in SCHEDULER",
-        ),
-        (lambda t: t["QUEUE"].update({"Ethernet0|8": {}}), "QUEUE|Ethernet0|8: 8 is no queue"),
-        (lambda t: t["BUFFER_PG"].update({"Ethernet0|3-9": {}}), "3-9 is no queue or priority group"),
-        (lambda t: t["PORT_QOS_MAP"].update({"Ethernet99": {}}), "the switch has no port Ethernet99"),
-        (
-            lambda t: t["PORT_QOS_MAP"]["Ethernet0"].update(dscp_to_tc_map="AZURE"),
-            "dscp_to_tc_map 'AZURE' is not in DSCP_TO_TC_MAP",
-        ),
-        (lambda t: t["WRED_PROFILE"]["ROCE"].update(green_min_threshold="9999999"), "out of range"),
-    ],
-)
-def test_a_broken_sonic_table_is_named(plant, words):
-    """Catches a schema check that cannot fail."""
-    tables = copy.deepcopy(render("sonic", intent()))
-    plant(tables)
-    errors = sonic.schema_errors(tables, PLATFORM)
-    assert any(words in error for error in errors), errors
+def test_a_hidden_default_is_no_difference():
+    """Catches a change at every run: EOS hides `qos map dscp 48 to traffic-class 6`, which is its own."""
+    wanted = "qos map dscp 48 to traffic-class 6\nmtu 9000\n"
+    everything = "qos map dscp 48 49 50 51 to traffic-class 6\nmtu 9000\nno shutdown\n"
+    result = cli.compare(wanted, "mtu 9000\n", [".*"], everything)
+    assert result["differences"] == []
+    assert "qos map dscp 48 to traffic-class 6" in result["found"], "what the switch does is not told"
 
 
-def test_a_platform_without_lossless_profiles_is_refused():
-    """Catches a reference to buffer profiles that only another platform has."""
-    errors = sonic.schema_errors(render("sonic", intent()), {**PLATFORM, "BUFFER_PROFILE": {}})
-    assert any("egress_lossless_profile" in error for error in errors)
+EOS_OWNED = ["^qos profile ROCE /"]
 
 
-def test_the_default_sonic_map_is_seen_as_wrong():
-    """Catches SONiC's own AZURE map, which sends DSCP 26 to a lossy class, taken for RoCE-ready."""
-    wanted = render("sonic", intent())
-    found = sonic.merged(wanted, PLATFORM)
-    assert sonic.difference(wanted, found)["differences"] == []
-    found["DSCP_TO_TC_MAP"]["ROCE"]["26"] = "1"
-    result = sonic.difference(wanted, found)
-    assert result["differences"] == ["DSCP_TO_TC_MAP|ROCE 26: 1 -> 3"]
-    assert result["patchable"] is False
+def test_a_map_of_another_dscp_is_left():
+    """Catches `no qos map dscp 46`: voice of the site mapped away because its class is the CNPs'."""
+    wanted = "qos map dscp 48 to traffic-class 6\n"
+    result = cli.compare(wanted, "qos map dscp 46 to traffic-class 6\n" + wanted, EOS_OWNED)
+    assert (result["differences"], result["commands"]) == ([], [])
+    roles = (rendering.ROLE / "vars/main.yml").read_text()
+    assert "qos map dscp" not in roles.partition("  eos:\n")[2].partition("  nxos:\n")[0]
 
 
-def test_a_table_that_the_updater_takes_is_patched():
-    """Catches a reload where a patch does, and a patch of what the updater blocks."""
-    wanted = render("sonic", intent())
-    found = sonic.merged(wanted, PLATFORM)
-    found["QUEUE"]["Ethernet0|3"]["wred_profile"] = "AZURE"
-    result = sonic.difference(wanted, found)
-    assert result["patchable"] is True
-    assert result["patch"] == [
-        {
-            "op": "add",
-            "path": "/QUEUE/Ethernet0|3",
-            "value": {"scheduler": "roce.lossless", "wred_profile": "ROCE"},
-        }
+def test_a_policy_of_somebody_else_is_named_as_theirs():
+    """Catches a foreign `system qos` policy of NX-OS taken away unasked."""
+    text = rendering.cli_text("nxos", intent())
+    found = (
+        "system qos\n  service-policy type network-qos STORAGE\n  service-policy type queuing output OWN\n"
+    )
+    result = cli.compare(text, found, [])
+    assert general.others_settings(result) == [
+        "system qos service-policy type network-qos (service-policy type network-qos STORAGE)",
+        "system qos service-policy type queuing output (service-policy type queuing output OWN)",
     ]
+    default = "system qos\n  service-policy type network-qos default-8q-nq-policy\n"
+    assert general.others_settings(cli.compare(text, default, [])) == []
+    # Something else in the same section is not touched.
+    beside = "system qos\n  fabric-priority x\n"
+    assert "no fabric-priority x" not in cli.compare(text, beside, [])["commands"]
 
 
-def test_the_whole_sonic_configuration_keeps_what_is_not_ours():
-    """Catches a port's speed, or another port, lost by writing the configuration anew."""
-    found = {**copy.deepcopy(PLATFORM), "VLAN": {"Vlan10": {"vlanid": "10"}}}
-    whole = sonic.merged(render("sonic", intent()), found)
-    assert whole["VLAN"] == {"Vlan10": {"vlanid": "10"}}
-    assert whole["PORT"]["Ethernet0"] == {"mtu": "9000", "speed": "100000"}
-    assert found["PORT"]["Ethernet0"]["mtu"] == "9100", "the checkpoint must not change"
+def test_another_mtu_is_replaced_and_whose_it_was_is_told():
+    """Catches a value of somebody else's replaced as if it were the default."""
+    wanted = "interface Ethernet1\n mtu 9000\n"
+    for was, whose in (("mtu 1500", "system"), ("mtu 4000", "other")):
+        (change,) = cli.compare(wanted, f"interface Ethernet1\n {was}\n", [])["changes"]
+        assert (change["port"], change["from"], change["to"], change["whose"]) == (
+            "Ethernet1",
+            was,
+            "mtu 9000",
+            whose,
+        )
+    mine = "interface Ethernet1\n mtu 4000\n service-profile ROCE\n"
+    assert cli.compare(wanted, mine, [])["changes"][0]["whose"] == "role"
+
+
+def test_unsaved_lines_are_named_and_keep_the_switch_from_being_changed():
+    """Catches somebody's unsaved work written to the start-up configuration."""
+    lines = cli.unsaved("hostname a\nvlan 10\n", "! saved at 12:00\nhostname a\nvlan 20\n")
+    assert lines == ["vlan 10", "no vlan 20"]
+    assert "not saved (vlan 10; no vlan 20)" in general.cli_unready("os10", lines, False)[0]
+    assert general.cli_unready("os10", [], False) == []
+
+
+def test_os9_is_changed_only_where_a_mixture_is_accepted():
+    """Catches line after line typed into a switch that cannot go back by itself."""
+    assert "neither a transaction nor a commit timer" in general.cli_unready("os9", [], False)[0]
+    assert general.cli_unready("os9", [], True) == []
+
+
+def test_the_way_back_is_typed_in_reverse():
+    """Catches a policy removed while a port still carries it, and a value that is not set back."""
+    before = "interface e1\n mtu 1500\n"
+    now = "policy-map ROCE\n class ROCE\ninterface e1\n mtu 9216\n service-policy ROCE\n"
+    assert cli.revert(before, now) == [
+        "interface e1",
+        "no service-policy ROCE",
+        "no mtu 9216",
+        "exit",
+        "no policy-map ROCE",
+        "interface e1",
+        "mtu 1500",
+        "exit",
+    ]
+    assert cli.revert(before, before) == []
 
 
 # -- Cumulus and Enterprise SONiC ------------------------------------------------------------------
@@ -263,6 +262,42 @@ def test_nvue_numbers_as_text_are_no_difference_and_others_are():
     assert nvue.difference(wanted, found)["differences"] == ["qos.roce.mode: lossy -> lossless"]
 
 
+@pytest.mark.parametrize(
+    ("version", "on"),
+    [
+        ("Cumulus Linux 5.9.1", {"enable": "on"}),
+        ("Cumulus Linux 5.14.0", {"enable": "on"}),
+        ("Cumulus Linux 5.15.0", {"state": "enabled"}),
+        ("Cumulus Linux 6.0.0", {"state": "enabled"}),
+    ],
+)
+def test_nvue_is_written_in_the_words_of_its_release(version, on):
+    """Catches `enable on` sent to a release that knows only `state enabled`, or the other way round."""
+    roce = nvue.tree(intent(), cabling("cumulus"), {"version": version})["qos"]["roce"]
+    assert roce == {**on, "mode": "lossless", "cable-length": 40}
+
+
+@pytest.mark.parametrize(
+    ("detect_ms", "wanted"), [(300, (100, 3)), (200, (100, 2)), (250, (250, 1)), (9000, (100, 90))]
+)
+def test_nvue_watchdog_acts_after_the_intents_time(detect_ms, wanted):
+    """Catches the platform's 300 ms kept where the intent says another time."""
+    dog = nvue.tree(changed("roce.pfc.watchdog.detect_ms", detect_ms), cabling("cumulus"))["qos"][
+        "pfc-watchdog"
+    ]
+    assert (dog["polling-interval"], dog["robustness"]) == wanted
+    assert wanted[0] * wanted[1] == detect_ms
+
+
+def test_nvue_settings_of_somebody_else_are_told_as_theirs():
+    """Catches somebody's own ECN profile on a port replaced unasked."""
+    found = {
+        "interface": {"swp1": {"link": {"mtu": 9216}, "qos": {"congestion-control": {"profile": "GOLD"}}}}
+    }
+    read = nvue.difference(nvue.tree(intent(), cabling("cumulus")), found)
+    assert general.others_settings(read) == ["interface.swp1.qos.congestion-control profile (GOLD)"]
+
+
 def test_nvue_refuses_what_qos_roce_does_not_make():
     """Catches an intent with DSCP 18 answered with NVUE's fixed 24 to 31."""
     assert nvue.refusals(intent()) == []
@@ -274,7 +309,9 @@ def facts():
     """Network resources of an Enterprise SONiC switch after `roce enable` and the watchdog."""
     port = {
         "qos_maps": {"dscp_fwd_group": "ROCE"},
+        "cable_length": "40m",
         "pfc": {
+            "asymmetric": False,
             "priorities": [{"dot1p": 3, "enable": True}, {"dot1p": 4, "enable": False}],
             "watchdog_action": "drop",
             "watchdog_detect_time": 200,
@@ -335,3 +372,58 @@ def test_enterprise_sonic_refuses_numbers_that_roce_enable_does_not_make():
     """Catches an intent with other ECN thresholds answered with the fixed ones."""
     assert any("fixes ECN" in r for r in es({}, changed("roce.ecn.min_bytes", 2048))["refusals"])
     assert any("DSCP" in r for r in es({}, changed("roce.dscp", 18))["refusals"])
+
+
+def test_a_class_made_by_hand_is_as_wanted():
+    """Catches a correct switch rebooted by `roce enable`, or refused because it has maps."""
+    found = facts()
+    found["roce"] = {}
+    result = es(found)
+    assert (result["differences"], result["refusals"], result["needs_roce"]) == ([], [], False)
+    found["qos_wred"][0]["green"]["drop_probability"] = 50
+    result = es(found)
+    assert result["needs_roce"] is True
+    assert any("existing QoS maps" in reason for reason in result["refusals"])
+
+
+@pytest.mark.parametrize(
+    ("plant", "line"),
+    [
+        (lambda port: port.update(cable_length="300m"), "cable Eth1/2: 300m -> 40m"),
+        (lambda port: port["pfc"].update(asymmetric=True), "asymmetric Eth1/2: True -> False"),
+    ],
+)
+def test_cable_length_and_symmetry_are_read_back(plant, line):
+    """Catches the headroom of another cable, or PFC obeyed and never sent, taken for as wanted."""
+    found = facts()
+    plant(found["qos_interfaces"][1])
+    result = es(found)
+    assert (result["differences"], result["needs_roce"]) == ([line], False)
+
+
+def test_every_value_that_the_module_has_a_default_for_is_given():
+    """Catches `cable_length` left to the module, which then writes 40m over what is there."""
+    found = es(facts(), changed("roce.headroom", None))["found"]
+    found["cable Eth1/2"] = "300m"
+    made = enterprise.interfaces(changed("roce.headroom", None), cabling("enterprise_sonic"), found)
+    assert [one["cable_length"] for one in made] == ["40m", "300m"]
+    assert made[0]["pfc"] == {
+        "asymmetric": False,
+        "watchdog_action": "drop",
+        "watchdog_detect_time": 200,
+        "watchdog_restore_time": 400,
+    }
+    assert enterprise.interfaces(intent(), cabling("enterprise_sonic"), found)[1]["cable_length"] == "40m"
+
+
+def test_enterprise_sonic_refuses_a_cable_that_the_module_does_not_know():
+    """Catches 20 m asked of a system that takes 5, 40 or 300 m, found by an error of the module."""
+    assert any("5, 40 or 300 m" in r for r in es(facts(), changed("roce.headroom.cable_m", 20))["refusals"])
+
+
+@pytest.mark.parametrize("nos", PORTS)
+def test_an_intent_without_watchdog_times_is_rendered(nos):
+    """Catches a KeyError for an intent that leaves the watchdog, which the model allows, out."""
+    fabric = intent()
+    del fabric["roce"]["pfc"]["watchdog"]
+    assert "watchdog default" not in json.dumps(render(nos, fabric))

@@ -1,0 +1,302 @@
+"""Jinja2 filters for community SONiC: what differs, whose it is, and which way brings it.
+
+Three ways. `load` writes fields of rows that are there (`config load`, sonic-utilities config/main.py): the
+daemons take them in passing, and no release's patch validator is asked, which refuses WRED_PROFILE before
+202511 and PFC_WD on hardware that it does not list (gcu_field_operation_validators.conf.json). `patch` is
+`config apply-patch`; it takes a port down while its queues change (patch_sorter.py, RequiredValueIdentifier).
+Everything else needs `config reload`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Fields = dict[str, str]
+Tables = dict[str, dict[str, Fields]]
+Change = dict[str, str]
+
+LOADABLE = {"PORT", "WRED_PROFILE", "PFC_WD"}
+PATCHABLE = {"QUEUE", "BUFFER_PG", "BUFFER_QUEUE", "PORT_QOS_MAP"}
+# Tables of which a row may hold fields of somebody else; a range of queues may stand in a row of RANGED.
+SHARED = {"PORT", "CABLE_LENGTH", "PORT_QOS_MAP", "PFC_WD", "BUFFER_PROFILE"}
+RANGED = ("QUEUE", "BUFFER_QUEUE", "BUFFER_PG")
+OURS = re.compile(r"ROCE|roce\.(lossy|lossless|cnp)")
+# What SONiC itself writes when nothing was configured: qos_config.j2, buffers_config.j2, sonic-port.yang,
+# buffermgrd, and `pfcwd start_default` (sonic-utilities pfcwd/main.py).
+_FACTORY = re.compile(
+    r"AZURE.*|scheduler\.\d|(egress|ingress)_loss(y|less)_profile|q_lossy_profile|pg_lossless_\w+_profile|NULL"
+)
+_FACTORY_VALUES = {
+    ("PORT", "mtu"): {"9100"},
+    ("PORT_QOS_MAP", "pfc_enable"): {"", "3,4"},
+    ("PORT_QOS_MAP", "pfcwd_sw_enable"): {"", "3,4"},
+    ("PFC_WD", "detection_time"): {"200", "400"},
+    ("PFC_WD", "restoration_time"): {"200", "400"},
+    ("PFC_WD", "action"): {"drop"},
+    ("PFC_WD", "POLL_INTERVAL"): {"200", "400"},
+}
+_CABLES = {"0m", "5m", "40m", "300m"}  # those of buffers_config.j2 and of the platforms' tables
+
+
+def difference(wanted: Tables, found: Tables, effective: list[str] | None = None) -> dict[str, Any]:
+    """Compare, row by row.
+
+    Args:
+        wanted: the rows to have.
+        found: the switch's CONFIG_DB.
+        effective: what its other databases say did not come about (filter roce_switch_sonic_effective).
+
+    Returns:
+        differences (lines), changes (the table: port, setting, from, to, whose), way (load, patch or reload),
+        patch, load and unload (for those ways), dropped (rows that a single row replaces), `wanted` and
+        `found`.
+    """
+    changes: list[Change] = []
+    hit: dict[str, set[str]] = {}
+    patch: list[dict[str, Any]] = []
+    load: Tables = {}
+    unload: Tables = {}
+    new_rows = False
+    split = _split(wanted, found)
+    for (table, key), fields in split.items():
+        changes.append(_change(table, key, "", _told(fields), "absent", found))
+        hit.setdefault(table, set()).add(key)
+        patch.append({"op": "remove", "path": f"/{table}/{_escaped(key)}"})
+    for table, key, fields in _rows(wanted):
+        have = _row(found, table, key, split)
+        other = {f: (have or {}).get(f) for f, value in fields.items() if (have or {}).get(f) != value}
+        extra = {} if table in SHARED or have is None else {f: v for f, v in have.items() if f not in fields}
+        for field, was in sorted({**other, **extra}.items()):
+            to = fields.get(field, "absent")
+            changes.append(_change(table, key, field, "absent" if was is None else was, to, found))
+            hit.setdefault(table, set()).add(key)
+            if was is None or field in extra:
+                new_rows = True
+            load.setdefault(table, {}).setdefault(key, {})[field] = to
+            unload.setdefault(table, {}).setdefault(key, {})[field] = was or ""
+        if (other or extra) and table in PATCHABLE:
+            if table not in found and not any(p["path"] == f"/{table}" for p in patch):
+                patch.append({"op": "add", "path": f"/{table}", "value": {}})
+            value = {**(have or {}), **fields} if table in SHARED else fields
+            patch.append({"op": "add", "path": f"/{table}/{_escaped(key)}", "value": value})
+    # What was not even asked for cannot have come about.
+    missing = [] if changes else list(effective or [])
+    way = "reload"
+    if hit and set(hit) <= LOADABLE and not new_rows:
+        way = "load"
+    elif hit and set(hit) <= PATCHABLE:
+        way = "patch"
+    return {
+        "differences": [f"{c['where']} {c['setting']}: {c['from']} -> {c['to']}" for c in changes] + missing,
+        "changes": changes,
+        "way": way,
+        "patch": patch,
+        "load": load,
+        "unload": unload,
+        "wanted": wanted,
+        "found": {
+            t: {k: r for k in rows if (r := _row(found, t, k, {})) is not None} for t, rows in wanted.items()
+        },
+        "effective": missing,
+    }
+
+
+def merged(wanted: Tables, found: Tables) -> Tables:
+    """The whole CONFIG_DB as it must be: what is found, with the wanted rows in place of theirs."""
+    split = _split(wanted, found)
+    out: Tables = {
+        table: {key: dict(row) for key, row in rows.items() if (table, key) not in split}
+        for table, rows in found.items()
+    }
+    # What a range said of a queue of which nothing is wanted must not be lost with it.
+    for (table, key), fields in split.items():
+        for number in _span(key):
+            out[table].setdefault(f"{key.partition('|')[0]}|{number}", dict(fields))
+    for table, key, fields in _rows(wanted):
+        if table in RANGED and key not in out.get(table, {}) and _row(found, table, key, split) == fields:
+            continue  # a range says it already
+        rows = out.setdefault(table, {})
+        rows[key] = {**rows.get(key, {}), **fields} if table in SHARED else dict(fields)
+    return {table: rows for table, rows in out.items() if rows or table in found}
+
+
+def unsaved(running: Tables, startup: Tables) -> list[str]:
+    """Name the tables in which the running and the start-up configuration differ: somebody's unsaved work.
+
+    Rows that buffermgrd writes by itself do not count.
+    """
+    return [
+        table
+        for table in sorted({*running, *startup})
+        if _kept(table, running.get(table, {})) != _kept(table, startup.get(table, {}))
+    ]
+
+
+def _kept(table: str, rows: dict[str, Any]) -> dict[str, Any]:
+    own = re.compile(r"pg_lossless_\w+_profile")
+    if table == "BUFFER_PROFILE":
+        return {key: row for key, row in rows.items() if not own.fullmatch(key)}
+    if table == "BUFFER_PG":
+        return {key: row for key, row in rows.items() if not own.fullmatch(str(row.get("profile")))}
+    return rows
+
+
+def _split(wanted: Tables, found: Tables) -> dict[tuple[str, str], Fields]:
+    """Ranges (`Ethernet0|3-4`) that say something else of a queue than what is wanted."""
+    out = {}
+    for table in RANGED:
+        for key, fields in found.get(table, {}).items():
+            port = key.partition("|")[0]
+            numbers = _span(key)
+            if len(numbers) < 2:
+                continue
+            said = [wanted.get(table, {}).get(f"{port}|{number}") for number in numbers]
+            single = [f"{port}|{number}" in found[table] for number in numbers]
+            if any(
+                one is not None and (one != fields or there) for one, there in zip(said, single, strict=True)
+            ):
+                out[table, key] = fields
+    return out
+
+
+def _row(found: Tables, table: str, key: str, split: dict[tuple[str, str], Fields]) -> Fields | None:
+    """What is said of a row: by itself, or by a range that stays."""
+    rows = found.get(table, {})
+    if key in rows or table not in RANGED:
+        return rows.get(key)
+    port, _, number = key.partition("|")
+    for other, fields in rows.items():
+        if other.partition("|")[0] == port and int(number) in _span(other) and (table, other) not in split:
+            return fields
+    return None
+
+
+def _span(key: str) -> range:
+    match = re.fullmatch(r"[^|]+\|(\d{1,2})(?:-(\d{1,2}))?", key)
+    return range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+
+
+def _change(table: str, key: str, field: str, was: str, to: str, found: Tables) -> Change:
+    port = next((p for p in (key.partition("|")[0], field) if p in found.get("PORT", {})), "")
+    return {
+        "port": port,
+        "setting": field or "row",
+        "where": f"{table}|{key}",
+        "from": was,
+        "to": to,
+        "whose": _whose(table, key, field, was, port, found),
+    }
+
+
+def _whose(table: str, key: str, field: str, was: str, port: str, found: Tables) -> str:
+    """The role's by its names, nobody's (absent), the system's own value, or somebody else's."""
+    if was == "absent":
+        return "nobody"
+    taken = found.get("PORT_QOS_MAP", {}).get(port, {}).get("dscp_to_tc_map") == "ROCE"
+    if OURS.fullmatch(key) or OURS.fullmatch(was) or taken:
+        return "role"
+    if table == "PFC_WD" and key == "GLOBAL" and "ROCE" in found.get("DSCP_TO_TC_MAP", {}):
+        return "role"
+    if not field:  # a row that goes: everything in it must be the system's own
+        values = re.split(r", | ", was)
+        return "system" if all(_FACTORY.fullmatch(v.rpartition("=")[2]) for v in values) else "other"
+    factory = (
+        _FACTORY.fullmatch(was)
+        or was in _FACTORY_VALUES.get((table, field), ())
+        or (table == "CABLE_LENGTH" and was in _CABLES)
+    )
+    return "system" if factory else "other"
+
+
+def _told(fields: Fields) -> str:
+    return ", ".join(f"{field}={value}" for field, value in sorted(fields.items()))
+
+
+def effective(
+    fabric: dict[str, Any], ports: list[dict[str, str]], lossless: list[int], databases: dict[str, Any]
+) -> list[str]:
+    """Say what of PFC, priority groups, queues and ECN did not come about in APPL_DB and ASIC_DB.
+
+    CONFIG_DB is what was asked. A profile that the platform does not know, or a number that the ASIC refuses,
+    is only in the log. Attributes: SAI's saiport.h, saiqueue.h, saibuffer.h, saiwred.h.
+
+    Args:
+        fabric: the intent.
+        ports: the ports that were configured.
+        lossless: the priorities that PFC protects.
+        databases: `sonic-db-dump` of APPL_DB, ASIC_DB and COUNTERS_DB, by that name.
+    """
+    appl, asic, counters = (_loaded(databases[name]) for name in ("APPL_DB", "ASIC_DB", "COUNTERS_DB"))
+    wrong = []
+    mask = sum(1 << priority for priority in lossless)
+    ecn = fabric["roce"]["ecn"]
+
+    def of(kind: str, name: str) -> Fields:
+        names = {"PORT": "COUNTERS_PORT_NAME_MAP", "QUEUE": "COUNTERS_QUEUE_NAME_MAP"}
+        oid = counters.get(names.get(kind, "COUNTERS_PG_NAME_MAP"), {}).get(name)
+        return asic.get(f"ASIC_STATE:SAI_OBJECT_TYPE_{kind}:{oid}", {})
+
+    for entry in ports:
+        port = entry["port"]
+        own = of("PORT", port)
+        pfc = own.get("SAI_PORT_ATTR_PRIORITY_FLOW_CONTROL", "0")
+        if pfc != str(mask):
+            wrong.append(f"{port}: PFC priorities in the ASIC are mask {pfc}, not {mask}")
+        if not _oid(own.get("SAI_PORT_ATTR_QOS_DSCP_TO_TC_MAP")):
+            wrong.append(f"{port}: no DSCP map in the ASIC")
+        for priority in lossless:
+            profile = appl.get(f"BUFFER_PG_TABLE:{port}:{priority}", {}).get("profile", "absent")
+            if not profile.startswith("pg_lossless_"):
+                wrong.append(
+                    f"{port}: priority group {priority} has profile {profile} in APPL_DB, no lossless"
+                )
+            group = of("INGRESS_PRIORITY_GROUP", f"{port}:{priority}")
+            if not _oid(group.get("SAI_INGRESS_PRIORITY_GROUP_ATTR_BUFFER_PROFILE")):
+                wrong.append(f"{port}: priority group {priority} has no buffer in the ASIC")
+        queue = of("QUEUE", f"{port}:{fabric['roce']['queue']}")
+        oid = queue.get("SAI_QUEUE_ATTR_WRED_PROFILE_ID")
+        wred = asic.get(f"ASIC_STATE:SAI_OBJECT_TYPE_WRED:{oid}", {})
+        wanted = {
+            "SAI_WRED_ATTR_ECN_MARK_MODE": "SAI_ECN_MARK_MODE_ALL",
+            "SAI_WRED_ATTR_GREEN_MIN_THRESHOLD": str(ecn["min_bytes"]),
+            "SAI_WRED_ATTR_GREEN_MAX_THRESHOLD": str(ecn["max_bytes"]),
+            "SAI_WRED_ATTR_GREEN_DROP_PROBABILITY": str(ecn["mark_percent"]),
+        }
+        for name, value in wanted.items():
+            if wred.get(name) != value:
+                short = name.removeprefix("SAI_WRED_ATTR_").lower()
+                wrong.append(f"{port}: ECN {short} is {wred.get(name, 'absent')} in the ASIC, not {value}")
+    return wrong
+
+
+def _loaded(dump: dict[str, Any]) -> dict[str, Fields]:
+    return {key: entry["value"] for key, entry in dump.items() if isinstance(entry.get("value"), dict)}
+
+
+def _oid(value: str | None) -> bool:
+    return value not in (None, "", "oid:0x0")
+
+
+def _rows(tables_: Tables) -> Iterable[tuple[str, str, Fields]]:
+    for table, rows in sorted(tables_.items()):
+        for key, fields in sorted(rows.items()):
+            yield table, key, fields
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")  # RFC 6901
+
+
+class FilterModule:
+    """What Ansible loads."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """The filters by name."""
+        return {
+            "roce_switch_sonic_difference": difference,
+            "roce_switch_sonic_merged": merged,
+            "roce_switch_sonic_unsaved": unsaved,
+            "roce_switch_sonic_effective": effective,
+        }
