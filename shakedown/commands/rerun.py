@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
         "rerun",
         epilog=examples(
             "shakedown rerun reports/runs/bad inventories/lab --output reports/runs/again",
-            "shakedown rerun reports/runs/good inventories/lab --changed now.json",
+            "shakedown rerun reports/runs/lab inventories/lab --changed answers.json",
         ),
     )(rerun)
 

@@ -25,6 +25,7 @@ NOT_REACHED = {
     "primergy-copy-*": "what PCIe carries at most, of which hosts reach 85 to 99 %; the data rates decide",
     "pt-b-*-256m": "what TCP carries at most on the network that is compared with; the times decide",
     "h200x4-resnet50-*": "the baseline of one host, at a tenth less",
+    "h200-rate-p1-*": "the slowest second of a run, at a tenth less; the median of the seconds decides",
 }
 
 

@@ -390,9 +390,9 @@ def test_a_published_figure_worsened_alone_fails_by_its_name(name, row, tmp_path
     assert said and float(said[1]) == pytest.approx(worse, rel=0.01), verdict.reason
 
 
-# Profiles that a test of its own holds (the lab's cells depend on the lab that is up).
+# Profiles that a test of its own holds (the labs' cells depend on the lab that is up).
 # Those of NICs are applied by the driver: tests/unit/nics holds each of their rows.
-PROFILES = [name for name in profile_names() if name != "lab" and not name.startswith("nic_")]
+PROFILES = [n for n in profile_names() if n not in ("lab", "lab_gpus") and not n.startswith("nic_")]
 
 
 @functools.cache

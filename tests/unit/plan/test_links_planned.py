@@ -5,7 +5,7 @@ from __future__ import annotations
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.intent.part import part_of
 from shakedown.references.files import load_catalogue
-from tests.unit.intent.test_links import RULE, two_leaves
+from tests.unit.intent.test_switch_links import RULE, two_leaves
 from tests.unit.plan.test_planner import WHERE
 
 
