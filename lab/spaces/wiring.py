@@ -59,8 +59,10 @@ def node_script(machine: Machine, *, verbs: Sequence[tuple[str, str]] = ()) -> s
     lines = ["set -eu", "ip link set lo up"]
     for nic in machine.nics:
         if nic.name != "adm0":  # QEMU's own way in
+            # Its own hardware address: after a restart the others still find it where they knew it.
+            lines.append(f"ip link set {nic.name} address {nic.mac} mtu {nic.mtu}")
             lines.append(f"ip address add {nic.address} dev {nic.name}")
-            lines.append(f"ip link set {nic.name} mtu {nic.mtu} up")
+            lines.append(f"ip link set {nic.name} up")
     lines += [f"rdma link add {device} type rxe netdev {netdev}" for device, netdev in verbs]
     return "\n".join(lines)
 

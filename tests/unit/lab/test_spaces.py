@@ -57,6 +57,10 @@ def test_every_cable_joins_the_leaf_and_its_node():
     script = wiring.leaf_script(topology)
     assert "ip link set swp4 mtu 9000 master br-rail1 up" in script
     assert "ip address add 10.10.1.2/24 dev fab1" in wiring.node_script(topology.machine("n2"))
+    assert (
+        f"ip link set mgmt0 address {topology.machine('n2').nic('mgmt0').mac} mtu 1500"
+        in wiring.node_script(topology.machine("n2"))
+    ), "a machine that starts again would be unknown to its neighbours for a while"
     assert [port for port, _, _ in wiring.ports_of(topology, "n2")] == ["mg12", "swp2", "swp4"]
 
 
