@@ -82,7 +82,7 @@ def test_the_wheel_holds_data_and_no_workload(wheel):
     checks = {f"reframe_tests/{name}.py" for name in ("check", "guard", "settings")}
     assert {n for n in names if n.startswith("reframe_tests/")} == checks
     assert {n for n in names if n.startswith("shakedown/")} == source | data | {"shakedown/py.typed"}
-    assert wheel.stat().st_size < 1e6
+    assert wheel.stat().st_size < 1.3e6  # the code by itself is 1.06 MB, a recorded run half a megabyte
 
 
 def test_every_import_is_declared(wheel):
