@@ -125,11 +125,14 @@ class Site:
         return [" ".join(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
 
     def files(self) -> dict[str, str]:
-        """What every host's files say, the program and its units aside; numbers as the kernel prints them."""
+        """What every host's files say, the program and its units aside; numbers as they are written.
+
+        The kernel prints some in base 16, and the vendor's mlx5 driver its class with words before it.
+        """
         trees = [p for host in HOSTS for p in (self.folder / host).rglob("*") if p.is_file()]
         skipped = (fake_host.STATE, fake_host.LOG, "apply")  # the last one is a trigger, not a value
         kept = [p for p in trees if p.name not in skipped and not {"libexec", "system"} & set(p.parts)]
-        texts = {str(p): p.read_text().strip() for p in kept}
+        texts = {str(p): p.read_text().strip().removeprefix("Global tclass=") for p in kept}
         return {path: str(int(t, 16)) if t.startswith("0x") else t for path, t in texts.items()}
 
 
