@@ -48,7 +48,8 @@ def _once(path: str, deadline: float, request: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
         service.settimeout(max(0.1, deadline - time.monotonic()))
         service.connect(path)
-        service.sendall(request)
+        if request:  # sending nothing to a service that has answered and closed is a broken pipe as well
+            service.sendall(request)
         while block := service.recv(1 << 16):
             answer += block
             if len(answer) > LARGEST_ANSWER:

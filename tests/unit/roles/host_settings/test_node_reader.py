@@ -13,7 +13,7 @@ from host_settings import cli, node_reader
 from host_settings.system import Done, System
 
 from shakedown.benchmarks.interconnect import path_job
-from shakedown.onnode import gpus
+from shakedown.onnode import gpus, service
 from shakedown.onnode.node_reader import ask
 
 XID = "NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus."
@@ -144,3 +144,22 @@ def test_an_endless_answer_ends(monkeypatch, serve):
     monkeypatch.setattr("shakedown.onnode.service.LARGEST_ANSWER", 10)
     with pytest.raises(ValueError, match="too long"):
         ask(serve(b" " * 100))
+
+
+def test_an_answer_that_came_before_the_question_counts(tmp_path):
+    """Catches: a service that answered and closed at once, taken for one that turned its caller away."""
+    path = str(tmp_path / "quick.sock")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen(1)
+        connect = socket.socket.connect
+
+        def answered(client: socket.socket, where: str) -> None:
+            connect(client, where)
+            connection, _ = server.accept()
+            connection.sendall(b'{"schema": 1}')
+            connection.close()
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(socket.socket, "connect", answered, raising=False)
+            assert service.ask(path, timeout_s=2.0) == {"schema": 1}
