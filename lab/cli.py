@@ -52,6 +52,8 @@ fault_app = typer.Typer(
     "duplicate-address: the leaf answers for the node's address, now and then before the node does.\n\n"
     "wrong-address: the node's NIC has an address of another subnet.\n\n"
     "kill: the machine loses power; Slurm sees a node that does not answer.\n\n"
+    "With --site fabric the faults of a port take a switch and its port instead of NODE and RAIL: "
+    "'loss leaf0 swp3 --percent 2', 'miswire leaf0 swp3 swp4'.\n\n"
     "A lab of namespaces has rate, port-mtu, port-down, link-down, wrong-address and kill, and loss and "
     "delay where the kernel has netem.",
     **_PLAIN,  # type: ignore[arg-type]
@@ -71,17 +73,18 @@ Gpus = Annotated[
         show_default="QEMU",
     ),
 ]
-Node = Annotated[str, typer.Argument(help="Compute node: n1, n2, ...")]
-Rail = Annotated[str, typer.Argument(help="rail0 or rail1")]
+Node = Annotated[str, typer.Argument(help="Compute node: n1, n2, ...; or a switch: leaf0, spine1, ...")]
+Rail = Annotated[str, typer.Argument(help="rail0 or rail1; of a switch its port to another: swp3, ...")]
 Whose = Annotated[
     str,
     typer.Option(
         "--site",
         help="own: bare machines, for playbooks/site.yml. foreign: a cluster that somebody else has set up: "
-        "Slurm with accounts and limits, an ordinary user, NFS with root_squash, modules.",
+        "Slurm with accounts and limits, an ordinary user, NFS with root_squash, modules. "
+        "fabric: bare machines under two leaves and two spines, which route by BGP.",
     ),
 ]
-Host = Annotated[str, typer.Argument(help="head, n1, n2, ..., leaf0")]
+Host = Annotated[str, typer.Argument(help="head, n1, n2, ..., leaf0, ...")]
 
 
 def _space_lab(name: str) -> spaces.SpaceLab | None:
@@ -337,7 +340,10 @@ def fault_port_down(node: Node, rail: Rail, name: Name = "") -> None:
 
 @fault_app.command("miswire")
 def fault_miswire(
-    node: Node, other: Annotated[str, typer.Argument(help="The other node.")], rail: Rail, name: Name = ""
+    node: Node,
+    other: Annotated[str, typer.Argument(help="The other node; of a switch its first port.")],
+    rail: Rail,
+    name: Name = "",
 ) -> None:
     """Swap the cables of two nodes on RAIL at the leaf."""
     _plant(name, "miswire", node, other, rail)

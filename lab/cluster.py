@@ -22,6 +22,7 @@ from lab.foreign.setup import check_size, set_up
 from lab.image import SITES, Image, Progress, ensure_image
 from lab.machines import Machines, exclusive, silent
 from lab.paths import LabPaths, default_name, lab_paths, runtime_root
+from lab.sites import topology_of
 from lab.topology import DEFAULT_NODES, Machine, Topology
 
 # An overlay holds the guest's writes and every snapshot its memory.
@@ -86,7 +87,8 @@ class Lab:
     ) -> Lab:
         """Start the lab, or return it when it is up already.  Whatever goes wrong, no process is left.
 
-        ``site``: ``own`` for bare machines, ``foreign`` for a cluster that is somebody else's.
+        ``site``: ``own`` for bare machines, ``foreign`` for a cluster that is somebody else's,
+        ``fabric`` for two leaves under two spines.
         """
         if site not in SITES:
             raise LabError(f"there is no site {site!r}", fix=f"use one of {', '.join(SITES)}")
@@ -110,7 +112,7 @@ class Lab:
                 machines.boot_what_is_off()
                 progress(f"lab {paths.name} is up already")
                 return cls(machines)
-            topology = Topology(DEFAULT_NODES if nodes is None else nodes)
+            topology = topology_of(site, DEFAULT_NODES if nodes is None else nodes)
             if site == "foreign":
                 check_size(topology.nodes)
             if current is not None:
@@ -299,7 +301,7 @@ def status(name: str | None = None) -> LabStatus:
     current = state.load(paths.state)
     machines: list[MachineStatus] = []
     if current is not None:
-        for machine in Topology(current.nodes).machines:
+        for machine in topology_of(current.site, current.nodes).machines:
             guest = current.guests.get(machine.name)
             if guest is None:
                 continue
@@ -356,7 +358,7 @@ def _stop(paths: LabPaths, current: state.State) -> None:
     left = processes.end(current.processes())
     if left:
         raise LabError(f"process {left[0].pid} of lab {paths.name} does not end", fix="see what holds it")
-    topology = Topology(current.nodes)
+    topology = topology_of(current.site, current.nodes)
     for stem in qemu.sockets(topology):
         paths.socket(stem).unlink(missing_ok=True)
     for machine in topology.machines:

@@ -30,7 +30,11 @@ _BUILD_SPACE_BYTES = 4_000_000_000  # archive 0.8 GB, tree 0.8 GB, image 1.2 GB 
 _LAB = Path(__file__).resolve().parent
 _GUEST = _LAB / "guest"
 # What is in the guests of each site: its folders, the later ones added to the first.
-SITES: Mapping[str, tuple[Path, ...]] = {"own": (_GUEST,), "foreign": (_GUEST, _LAB / "foreign" / "guest")}
+SITES: Mapping[str, tuple[Path, ...]] = {
+    "own": (_GUEST,),
+    "foreign": (_GUEST, _LAB / "foreign" / "guest"),
+    "fabric": (_GUEST, _LAB / "fabric" / "guest"),
+}
 _UNREACHABLE = re.compile(
     r"could not resolve|failed to fetch|could not connect|cannot initiate the connection|connection timed out"
     r"|unable to connect|temporary failure resolving|network is unreachable",

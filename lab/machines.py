@@ -22,7 +22,8 @@ from lab.errors import LabError
 from lab.image import Image, Progress
 from lab.paths import LabPaths
 from lab.qmp import Qmp
-from lab.topology import Machine, Topology
+from lab.sites import topology_of
+from lab.topology import Machine
 
 # Seconds until a guest must answer: emulated on two busy cores four machines need one to two minutes.
 _BOOT_PATIENCE_S = 240.0
@@ -42,7 +43,7 @@ class Machines:
         self.paths = paths
         self.state = current
         self.progress = progress
-        self.topology = Topology(current.nodes)
+        self.topology = topology_of(current.site, current.nodes)
         self.image = Image(Path(current.image))
 
     def guest(self, name: str) -> state.Guest:

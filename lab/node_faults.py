@@ -7,7 +7,6 @@ import math
 from lab import snapshots
 from lab.errors import LabError
 from lab.machines import Machines
-from lab.topology import LEAF
 
 CLOCK, STAGE, DUPLICATE = "clock off by", "stage read-only", "address owned by the leaf too"
 # A day: far beyond what munge bears (300 s), and no certificate of the image ends with it.
@@ -42,7 +41,7 @@ def stage_readonly(lab: Machines, node: str) -> str:
 def duplicate_address(lab: Machines, node: str, rail: str) -> str:
     """Give a node's address on a rail to the leaf's bridge as well; says what was planted."""
     link = lab.topology.link(node, rail)
-    _on(lab, LEAF, ["ip", "address", "add", link.ipv4, "dev", f"br-{rail}"], "adding the address")
+    _on(lab, link.leaf, ["ip", "address", "add", link.ipv4, "dev", f"br-{rail}"], "adding the address")
     return _noted(lab, f"{node} {rail}", DUPLICATE)
 
 
@@ -59,8 +58,9 @@ def clear(lab: Machines) -> list[str]:
             _on(lab, node, ["sh", "-c", _REMOUNT, "remount", "rw"], "mounting the stage writable")
             done.append(f"{node} can write to its stage again")
         elif fault == DUPLICATE:
-            address = lab.topology.link(node, what).ipv4
-            _on(lab, LEAF, ["ip", "address", "del", address, "dev", f"br-{what}"], "removing the address")
+            link = lab.topology.link(node, what)
+            command = ["ip", "address", "del", link.ipv4, "dev", f"br-{what}"]
+            _on(lab, link.leaf, command, "removing the address")
             done.append(f"{node} {what} is the only owner of its address again")
         else:
             continue

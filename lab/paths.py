@@ -19,7 +19,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 # sizeof(sockaddr_un.sun_path) on Linux, unix(7); the last byte is the terminating zero.
 UNIX_PATH_MAX = 108
 # The longest name put under a run folder, plus what ssh appends to a control socket while it binds it.
-_LONGEST_SOCKET = "leaf0.console" + 17 * "x"
+_LONGEST_SOCKET = "spine0.console" + 17 * "x"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
 
 

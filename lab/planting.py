@@ -8,50 +8,59 @@ from collections.abc import Sequence
 from lab import faults, node_faults, processes
 from lab.errors import LabError
 from lab.machines import Machines
-from lab.topology import LEAF
+from lab.topology import Port
 
 _MISWIRED = "{node} {other} {rail}"
 
 
 def port_fault(lab: Machines, node: str, rail: str, fault: faults.PortFault) -> str:
-    """Put loss, rate or delay on the leaf port toward ``node``; says what was planted where."""
-    link = lab.topology.link(node, rail)
-    _on_leaf(lab, faults.plant_argv(link.port, fault), f"planting {fault.description}")
-    lab.state.faults[f"{node} {rail}"] = fault.description
-    lab.save_state()
-    return f"{fault.description} on {LEAF} {link.port}, into {node} {link.netdev}"
+    """Put loss, rate or delay on the port toward ``node``; says what was planted where.
+
+    Here and below ``node`` and ``rail`` may be a switch and its port to another switch.
+    """
+    port = lab.topology.port(node, rail)
+    _on(lab, port.switch, faults.plant_argv(port.name, fault), f"planting {fault.description}")
+    _note(lab, f"{node} {rail}", fault.description)
+    return f"{fault.description} on {port.switch} {port.name}, into {port.toward}"
 
 
 def setting_fault(lab: Machines, node: str, rail: str, fault: faults.SettingFault) -> str:
-    """Spoil a setting of the leaf port toward ``node``; says what was planted where."""
-    link = lab.topology.link(node, rail)
-    _on_leaf(lab, faults.setting_argv(link.port, fault), f"planting {fault.description}")
-    lab.state.faults[f"{node} {rail}"] = fault.description
-    lab.save_state()
-    return f"{fault.description} on {LEAF} {link.port}, the port of {node} {link.netdev}"
+    """Spoil a setting of the port toward ``node``; says what was planted where."""
+    port = lab.topology.port(node, rail)
+    _on(lab, port.switch, faults.setting_argv(port.name, fault), f"planting {fault.description}")
+    _note(lab, f"{node} {rail}", fault.description)
+    return f"{fault.description} on {port.switch} {port.name}, the port of {port.toward}"
 
 
 def miswire(lab: Machines, node: str, other: str, rail: str) -> str:
-    """Swap the cables of two nodes on one rail at the leaf."""
-    links = [lab.topology.link(name, rail) for name in (node, other)]
-    key = _MISWIRED.format(node=node, other=other, rail=rail)
-    if node == other or any(fault == faults.MISWIRED for fault in lab.state.faults.values()):
+    """Swap the cables of two nodes on one rail at their leaf, or of a switch and two of its ports."""
+    if any(fault == faults.MISWIRED for fault in lab.state.faults.values()):
+        raise LabError("one pair of cables can change places", fix="run python -m lab fault clear")
+    one, two = _pair(lab, node, other, rail)
+    _on(lab, one.switch, faults.swap_argv(one.name, two.name), "swapping two cables")
+    _note(lab, _MISWIRED.format(node=node, other=other, rail=rail), faults.MISWIRED)
+    return f"{one.toward} is on {one.switch} {two.name}, {two.toward} on {one.name}"
+
+
+def _pair(lab: Machines, node: str, other: str, rail: str) -> tuple[Port, Port]:
+    if node in lab.topology.switches:
+        pair = lab.topology.port(node, other), lab.topology.port(node, rail)
+    else:
+        pair = lab.topology.port(node, rail), lab.topology.port(other, rail)
+    if pair[0] == pair[1] or pair[0].switch != pair[1].switch:
         raise LabError(
-            f"{node} and {other}: one pair of cables can change places", fix="clear, then name two nodes"
+            f"{node} {other} {rail}: no two cables of one switch",
+            fix="name two nodes of one leaf and a rail, or a switch and two ports",
         )
-    _on_leaf(lab, faults.swap_argv(links[0].port, links[1].port), "swapping two cables")
-    lab.state.faults[key] = faults.MISWIRED
-    lab.save_state()
-    return f"{node} {rail} is on {LEAF} {links[1].port}, {other} {rail} on {links[0].port}"
+    return pair
 
 
 def link_down(lab: Machines, node: str, rail: str) -> str:
-    """Unplug the cable at the node: no carrier, RDMA port down."""
-    link = lab.topology.link(node, rail)
-    _set_link(lab, link.node, link.netdev, up=False)
-    lab.state.faults[f"{node} {rail}"] = faults.LINK_DOWN
-    lab.save_state()
-    return f"{node} {link.netdev} ({rail}) has no carrier"
+    """Unplug the cable: no carrier at either end that is asked, RDMA port down."""
+    port = lab.topology.port(node, rail)
+    _set_link(lab, port, up=False)
+    _note(lab, f"{node} {rail}", faults.LINK_DOWN)
+    return f"{' and '.join(' '.join(end) for end in port.pulled)} ({rail}) has no carrier"
 
 
 def kill(lab: Machines, name: str) -> str:
@@ -72,35 +81,48 @@ def clear(lab: Machines) -> list[str]:
     done += node_faults.clear(lab)
     for key in [key for key, fault in lab.state.faults.items() if fault == faults.MISWIRED]:
         node, other, rail = key.split()
-        pair = [lab.topology.link(name, rail).port for name in (node, other)]
-        _on_leaf(lab, faults.swap_argv(*pair), "swapping two cables back")
+        one, two = _pair(lab, node, other, rail)
+        _on(lab, one.switch, faults.swap_argv(one.name, two.name), "swapping two cables back")
         del lab.state.faults[key]
         lab.save_state()
         done.append(f"{node} and {other} {rail} back in place")
-    ports = [link.port for link in lab.topology.links]
-    freed = _on_leaf(lab, faults.clear_argv(ports), "clearing faults").split()
-    restored = _on_leaf(lab, faults.restore_argv(ports), "restoring the switch's settings")
-    if restored and json.loads(restored).get("changed"):
-        done.append(f"{LEAF} has its settings back")
+    for key in [key for key, fault in lab.state.faults.items() if fault == faults.LINK_DOWN]:
+        done.append(f"{key} plugged in")
+    for switch in lab.topology.switches:
+        done += _clear_switch(lab, switch)
     for link in lab.topology.links:
-        if link.port in freed:
-            done.append(f"{LEAF} {link.port} freed (into {link.node} {link.rail})")
-        if lab.state.faults.get(f"{link.node} {link.rail}") == faults.LINK_DOWN:
-            done.append(f"{link.node} {link.rail} plugged in")
-        _set_link(lab, link.node, link.netdev, up=True)
+        _set_link(lab, lab.topology.port(link.node, link.rail), up=True)
+    for trunk in lab.topology.trunks:
+        _set_link(lab, lab.topology.port(trunk.leaf, trunk.leaf_port), up=True)
     lab.state.faults.clear()
     lab.save_state()
     return done
 
 
-def _set_link(lab: Machines, node: str, netdev: str, *, up: bool) -> None:
-    with lab.monitor(node) as monitor:
-        monitor.command("set_link", name=f"nic-{netdev}", up=up)
+def _clear_switch(lab: Machines, switch: str) -> list[str]:
+    ports = lab.topology.ports_of(switch)
+    freed = _on(lab, switch, faults.clear_argv(ports), "clearing faults").split()
+    restored = _on(lab, switch, faults.restore_argv(ports), "restoring the switch's settings")
+    done = [f"{switch} {port} freed" for port in freed]
+    if restored and json.loads(restored).get("changed"):
+        done.append(f"{switch} has its settings back")
+    return done
 
 
-def _on_leaf(lab: Machines, command: Sequence[str], what: str) -> str:
-    done = lab.ssh(LEAF, command, timeout_s=120)
+def _set_link(lab: Machines, port: Port, *, up: bool) -> None:
+    for machine, nic in port.pulled:
+        with lab.monitor(machine) as monitor:
+            monitor.command("set_link", name=f"nic-{nic}", up=up)
+
+
+def _note(lab: Machines, key: str, fault: str) -> None:
+    lab.state.faults[key] = fault
+    lab.save_state()
+
+
+def _on(lab: Machines, machine: str, command: Sequence[str], what: str) -> str:
+    done = lab.ssh(machine, command, timeout_s=120)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise LabError(f"{what} on {LEAF} failed: {last}")
+        raise LabError(f"{what} on {machine} failed: {last}")
     return done.stdout

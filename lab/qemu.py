@@ -9,12 +9,12 @@ from pathlib import Path
 from lab.errors import LabError
 from lab.image import Image
 from lab.paths import LabPaths
-from lab.topology import LEAF, Machine, Topology
+from lab.topology import Machine, Topology
 
 # COMMAND_LINE_SIZE on x86, arch/x86/include/asm/setup.h, less room for what QEMU adds.
 _CMDLINE_MAX = 2000
-# MiB. The head also runs slurmctld and ReFrame, the leaf only forwards.
-_MEMORY_MIB = {"head": 1024, "compute": 768, "leaf": 384}
+# MiB. The head also runs slurmctld and ReFrame, switches only forward.
+_MEMORY_MIB = {"head": 1024, "compute": 768, "leaf": 384, "spine": 320}
 HUB = "hub"
 
 # All of this saves time under emulation; no test relies on the security settings it turns off.
@@ -82,11 +82,12 @@ def kernel_words(lab: str, topology: Topology, machine: Machine) -> str:
         "shakedown.nic=" + f"{n.name},{n.mac},{n.mtu},{n.address},{n.gateway}".rstrip(",")
         for n in machine.nics
     ]
-    if machine.name == LEAF:
-        mtu = machine.nics[-1].mtu
-        words += [
-            f"shakedown.bridge={name},{mtu},{'+'.join(ports)}" for name, ports in topology.bridges.items()
-        ]
+    mtu = machine.nics[-1].mtu
+    words += [
+        f"shakedown.bridge={name},{mtu},{'+'.join(ports)}"
+        for name, ports in topology.bridges_of(machine.name).items()
+    ]
+    words += topology.words_of(machine)
     line = " ".join(words)
     if len(line) > _CMDLINE_MAX:
         raise LabError(
@@ -105,6 +106,9 @@ def _peer(topology: Topology, machine: Machine, nic: str) -> tuple[str, str]:
             return here, f"{link.leaf}.{link.port}"
         if (link.leaf, link.port) == (machine.name, nic):
             return here, f"{link.node}.{link.netdev}"
+    for end in topology.trunk_ends:
+        if (end.switch, end.port) == (machine.name, nic):
+            return here, f"{end.other}.{end.other_port}"
     raise LabError(f"{here} is not cabled")
 
 

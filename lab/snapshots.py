@@ -63,10 +63,10 @@ def restore(lab: Machines, tag: str) -> None:
     lab.state.faults = dict(lab.state.snapshots[tag])
     lab.save_state()
     with _paused(lab) as monitors:
-        for link in lab.topology.links:
-            # A cable's state belongs to QEMU, not to the guest's memory; all else is in the snapshot.
-            if lab.state.faults.get(f"{link.node} {link.rail}") == faults.LINK_DOWN:
-                monitors[link.node].command("set_link", name=f"nic-{link.netdev}", up=False)
+        # A cable's state belongs to QEMU, not to the guest's memory; all else is in the snapshot.
+        for key in [key for key, fault in lab.state.faults.items() if fault == faults.LINK_DOWN]:
+            for name, nic in lab.topology.port(*key.split()).pulled:
+                monitors[name].command("set_link", name=f"nic-{nic}", up=False)
 
     def on_time(machine: Machine, stop: threading.Event) -> None:
         deadline = time.monotonic() + _RESTORE_PATIENCE_S

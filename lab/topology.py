@@ -58,6 +58,36 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Trunk:
+    """One cable from a leaf to a spine."""
+
+    leaf: str
+    leaf_port: str
+    spine: str
+    spine_port: str
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a cable between switches, and what is at the other."""
+
+    switch: str
+    port: str
+    other: str
+    other_port: str
+
+
+@dataclass(frozen=True)
+class Port:
+    """A switch's port, what is at its other end, and the machines' interfaces that lose carrier with it."""
+
+    switch: str
+    name: str
+    toward: str
+    pulled: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Machine:
     """One virtual machine: its role, its place in the address plan and its interfaces."""
 
@@ -116,22 +146,47 @@ class Topology:
         )
 
     @cached_property
+    def trunks(self) -> tuple[Trunk, ...]:
+        """Every cable between switches: none, with one leaf."""
+        return ()
+
+    @cached_property
+    def trunk_ends(self) -> tuple[End, ...]:
+        """Both ends of every cable between switches."""
+        down = [End(t.leaf, t.leaf_port, t.spine, t.spine_port) for t in self.trunks]
+        return (*down, *(End(end.other, end.other_port, end.switch, end.port) for end in down))
+
+    def ports_of(self, switch: str) -> tuple[str, ...]:
+        """The ports of a switch: those with hosts, then those with switches."""
+        hosts = [link.port for link in self.links if link.leaf == switch]
+        return (*hosts, *(end.port for end in self.trunk_ends if end.switch == switch))
+
+    @cached_property
+    def switches(self) -> tuple[str, ...]:
+        """Every machine that forwards."""
+        return tuple(m.name for m in self.machines if m.role not in (_ROLE_HEAD, _ROLE_COMPUTE))
+
+    def words_of(self, machine: Machine) -> list[str]:
+        """Further words of a machine's kernel command line."""
+        return []
+
+    @cached_property
     def machines(self) -> tuple[Machine, ...]:
         """Head, compute nodes, leaf."""
-        head = Machine(HEAD, _ROLE_HEAD, 1, (_adm(1), _mgmt(1, 10)))
+        head = Machine(HEAD, _ROLE_HEAD, 1, (adm(1), mgmt(1, 10)))
         computes = tuple(self._compute(i, name) for i, name in enumerate(self.compute_names, start=1))
-        ports = tuple(Nic(link.port, _mac(2, 3, n), FABRIC_MTU) for n, link in enumerate(self.links, start=1))
-        leaf = Machine(LEAF, _ROLE_LEAF, 2, (_adm(2), _mgmt(2, 200), *ports))
+        ports = tuple(Nic(link.port, mac(2, 3, n), FABRIC_MTU) for n, link in enumerate(self.links, start=1))
+        leaf = Machine(LEAF, _ROLE_LEAF, 2, (adm(2), mgmt(2, 200), *ports))
         return (head, *computes, leaf)
 
     def _compute(self, i: int, name: str) -> Machine:
         index = 10 + i
         fabric = tuple(
-            Nic(link.netdev, _mac(index, 2, RAILS.index(link.rail)), FABRIC_MTU, link.ipv4)
+            Nic(link.netdev, mac(index, 2, RAILS.index(link.rail)), FABRIC_MTU, link.ipv4)
             for link in self.links
             if link.node == name
         )
-        return Machine(name, _ROLE_COMPUTE, index, (_adm(index), _mgmt(index, 10 + i), *fabric))
+        return Machine(name, _ROLE_COMPUTE, index, (adm(index), mgmt(index, 10 + i), *fabric))
 
     def machine(self, name: str) -> Machine:
         """The machine of that name, or :class:`LabError`."""
@@ -153,10 +208,34 @@ class Topology:
             f"{node!r} has no fabric NIC", fix=f"use a compute node: {', '.join(self.compute_names)}"
         )
 
+    def port(self, machine: str, rail: str) -> Port:
+        """The switch port that a node and a rail, or a switch and its port, stand for.
+
+        Raises:
+            LabError: there is none.
+        """
+        if self.machine(machine).name not in self.switches:
+            link = self.link(machine, rail)
+            return Port(link.leaf, link.port, f"{link.node} {link.netdev}", ((link.node, link.netdev),))
+        for end in self.trunk_ends:
+            if (end.switch, end.port) == (machine, rail):
+                # Without a carrier at both ends: a cable that is pulled is pulled for both.
+                ends = ((end.switch, end.port), (end.other, end.other_port))
+                return Port(end.switch, end.port, f"{end.other} {end.other_port}", ends)
+        own = [end.port for end in self.trunk_ends if end.switch == machine]
+        raise LabError(
+            f"{machine} {rail} is no port between switches",
+            fix=f"use one of {', '.join(own)}" if own else "name a compute node and its rail",
+        )
+
     @cached_property
     def bridges(self) -> dict[str, tuple[str, ...]]:
         """The leaf's Linux bridges: one per rail, with its ports."""
         return {f"br-{rail}": tuple(link.port for link in self.links if link.rail == rail) for rail in RAILS}
+
+    def bridges_of(self, machine: str) -> dict[str, tuple[str, ...]]:
+        """The Linux bridges of a machine: one per rail on a leaf, none elsewhere."""
+        return self.bridges if machine == LEAF else {}
 
     @cached_property
     def hosts(self) -> dict[str, str]:
@@ -166,17 +245,20 @@ class Topology:
         return table
 
 
-def _mac(machine: int, kind: int, number: int) -> str:
+def mac(machine: int, kind: int, number: int) -> str:
+    """The address of an interface."""
     # 52:54:00 is QEMU's locally administered prefix; the rest names machine, kind of NIC and number.
     return f"52:54:00:{machine:02x}:{kind:02x}:{number:02x}"
 
 
-def _adm(index: int) -> Nic:
+def adm(index: int) -> Nic:
+    """A machine's way to the host that runs it."""
     # A subnet of its own for every machine: user-mode networks answer for foreign addresses, which makes
     # MPI hang when two machines appear to share one.
     net = f"10.30.{index}"
-    return Nic("adm0", _mac(index, 0, 0), MGMT_MTU, f"{net}.15/24", f"{net}.2")
+    return Nic("adm0", mac(index, 0, 0), MGMT_MTU, f"{net}.15/24", f"{net}.2")
 
 
-def _mgmt(index: int, host: int) -> Nic:
-    return Nic("mgmt0", _mac(index, 1, 0), MGMT_MTU, f"10.20.0.{host}/24")
+def mgmt(index: int, host: int) -> Nic:
+    """A machine's place on the management LAN."""
+    return Nic("mgmt0", mac(index, 1, 0), MGMT_MTU, f"10.20.0.{host}/24")

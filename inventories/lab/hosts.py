@@ -1,108 +1,14 @@
 #!/usr/bin/env python3
-"""Dynamic Ansible inventory of the lab: groups, connections and cabling.
-
-While the lab is down it still prints the topology of the default size, so that planning works without one;
-the machines then have port 0 and no key.  $SHAKEDOWN_LAB chooses among several labs.
-"""
+"""Dynamic Ansible inventory of the lab: groups, connections and cabling (lab/inventory.py)."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lab import state
-from lab.errors import LabError
-from lab.paths import default_name, lab_paths
-from lab.remote import common_options
-from lab.topology import DEFAULT_NODES, Machine, Topology
-
-
-def inventory(topology: Topology, connections: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The document that ``--list`` prints; ``connections`` holds each machine's connection variables."""
-    machines = topology.machines
-    groups: dict[str, Any] = {
-        "submit": {"hosts": [m.name for m in machines if m.role == "head"]},
-        "compute": {"hosts": [m.name for m in machines if m.role == "compute"]},
-        "leaf": {"hosts": [m.name for m in machines if m.role == "leaf"]},
-        "slurm": {"children": ["submit", "compute"]},
-        "switches": {"children": ["leaf"]},
-    }
-    variables = {m.name: {**connections[m.name], **_cabling(topology, m)} for m in machines}
-    return {
-        "all": {"children": ["slurm", "switches", "ungrouped"]},
-        **groups,
-        "_meta": {"hostvars": variables},
-    }
-
-
-def _cabling(topology: Topology, machine: Machine) -> dict[str, Any]:
-    found: dict[str, Any] = {"mgmt_interface": "mgmt0", "mgmt_ip": machine.mgmt_ip}
-    if machine.role == "compute":
-        found["fabric_nics"] = [
-            {
-                "rail": link.rail,
-                "netdev": link.netdev,
-                "rdma_device": link.rdma_device,
-                "ipv4": link.ipv4,
-                "leaf": link.leaf,
-                "leaf_port": link.port,
-            }
-            for link in topology.links
-            if link.node == machine.name
-        ]
-    if machine.role == "leaf":
-        found["leaf_ports"] = [
-            {"port": link.port, "host": link.node, "netdev": link.netdev, "rail": link.rail}
-            for link in topology.links
-            if link.leaf == machine.name
-        ]
-    return found
-
-
-def _lab() -> tuple[Topology, dict[str, dict[str, Any]]]:
-    """The running lab's topology and connections, or the default's."""
-    paths = lab_paths(default_name())
-    current = state.load(paths.state)
-    if current is None or not current.ready:
-        topology = Topology(DEFAULT_NODES)
-        nothing = {"ansible_host": "127.0.0.1", "ansible_port": 0, "ansible_user": "root"}
-        return topology, {m.name: dict(nothing) for m in topology.machines}
-    topology = Topology(current.nodes)
-    return topology, {
-        m.name: {
-            "ansible_host": "127.0.0.1",
-            "ansible_port": current.guests[m.name].ssh_port,
-            "ansible_user": "root",
-            "ansible_ssh_private_key_file": str(Path(current.image) / "id_ed25519"),
-            "ansible_ssh_common_args": shlex.join(common_options(paths)),
-        }
-        for m in topology.machines
-    }
-
-
-def main() -> int:
-    """Print what Ansible asks for; exit status 2 and one line when the lab's state cannot be read."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--list", action="store_true", help="groups and every host's variables")
-    asked.add_argument("--host", metavar="NAME", help="one host's variables")
-    arguments = parser.parse_args()
-    try:
-        document = inventory(*_lab())
-    except LabError as error:
-        print(f"hosts.py: {error}", file=sys.stderr)
-        return error.exit_status
-    if arguments.host is not None:
-        document = document["_meta"]["hostvars"].get(arguments.host, {})
-    print(json.dumps(document, indent=2))
-    return 0
-
+from lab.inventory import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("own", "foreign"))

@@ -88,15 +88,17 @@ class Site:
 def pytest_addoption(parser):
     """Let a person ask for more than one round."""
     parser.addoption(
-        "--repetitions", type=int, default=1, help="How often each fault of the mesh is planted."
+        "--repetitions", type=int, default=1, help="How often each fault of mesh or fabric is planted."
     )
 
 
 @contextmanager
-def converged(nodes: int, name: str, folder: Path, inventory: Path = INVENTORY) -> Iterator[Site]:
+def converged(
+    nodes: int, name: str, folder: Path, inventory: Path = INVENTORY, *, site: str = "own"
+) -> Iterator[Site]:
     """Boot a lab, converge it and save it; take it down at the end."""
     cluster.stop(name)
-    lab = cluster.Lab.up(nodes, name, progress=lambda line: print(line, flush=True))
+    lab = cluster.Lab.up(nodes, name, site=site, progress=lambda line: print(line, flush=True))
     try:
         made = Site(lab, wheelhouse(Steps()), folder, inventory)
         made.converged, printed = made.play("site.yml")

@@ -41,9 +41,10 @@ def lab(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
         (["fault", "loss", "n1", "rail0", "--percent", "2"], "not up"),
         (["up", "--name", "../etc"], "no name for a lab"),
         (["up", "--nodes", "0"], "1 to 8 compute nodes"),
-        (["up", "--site", "mine"], "there is no site 'mine'; use one of own, foreign"),
+        (["up", "--site", "mine"], "there is no site 'mine'; use one of own, foreign, fabric"),
         (["image", "--site", "mine"], "there is no site 'mine'"),
         (["up", "--site", "foreign", "--nodes", "3"], "the foreign site has 2 compute nodes"),
+        (["up", "--site", "fabric", "--nodes", "3"], "the fabric site has 2 compute nodes"),
         (["console", "../../etc/passwd"], "no console"),
     ],
 )

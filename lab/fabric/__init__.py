@@ -1,0 +1,1 @@
+"""A lab of leaves and spines: see :mod:`lab.fabric.topology`."""
