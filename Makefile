@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test_switch_faults.py \
 	--deselect tests/lab/test_switch_faults.py::test_loss_and_a_dead_pace_are_seen_at_their_rail
 
-.PHONY: help setup acceptance test test-unit test-fuzz test-lab test-foreign test-fabric test-switches test-training training-env docs collection lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-unit test-fuzz test-lab test-foreign test-switches test-training training-env docs collection lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -36,10 +36,6 @@ test-lab: setup  ## all tests that boot the virtual cluster, also those on three
 
 test-foreign: setup  ## a cluster that is somebody else's: discover, plan, measure as an ordinary user, change nothing
 	@$(PYTHON) -m pytest tests/lab/test_foreign.py
-
-REPETITIONS ?= 3
-test-fabric: setup  ## two leaves under two spines: healthy, and faults between switches (REPETITIONS=3)
-	@$(PYTHON) -m pytest tests/lab/test_fabric.py --repetitions=$(REPETITIONS)
 
 test-switches: setup  ## the switch role against scripted devices, over their own protocols (half an hour)
 	@$(PYTHON) -m pytest tests/switches
