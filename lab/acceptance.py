@@ -22,6 +22,8 @@ from lab.topology import DEFAULT_NODES
 
 BIN = Path(sys.executable).parent
 INVENTORY = CHECKOUT / "inventories" / "lab"
+# The sites that the playbooks set up, each with its inventory.
+INVENTORIES = {"own": INVENTORY, "fabric": CHECKOUT / "inventories" / "lab_fabric"}
 REQUIREMENTS = CHECKOUT / "requirements" / "head.txt"
 # The guests' Python; their glibc is newer than every manylinux level listed.
 GUEST_PYTHON = "3.13"
@@ -83,13 +85,21 @@ def _minutes(seconds: float) -> str:
 
 
 def run(
-    *, nodes: int = DEFAULT_NODES, name: str | None = None, keep: bool = False, run_id: str | None = None
+    *,
+    nodes: int = DEFAULT_NODES,
+    name: str | None = None,
+    site: str = "own",
+    keep: bool = False,
+    run_id: str | None = None,
 ) -> int:
     """Do it all; return the verdict's exit status (0 PASS, 1 FAIL, 3 INCONCLUSIVE or NOT-RUN).
 
     Raises:
         LabError: something on this machine is missing or broken; nothing is left running.
     """
+    if site not in INVENTORIES:
+        raise LabError(f"site {site!r} is not for the playbooks", fix=f"use one of {', '.join(INVENTORIES)}")
+    inventory = INVENTORIES[site]
     name = name or default_name()
     run_id = run_id or datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     runs = CHECKOUT / "reports" / "runs"
@@ -109,13 +119,15 @@ def run(
         with steps.step("python packages for the head"):
             wheels = wheelhouse(steps)
         with steps.step("boot the lab"):
-            cluster.Lab.up(nodes, name, progress=steps.doing)
+            cluster.Lab.up(nodes, name, site=site, progress=steps.doing)
         with steps.step("configure hosts, switch and Slurm"):
-            converged = playbook("site.yml", steps, name=name, wheels=wheels, log=log)
+            converged = playbook("site.yml", steps, name=name, wheels=wheels, log=log, inventory=inventory)
         if not converged:
             steps.say(f"some hosts could not be configured, see {log}; what works is measured all the same")
         with steps.step("run the tests and judge"):
-            playbook("acceptance.yml", steps, name=name, wheels=wheels, log=log, run_id=run_id)
+            playbook(
+                "acceptance.yml", steps, name=name, wheels=wheels, log=log, run_id=run_id, inventory=inventory
+            )
     finally:
         if keep:
             steps.say(

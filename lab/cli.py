@@ -166,12 +166,15 @@ def acceptance_command(
     nodes: Annotated[int, typer.Option("--nodes", help=f"Compute nodes, 2 to {MAX_NODES}.")] = DEFAULT_NODES,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the lab up afterwards.")] = False,
     run_id: Annotated[str, typer.Option("--run-id", help="Name of the run.", show_default="the time")] = "",
+    site: Annotated[str, typer.Option("--site", help="own, or fabric: see up --help.")] = "own",
     name: Name = "",
 ) -> None:
     """Boot, configure, measure, judge and report. Exit status: 0 PASS, 1 FAIL, 2 error, 3 INCONCLUSIVE."""
     from lab import acceptance
 
-    raise typer.Exit(acceptance.run(nodes=nodes, name=name or None, keep=keep, run_id=run_id or None))
+    raise typer.Exit(
+        acceptance.run(nodes=nodes, name=name or None, site=site, keep=keep, run_id=run_id or None)
+    )
 
 
 @app.command()

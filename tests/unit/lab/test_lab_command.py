@@ -45,6 +45,7 @@ def lab(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
         (["image", "--site", "mine"], "there is no site 'mine'"),
         (["up", "--site", "foreign", "--nodes", "3"], "the foreign site has 2 compute nodes"),
         (["up", "--site", "fabric", "--nodes", "3"], "the fabric site has 2 compute nodes"),
+        (["acceptance", "--site", "foreign"], "site 'foreign' is not for the playbooks"),
         (["console", "../../etc/passwd"], "no console"),
     ],
 )
