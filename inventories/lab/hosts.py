@@ -7,8 +7,6 @@ the machines then have port 0 and no key.  $SHAKEDOWN_LAB chooses among several 
 
 from __future__ import annotations
 
-import argparse
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lab import state
-from lab.errors import LabError
+from lab.inventory import answer
 from lab.paths import default_name, lab_paths
 from lab.remote import common_options
 from lab.topology import DEFAULT_NODES, Machine, Topology
@@ -86,23 +84,5 @@ def _lab() -> tuple[Topology, dict[str, dict[str, Any]]]:
     }
 
 
-def main() -> int:
-    """Print what Ansible asks for; exit status 2 and one line when the lab's state cannot be read."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--list", action="store_true", help="groups and every host's variables")
-    asked.add_argument("--host", metavar="NAME", help="one host's variables")
-    arguments = parser.parse_args()
-    try:
-        document = inventory(*_lab())
-    except LabError as error:
-        print(f"hosts.py: {error}", file=sys.stderr)
-        return error.exit_status
-    if arguments.host is not None:
-        document = document["_meta"]["hostvars"].get(arguments.host, {})
-    print(json.dumps(document, indent=2))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer(lambda: inventory(*_lab()), __doc__))
