@@ -164,7 +164,7 @@ def _spoiled(
         if item.stage != spec.stage or item.metric.startswith("counter."):
             continue
         for cell, nodes, rail, direction in item.cells():
-            if cell not in found and spec.measures(item.test, nodes, rail, item.params):
+            if cell not in found and spec.measures(item.test, nodes, rail, direction, item.params):
                 yield Measurement(
                     run=plan.run,
                     stage=item.stage,
