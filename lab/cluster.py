@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -295,6 +295,16 @@ def _make_overlay(paths: LabPaths, image: Image, machine: Machine) -> None:
     host.run(argv, f"making {machine.name}'s disk")
 
 
+def faults_of(machine: str, in_force: Mapping[str, str]) -> str:
+    """What ``status`` shows of a machine's faults; keys are "<machine>" or "<machine> <rail>"."""
+    shown = [
+        f"{key.removeprefix(machine).strip()} {fault}".strip()
+        for key, fault in in_force.items()
+        if key.split()[0] == machine
+    ]
+    return "; ".join(shown)
+
+
 def status(name: str | None = None) -> LabStatus:
     """What is known of a lab, running or not."""
     paths = lab_paths(name or default_name())
@@ -305,11 +315,6 @@ def status(name: str | None = None) -> LabStatus:
             guest = current.guests.get(machine.name)
             if guest is None:
                 continue
-            shown = [
-                f"{key.removeprefix(machine.name).strip()} {fault}".strip()
-                for key, fault in current.faults.items()
-                if key.split()[0] == machine.name
-            ]
             machines.append(
                 MachineStatus(
                     name=machine.name,
@@ -319,7 +324,7 @@ def status(name: str | None = None) -> LabStatus:
                     ssh_port=guest.ssh_port,
                     pid=guest.process.pid,
                     memory_mib=guest.process.rss_bytes() >> 20,
-                    fault="; ".join(shown),
+                    fault=faults_of(machine.name, current.faults),
                 )
             )
     return LabStatus(
@@ -367,4 +372,4 @@ def _stop(paths: LabPaths, current: state.State) -> None:
     paths.state.unlink(missing_ok=True)
 
 
-__all__ = ["Lab", "LabError", "LabStatus", "MachineStatus", "images_in_use", "status", "stop"]
+__all__ = ["Lab", "LabError", "LabStatus", "MachineStatus", "faults_of", "images_in_use", "status", "stop"]

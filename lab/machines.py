@@ -152,20 +152,7 @@ class Machines:
         self, name: str, command: Sequence[str], *, timeout_s: float, input_text: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a machine as root; see :meth:`lab.cluster.Lab.ssh`."""
-        if not command:
-            raise LabError("no command given", fix="name one, or use ssh_argv for a shell")
-        try:
-            return subprocess.run(
-                self.ssh_argv(name, command),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=timeout_s,
-                input=input_text,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise LabError(f"{command[0]} on {name} took longer than {timeout_s:g} s") from error
+        return remote.run(name, command, self.ssh_argv, timeout_s=timeout_s, input_text=input_text)
 
     def monitor(self, name: str, *, timeout_s: float = 60.0) -> Qmp:
         """A control connection to a machine's QEMU."""

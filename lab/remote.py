@@ -7,10 +7,11 @@ import re
 import shlex
 import socket
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from lab import host
+from lab.errors import LabError
 from lab.image import Image
 from lab.paths import LabPaths
 
@@ -48,6 +49,31 @@ def ssh_argv(
     argv = [host.program("ssh"), "-F", "/dev/null", *common_options(paths, share=share)]
     argv += ["-i", str(image.key), "-p", str(port), "root@127.0.0.1"]
     return argv + (["--", shlex.join(command)] if command else [])
+
+
+def run(
+    machine: str,
+    command: Sequence[str],
+    argv_of: Callable[[str, Sequence[str]], list[str]],
+    *,
+    timeout_s: float,
+    input_text: str = "",
+) -> subprocess.CompletedProcess[str]:
+    """Run ``command`` on a machine that ``argv_of`` leads into; see :meth:`lab.cluster.Lab.ssh`."""
+    if not command:
+        raise LabError("no command given", fix="name one, or use ssh_argv for a shell")
+    try:
+        return subprocess.run(
+            argv_of(machine, command),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=timeout_s,
+            input=input_text,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LabError(f"{command[0]} on {machine} took longer than {timeout_s:g} s") from error
 
 
 def write_known_hosts(paths: LabPaths, image: Image, ports: Iterable[int]) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.errors import LabError
+from lab import statefile
 from lab.processes import Process
 
 SCHEMA = 1
@@ -62,9 +60,7 @@ class State:
             "snapshots": self.snapshots,
             "ready": self.ready,
         }
-        aside = path.with_name(f"{path.name}.{os.getpid()}")
-        aside.write_text(json.dumps(document, indent=2) + "\n")
-        aside.replace(path)
+        statefile.write(path, document)
 
 
 def _process_json(process: Process) -> dict[str, int]:
@@ -73,22 +69,16 @@ def _process_json(process: Process) -> dict[str, int]:
 
 def load(path: Path) -> State | None:
     """The state in ``path``, None when there is none, :class:`LabError` when it is not one of ours."""
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return None
-    try:
-        return _parse(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LabError(
-            f"{path} is no lab state of schema {SCHEMA} ({error!r})",
-            fix="end its qemu processes by hand and remove the file",
-        ) from error
+    return statefile.read(
+        path,
+        _parse,
+        schema=SCHEMA,
+        what=f"lab state of schema {SCHEMA}",
+        fix="end its qemu processes by hand and remove the file",
+    )
 
 
 def _parse(document: Mapping[str, Any]) -> State:
-    if document["schema"] != SCHEMA:
-        raise ValueError(f"schema {document['schema']!r}")
     return State(
         name=str(document["name"]),
         nodes=int(document["nodes"]),

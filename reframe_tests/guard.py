@@ -316,8 +316,8 @@ class Guard(rfm.RegressionTestPlugin):
             if item.stage != spec.stage or item.test not in spec.tests or "counter." in item.metric:
                 continue
             reference = plan.references[item.reference]
-            for cell, nodes, rail, _ in item.cells():
-                if not spec.measures(item.test, nodes, rail, item.params):
+            for cell, nodes, rail, direction in item.cells():
+                if not spec.measures(item.test, nodes, rail, direction, item.params):
                     continue
                 value = measured.get(cell)
                 if value is None or not math.isfinite(value):

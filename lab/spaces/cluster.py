@@ -22,8 +22,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lab import host, processes
-from lab.cluster import LabStatus, MachineStatus
+from lab import host, processes, remote
+from lab.cluster import LabStatus, MachineStatus, faults_of
 from lab.errors import LabError
 from lab.image import Progress
 from lab.machines import exclusive, silent
@@ -188,20 +188,7 @@ class SpaceLab:
         self, machine: str, command: Sequence[str], *, timeout_s: float = 120.0, input_text: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a machine as root; see :meth:`lab.cluster.Lab.ssh`."""
-        if not command:
-            raise LabError("no command given", fix="name one, or use ssh_argv for a shell")
-        try:
-            return subprocess.run(
-                self.ssh_argv(machine, command),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=timeout_s,
-                input=input_text,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise LabError(f"{command[0]} on {machine} took longer than {timeout_s:g} s") from error
+        return remote.run(machine, command, self.ssh_argv, timeout_s=timeout_s, input_text=input_text)
 
     def run(self, machine: str, command: Sequence[str], what: str) -> str:
         """Run a command on a machine and return its output; :class:`LabError` when it fails."""
@@ -300,11 +287,6 @@ def status(name: str | None = None) -> LabStatus | None:
         process = current.spaces.get(machine.name)
         if process is None:
             continue
-        shown = [
-            f"{key.removeprefix(machine.name).strip()} {fault}".strip()
-            for key, fault in current.faults.items()
-            if key.split()[0] == machine.name
-        ]
         gpus = current.gpus.get(machine.name)
         machines.append(
             MachineStatus(
@@ -315,7 +297,7 @@ def status(name: str | None = None) -> LabStatus | None:
                 ssh_port=0,
                 pid=process.pid,
                 memory_mib=process.rss_bytes() >> 20,
-                fault="; ".join(shown),
+                fault=faults_of(machine.name, current.faults),
             )
         )
     return LabStatus(

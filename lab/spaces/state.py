@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.errors import LabError
+from lab import statefile
 from lab.paths import LabPaths
 from lab.processes import Process
 
@@ -46,9 +44,7 @@ class State:
             "verbs": self.verbs,
             "ready": self.ready,
         }
-        aside = path.with_name(f"{path.name}.{os.getpid()}")
-        aside.write_text(json.dumps(document, indent=2) + "\n")
-        aside.replace(path)
+        statefile.write(path, document)
 
 
 def path_of(paths: LabPaths) -> Path:
@@ -58,22 +54,16 @@ def path_of(paths: LabPaths) -> Path:
 
 def load(path: Path) -> State | None:
     """The state in ``path``, None when there is none, :class:`LabError` when it is not one of ours."""
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return None
-    try:
-        return _parse(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LabError(
-            f"{path} is no state of a lab of namespaces, schema {SCHEMA} ({error!r})",
-            fix="end its processes by hand and remove the file",
-        ) from error
+    return statefile.read(
+        path,
+        _parse,
+        schema=SCHEMA,
+        what=f"state of a lab of namespaces, schema {SCHEMA}",
+        fix="end its processes by hand and remove the file",
+    )
 
 
 def _parse(document: Mapping[str, Any]) -> State:
-    if document["schema"] != SCHEMA:
-        raise ValueError(f"schema {document['schema']!r}")
     return State(
         name=str(document["name"]),
         gpus={str(node): [int(n) for n in numbers] for node, numbers in document["gpus"].items()},

@@ -19,6 +19,7 @@ _FOLDERS = (
     "gpu_rate",
     "stream",
     "perftest",
+    "gpudirect",
     "mpi",
     "nccl",
     "torch_collectives",

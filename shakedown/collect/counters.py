@@ -126,7 +126,7 @@ def nic_readings(
     device = nic.rdma_device
     first, last = before.devices[device], after.devices[device]
     was, now = before.about.get(device, About()), after.about.get(device, About())
-    family = family_of(now.driver or nic.driver, device) if now.driver else None
+    family = family_of(now.driver, device) if now.driver else None
     found: dict[str, tuple[int | None, int | None]] = {}
     for name in first.keys() | last.keys():
         one, other = first.get(name), last.get(name)

@@ -43,22 +43,22 @@ def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int
     try:
         # Nothing is read, judged or kept before secrets are gone.
         redact_folder(folder, [] if flaws is None else flaws)
-        measurements, counters = gather(folder)
+        plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
+        measurements, counters = _gathered(folder, plan, jobs)
         write_lines(folder / RESULTS, measurements)
         write_lines(folder / COUNTERS, counters)
-        _write_paths(folder)
+        _write_paths(folder, plan, jobs)
     except BaseException:
         set_aside(folder, COLLECTED)
         raise
     return len(measurements), len(counters)
 
 
-def _write_paths(folder: Path) -> None:
+def _write_paths(folder: Path, plan: Plan, jobs: Jobs) -> None:
     """Write `paths.jsonl`, as far as links leave flows one way; what the site recorded stays.
 
     `raw/paths.jsonl` is the site's own record of the spine of each flow, where its switches tell.
     """
-    plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
     own = folder / RAW / PATHS
     told = own.is_file() and not own.is_symlink()
     paths = list(read_paths(own) if told else known_paths(plan, jobs))
@@ -73,8 +73,10 @@ def gather(folder: Path) -> tuple[list[Measurement], list[CounterReading]]:
         BadInput: plan or jobs cannot be read, `raw` is a link, or a job is of another run. Any other file
             that cannot be read is no such error: its cells get no value and the reason.
     """
-    plan = read_record(folder / PLAN, Plan)
-    jobs = read_record(folder / JOBS, Jobs)
+    return _gathered(folder, read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs))
+
+
+def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], list[CounterReading]]:
     measurements: list[Measurement] = []
     counters: list[CounterReading] = []
     tests = counter_tests(jobs.jobs)
@@ -162,7 +164,7 @@ def _spoiled(
         if item.stage != spec.stage or item.metric.startswith("counter."):
             continue
         for cell, nodes, rail, direction in item.cells():
-            if cell not in found and spec.measures(item.test, nodes, rail, item.params):
+            if cell not in found and spec.measures(item.test, nodes, rail, direction, item.params):
                 yield Measurement(
                     run=plan.run,
                     stage=item.stage,

@@ -89,10 +89,7 @@ def _reserved(slurm: Slurm, reservation: str | None) -> Collection[str]:
     if reservation is None:
         return ()
     shown = fields(slurm.ask("scontrol", "--oneliner", "show", "reservation", reservation))
-    hosts = shown.get("Nodes", "")
-    if not re.fullmatch(r"[A-Za-z0-9_.,\[\]-]{1,65536}", hosts):
-        return ()
-    return slurm.ask("scontrol", "show", "hostnames", hosts).split()
+    return slurm.hostnames(shown.get("Nodes", ""))
 
 
 def _options(block: SlurmBlock) -> list[str]:
@@ -112,9 +109,10 @@ def fields(line: str) -> dict[str, str]:
 def _names(slurm: Slurm, only: Iterable[str]) -> set[str]:
     """Return the nodes that expressions name, by Slurm itself. Raises BadInput."""
     expression = ",".join(only)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,2000}", expression):
+    names = slurm.hostnames(expression)
+    if not names:
         raise BadInput(f"--nodes {expression[:64]!r} names no nodes", fix="write gpu[001-003] or n1,n2")
-    return set(slurm.ask("scontrol", "show", "hostnames", expression).split())
+    return set(names)
 
 
 def _addresses(lines: Mapping[str, Mapping[str, str]], nodes: Iterable[str]) -> dict[str, str]:

@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from shakedown.discover.answers import NicAnswer, NodeAnswer
-from shakedown.topology.host_map import GDR_LIMIT, Device, Distance, distance
+from shakedown.topology.distance import Distance
+from shakedown.topology.host_map import GDR_LIMIT, Device, distance
 
 _ORDER = list(Distance)
 

@@ -76,6 +76,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
     tcp_fabrics = common.get("tcp_fabrics", [])
     if wrong := tcp_rules.problems(tcp_fabrics, {name: hostvars[name] for name in compute}):
         raise refuse(wrong, file)
+    described = fabric.model_dump()
     try:
         site = Site.model_validate(
             {
@@ -119,7 +120,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                                 "peer_port": port_name(p["netdev"]),
                                 "speed_gbps": p["speed_gbps"],
                             }
-                            for p in links.link_ports(fabric.model_dump(), name)
+                            for p in links.link_ports(described, name)
                         ],
                         **_reports(str(hostvars[name].get("roce_switch_nos", "unknown")), fabric),
                     }

@@ -28,6 +28,9 @@ _LIBRARIES = {"nccl": "NCCL", "torch": "PyTorch", "mpi": "MPI"}
 _TESTS = {
     "copy": "copy between host and GPU",
     "crosscheck": "cable ends",
+    "gpudirect_read": "GPUDirect read",
+    "gpudirect_send": "GPUDirect send",
+    "gpudirect_write": "GPUDirect write",
     "gpu_rate_bf16": "speed of bf16 products",
     "gpu_rate_copy": "speed of copies within a GPU",
     "gpu_rate_fp8": "speed of fp8 products",
@@ -65,8 +68,10 @@ _METRICS = {
     "rank_skew": "slowest rank's lag",
     "samples_per_s": "samples per second",
     "share": "",
+    "share_of_host": "share of host memory's bandwidth",
     "traffic_share": "share of the expected traffic",
     "wrong": "",
+    "wrong_memory": "memory that perftest used",
 }
 _COUNTERS = {
     "cnp_queue_drops": "congestion notifications dropped from their queue",
@@ -140,6 +145,7 @@ class Place(NamedTuple):
 
 
 _WAYS = ("rx", "tx")
+_MEMORIES = {"host": "host memory", "near": "nearest GPU", "far": "far GPU"}
 
 
 def kind(item: PlanItem) -> str:
@@ -229,6 +235,8 @@ def subject(item: PlanItem, cell: str) -> str:
         part += f" of {size(bytes_)}"
     if "size_class" in params:
         part += f" with {params['size_class']} messages"
+    if memory := _MEMORIES.get(str(params.get("memory"))):
+        part += f", {memory}"
     if params.get("rails_at_once") == "all":
         part += ", all rails at once"
     return printable(f"{kind(item)}{part}{_over(item)} {place}")

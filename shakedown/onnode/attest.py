@@ -20,7 +20,7 @@ from shakedown.onnode import service
 from shakedown.onnode.counters import node_name, unwritable
 from shakedown.onnode.journal import NONCE
 from shakedown.run.ownership import LINK, MANIFEST, journals_of, writers
-from shakedown.run.redact import redact
+from shakedown.run.redact import redact_bytes
 
 SOCKET = "/run/shakedown/sign.sock"
 ORDER = "SHAKEDOWN_ORDER"  # the environment variable that jobs of an order have, beside NONCE
@@ -38,8 +38,7 @@ def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[
     files = {}
     for name in (name for name, writer in owner.items() if writer in mine):
         content = (folder / name).read_bytes()
-        text = content.decode("utf-8", "surrogateescape")
-        clean = redact(text).encode("utf-8", "surrogateescape")
+        clean = redact_bytes(content)
         if clean != content:  # else it would be done later, and be no longer what was signed
             (folder / f"{name}.partial").write_bytes(clean)
             (folder / f"{name}.partial").replace(folder / name)

@@ -45,13 +45,17 @@ class JobSpec(Record):
     # Where the programs that it runs come from, as far as the site says it.
     software: Sources = Field(default_factory=dict)
 
-    def measures(self, test: str, nodes: tuple[str, ...], rail: str | None, params: Params) -> bool:
+    def measures(
+        self, test: str, nodes: tuple[str, ...], rail: str | None, direction: str | None, params: Params
+    ) -> bool:
         """Whether a planned cell of this job's stage is this job's to measure."""
         mine = set(nodes) == set(self.nodes) if self.whole else set(nodes) <= set(self.nodes)
-        # A job of the night has some rails only.
-        on_rail = rail is None or rail in self.settings.get("rails", (rail,))
         same = all(params.get(k) == v for k, v in self.params.items())
-        return test in self.tests and mine and on_rail and same
+        # A job of the night has some rails only, both ways at once are a job beside that of one way, and two
+        # sweeps of NCCL share the checks of their transport.
+        asked = (("rails", rail), ("directions", direction), ("operations", params.get("operation")))
+        here = all(one is None or one in self.settings.get(key, (one,)) for key, one in asked)
+        return test in self.tests and mine and same and here
 
 
 def job_and_attempt(folder: str) -> tuple[str, int]:

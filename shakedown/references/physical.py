@@ -27,6 +27,10 @@ SET_BY = "Shakedown maintainers - a floor that a healthy link clears and one at 
 # nodes 94 to 99 %; within a node 76 to 82 %, alltoall 70 %, NVLink SHARP 61 to 69 % of its model; copies
 # from and to the host 82 to 95 %, between GPUs 84 to 91 % (docs/reference/references.md).
 _PERFTEST, _BETWEEN_NODES, _WITHIN_NODE, _ALLTOALL, _NVLS, _COPIES = 0.90, 0.85, 0.70, 0.60, 0.55, 0.75
+# Of what host memory gives: gates of other fleets for GPUDirect writes are 375 of 400 and 185 of 200 Gb/s.
+_OF_HOST = 0.90
+_GPUDIRECT = "azurehpc-health-checks: GPUDirect writes at 94 to 96 % of the ceiling, 375 and 185 Gb/s"
+_FAR = "no source gives a floor for a far GPU: shown; sign one of your own to judge it"
 # Below these sizes start-up, not the link, decides: what is measured is shown and held to its ceiling.
 _LARGE_MESSAGE, _LARGE_COLLECTIVE = 65536, 1 << 30
 _LONGEST_MESSAGE = 1_000_000  # that a formula takes (references.ceilings)
@@ -57,6 +61,8 @@ class PhysicalFloors:
             return None  # another network than the one under test
         if test.startswith("ib_"):
             return self._perftest(test, metric, facts)
+        if test.startswith("gpudirect_"):
+            return self._gpudirect(test, metric, facts)
         if "_memcpy_" in test:
             return self._copy(test, metric)
         if test.startswith("nccl_"):
@@ -89,6 +95,34 @@ class PhysicalFloors:
             most += 8e-3 * size / (0.1 * self.fabric.link_speed_gbps)
             return self._most(Stage.FABRIC, test, metric, most, "us", {"size_bytes": size})
         return None
+
+    def _gpudirect(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+        """A NIC reaches its nearest GPU as it does the host's memory; how it reaches a far one is shown."""
+        if self.fabric is None:
+            return None
+        memory, size = facts["memory"], facts["size_bytes"]
+        share, scope, why = self._of_way(facts)
+        scope = {"size_bytes": size, "memory": memory, **scope}
+        if metric == "share_of_host":
+            common = _common(Stage.FABRIC, test, metric, "%", Better.HIGHER, scope)
+            least = {"value": 100, "tolerance": round(1 - _OF_HOST, 4), "source": _GPUDIRECT}
+            shown = {"value": 1, "limit": 1, "source": "shown", "gates": False, "note": _FAR}
+            return Entry.model_validate({**common, **(least if memory == "near" else shown)})
+        if metric not in ("bandwidth", "bandwidth_both"):
+            return None
+        ceiling = {**self._roce("roce_payload"), "operation": test.removeprefix("gpudirect_")}
+        if metric == "bandwidth_both":
+            ceiling["speed_gbps"] = 2 * ceiling["speed_gbps"]  # each direction has the link's speed
+        if size <= _LONGEST_MESSAGE:
+            ceiling["message_bytes"] = size
+        near = memory != "far"
+        if memory == "near":
+            share *= _OF_HOST
+        # Both ways at once also share the NIC's PCIe link, of which nothing is known here.
+        gates = near and metric == "bandwidth"
+        unit, stage = "Gb/s", Stage.FABRIC
+        entry = self._share(stage, test, metric, unit, ceiling, share, gates, scope, why)
+        return entry if near else entry.model_copy(update={"note": _FAR})
 
     def _of_way(self, facts: Mapping[str, Any]) -> tuple[float, dict[str, Any], str]:
         """Return share of the ceiling, scope and reason of a pair's way (benchmarks/perftest/ways.py).

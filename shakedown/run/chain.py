@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shakedown.run.redact import redact
+from shakedown.run.redact import redact, redact_bytes
 
 CHAIN, ACCOUNT, JOB = "chain.jsonl", "slurm.txt", "job.json"
 FIRST = "0" * 64
@@ -67,5 +67,4 @@ def add(
 
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file as it is once secrets are gone from it."""
-    text = path.read_bytes().decode("utf-8", "surrogateescape")
-    return hashlib.sha256(redact(text).encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(redact_bytes(path.read_bytes())).hexdigest()

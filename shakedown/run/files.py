@@ -9,7 +9,7 @@ from pathlib import Path
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_bytes, read_output
 from shakedown.run.folder import COUNTERS, INVENTORY, RAW, RESULTS, write_aside
-from shakedown.run.redact import redact
+from shakedown.run.redact import redact_bytes
 
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 
@@ -101,5 +101,4 @@ def redacted_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterato
                 raise
             flaws.append(refused)
             continue
-        text = content.decode("utf-8", "surrogateescape")
-        yield name, content, redact(text).encode("utf-8", "surrogateescape")
+        yield name, content, redact_bytes(content)

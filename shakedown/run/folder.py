@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Name, Record
 from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
@@ -66,6 +68,12 @@ class Run:
         """Read `inventory.json`; None if the run has none."""
         path = self.folder / INVENTORY
         return read_record(path, Snapshot) if os.path.lexists(path) else None
+
+    @cached_property
+    def jobs(self) -> Jobs | None:
+        """What `jobs.json` asks of Slurm, read once; None if the run has none. Raises BadInput."""
+        path = self.folder / JOBS
+        return read_record(path, Jobs) if os.path.lexists(path) else None
 
     def _lines(self, name: str, kind: type[L]) -> Iterator[L]:
         path = self.folder / name

@@ -114,6 +114,11 @@ def redact(text: str) -> str:
     return _on_lines_with(("eyj",), text, _without_web_tokens)
 
 
+def redact_bytes(content: bytes) -> bytes:
+    """Return a file's content redacted, whatever bytes of it are no UTF-8."""
+    return redact(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
 def _on_lines_with(words: Iterable[str], text: str, change: Callable[[str], str]) -> str:
     """Apply a change to each line that holds one of the words, in any case."""
     lower = text.lower()

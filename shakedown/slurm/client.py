@@ -172,6 +172,8 @@ def _moment(text: str | None) -> datetime | None:
 _NODE_FIELD = re.compile(r"(?:^|\s)(NodeName|State|Partitions)=(\S*)")
 # Last in its line but for the user and time that Slurm adds: `Reason=bad NIC [root@2026-11-20T02:10:00]`.
 _REASON = re.compile(r"\sReason=(.*?)(?: \[([^\[\]@]+)@[^\[\]]+\])?(?:\s+(?:Comment|ReservationName)=.*)?$")
+# Never a leading "-", which would be an option.
+_HOSTS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,65535}")
 _RESERVED = re.compile(r"^ReservationName=(\S+).*?\sNodes=(\S*)")
 
 
@@ -205,6 +207,15 @@ class Slurm:
     def nodes(self) -> dict[str, NodeState]:
         """Return every node."""
         return parse_show_nodes(self.ask("scontrol", "--oneliner", "show", "node"))
+
+    def hostnames(self, expression: str) -> list[str]:
+        """Return the nodes that an expression like gpu[001-003] names; none for what is no such expression.
+
+        Raises BadInput as `ask` does.
+        """
+        if not _HOSTS.fullmatch(expression):
+            return []
+        return self.ask("scontrol", "show", "hostnames", expression).split()
 
     def drain(self, node: str, reason: str) -> None:
         """Take a node out of service; running jobs end by themselves."""

@@ -21,7 +21,6 @@ from shakedown.slurm.client import Slurm
 _PLACE = re.compile(
     r"(?P<home>/[^\n]{1,1000})/runs/(?P<run>[A-Za-z0-9][A-Za-z0-9_.-]{0,127})/reframe(?:/.*)?"
 )
-_HOSTS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,65535}")
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,COMPLETING"
 _LARGEST = 64 << 20  # bytes of a jobs.json
 
@@ -85,11 +84,10 @@ def _queued(slurm: Slurm) -> Iterator[OtherRun]:
     for line in said.splitlines():
         job, user, has, wants, place = (*line.strip().split("|", 4), "", "", "", "", "")[:5]
         found = _PLACE.fullmatch(place)
-        hosts = has or wants
-        if found is None or not re.fullmatch(r"[0-9_\[\]-]{1,40}", job) or not _HOSTS.fullmatch(hosts):
+        if found is None or not re.fullmatch(r"[0-9_\[\]-]{1,40}", job):
             continue
         try:
-            names = slurm.ask("scontrol", "show", "hostnames", hosts).split()
+            names = slurm.hostnames(has or wants)
         except BadInput:
             continue
         yield OtherRun(found["run"], found["home"], f"Slurm job {job} of {user[:32]}", frozenset(names))

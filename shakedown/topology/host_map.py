@@ -6,8 +6,7 @@ NCCL: PIX, PXB, PHB, NODE, SYS, from near to far.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Annotated, Literal
 
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from shakedown.records.base import Name
 from shakedown.records.refusals import refusal
+from shakedown.topology.distance import NEAREST_FIRST, Distance, between, common, is_gpu
 
 _Bdf = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
 _CpuList = Annotated[str, Field(pattern=r"^[0-9,-]{0,4000}$")]
@@ -22,19 +22,9 @@ _Word = Annotated[str, Field(max_length=128, pattern=r"^[\w .:+()/-]*$")]
 _Hex = Annotated[str, Field(pattern=r"^(0x[0-9a-f]{1,8})?$")]
 
 
-class Distance(StrEnum):
-    """How a path between two PCI devices runs (`nvidia-smi topo -m`), nearest first."""
-
-    PIX = "PIX"  # at most one PCIe switch
-    PXB = "PXB"  # several PCIe switches, not the host bridge
-    PHB = "PHB"  # the PCIe host bridge
-    NODE = "NODE"  # several host bridges of one NUMA node
-    SYS = "SYS"  # from one NUMA node to another
-
-
 # NCCL uses GPUDirect RDMA up to this distance unless told otherwise (NCCL_NET_GDR_LEVEL).
 GDR_LIMIT = Distance.PXB
-_ORDER = list(Distance)
+_ORDER = NEAREST_FIRST
 
 
 class _Part(BaseModel):
@@ -86,7 +76,7 @@ class Device(_Part):
     @property
     def is_gpu(self) -> bool:
         """A display controller or accelerator of NVIDIA or AMD; a server's own VGA chip is none."""
-        return self.class_.startswith(("0x03", "0x12")) and self.vendor in ("0x10de", "0x1002")
+        return is_gpu(self.class_, self.vendor)
 
     @property
     def is_nic(self) -> bool:
@@ -149,23 +139,13 @@ def parse_topology(text: str | bytes, *, file: str | None = None) -> Topology:
 
 def distance(topology: Topology, a: Device, b: Device) -> Distance:
     """How the path between two devices runs."""
-    common = sum(1 for _ in _common(a.path, b.path))
-    if common:
-        # A switch is an upstream port with downstream ports below it: two ports off the common path are
-        # the two sides of one switch.
-        off = len(a.path) + len(b.path) - 2 * common
-        return Distance.PIX if off <= 2 else Distance.PXB
-    if a.root == b.root and a.root:
-        return Distance.PHB
     node = topology.node_of(a)
-    return Distance.NODE if node is not None and node == topology.node_of(b) else Distance.SYS
-
-
-def _common(a: Sequence[str], b: Sequence[str]) -> Iterator[str]:
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            return
-        yield x
+    return between(
+        a.path,
+        b.path,
+        one_root=bool(a.root) and a.root == b.root,
+        one_numa_node=node is not None and node == topology.node_of(b),
+    )
 
 
 class Pair(_Part):
@@ -204,9 +184,9 @@ def acs_bridges(topology: Topology) -> list[str]:
     controlled = {device.bdf for device in topology.devices if device.acs_control is not None}
     found: set[str] = set()
     for pair in pairs(topology):
-        common = len(list(_common(pair.gpu.path, pair.nic.path)))
-        if common:
-            found.update(pair.gpu.path[common:], pair.nic.path[common:])
+        above = len(list(common(pair.gpu.path, pair.nic.path)))
+        if above:
+            found.update(pair.gpu.path[above:], pair.nic.path[above:])
     return sorted(found & controlled)
 
 

@@ -150,3 +150,50 @@ def gpu_behind_its_fellows(c: Case) -> None:
     for gpu in range(8):
         item = check(c, "gpu_rate_bf16", "node", {"check": "straggler", "gpu": gpu})
         c.line(item, ["n1"], float(gpu == 5), detail=detail if gpu == 5 else "")
+
+
+def _gdr(
+    c: Case, near: float | None = 388.0, far: float | None = 250.0, wrong: str = "", **fields: Json
+) -> None:
+    """GPUDirect of one NIC at 400G: the floor is 353 Gb/s, of a far GPU 230 that the site signed."""
+    of_400g = {**BUSBW, "unit": "Gb/s", "ceiling": 392.15, "ceiling_source": "RoCE v2 payload, 400G"}
+    floor = {**of_400g, "id": "gdr", "value": 392.15, "tolerance": 0.1}
+    signed = {**of_400g, "id": "gdr-far", "value": 250.0, "tolerance": 0.08}
+    c.nodes, c.rails = ["n1", "n2"], ["rail0"]
+    for memory, ref, value in (("host", floor, 390.0), ("near", floor, near), ("far", signed, far)):
+        params = {"memory": memory, "rails_at_once": "one", "size_bytes": 1048576}
+        given = {} if memory == "host" else fields
+        where = {"test": "gpudirect_write", "directions": ["forward"], "params": params}
+        c.line(c.plan(ref, [["n1", "n2"]], **where), ["n1", "n2"], value, **given)
+        if memory == "host":
+            continue
+        item = c.plan(NONE_WRONG, [["n1", "n2"]], metric="wrong_memory", **where)
+        bad = bool(wrong) and memory == "near"
+        c.line(
+            item,
+            ["n1", "n2"],
+            None if value is None and not wrong else float(bad),
+            detail=wrong if bad else "",
+            **({} if wrong else given),
+        )
+
+
+@case
+def gdr_near_gpu_slow(c: Case) -> None:
+    _gdr(c, near=200.0)
+
+
+@case
+def gdr_far_gpu_slow(c: Case) -> None:
+    _gdr(c, far=180.0)
+
+
+@case
+def gdr_wrong_path(c: Case) -> None:
+    _gdr(c, near=None, wrong="n2: perftest reached the GPU by peer-mem, dma-buf was ordered")
+
+
+@case
+def gdr_tool_without_cuda(c: Case) -> None:
+    said = "n1 rail0: ib_write_bw --use_cuda=0 --version: Unsupported memory type"
+    _gdr(c, near=None, far=None, problem={"kind": "not-run", "message": said})

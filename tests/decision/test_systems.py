@@ -60,6 +60,18 @@ def planned(name: str) -> Plan:
     return plan_and_jobs(name)[0]
 
 
+@pytest.mark.parametrize("name", [*SYSTEMS, "gpu_host", "lab"])
+def test_no_cell_is_two_jobs_to_measure(name):
+    """Catches: a dead job that spoils what another measured, and ReFrame wanting cells of other jobs."""
+    plan, jobs = plan_and_jobs(name)
+    for item in plan.items:
+        if "counter." not in item.metric:
+            _, nodes, rail, direction = next(iter(item.cells()))
+            mine = (j for j in jobs.jobs if j.stage == item.stage)
+            asked = [j.name for j in mine if j.measures(item.test, nodes, rail, direction, item.params)]
+            assert len(asked) <= 1, (item.test, item.metric, item.params, asked)
+
+
 def published(plan: Plan) -> tuple[list[dict], list[dict]]:
     """Every cell at the value of its reference: results and counters."""
     results, counters = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shakedown.benchmarks.base import software
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
 from shakedown.benchmarks.base.night import NodeAlone, nodes_with_gpus
 from shakedown.benchmarks.gpu.plan import gpu_nodes
@@ -13,7 +14,7 @@ from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.errors import ExitStatus
 from shakedown.statistics.robust import SMALLEST_CLASS
 
 STRAGGLER = none_allowed(
@@ -27,11 +28,7 @@ def plan_gpu_rate(draft: Draft, asked: GpuRate) -> None:
     Raises:
         BadInput: no node has GPUs, or the site does not say where PyTorch is.
     """
-    if "pytorch" not in draft.site.software:
-        raise BadInput(
-            "acceptance.gpu_rate needs PyTorch, and the site says nowhere where it is",
-            fix="say software.pytorch: {from: ...} (group_vars/all/software.yml), or leave gpu_rate out",
-        )
+    software.required(draft.site.software, "pytorch", by="acceptance.gpu_rate needs PyTorch")
     nodes = gpu_nodes(draft)
     gpus = {node: draft.site.gpus[node] for node in nodes}
     for work in asked.work:

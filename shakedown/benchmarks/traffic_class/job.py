@@ -54,7 +54,7 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS, service: str = SOCKET) ->
             node,
             folder,
             sysfs,
-            store=NodeFiles(folder, node, tool=NAME, test=NAME),
+            store=NodeFiles(folder, node, tool=NAME, test_of=lambda _perftests: NAME),
             watch=watching(folder, node, service),
         )
     except BadInput as refused:

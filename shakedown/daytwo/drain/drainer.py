@@ -210,9 +210,9 @@ def broken_lines(content: bytes) -> set[int]:
     broken = set()
     for number, line in enumerate(content.split(b"\n"), start=1):
         try:
-            entry = loads(line) if line else {"node": "", "action": "", "step": ""}
-            _ = entry["node"], entry["action"], entry["step"]
-        except (ValueError, KeyError, TypeError):
+            if line:
+                _entry(line)
+        except ValueError:
             broken.add(number)
     return broken
 
@@ -225,11 +225,19 @@ def _entries(log: Path) -> list[dict[str, str]]:
     found = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            entry = loads(line)
-            found.append({k: str(entry[k]) for k in entry})
-            _ = entry["node"], entry["action"], entry["step"]
-        except (ValueError, KeyError, TypeError):
+            found.append(_entry(line))
+        except ValueError:
             raise BadInput(
                 "is no entry of the drain log", fix=f"run shakedown mend {log}", file=log, line=number
             ) from None
     return found
+
+
+def _entry(line: str | bytes) -> dict[str, str]:
+    """Return one line of the drain log. Raises ValueError if it is no entry."""
+    try:
+        entry = loads(line)
+        _ = entry["node"], entry["action"], entry["step"]
+        return {key: str(entry[key]) for key in entry}
+    except (KeyError, TypeError) as error:
+        raise ValueError("no entry") from error

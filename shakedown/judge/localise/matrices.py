@@ -16,8 +16,7 @@ from shakedown.plan.flow_paths import PATHS, only_spines, read_paths
 from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
 from shakedown.records.names import natural_key
-from shakedown.records.reading import read_record
-from shakedown.run.folder import JOBS, Run
+from shakedown.run.folder import Run
 
 # More results than 4,096 nodes x 8 rails have would need more memory than is sensible.
 _MOST_PLACES = 4096 * 4096 * 8
@@ -96,8 +95,7 @@ def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...])
     """
     if run is None:
         return Fabric.unknown(len(rails), len(nodes))
-    path = run.folder / JOBS
-    jobs = read_record(path, Jobs) if os.path.lexists(path) else None
+    jobs = run.jobs
     cabled = {
         (node, nic.rail): (nic.leaf, nic.leaf_port)
         for node, nics in (jobs.nics.items() if jobs else ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
@@ -14,10 +13,9 @@ from shakedown.judge.localise.linked import with_links
 from shakedown.judge.localise.matrices import routes_of
 from shakedown.judge.localise.model import Element, Route
 from shakedown.judge.localise.pair_results import PairResults, named_in
-from shakedown.plan.jobs import Jobs, SwitchLink
+from shakedown.plan.jobs import SwitchLink
 from shakedown.records.counters import CounterReading
-from shakedown.records.reading import read_record
-from shakedown.run.folder import JOBS, Run
+from shakedown.run.folder import Run
 
 # As much of what was said as a reader needs; a node with a wrong perftest says the same of every partner.
 _MOST_MESSAGES = 3
@@ -40,8 +38,7 @@ def causes_and_suspects(
 
 
 def _links(run: Run | None) -> tuple[SwitchLink, ...]:
-    path = run and run.folder / JOBS
-    return read_record(path, Jobs).links if path and os.path.lexists(path) else ()
+    return run.jobs.links if run and run.jobs else ()
 
 
 def in_the_way(pairs: PairResults) -> list[Cause]:

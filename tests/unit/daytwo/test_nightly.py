@@ -506,8 +506,8 @@ def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
     # Each cell of a pair is asked of one job, so that one that was cancelled spoils no other's.
     for item in plan.items:
         if item.test == "ib_write_bw":
-            for _, nodes, rail, _ in item.cells():
-                (job,) = (j for j in jobs.jobs if j.measures(item.test, nodes, rail, item.params))
+            for _, nodes, rail, way in item.cells():
+                (job,) = (j for j in jobs.jobs if j.measures(item.test, nodes, rail, way, item.params))
                 assert f".{rail}." in job.name
     # A job's NICs of other rails are read, and judged nowhere.
     assert len(planned) == 2 * len(NODES)

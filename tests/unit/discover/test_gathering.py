@@ -19,6 +19,7 @@ from shakedown.discover.render import files
 from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.onnode import discover_probe
 from shakedown.records.errors import BadInput
+from shakedown.slurm.client import Slurm
 
 sys.path.insert(0, str(Path(__file__).parent))
 import machines
@@ -32,7 +33,7 @@ NodeName=cpu1 Arch=x86_64 NodeAddr=cpu1 State=IDLE Partitions=all
 """
 
 
-class Recorded:
+class Recorded(Slurm):
     """Slurm, by what it printed."""
 
     def ask(self, *argv):

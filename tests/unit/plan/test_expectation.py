@@ -131,10 +131,10 @@ def test_all_rails_at_once_are_measured_first_and_between_every_pair():
     every, few = (parse_spec(j.settings, WHERE) for j in mesh)
     assert (len(pairs_of(every)), len(pairs_of(few))) == (15, 6)
     cells = [
-        (item.test, nodes, rail, item.params)
+        (item.test, nodes, rail, direction, item.params)
         for item in plan.items
         if item.stage is Stage.FABRIC and "counter" not in item.metric
-        for _, nodes, rail, _ in item.cells()
+        for _, nodes, rail, direction in item.cells()
     ]
     assert all(sum(j.measures(*cell) for j in mesh) == 1 for cell in cells)
     told = [one for one in plan.not_covered if one.key == "acceptance.perftest.one_rail_pairs"]

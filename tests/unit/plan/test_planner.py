@@ -148,7 +148,9 @@ def test_two_sizes_of_one_test_are_two_jobs():
         if item.test == "ib_write_bw":
             for nodes in item.nodes:
                 measuring = [
-                    j.name for j in jobs.jobs if j.measures(item.test, nodes, item.rails[0], item.params)
+                    j.name
+                    for j in jobs.jobs
+                    if j.measures(item.test, nodes, item.rails[0], item.directions[0], item.params)
                 ]
                 assert measuring == [f"fabric.ib_write_bw.{item.params['size_bytes']}"]
     counted = {item.test for item in plan.items if item.metric == "counter.rdma.rcvd_pkts"}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.judge.judged import judge_folder
+from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Outcome
 from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
@@ -273,6 +274,16 @@ def test_a_plan_that_nothing_can_read_again_is_not_written(run, tmp_path, monkey
     with pytest.raises(BadInput, match="plan fewer nodes"):
         runs.write_plan(tmp_path / "large", plan)
     assert not (tmp_path / "large").exists()
+
+
+def test_the_jobs_of_a_run_are_read_once(run, monkeypatch):
+    """Catches: a large jobs.json parsed anew for each route and again for the links of a verdict."""
+    assert Run(run).jobs is None
+    (run / "jobs.json").write_bytes(runs.to_json(Jobs(run=Run(run).plan.run, jobs=(), nics={})))
+    opened = Run(run)
+    assert opened.jobs is not None
+    monkeypatch.setattr(runs, "read_record", None)
+    assert opened.jobs.jobs == ()
 
 
 def test_write_aside_that_fails_leaves_nothing(tmp_path, monkeypatch):

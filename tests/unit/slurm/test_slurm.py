@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shakedown.records.errors import BadInput
-from shakedown.slurm.client import parse_show_job, parse_unusable
+from shakedown.slurm.client import Slurm, parse_show_job, parse_unusable
 from shakedown.slurm.ending import not_submitted
 
 # As Slurm 24.11 prints it with --oneliner, shortened in the middle.
@@ -109,3 +109,17 @@ def test_a_maintenance_reservation_keeps_out_those_who_do_not_name_it():
     text = "n1|maint|none\nn2|idle|none\n"
     assert parse_unusable(text, ("n1", "n2"), reserved=True) == ""
     assert parse_unusable(text, ("n1", "n2")) == "Slurm cannot use n1: it is maint"
+
+
+class Expands(Slurm):
+    """A Slurm that would take any word."""
+
+    def ask(self, *argv: str) -> str:  # noqa: D102
+        return f"{argv[3]}\n"
+
+
+@pytest.mark.parametrize("said", ["--help", "-v", "", "(null)", "n1 n2", "$(reboot)", "[1-2]", "n1\nn2"])
+def test_what_is_no_list_of_hosts_is_not_asked(said):
+    """Catches: an option of scontrol, or a word of a shell, where nodes are expected."""
+    assert Expands().hostnames(said) == []
+    assert Expands().hostnames("n1") == ["n1"]

@@ -26,7 +26,7 @@ from types import FrameType
 from shakedown.benchmarks.perftest.mesh.again import Again
 from shakedown.benchmarks.perftest.mesh.agent import Agent
 from shakedown.benchmarks.perftest.mesh.host import SYSFS, Unusable, find_device, perftest_versions
-from shakedown.benchmarks.perftest.mesh.pair import Host, PairWork, Tally, Watch, unwatched
+from shakedown.benchmarks.perftest.mesh.pair import Buffers, Host, PairWork, Tally, Watch, unwatched
 from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
 from shakedown.benchmarks.perftest.mesh.schedule import round_count, rounds_of, slots_of
 from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
@@ -97,6 +97,7 @@ def drive(
     *,
     store: NodeFiles | None = None,
     watch: Watch = unwatched,
+    buffers: Buffers | None = None,
 ) -> int:
     """Go through all rounds of node `me`; raises BadInput.
 
@@ -106,9 +107,10 @@ def drive(
         folder, sysfs: where outputs go, and where devices are found.
         store: how records are written, where not as perftest's own.
         watch: what goes on around everything that this node serves.
+        buffers: the memories that operations name, as this node has them.
     """
     store = store or NodeFiles(folder, me)
-    host, gids = _look_around(spec, me, sysfs, folder)
+    host, gids = _look_around(spec, me, sysfs, folder, buffers or Buffers())
     store.refuse_other_start(digest, host.versions)
     session = session_of(folder, digest)
     agent = Agent(spec.nodes[me], spec.control_port, session)
@@ -225,8 +227,10 @@ def _drop(work: PairWork, meetings: Meetings, partner: str, reason: str) -> None
     print(f"{work.host.name}: round {work.index}: {partner} dropped: {reason}", file=sys.stderr, flush=True)
 
 
-def _look_around(spec: Spec, me: str, sysfs: Path, folder: Path) -> tuple[Host, dict[str, int]]:
-    devices, problems = {}, {}
+def _look_around(
+    spec: Spec, me: str, sysfs: Path, folder: Path, buffers: Buffers
+) -> tuple[Host, dict[str, int]]:
+    devices, problems = {}, buffers.problems()
     ready = enter(folder, "perftest")
     for rail, nic in spec.nodes[me].rails.items():
         try:
@@ -238,7 +242,7 @@ def _look_around(spec: Spec, me: str, sysfs: Path, folder: Path) -> tuple[Host, 
             problems[rail] = ready.problem["message"]
     gids = {rail: device.gid_index for rail, device in devices.items()}
     versions = {} if ready.problem else perftest_versions(spec, ready.prefix)
-    return Host(me, devices, problems, versions, ready.prefix), gids
+    return Host(me, devices, problems, versions, ready.prefix, buffers), gids
 
 
 def _longest_round_s(spec: Spec) -> float:

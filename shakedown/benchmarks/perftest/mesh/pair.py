@@ -64,6 +64,27 @@ def unwatched(_netdevs: Mapping[str, str]) -> contextlib.AbstractContextManager[
 
 
 @dataclass(frozen=True)
+class Buffers:
+    """The memory that perftest uses here, where an operation names one.
+
+    Attributes:
+        words: perftest's options, by rail and memory.
+        lacking: why there is none.
+    """
+
+    words: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    lacking: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def problems(self) -> dict[str, str]:
+        """Return what is lacking as a partner hears of it, beside the problems of rails."""
+        return {_buffer(rail, memory): why for (rail, memory), why in self.lacking.items()}
+
+
+def _buffer(rail: str, memory: str) -> str:
+    return f"{rail}:{memory}"  # no rail's name has a colon
+
+
+@dataclass(frozen=True)
 class Host:
     """This node: its usable devices, what is wrong with the others, and its perftest."""
 
@@ -72,6 +93,7 @@ class Host:
     problems: Mapping[str, str]
     versions: Mapping[str, str | None]
     prefix: tuple[str, ...] = ()  # words that enter the container with its perftest
+    buffers: Buffers = field(default_factory=Buffers)
 
 
 @dataclass
@@ -209,9 +231,13 @@ class PairWork:
             own_rail = nic_rail(node, self.pair, slot.direction, rail)
             if nic_of(self.spec, node, self.pair, slot.direction, rail) is None:
                 return ("setup", f"{node} has no {own_rail}")
-            problem = (self.host.problems if mine else partner.problems).get(own_rail)
+            problems = self.host.problems if mine else partner.problems
+            problem = problems.get(own_rail)
             if problem is not None:
                 return ("setup", f"{node} {own_rail}: {problem}")
+            lacking = problems.get(_buffer(own_rail, slot.operation.memory))
+            if lacking is not None:
+                return ("not-run", f"{node} {own_rail}: {lacking}")
             if (self.host.versions if mine else partner.versions).get(test) is None:
                 return ("missing-tool", f"{node} has no working {test}")
         ours, theirs = self.host.versions.get(test), partner.versions.get(test)
@@ -263,8 +289,9 @@ class PairWork:
         exits = {rail: run.exit_code for rail, (_, run) in servers.items()}
         conversation.send({"type": "closed", "slot": slot.index, "exits": exits})
         for _, run in servers.values():
-            # What the server printed repeats the client's file, unless something went wrong.
-            if run.exit_code == 0:
+            # What the server printed repeats the client's file, unless something went wrong; of a memory that
+            # is named, it alone shows which one this end had.
+            if run.exit_code == 0 and not slot.operation.memory:
                 run.output.unlink(missing_ok=True)
         return said.get("again") is True and _all_well(exits, slot)
 
@@ -381,13 +408,15 @@ class PairWork:
     def _start(
         self, slot: Slot, rail: str, attempt: int, port: int, server: str | None
     ) -> Perftest | Problem:
-        device = self.host.devices[nic_rail(self.host.name, self.pair, slot.direction, rail)]
+        own_rail = nic_rail(self.host.name, self.pair, slot.direction, rail)
+        device = self.host.devices[own_rail]
+        buffer = self.host.buffers.words.get((own_rail, slot.operation.memory), ())
         stem = self.store.stem(self.pair, slot, rail, attempt)
         # A killed driver leaves an output without a record; a server of an earlier try leaves its messages.
         output = unused(stem.with_name(f"{stem.name}{'.server' if server is None else ''}.txt"))
         try:
             both = slot.direction == BOTH
-            words = argv(self.spec, slot.operation, device, port, server, both=both)
+            words = argv(self.spec, slot.operation, device, port, server, both=both, buffer=buffer)
             return Perftest(words, output, device.cpus, self.host.prefix)
         except OSError as error:
             return ("missing-tool", f"{slot.operation.test} on {self.host.name}: {error.strerror}")

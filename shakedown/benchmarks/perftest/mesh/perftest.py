@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shakedown.benchmarks.perftest.mesh.host import Device, listening_ports
@@ -25,12 +25,20 @@ _KILL_WAIT_S = 5.0
 
 
 def argv(
-    spec: Spec, operation: Operation, device: Device, port: int, server: str | None, *, both: bool = False
+    spec: Spec,
+    operation: Operation,
+    device: Device,
+    port: int,
+    server: str | None,
+    *,
+    both: bool = False,
+    buffer: Sequence[str] = (),
 ) -> list[str]:
     """Return the command line of one side; `server` is the IPv4 address that a client connects to.
 
     Both sides get the same options, as perftest wants them. `--report_gbits`, since its MB/s are MiB/s.
-    `both`: both sides send at once, and what is printed is the sum.
+    `both`: both sides send at once, and what is printed is the sum. `buffer`: the options of this side's
+    memory, which each side has of its own.
     """
     words = [
         operation.test,
@@ -53,6 +61,7 @@ def argv(
         words.append("--bidirectional")
     if not operation.is_latency:
         words += ["--report_gbits", f"--qp={operation.qps}"]
+    words += buffer
     return [*words, server] if server is not None else words
 
 

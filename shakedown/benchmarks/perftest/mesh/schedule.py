@@ -133,6 +133,8 @@ def cell_params(operation: Operation, rails_at_once: str) -> dict[str, int | str
     params: dict[str, int | str] = {"size_bytes": operation.size_bytes, "rails_at_once": rails_at_once}
     if operation.qps != 1:
         params["qps"] = operation.qps
+    if operation.memory:
+        params["memory"] = operation.memory
     return params
 
 

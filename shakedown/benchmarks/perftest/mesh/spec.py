@@ -12,7 +12,8 @@ Standard library only: the driver reads it on compute nodes, where every import 
 ``rails``           the rails to measure: ``rail0`` or, from one rail to another, ``rail0>rail1`` (the data
                     leaves on the first and arrives on the second, so it crosses the spine)
 ``operations``      what to run: ``test`` (ib_write_bw, ...), ``size_bytes``, ``duration_s`` (whole seconds)
-                    or ``iterations``, ``qps`` (1)
+                    or ``iterations``, ``qps`` (1), and ``memory``: absent, or the buffer that whoever starts
+                    the driver has words for (``host``, ``near``, ``far``: gpudirect/job.py)
 ``directions``      of ``forward`` (data from the pair's first node to its second), ``reverse``, and ``both``
                     (bandwidth only: both nodes send at once, perftest -b; the result is the sum)
 ``rails_at_once``   of ``one`` (rail after rail) and ``all`` (every rail concurrently)
@@ -67,6 +68,8 @@ DIRECTIONS = ("forward", "reverse", BOTH)
 # `.note.2.txt`.
 REST_OF_NAME_BYTES = 64
 AT_ONCE = ("one", "all")
+# Buffers of both ends: host memory, and that of the GPU nearest to each end's NIC or farthest from it.
+MEMORIES = ("host", "near", "far")
 
 _RAIL = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,30})(?:>([A-Za-z0-9][A-Za-z0-9_.-]{0,30}))?\Z")
 
@@ -98,6 +101,7 @@ class Operation:
     duration_s: int | None
     iterations: int | None
     qps: int = 1
+    memory: str = ""  # of MEMORIES; empty: perftest's own, and no word of it
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -312,7 +316,7 @@ def _operations(read: FieldReader, value: object) -> tuple[Operation, ...]:
             item,
             where,
             required=("test", "size_bytes"),
-            optional={"duration_s": None, "iterations": None, "qps": 1},
+            optional={"duration_s": None, "iterations": None, "qps": 1, "memory": ""},
         )
         if table["test"] not in TESTS:
             read.refuse(f"{where}.test", table["test"], f"use one of {', '.join(TESTS)}")
@@ -328,11 +332,12 @@ def _operations(read: FieldReader, value: object) -> tuple[Operation, ...]:
             if iterations is None
             else read.integer(iterations, f"{where}.iterations", 5, 10**8),
             qps=read.integer(table["qps"], f"{where}.qps", 1, 1024),
+            memory=read.choices([table["memory"]], f"{where}.memory", ("", *MEMORIES))[0],
         )
         if operation.is_latency and operation.qps != 1:
             read.refuse(f"{where}.qps", operation.qps, "latency is measured on one queue pair")
-        if any(o.key == operation.key for o in operations):
-            read.refuse(where, item, "list each test, size and number of queue pairs once")
+        if any((o.key, o.memory) == (operation.key, operation.memory) for o in operations):
+            read.refuse(where, item, "list each test, size, number of queue pairs and memory once")
         operations.append(operation)
     return tuple(operations)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +41,17 @@ class NodeFiles:
         folder: where they lie.
         node: the node's name.
         tool: whose outputs the records say that these are.
-        test: the test of all records; empty: perftest's own.
+        test_of: the test of a record, by the one that perftest ran.
 
     Raises:
         BadInput: the folder cannot be written, or holds a line of an earlier start that is not a record, or a
             file of this node that is no plain one.
     """
 
-    def __init__(self, folder: Path, node: str, *, tool: str = "perftest", test: str = "") -> None:
-        self.folder, self.node, self._tool, self._test = folder, node, tool, test
+    def __init__(
+        self, folder: Path, node: str, *, tool: str = "perftest", test_of: Callable[[str], str] = str
+    ) -> None:
+        self.folder, self.node, self._tool, self._test_of = folder, node, tool, test_of
         self._outputs = folder / f"outputs.{node}.jsonl"
         self._journal = journal_path(folder, node)
         # Of the pairs that this node has already measured: cell -> (attempts made, measured).
@@ -120,6 +122,7 @@ class NodeFiles:
         op = slot.operation
         parts = [op.test, ",".join(pair), rail.replace(">", "+"), slot.direction, str(op.size_bytes)]
         parts += [f"q{op.qps}"] if op.qps != 1 else []
+        parts += [op.memory] if op.memory else []
         parts += [slot.rails_at_once, *([f"a{attempt}"] if attempt != 1 else [])]
         return self.folder / ".".join(parts)
 
@@ -155,7 +158,7 @@ class NodeFiles:
         record: Record = {
             "schema": 1,
             "tool": self._tool,
-            "test": self._test or slot.operation.test,
+            "test": self._test_of(slot.operation.test),
             "file": file,
             "nodes": list(pair),
             "rail": rail,
@@ -187,7 +190,7 @@ class NodeFiles:
     def _key(self, pair: Pair, slot: Slot, rail: str) -> tuple[object, ...]:
         return record_key(
             {
-                "test": self._test or slot.operation.test,
+                "test": self._test_of(slot.operation.test),
                 "nodes": pair,
                 "rail": rail,
                 "direction": slot.direction,

@@ -141,7 +141,7 @@ def test_several_nodes_are_held_to_network_and_nics():
     # Each cell is one job's alone, though all share a test and their nodes.
     for item in plan.items:
         for _, nodes, *_ in item.cells():
-            assert sum(job.measures(item.test, nodes, None, item.params) for job in jobs.jobs) == 1
+            assert sum(job.measures(item.test, nodes, None, None, item.params) for job in jobs.jobs) == 1
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,9 @@ def test_two_jobs_share_no_cell():
     for item in plan.items:
         for _, nodes, *_ in item.cells():
             measuring = [
-                job.settings["layout"] for job in jobs.jobs if job.measures("lora", nodes, None, item.params)
+                job.settings["layout"]
+                for job in jobs.jobs
+                if job.measures("lora", nodes, None, None, item.params)
             ]
             assert measuring == [item.params["layout"]]
 

@@ -18,7 +18,37 @@ OPERATIONS = {"write": "RDMA_Write", "read": "RDMA_Read", "send": "Send"}
 RULER = "-" * 87
 
 
-def report(test, size, gbps, ends, device="rxe0", mtu="4096", both=False):
+def gpu_lines(interface, index, buses, dmabuf):
+    """Return what perftest prints of a GPU first (24.01 cuda_memory.c, 25.04 rocm_memory.c)."""
+    address = "0x7f3a40000000"
+    path = (
+        f"using DMA-BUF for GPU buffer address at {address} aligned at {address} with aligned size 2097152\n"
+    )
+    if interface == "rocm":
+        bus = int(buses[index].split(":")[1], 16)
+        name = "AMD Instinct MI300X"
+        return (
+            f"Using ROCm Device with ID: {index}, Name: {name}, PCI Bus ID: 0x{bus:x}, GCN Arch: gfx942\n"
+            + (path if dmabuf else "")
+            + f"allocated 2097152 bytes of GPU buffer at {address}\n"
+        )
+    listed = "".join(
+        f"CUDA device {i}: PCIe address is {bus.split(':')[1].upper()}:{bus.split(':')[2][:2].upper()}\n"
+        for i, bus in enumerate(buses)
+    )
+    return (
+        "initializing CUDA\nListing all CUDA devices in system:\n"
+        + listed
+        + f"\nPicking device No. {index}\n"
+        + f"[pid = 4711, dev = {index}] device name = [NVIDIA H100 80GB HBM3]\n"
+        + "creating CUDA Ctx\nmaking it the current CUDA Ctx\n"
+        + "cuMemAlloc() of a 2097152 bytes GPU buffer\n"
+        + f"allocated GPU buffer address at 00007f3a40000000 pointer={address}\n"
+        + (path if dmabuf else "")
+    )
+
+
+def report(test, size, gbps, ends, device="rxe0", mtu="4096", both=False, seconds=None):
     """Return what the client prints; `ends` are the IPv4 addresses of client and server."""
     title = OPERATIONS[test.split("_")[1]] + (" Bidirectional" if both else "")
     gids = [
@@ -26,6 +56,8 @@ def report(test, size, gbps, ends, device="rxe0", mtu="4096", both=False):
         for ip in ends
     ]
     count = 1000 if gbps else 300
+    if seconds:  # that it counted over, in duration mode: of both ways, the client's own
+        count = round(gbps * 1e9 / 8 / size * seconds / (2 if both and "send" not in test else 1))
     psn = os.urandom(3).hex()  # by which two outputs of the same ends differ
     return f"""{RULER}
                     {title} BW Test
@@ -57,9 +89,18 @@ def two_digits(match):
 def main():  # noqa: PLR0912, PLR0915  (one branch for each fault)
     """Behave like one side of perftest."""
     test = os.path.basename(sys.argv[0])  # noqa: PTH119  (pathlib would double the start-up time)
+    version = os.environ.get("FAKE_VERSION", "")
+    gpu = next((word.partition("=")[2] for word in sys.argv if word.startswith("--use_cuda=")), None)
+    if gpu is not None and "without-cuda" in version:
+        print(" Unsupported memory type")
+        return 1
     if "--version" in sys.argv:
         print(f"Version: {os.environ.get('FAKE_VERSION', '6.22')}")
         return 0
+    if gpu is not None:
+        buses = ("0000:18:00.0", "0000:2a:00.0", "0000:ab:00.0", "0000:bc:00.0")
+        assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+        print(gpu_lines("cuda", int(gpu), buses, "--use_cuda_dmabuf" in sys.argv), end="")
     options = dict(word.partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
     host = next((word for word in sys.argv[1:] if not word.startswith("--")), None)
     seen = {

@@ -1,0 +1,147 @@
+"""A run of GPUDirect as nodes would leave it. Lines of GPUs are those that perftest's sources print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.collect.run import collect
+from shakedown.judge.judged import judge_folder
+from shakedown.records.verdict import Verdict
+from shakedown.references.files import load_catalogue
+from shakedown.references.of_site import catalogue_of_site
+from shakedown.run.folder import to_json, write_aside, write_plan
+from tests.unit.plan.test_planner import WHERE, document
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
+from fake_perftest import gpu_lines, report
+
+WHEN = "2026-01-01T00:00:{:02}Z"
+BUSES = ("0000:18:00.0", "0000:2a:00.0", "0000:ab:00.0", "0000:bc:00.0")
+NEAR, FAR = 0, 3
+# Of a RoCE link at 400 Gb/s and RDMA MTU 4096.
+HOST_GBPS, NEAR_GBPS, FAR_GBPS = 390.0, 388.0, 250.0
+
+
+def site_document(nodes: int = 2, profiles: tuple[str, ...] = ("physical",), **asked: Any) -> dict[str, Any]:
+    """An inventory of nodes with four GPUs that asks for GPUDirect alone."""
+    inventory = document(nodes)
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"] = {
+            "gpudirect": {"operations": ["write"], **asked},
+            "counter_tests": False,
+            "software_check": False,
+        }
+        host["fabric"] = {**host["fabric"], "profile": profiles[0], "link_speed_gbps": 400}
+        host["gpus"] = [{"index": index, "model": "H100-SXM"} for index in range(4)]
+    return inventory
+
+
+def planned(inventory: dict[str, Any], profile: Path | None = None):
+    """Plan and jobs of an inventory."""
+    site = site_of(inventory, WHERE)
+    catalogue = load_catalogue([profile]) if profile else catalogue_of_site(site, WHERE)
+    return make_plan(site, catalogue, run="r1", created="2026-01-01T00:00:00Z")
+
+
+class GdrRun:
+    """A healthy run; what any output says can be changed before it is judged."""
+
+    def __init__(self, folder: Path, profile: Path | None = None, **asked: Any) -> None:
+        self.folder = folder
+        self.plan, jobs = planned(site_document(2, **asked), profile)
+        (self.job,) = (job for job in jobs.jobs if job.kind == "gpudirect")
+        write_plan(folder, self.plan)
+        write_aside(folder / "jobs.json", to_json(jobs))
+        self.raw = folder / "raw" / f"{self.job.name}.a1"
+        self.raw.mkdir(parents=True)
+        self.path = self.job.settings["memory"]["path"]
+        self.interface = self.job.settings["memory"]["interface"]
+        self.records: dict[str, dict[str, Any]] = {}
+        self.gbps = {"host": HOST_GBPS, "near": NEAR_GBPS, "far": FAR_GBPS}
+        # Of (node, memory): index of the GPU that perftest picks, and its path; None: host memory.
+        self.picks: dict[tuple[str, str], tuple[int, str] | None] = {}
+        self.reason = ""  # why GPU memory was not measured at all
+
+    def _lines(self, node: str, memory: str) -> str:
+        index, path = NEAR if memory == "near" else FAR, self.path
+        pick = self.picks.get((node, memory), (index, path))
+        if memory == "host" or pick is None:
+            return ""
+        return gpu_lines(self.interface, pick[0], BUSES, dmabuf=pick[1] == "dma-buf")
+
+    def _cell(self, operation: str, memory: str, pair: list[str], rail: str, direction: str) -> None:
+        client, server = pair if (direction != "reverse") ^ (operation == "read") else pair[::-1]
+        addresses = [self.job.settings["nodes"][node]["rails"][rail]["ipv4"] for node in (client, server)]
+        size, both = 1048576, direction == "both"
+        stem = f"ib_{operation}_bw.{','.join(pair)}.{rail}.{direction}.{size}.{memory}.one"
+        record: dict[str, Any] = {
+            "schema": 1,
+            "tool": "gpudirect",
+            "test": f"gpudirect_{operation}",
+            "file": f"{stem}.txt",
+            "nodes": pair,
+            "rail": rail,
+            "direction": direction,
+            "params": {"size_bytes": size, "rails_at_once": "one", "memory": memory},
+            "attempt": 1,
+            "exit_code": 0,
+            "started": WHEN.format(10),
+            "duration_s": 4.5,
+            "problem": None,
+        }
+        if self.reason and memory != "host":
+            record |= {"file": f"{stem}.n1.note.txt", "exit_code": None}
+            record["problem"] = {"kind": "not-run", "message": self.reason}
+            (self.raw / record["file"]).write_text(self.reason + "\n")
+        else:
+            gbps = self.gbps[memory] * (2 if both else 1)
+            text = report(f"ib_{operation}_bw", size, gbps, addresses, "rxe0", both=both, seconds=2)
+            (self.raw / record["file"]).write_text(self._lines(client, memory) + text)
+            if memory != "host":
+                waits = "* Waiting for client to connect... *\n" + self._lines(server, memory)
+                (self.raw / f"{stem}.server.txt").write_text(waits + text)
+        self.records[record["file"]] = record
+
+    def write(self) -> None:
+        """Write what the job leaves."""
+        settings = self.job.settings
+        pairs = settings["pairs"]
+        for operation in settings["operations"]:
+            for pair in pairs:
+                for rail in settings["rails"]:
+                    for direction in settings["directions"]:
+                        name = operation["test"].split("_")[1]
+                        self._cell(name, operation["memory"], list(pair), rail, direction)
+        for node in self.job.nodes:
+            gpus = [
+                {"rail": rail, "memory": memory, "index": i, "bdf": BUSES[i], "distance": far}
+                for rail in settings["rails"]
+                for memory, i, far in (("near", NEAR, "PIX"), ("far", FAR, "SYS"))
+            ]
+            note = {"schema": 1, "node": node, "gpus": gpus}
+            (self.raw / f"gpus.{node}.json").write_text(json.dumps(note))
+
+    def judged(self) -> Verdict:
+        """Write what is missing, read everything and judge it."""
+        nodes = list(self.job.nodes)
+        job = {"schema": 1, "run": "r1", "stage": "fabric", "test": self.job.name, "job": "7", "nodes": nodes}
+        job |= {"started": WHEN.format(1), "duration_s": 30.0, "state": "COMPLETED", "exit_code": "0:0"}
+        (self.raw / "job.json").write_text(json.dumps(job))
+        lines = "".join(json.dumps(record) + "\n" for record in self.records.values())
+        (self.raw / "outputs.n1.jsonl").write_text(lines)
+        for node in nodes:
+            for when, at, octets in (("before", 2, 0), ("after", 28, 10**14)):
+                counted = {"netdev.rx_bytes": octets, "netdev.tx_bytes": octets}
+                counted |= {"rdma.sent_pkts": octets // 4096, "rdma.rcvd_pkts": octets // 4096}
+                devices = [
+                    {"device": f"rxe{rail}", "netdev": f"fab{rail}", "counters": counted} for rail in range(2)
+                ]
+                told = {"schema": 1, "node": node, "when": when, "taken": WHEN.format(at)}
+                told |= {"boot_id": "b", "devices": devices}
+                (self.raw / f"counters.{node}.{when}.json").write_text(json.dumps(told))
+        collect(self.folder)
+        return judge_folder(self.folder)
