@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from host_settings import dcb, link, rdma
+from host_settings import dcb, firmware, link, rdma
 from host_settings.desired import Nic
 from host_settings.model import Action, ConfigfsWrite, Item, NotApplicable, Setting, Value, attribute_writer
 from host_settings.system import System
@@ -37,6 +37,8 @@ def read(system: System, nic: Nic) -> dict[str, Any]:
         # Whether the firmware has a class for CNPs: then it owns their DSCP and priority.
         "firmware_cnp": int(profile.group(1)) if profile else None,
         "vendor_cc": (folder, vendor),
+        "pci": pci,
+        "asked": firmware.read_bnxt(system, pci, nic.policy.firmware),
         "inbox_cc": (debug, {name: system.read_int(f"{debug}/{name}") for name in system.names(debug)}),
     }
 
@@ -65,6 +67,7 @@ def items(found: dict[str, Any], nic: Nic) -> list[Item]:
         _dscp_map(state, nic, cnp_class),
         *([] if cnp_class else [NotApplicable("dscp.cnp", "the NIC has no class of its own for CNPs")]),
         *_congestion_control(found, nic),
+        *firmware.bnxt_items(found["asked"], nic.policy.firmware, found["pci"], nic.policy.firmware_write),
         *rdma.cm_settings(found["rdma"], nic),
         link.speed_observation(found["link"], nic),
         link.fec_observation(found["link"]),

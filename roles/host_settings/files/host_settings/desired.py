@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 NETDEV = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$")  # IFNAMSIZ is 16 with its terminating zero
@@ -14,6 +14,20 @@ RDMA_MTUS = (256, 512, 1024, 2048, 4096)
 # Ethernet payload that is not RDMA payload: GRH 40, UDP 8, BTH 12, XRC 4, AtomicETH 28, ICRC 4 bytes
 # (iboe_get_mtu in the kernel's include/rdma/ib_addr.h).
 ROCE_HEADER_BYTES = 96
+# Largest value of each parameter of NICs' firmware (firmware.py), 0 the smallest. Those of a port have its
+# number in their name (_P1).
+FIRMWARE_MLX5 = {"PCI_WR_ORDERING": 1, "ATS_ENABLED": 1, "ADVANCED_PCI_SETTINGS": 1}
+FIRMWARE_MLX5_PORT = {
+    "ROCE_CC_PRIO_MASK": 255,
+    "CNP_DSCP": 63,
+    "CNP_802P_PRIO": 7,
+    # The NIC's own LLDP agent, off where the host owns DCBX: 0.
+    "LLDP_NB_DCBX": 1,
+    "LLDP_NB_RX_MODE": 2,
+    "LLDP_NB_TX_MODE": 2,
+}
+FIRMWARE_BNXT = {"pcie_relaxed_ordering": 1, "performance_profile": 255}
+_FIRMWARE = {**FIRMWARE_MLX5, **FIRMWARE_MLX5_PORT, **FIRMWARE_BNXT}
 ECT0 = 0b10  # RFC 3168, section 5: the codepoint of a sender that understands ECN
 
 
@@ -63,6 +77,9 @@ class Policy:
     ets_roce_percent: int
     rings: str  # "max" or "keep"
     rp_filter: int | None = None  # None: left as it is
+    # Parameters of the NIC's firmware, and whether they may be written (firmware.py).
+    firmware: Mapping[str, int] = field(default_factory=dict)
+    firmware_write: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,6 +157,22 @@ def parse_roce(data: Mapping[str, Any]) -> Roce:
     )
 
 
+def _firmware(policy: Mapping[str, Any]) -> tuple[dict[str, int], bool]:
+    """Return the wanted parameters and whether they may be written. Raises BadDesired."""
+    wanted, write = policy.get("firmware", {}), policy.get("firmware_write", False)
+    if not isinstance(wanted, Mapping) or not isinstance(write, bool):
+        raise BadDesired("policy.firmware is no mapping, or firmware_write not true or false -- see the role")
+    for name, value in wanted.items():
+        if name not in _FIRMWARE:
+            known = ", ".join(sorted(_FIRMWARE))
+            raise BadDesired(f"policy.firmware names {name!r} -- use {known}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _FIRMWARE[name]:
+            raise BadDesired(
+                f"policy.firmware.{name} is {value!r} -- use a whole number from 0 to {_FIRMWARE[name]}"
+            )
+    return {str(name): value for name, value in wanted.items()}, write
+
+
 def parse_nic(data: Mapping[str, Any]) -> Nic:
     """The desired state of one NIC. Raises BadDesired, naming the key and the fix."""
     mtu, policy = _part(data, "mtu_bytes", ""), _part(data, "policy", "")
@@ -164,6 +197,7 @@ def parse_nic(data: Mapping[str, Any]) -> Nic:
     rings = policy.get("rings")
     if rings not in ("max", "keep"):
         raise BadDesired(f"policy.rings is {rings!r} -- use max or keep")
+    firmware, firmware_write = _firmware(policy)
     return Nic(
         netdev=_word(data, "netdev", "", NETDEV),
         rail=str(data.get("rail")),
@@ -181,5 +215,7 @@ def parse_nic(data: Mapping[str, Any]) -> Nic:
             rp_filter=None
             if policy.get("rp_filter", "keep") == "keep"
             else _int(policy, "rp_filter", "policy.", 0, 2),
+            firmware=firmware,
+            firmware_write=firmware_write,
         ),
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from host_settings import dcb, link, rdma
+from host_settings import dcb, firmware, link, rdma
 from host_settings.desired import Nic
 from host_settings.model import Action, Item, NotApplicable, Setting, attribute_writer
 from host_settings.system import System
@@ -43,6 +43,8 @@ def read(system: System, nic: Nic) -> dict[str, Any]:
         },
         "tclass": (tclass, _tclass(system.read(tclass) or "")) if system.exists(tclass) else None,
         "firmware": _firmware(system, pci) if system.has_tool("mlxconfig") else None,
+        "pci": pci,
+        "asked": firmware.read_mlx5(system, pci, firmware.mlx5_names(nic.policy.firmware, pci)),
     }
 
 
@@ -54,7 +56,7 @@ def _tclass(text: str) -> int:
 
 def _firmware(system: System, pci: str) -> dict[str, int | None]:
     """Parameters of the firmware's port; mlxconfig prints the value now, or what the next boot brings."""
-    port = int(pci.rpartition(".")[2] or 0) + 1 if pci.rpartition(".")[2].isdigit() else 1
+    port = firmware.port_of(pci)
     names = [f"ROCE_CC_PRIO_MASK_P{port}", f"CNP_DSCP_P{port}", f"CNP_802P_PRIO_P{port}"]
     text = system.run("mlxconfig", "-d", pci, "q", *names).out
     found = {name: re.search(rf"^\W*{name}\s+(\d+)\s*$", text, re.M) for name in names}
@@ -80,6 +82,7 @@ def items(found: dict[str, Any], nic: Nic) -> list[Item]:
         *rdma.cm_settings(found["rdma"], nic),
         _tclass_item(found["tclass"], nic),
         *_firmware_items(found["firmware"], nic),
+        *firmware.mlx5_items(found["asked"], nic.policy.firmware, found["pci"], nic.policy.firmware_write),
         link.speed_observation(found["link"], nic),
         link.fec_observation(found["link"]),
         *link.observations(found["link"], nic),
@@ -132,9 +135,16 @@ def _tclass_item(found: tuple[str, int] | None, nic: Nic) -> Item:
     return Setting("verbs.traffic_class", value, nic.roce.tos, attribute_writer(path))
 
 
-def _firmware_items(firmware: Mapping[str, int | None] | None, nic: Nic) -> list[Item]:
-    """What only firmware parameters say. They need a reset, so they are compared here and not set."""
-    if firmware is None:
+def _firmware_items(found: Mapping[str, int | None] | None, nic: Nic) -> list[Item]:
+    """What only firmware parameters say. They need a reset, so they are compared here and not set.
+
+    One that the site names itself is compared as it says (firmware.py).
+    """
+    if found is None:
         return [NotApplicable("firmware", "mlxconfig is not installed")]
     wanted = (_CC_ALL_PRIORITIES, nic.roce.cnp.dscp, nic.roce.cnp.priority)
-    return [Setting(f"firmware.{name}", firmware[name], value) for name, value in zip(firmware, wanted)]
+    return [
+        Setting(f"firmware.{name}", found[name], value)
+        for name, value in zip(found, wanted)
+        if name.rpartition("_P")[0] not in nic.policy.firmware
+    ]

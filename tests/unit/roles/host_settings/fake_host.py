@@ -29,6 +29,11 @@ class Answer:
     status: int = 0
 
 
+def word(value: int) -> str:
+    """Write a parameter as mlxconfig does: 255, True(1)."""
+    return {0: "False(0)", 1: "True(1)"}.get(value, str(value))
+
+
 @dataclass
 class Fake:
     """The state behind the tools."""
@@ -41,7 +46,7 @@ class Fake:
         tool = Path(argv[0]).name
         before = copy.deepcopy(self.state)
         answer = getattr(self, f"_{tool}")(argv[1:])
-        verbs = ("set", "add", "del", "delete", "-A", "-G", "enable", "disable")
+        verbs = ("set", "--setoption", "-setoption", "add", "del", "delete", "-A", "-G", "enable", "disable")
         if tool == "modprobe" or any(w in argv for w in verbs) or (tool == "setpci" and "=" in argv[-1]):
             self.log.append(argv)
         if answer.status:
@@ -89,9 +94,37 @@ class Fake:
         return Answer()
 
     def _mlxconfig(self, args: list[str]) -> Answer:
+        firmware, in_use = self.state["firmware"], self.state.setdefault("firmware_in_use", {})
+        if args[:2] == ["-y", "-d"]:
+            assert args[3] == "set"
+            name, _, value = args[4].partition("=")
+            in_use.setdefault(name, firmware[name])
+            firmware[name] = int(value)
+            return Answer("Applying... Done!\n-I- Please reboot machine to load new configurations.\n")
+        if args[2:4] == ["-e", "q"]:
+            head = "Configurations:              Default             Current             Next Boot"
+            if unknown := [name for name in args[4:] if name not in firmware]:
+                return Answer(f"-E- The Device doesn't support {unknown[0]} parameter\n", status=3)
+            values = {name: (0, in_use.get(name, firmware[name]), firmware[name]) for name in args[4:]}
+            lines = [
+                f"*        {name:<28}" + "".join(f"{word(value):<20}" for value in row)
+                for name, row in values.items()
+            ]
+            return Answer("\n".join([head, *lines, ""]))
         lines = [f"         {name:<44}{self.state['firmware'][name]}" for name in args[3:]]
         head = "Configurations:                                      Next Boot"
         return Answer("\n".join([head, *lines, ""]))
+
+    def _niccli(self, args: list[str]) -> Answer:
+        dash = self.state.get("niccli_dash", "--")
+        if args[0] != f"{dash}dev" or not args[3].startswith(f"{dash}{args[3].lstrip('-')}"):
+            return Answer(err="Error: invalid option\n", status=1)
+        verb, name = args[3].lstrip("-"), args[4]
+        if verb == "getoption":
+            return Answer(f"\n {name} = {('Disabled', 'Enabled')[self.state['nvm'][name]]}\n")
+        assert (verb, args[5]) == ("setoption", f"{dash}value")
+        self.state["nvm"][name] = int(args[6])
+        return Answer(f"{name} is set successfully\nPlease reboot the system to apply the configuration\n")
 
     def _setpci(self, args: list[str]) -> Answer:
         bdf, (name, _, value) = args[1], args[2].partition("=")

@@ -382,3 +382,109 @@ def test_the_reverse_path_filter_is_changed_only_if_asked(host):
     assert wrong(machine("check"))["rp_filter.in_force"] == (1, 0)
     machine("rollback")
     assert path.read_text().strip() == "1"
+
+
+FIRMWARE = {"PCI_WR_ORDERING": 1, "ATS_ENABLED": 0, "LLDP_NB_DCBX": 0, "ROCE_CC_PRIO_MASK": 255}
+
+
+def with_firmware(machine, wanted, **more):
+    """Give a host's NIC a wish for its firmware."""
+    machine.desired["policy"] = machine.desired["policy"] | {"firmware": wanted} | more
+
+
+def test_no_firmware_parameter_is_touched_unless_the_site_names_it(host):
+    """Catches: a parameter written, or a reset demanded, that nobody asked for."""
+    nic = host("connectx7_inbox")
+    nic.fake.state["firmware"] |= {"PCI_WR_ORDERING": 0, "ATS_ENABLED": 1, "LLDP_NB_DCBX_P1": 1}
+    nic("apply")
+    assert not any("PCI_WR" in key or "ATS" in key or "LLDP" in key for key in wrong(nic("check")))
+    assert not any(call.startswith("mlxconfig") for call in nic.done)
+
+
+def test_named_firmware_parameters_are_compared_and_not_written(host):
+    """Catches: a write to NVM without the second key."""
+    nic = host("connectx7_inbox")
+    nic.fake.state["firmware"] |= {"PCI_WR_ORDERING": 0, "ATS_ENABLED": 0, "LLDP_NB_DCBX_P1": 1}
+    with_firmware(nic, FIRMWARE)
+    nic("apply")
+    report = nic("check")
+    assert wrong(report) == {
+        "firmware.PCI_WR_ORDERING": (0, 1),
+        "firmware.PCI_WR_ORDERING.in_use": (0, 1),
+        "firmware.LLDP_NB_DCBX_P1": (1, 0),
+        "firmware.LLDP_NB_DCBX_P1.in_use": (1, 0),
+    }
+    assert not [entry for entry in report["changes"] if "firmware" in entry["key"]]
+    assert not any(call.startswith("mlxconfig") for call in nic.done)
+    # One listing says it all: what the site names is not compared a second time.
+    keys = [s["key"] for s in report["settings"]]
+    assert len(keys) == len(set(keys))
+
+
+def test_firmware_is_written_with_the_key_waits_for_a_reset_and_is_undone(host):
+    """Catches: a parameter called in use before the reset, and one that rollback leaves behind."""
+    nic = host("connectx7_inbox")
+    before = {"PCI_WR_ORDERING": 0, "ATS_ENABLED": 0, "LLDP_NB_DCBX_P1": 0}
+    nic.fake.state["firmware"] |= before
+    with_firmware(nic, FIRMWARE, firmware_write=True)
+    planned = [did for change in nic("check")["changes"] for did in change["did"]]
+    assert "mlxconfig -y -d 0000:17:00.0 set PCI_WR_ORDERING=1" in planned
+    assert nic.fake.state["firmware"]["PCI_WR_ORDERING"] == 0  # --check changes nothing
+    assert nic("apply")["ok"]
+    assert wrong(nic("check")) == {"firmware.PCI_WR_ORDERING.in_use": (0, 1)}
+    nic.fake.state["firmware_in_use"] = {}  # a reset
+    assert not wrong(nic("check"))
+    nic("rollback")
+    assert before.items() <= nic.fake.state["firmware"].items()
+
+
+def test_a_parameter_that_the_nic_has_not_hides_no_other(host):
+    """Catches: mlxconfig's refusal of one name that leaves all others unknown."""
+    nic = host("connectx7_inbox")
+    nic.fake.state["firmware"] |= {"PCI_WR_ORDERING": 1}
+    with_firmware(nic, {"PCI_WR_ORDERING": 1, "ADVANCED_PCI_SETTINGS": 1})
+    nic("apply")
+    assert {k for k in wrong(nic("check")) if k.startswith("firmware")} == {
+        "firmware.ADVANCED_PCI_SETTINGS",
+        "firmware.ADVANCED_PCI_SETTINGS.in_use",
+    }
+
+
+def test_firmware_without_its_tool_is_unknown_and_no_success(host):
+    """Catches: a wish that passes because nothing can read it."""
+    nic = host("connectx7_inbox")
+    del nic.fake.state["firmware"]
+    with_firmware(nic, {"PCI_WR_ORDERING": 1})
+    nic("apply")
+    assert wrong(nic("check"))["firmware.PCI_WR_ORDERING"] == (None, 1)
+
+
+@pytest.mark.parametrize("dash", ["--", "-"])
+def test_bnxt_nvm_is_read_in_either_syntax_written_with_the_key_and_undone(host, dash):
+    """Catches: niccli's other dashes, mlx5's parameters asked of a bnxt NIC."""
+    nic = host("bcm57608_inbox", rdma_device="bnxt_re0")
+    nic.fake.state |= {"nvm": {"pcie_relaxed_ordering": 0, "performance_profile": 1}, "niccli_dash": dash}
+    with_firmware(nic, {"pcie_relaxed_ordering": 1, "performance_profile": 1, "PCI_WR_ORDERING": 1})
+    nic("apply")
+    assert wrong(nic("check"))["firmware.pcie_relaxed_ordering"] == (0, 1)
+    with_firmware(nic, {"pcie_relaxed_ordering": 1, "performance_profile": 1}, firmware_write=True)
+    nic("apply")
+    assert (
+        f"niccli {dash}dev 0000:17:00.0 nvm {dash}setoption pcie_relaxed_ordering {dash}value 1" in nic.done
+    )
+    assert "firmware.pcie_relaxed_ordering" not in wrong(nic("check"))
+    nic("rollback")
+    assert nic.fake.state["nvm"] == {"pcie_relaxed_ordering": 0, "performance_profile": 1}
+
+
+@pytest.mark.parametrize(
+    ("firmware", "says"),
+    [({"PCI_WR_ORDER": 1}, "names 'PCI_WR_ORDER'"), ({"CNP_DSCP": 64}, "from 0 to 63"), ([1], "no mapping")],
+)
+def test_a_wish_that_firmware_cannot_have_is_refused_before_any_change(host, firmware, says):
+    """Catches: a misspelt parameter that reads as not asked for."""
+    nic = host("connectx7_inbox")
+    with_firmware(nic, firmware)
+    with pytest.raises(BadDesired, match=says):
+        nic("apply")
+    assert nic.done == []
