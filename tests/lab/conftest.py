@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -50,7 +51,15 @@ class Site:
         return well, log.read_text(encoding="utf-8")
 
     def accept(self, run_id: str, *stages: str) -> tuple[int, dict[str, Any], Path]:
-        """Make a run; return the verdict's exit status, the verdict and the run's folder."""
+        """Make a run; return the verdict's exit status, the verdict and the run's folder.
+
+        A repetition gets a number behind its id: an id that was used is refused.
+        """
+        run_id = next(
+            name
+            for name in (run_id, *(f"{run_id}-{number}" for number in itertools.count(2)))
+            if not (self.folder / name).exists()
+        )
         options = ("-e", f"run_root={self.folder}")
         if stages:
             options += ("-e", f"acceptance_stages={','.join(stages)}")
@@ -87,9 +96,15 @@ class Site:
 
 def pytest_addoption(parser):
     """Let a person ask for more than one round."""
-    parser.addoption(
-        "--repetitions", type=int, default=1, help="How often each fault of mesh or fabric is planted."
-    )
+    parser.addoption("--repetitions", type=int, default=1, help="How often each test runs, in one lab.")
+
+
+def pytest_generate_tests(metafunc):
+    """Make as many tests of one as a person asked for."""
+    count = metafunc.config.getoption("--repetitions")
+    if count > 1:
+        metafunc.fixturenames.append("repetition")
+        metafunc.parametrize("repetition", range(1, count + 1))
 
 
 @contextmanager
