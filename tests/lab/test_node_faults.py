@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -68,6 +70,29 @@ def test_a_second_owner_of_an_address_is_named(fresh):
     assert "config/settings/wrong/n2/rail0/-/setting=ipv4.duplicates" in failed, failed
     assert all(words in reason for reason in failed.values()), failed
     assert fresh.lab.fault_clear()
+
+
+def test_loss_that_a_node_sends_names_that_node(fresh):
+    """Catches: the receiver blamed, whose NIC only counts what the sender lost."""
+    netem = "tc qdisc replace dev fab0 root netem loss 2%"
+    assert fresh.lab.ssh("n2", ["sh", "-c", netem]).returncode == 0
+    status, verdict, _ = fresh.accept("lost-by-sender", "fabric")
+    assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
+    assert re.match(r"n2 rail0 tx: n1 missed \d+ packets, the leaf dropped none", verdict["reason"]), verdict[
+        "reason"
+    ]
+
+
+def test_a_second_machine_of_one_name_is_named(fresh):
+    """Catches: good cables blamed because a second machine calls itself n1."""
+    impostor = ["lldpcli", "configure", "system", "hostname", "n1"]
+    assert fresh.lab.ssh("n2", impostor).returncode == 0
+    assert fresh.lab.ssh("n2", ["lldpcli", "update"]).returncode == 0
+    time.sleep(10)  # until the leaf has what lldpd sends at once
+    status, verdict, _ = fresh.accept("two-of-one-name", "config")
+    assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
+    assert verdict["reason"].startswith("n1 is heard on "), verdict["reason"]
+    assert "two machines with one name" in verdict["reason"]
 
 
 def test_a_leaf_that_cannot_be_reached_is_not_run_whatever_was_read_before(fresh):
