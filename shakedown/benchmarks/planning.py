@@ -16,7 +16,7 @@ from shakedown.plan.expected import expectation
 from shakedown.plan.jobs import Jobs, JobSpec, jobs_of_site, with_prolog
 from shakedown.plan.limits import refuse_longer
 from shakedown.plan.nic_cover import nic_cover
-from shakedown.plan.power import power
+from shakedown.plan.power import power_words
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.errors import BadInput
@@ -110,7 +110,7 @@ def _made(
         nic_counters=tuple(nic_cover(draft)),
         not_covered=not_covered(draft, judged),
     )
-    return plan.model_copy(update={"power": tuple(odds.words for odds in power(plan))}), jobs
+    return plan.model_copy(update={"power": power_words(plan)}), jobs
 
 
 def _learnt(draft: Draft) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from shakedown.benchmarks.registry import JOB_KINDS
@@ -20,6 +20,8 @@ _FAILED = re.compile(
 _HOSTS = re.compile(r"(?P<stem>[^\[\],]+)(?:\[(?P<ranges>[0-9,-]+)\])?(?P<rest>[^\[\],]*)")
 # Lines that only say that something failed, not what.
 _FRAME = re.compile(r"(?:srun|slurmstepd|slurmd): |Traceback |\s|$")
+# What a node's driver says of a partner that does not answer any more.
+_LOST = re.compile(r"(?P<node>[^\s:]+) lost: ")
 _MOST_HOSTS = 100_000
 _MOST_CHARACTERS = 300
 
@@ -49,17 +51,17 @@ def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
 
 def told_by_tasks(
     job_folder: Path, job: JobRecord, spec: JobSpec | None
-) -> tuple[JobRecord, dict[str, Problem]]:
-    """Return a failed job's record with what its tasks said in front, and each failed node's problem.
+) -> tuple[JobRecord, dict[str, Problem], bool]:
+    """Return a failed job's record with what its tasks said in front, each failed node's problem, and a flag.
 
-    The problems are empty unless each node of the job stands for itself and the failed ones are known: what
-    the others left is then as good as if the job had been theirs alone.
+    The flag says that each node of the job stands for itself and the failed ones are known: what the others
+    left is then as good as if the job had been theirs alone.
     """
     if spec is None or job.problem is None or job.state != "FAILED":
-        return job, {}
+        return job, {}, False
     failed = failed_tasks(job_folder, spec.nodes)
     if not failed:
-        return job, {}
+        return job, {}, False
     first = "; ".join(list(failed.values())[:3])
     problem = Problem(kind=job.problem.kind, message=f"{first} ({job.problem.message})"[:2000])
     kind = JOB_KINDS.get(spec.kind)
@@ -69,7 +71,16 @@ def told_by_tasks(
     )
     alone = kind is not None and kind.each_node and by_itself
     problems = {node: Problem(kind="environment", message=text) for node, text in failed.items()}
-    return job.model_copy(update={"problem": problem}), problems if alone else {}
+    return job.model_copy(update={"problem": problem}), problems, alone
+
+
+def why_lost(problem: Problem | None, failed: Mapping[str, Problem]) -> Problem | None:
+    """Return the problem of an output; where it is that another node was lost, with what that node said."""
+    lost = _LOST.match(problem.message) if problem else None
+    if problem is None or lost is None or lost["node"] not in failed:
+        return problem
+    message = f"{failed[lost['node']].message} ({problem.message})"[:2000]
+    return problem.model_copy(update={"message": message})
 
 
 def _lines(job_folder: Path) -> Iterator[str]:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from shakedown.benchmarks.base.metrics import Moved, NoEvidence, Output, Read, Value
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
+from shakedown.collect.failed_tasks import why_lost
 from shakedown.collect.window import job_window
 from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.base import Params
@@ -60,6 +61,7 @@ def told_by(
     *,
     clocks: Mapping[str, float] | None = None,
     failed: Mapping[str, Problem] | None = None,
+    alone: bool = False,
 ) -> list[Told]:
     """Return what each of a job's outputs says; one that cannot be read gives no values, and a reason.
 
@@ -70,14 +72,15 @@ def told_by(
         job: what Slurm said of it.
         outputs: the journal.
         clocks: how far each node's clock is ahead, in seconds, where it is known.
-        failed: the problem of each node that failed, where each stands for itself and the job failed with
-            them alone (`told_by_tasks`). The others' outputs count as those of a job that ended well.
+        failed: the problem of each node that failed, and
+        alone: that each stands for itself and the job failed with them alone (`told_by_tasks`). The others'
+            outputs then count as those of a job that ended well.
     """
     ordered, window = _Ordered(specs, job_folder), job_window(job)
     found: list[Told] = []
     for output in _that_count(outputs):
-        whose = _own_part(job, output, failed or {})
-        problem = output.problem or whose.problem
+        whose = _own_part(job, output, (failed or {}) if alone else {})
+        problem = why_lost(output.problem, failed or {}) or whose.problem
         values: Iterable[Value] = ()
         moved: tuple[Moved, ...] = ()
         ahead_s = [(clocks or {}).get(node, 0.0) for node in output.nodes]

@@ -98,10 +98,10 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         ran.append(job)
         spec = specs.get(job.test)
         flaws: list[BadInput] = []
-        job, failed = told_by_tasks(job_folder, job, spec)
+        job, failed, alone = told_by_tasks(job_folder, job, spec)
         linked = job_folder.is_symlink()  # what lies elsewhere is not this run's: nothing of it is read
         outputs = [] if linked else journal(job_folder, flaws)
-        told = told_by(plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed)
+        told = told_by(plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed, alone=alone)
         if spec is not None and not linked:
             readings, unread = read_nodes(job_folder, job, spec.nodes, clocks)
             told = confirmed(told, readings, unread, jobs.nics)
@@ -113,7 +113,8 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         measurements.extend(found)
         why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None)
         if spec is not None and why is not None:
-            measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, failed))
+            theirs = failed if alone else {}
+            measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, theirs))
     of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran))
     counters = without_the_idle(plan, [*counters, *of_switches], measurements)
     measurements.extend(spoiled)

@@ -29,7 +29,10 @@ def nic_cover(draft: Draft) -> Iterator[str]:
             and any(node in its_nodes for (node,) in item.nodes)
         }
         if judged:
-            blind = "; ".join(f"{fault.name} ({fault.measured})" for fault in unseen(family.name))
+            blind = "; ".join(
+                fault.name + (f" ({fault.measured})" if fault.measured else "")
+                for fault in unseen(family.name)
+            )
             yield (
                 f"{span(nodes)}: {count(len(judged), 'counter')} of each {family.name} NIC are judged, "
                 "which see "

@@ -8,9 +8,10 @@ firmware) is not in it; what was simulated with such noise is in docs/evidence/g
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shakedown.records.base import Better
+from shakedown.records.base import Better, params_text
 from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
 from shakedown.records.wording import count
 from shakedown.statistics.remeasure import more_than, most_by_chance
@@ -35,23 +36,52 @@ class Power:
         """Say it."""
         item = self.item
         return (
-            f"{item.test} {item.metric}, {count(len(item), 'cell')} ({item.rails[0]} and alike): at results "
+            f"{item.test} {item.metric} {params_text(item.params)}, {count(len(item), 'cell')} "
+            f"({item.rails[0]} and alike): at results "
             f"with a CV of {100 * CV:g} % and {100 * DIPS:g} % low by chance a healthy cluster fails in "
             f"{_part(self.healthy_fails)} of runs, "
             f"and a NIC at -2 % passes in {_part(self.slow_2_passes)}, at -5 % in {_part(self.slow_5_passes)}"
         )
 
 
+def power_words(plan: Plan) -> tuple[str, ...]:
+    """Return what the plan can tell, a sentence a block of pairs, and for which blocks that is not known."""
+    floors = sum(_is_floor(reference) for _, reference, _ in _blocks(plan))
+    unknown = (
+        f"{count(floors, 'block')} of pairs {'has' if floors == 1 else 'have'} a floor as reference, which "
+        "does not say what a healthy cell reaches: how often a healthy cluster fails, and a slow NIC passes, "
+        "is not known",
+    )
+    return (*(odds.words for odds in power(plan)), *(unknown if floors else ()))
+
+
 def power(plan: Plan) -> tuple[Power, ...]:
-    """Return the odds of each block of pairs that is measured again."""
-    rule, found = plan.remeasure, []
-    for item in plan.items if rule else ():
+    """Return the odds of each block of pairs that is measured again and whose healthy level is known."""
+    return tuple(
+        Power(
+            item,
+            _healthy_fails(item, reference, rule),
+            *(_slow_passes(item, reference, rule, loss) for loss in (0.02, 0.05)),
+        )
+        for item, reference, rule in _blocks(plan)
+        if not _is_floor(reference)
+    )
+
+
+def _blocks(plan: Plan) -> Iterator[tuple[PlanItem, Reference, Remeasure]]:
+    """Yield the blocks of pairs that are measured again, with what they are held to."""
+    for item in plan.items if plan.remeasure else ():
         reference = plan.references[item.reference]
         pairs = len(next(iter(item.nodes))) == 2 and None not in item.rails and item.unit != "1"
-        if rule and pairs and item.test in rule.tests and item.required and reference.value > 0:
-            slow = (_slow_passes(item, reference, rule, loss) for loss in (0.02, 0.05))
-            found.append(Power(item, _healthy_fails(item, reference, rule), *slow))
-    return tuple(found)
+        # Both ways at once are not measured again.
+        again = plan.remeasure and item.test in plan.remeasure.tests and "both" not in item.directions
+        if plan.remeasure and pairs and again and item.required and reference.value > 0:
+            yield item, reference, plan.remeasure
+
+
+def _is_floor(reference: Reference) -> bool:
+    """Whether the gate is the reference's very value: what a dead path misses, and a healthy one exceeds."""
+    return reference.gate == reference.value
 
 
 def _healthy_fails(item: PlanItem, reference: Reference, rule: Remeasure) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shakedown.intent.part import part_of, partners
 from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs
-from shakedown.plan.power import power
+from shakedown.plan.power import power_words
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.names import natural_key
@@ -89,7 +89,7 @@ def narrowed_plan(plan: Plan, jobs: Jobs, scope: PlanScope) -> tuple[Plan, Jobs]
             "power": (),
         }
     )
-    part = part.model_copy(update={"power": tuple(odds.words for odds in power(part))})
+    part = part.model_copy(update={"power": power_words(part)})
     return part, jobs.model_copy(update={"jobs": tuple(kept)})
 
 

@@ -74,7 +74,7 @@ def reference_rows(source: Source) -> tuple[ReferenceRow, ...]:
                 value_number=reference.value,
                 value=text.number(reference.value),
                 rule=how,
-                unit=reference.unit,
+                unit=text.unit(reference.unit),
                 better=reference.better,
                 ceiling=text.number(reference.ceiling),
                 ceiling_source=reference.ceiling_source or "",

@@ -28,6 +28,11 @@ def inert(text: str) -> str:
     )
 
 
+def unit(name: str) -> str:
+    """Return a unit as it stands behind a number: nothing for a plain count, whose unit is 1."""
+    return "" if name == "1" else name
+
+
 def number(value: float | None) -> str:
     """Return a number at the four significant digits that a measurement supports; an en dash for none."""
     if value is None or math.isnan(value):

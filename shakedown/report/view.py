@@ -73,6 +73,7 @@ class ReportView:
     stages: tuple[StageRow, ...]
     times: tuple[StageTimeRow, ...]
     not_covered: tuple[NotCovered, ...]
+    can_tell: tuple[str, ...]  # the odds of its gates, and what the NICs' counters show
     caveats: tuple[str, ...]
     problems: tuple[str, ...]
     unplanned: tuple[str, ...]
@@ -175,7 +176,8 @@ def build(source: Source, checksum: Checksum | None = None) -> ReportView:
         stages=_stages(source),
         times=stage_times(source),
         not_covered=plan.not_covered,
-        caveats=(*plan.caveats, *plan.power, *plan.nic_counters),
+        can_tell=(*plan.power, *plan.nic_counters),
+        caveats=plan.caveats,
         problems=verdict.problems,
         unplanned=verdict.unplanned,
         transients=tuple(cell.reason for cell in verdict.transients),

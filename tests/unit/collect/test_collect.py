@@ -359,6 +359,30 @@ def test_a_note_about_a_lost_partner_says_nothing_beside_the_measurement_itself(
     assert verdict.outcome == "PASS", list(cells.values())[:3]
 
 
+def test_a_lost_partner_is_told_with_what_it_said_itself(run):
+    """Catches: "n2 lost: Connection refused" told where n2's own words are that it cannot write."""
+    job = run / "raw" / "fabric.ib_write_bw.a1"
+    record = json.loads((job / "job.json").read_text())
+    failed = {"kind": "environment", "message": "the job ended with exit code 1:0"}
+    (job / "job.json").write_text(
+        json.dumps(record | {"state": "FAILED", "exit_code": "1:0", "problem": failed})
+    )
+    (job / "rfm_job.err").write_text(
+        "n2: cannot write its outputs: Read-only file system\n"
+        "srun: error: n2: task 1: Exited with exit code 1\n"
+    )
+    lines = [json.loads(line) for line in (job / "outputs.n1.jsonl").read_text().splitlines()]
+    for line in lines:
+        line |= {"exit_code": None, "problem": {"kind": "environment", "message": "n2 lost: no answer"}}
+    (job / "outputs.n1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (job / "outputs.n2.jsonl").unlink()
+    _, cells = judged(run)
+    own = "n2: cannot write its outputs: Read-only file system"
+    of_n1 = [cell.reason for cell in cells.values() if "n2 lost" in cell.reason]
+    assert of_n1
+    assert all(f"{own} (n2 lost: no answer)" in reason for reason in of_n1)
+
+
 def test_a_node_killed_in_a_mesh_costs_its_own_cells_only(run):
     """Catches: a dead node passed over, named nowhere, or everybody else made doubtful with it."""
     job = run / "raw" / "fabric.ib_write_bw.a1"

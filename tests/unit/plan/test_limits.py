@@ -152,4 +152,4 @@ def test_the_mesh_is_told_the_gates_of_its_plan():
             key = ("ib_write_bw", item.params["size_bytes"], 1)
             limits = mesh.remeasure.limits_of(key, str(item.params["rails_at_once"]), rail, ("n1", "n2"))
             assert limits == {"bandwidth": plan.references[item.reference].gate}
-    assert plan.power and "a NIC at -2 % passes" in plan.power[0]
+    assert plan.power and "a floor as reference" in plan.power[0]

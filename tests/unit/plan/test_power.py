@@ -7,7 +7,7 @@ import random
 import pytest
 
 from shakedown.plan import power as module
-from shakedown.plan.power import power
+from shakedown.plan.power import power, power_words
 from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
 from shakedown.statistics.remeasure import Samples, Tally
 
@@ -80,3 +80,19 @@ def test_a_gate_within_the_noise_fails_healthy_clusters_and_says_so():
 def test_a_plan_without_the_rule_says_nothing():
     """Catches odds of a rule that is not there."""
     assert power(plan(8).model_copy(update={"remeasure": None})) == ()
+
+
+def test_a_floor_promises_nothing():
+    """Catches: "a healthy cluster fails in 81 % of runs", told of a floor that every healthy cell exceeds."""
+    floor = plan(2, tolerance=None, limit=400.0)
+    assert power(floor) == ()
+    (told,) = power_words(floor)
+    assert "1 block of pairs has a floor as reference" in told
+    assert "%" not in told
+
+
+def test_what_is_measured_once_gets_no_odds_of_three_measurements():
+    """Catches: both ways at once said to be measured again, which no job does."""
+    one_way = plan(8)
+    both = one_way.items[0].model_copy(update={"directions": ("both",)})
+    assert power_words(one_way.model_copy(update={"items": (both,)})) == ()
