@@ -189,19 +189,21 @@ def switch_counters(
 ) -> tuple[list[CounterReading], list[Measurement]]:
     """Return every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`.
 
-    And, without values, the cells of switches whose readings are damaged or of another time. A switch that
-    was not read both times has neither: planned and absent, the verdict says NOT-RUN.
+    And, without values, the cells of switches whose readings are damaged, of another time, or not there
+    although the stage had jobs.
     """
     lines: list[CounterReading] = []
     spoiled: list[Measurement] = []
     for stage in Stage:
         of_stage = folder / "raw" / f"switches.{stage}"
+        read: set[str] = set()
         # A link leads to what is not this run's: its switches were not read.
         for after in () if of_stage.is_symlink() else sorted(of_stage.glob("*.after.json")):
             name = after.name.removesuffix(".after.json")
             before = after.with_name(f"{name}.before.json")
             if not before.exists():
-                continue
+                continue  # told below
+            read.add(name)
             raw = str(after.relative_to(folder))
             try:
                 first, last = load_reading(before), load_reading(after)
@@ -213,7 +215,21 @@ def switch_counters(
             except (BadInput, OSError) as refused:
                 flaw = Problem(kind="parse", message=without_place(folder, refused))
             spoiled += uncounted(plan, stage, "switches", name, flaw)
+        for name in sorted(_switches(plan, stage) - read) if stage in windows else ():
+            unread = f"{name} was not read before and after the {stage.value} stage: could it be reached?"
+            flaw = Problem(kind="not-run", message=unread)
+            spoiled += uncounted(plan, stage, "switches", name, flaw)
     return lines, spoiled
+
+
+def _switches(plan: Plan, stage: Stage) -> set[str]:
+    """Return the switches whose counters over a stage are planned."""
+    return {
+        switch
+        for item in plan.items
+        if item.stage == stage and item.test == "switches" and item.metric.startswith("counter.")
+        for (switch,) in item.nodes
+    }
 
 
 def misplaced(

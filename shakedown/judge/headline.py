@@ -81,7 +81,16 @@ def sentence(
     mine = {entry[0].cell for entry in told}
     rest = [entry for entry in same if entry[0].cell not in mine]
     also = f"; also {_kinds(rest)}" if rest else ""
+    if outcome is Outcome.INCONCLUSIVE and (not_run := _why_not_run(bad)):
+        also = f"; not run: {not_run}{also}"
     return _joined(head, f"; {_tally(outcome, len(same), bad, total)}", also, _mesh(causes))
+
+
+def _why_not_run(bad: Sequence[Bad]) -> str:
+    """Return what most cells that were not run say of it, where one is known; it may be why others failed."""
+    known = (because(v) for v, _ in bad if v.outcome is Outcome.NOT_RUN and v.rule == Rule.NOT_RUN)
+    ((why, _),) = Counter(known).most_common(1) or (("", 0),)
+    return clipped(why, _MOST_OF_A_REASON)
 
 
 def _joined(head: str, tally: str, also: str, mesh: str) -> str:

@@ -19,14 +19,16 @@ import pytest
 
 from shakedown.benchmarks.interconnect.options import WHAT
 from shakedown.benchmarks.planning import make_plan, read_site
+from shakedown.collect.counters import switch_counters
+from shakedown.collect.window import Window
 from shakedown.commands import cli
 from shakedown.judge.verdict import judge
 from shakedown.physics.roce import payload_ceiling_gbps
 from shakedown.plan.jobs import Jobs
-from shakedown.records.base import Better
+from shakedown.records.base import Better, Stage
 from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, Reference, ReferenceKind
-from shakedown.records.results import Measurement
+from shakedown.records.results import Measurement, Problem
 from shakedown.records.verdict import Verdict
 from shakedown.references.catalogue import Entry
 from shakedown.references.files import load_catalogue, load_profile, profile_names
@@ -70,6 +72,29 @@ def test_no_cell_is_two_jobs_to_measure(name):
             mine = (j for j in jobs.jobs if j.stage == item.stage)
             asked = [j.name for j in mine if j.measures(item.test, nodes, rail, direction, item.params)]
             assert len(asked) <= 1, (item.test, item.metric, item.params, asked)
+
+
+def test_a_switch_that_was_not_read_says_so_in_the_stages_that_ran(tmp_path):
+    """Catches: "planned, but no result" where the leaf could not be reached, and a headline without it."""
+    plan = planned("lab")
+    readings, unread = switch_counters(plan, tmp_path, {Stage.FABRIC: Window("the fabric stage")})
+    assert not readings
+    assert {(m.stage, m.nodes) for m in unread} == {(Stage.FABRIC, ("leaf0",))}
+    assert all(m.problem and m.problem.kind == "not-run" for m in unread)
+    pairs = [item for item in plan.items if item.test == "ib_write_bw" and item.metric == "bandwidth"]
+    refused = Problem(kind="environment", message="exit status 1")
+    lost = [
+        unread[0].model_copy(
+            update={"test": item.test, "metric": item.metric, "unit": item.unit, "better": item.better}
+            | {"nodes": nodes, "rail": rail, "direction": direction, "params": item.params}
+            | {"problem": refused}
+        )
+        for item in pairs
+        for _, nodes, rail, direction in item.cells()
+    ]
+    verdict = judge(plan, [*unread, *lost])
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert "not run: leaf0 was not read before and after the fabric stage" in verdict.reason
 
 
 def published(plan: Plan) -> tuple[list[dict], list[dict]]:
