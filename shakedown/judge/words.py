@@ -74,6 +74,7 @@ _METRICS = {
     "wrong_memory": "memory that perftest used",
 }
 _COUNTERS = {
+    "alarms": "alarms that a cable's module raises of itself",
     "cnp_queue_drops": "congestion notifications dropped from their queue",
     "drops": "dropped packets",
     "duplicate_request": "duplicate requests",
@@ -98,6 +99,7 @@ _COUNTERS = {
     "rx_errors": "receive errors",
     "tx_drops": "packets dropped at egress",
     "tx_errors": "transmit errors",
+    "warnings": "warnings that a cable's module raises of itself",
     "watchdog_events": "PFC watchdog events",
 }
 _TO_GPU, _FROM_GPU = "from host to GPU", "from GPU to host"

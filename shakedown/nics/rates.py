@@ -44,15 +44,17 @@ def rates(
         speed_mbps: of the link, 10^6 bit/s; None: not known.
 
     Returns:
+        `module.alarms`, `module.warnings`: flags that the cable's module itself had raised at either reading,
+        or in between;
         `phy.pre_fec_ber_e12`: bits corrected for 10^12 bits of the line; `phy.symbol_errors_e15`: symbols
         that stayed wrong for 10^15 bits; `pause.prioN_{rx,tx}_ppm`: part of the time for which this NIC was
         told to pause (rx) or told its neighbour to (tx); `pause.prioN_unmarked_ppm`: the latter, if no packet
         had an ECN mark: the receiver was slow, the network not congested; `class.prioN_missed_ppm`: part of
         what RDMA received that priority N did not count.
     """
+    found = _of_module(before, after)
     if seconds < _SHORTEST_S:
-        return {}
-    found: dict[str, int] = {}
+        return found
     if speed_mbps and speed_mbps > 0:
         bits = speed_mbps * 1_000_000 * seconds
         # A driver may have several of these names; the one that counted the most is meant.
@@ -71,6 +73,16 @@ def rates(
         found[f"pause.prio{priority}_{way}_ppm"] = share
         if way == "tx" and marks is not None:
             found[f"pause.prio{priority}_unmarked_ppm"] = 0 if marks else share
+    return found
+
+
+def _of_module(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """Return how many of its own alarms and warnings a module had raised; nothing of one without any."""
+    found: dict[str, int] = {}
+    for kind in ("alarms", "warnings"):
+        raised = [counters[f"dom.{kind}"] for counters in (before, after) if f"dom.{kind}" in counters]
+        if raised:
+            found[f"module.{kind}"] = max(*raised, _grown(before, after, (f"dom.{kind}_seen",)) or 0)
     return found
 
 

@@ -200,8 +200,21 @@ FAULTS = (
         "module",
         "the cable's module is hot, shorted or was pulled",
         "cable",
-        {"mlx5": ("ethtool.module_high_temp", "ethtool.module_bad_shorted", "ethtool.module_unplug")},
-        "the module's own alarms (ethtool -m)",
+        {
+            "mlx5": (
+                "ethtool.module_high_temp",
+                "ethtool.module_bad_shorted",
+                "ethtool.module_unplug",
+                "module.alarms",
+            ),
+            "bnxt": ("module.alarms",),
+        },
+    ),
+    Fault(
+        "weak-light",
+        "light, current, voltage or temperature beyond the thresholds that the module has of itself",
+        "cable",
+        {"mlx5": ("module.alarms", "module.warnings"), "bnxt": ("module.alarms", "module.warnings")},
     ),
     Fault(
         "small-mtu",

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode import ethtool_stats
+from shakedown.onnode import ethtool_stats, modules
 
 _DEVLINK_SECONDS = 5.0
 _CARRIER = ("carrier_down_count", "carrier_up_count")  # Linux 4.16, Documentation/ABI/testing/sysfs-class-net
@@ -69,10 +69,15 @@ def read_devices(root: Path = Path("/"), *, live: bool | None = None) -> list[di
         read = [threads.submit(read_device, root, device, family, live) for device in devices]
         found = [one.result() for one in read]
         errors = health.result() if health else {}
+    of_modules = modules.readings() if live else {}
     for device in found:
-        counters = device["counters"]
-        assert isinstance(counters, dict)
+        counters, flaws = device["counters"], device["flaws"]
+        assert isinstance(counters, dict) and isinstance(flaws, list)
         counters |= errors.get(str(device["pci"]), {})
+        values, why = of_modules.get(str(device["netdev"]), ({}, ""))
+        counters |= {f"dom.{name}": value for name, value in values.items()}
+        if why:
+            flaws.append(f"module of {device['netdev']}: {why}")
     return found
 
 

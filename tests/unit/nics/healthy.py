@@ -24,7 +24,8 @@ MORE = {
         " ethtool.outbound_pci_buffer_overflow ethtool.outbound_pci_stalled_wr ethtool.module_unplug"
         " ethtool.module_bus_stuck ethtool.module_high_temp ethtool.module_bad_shorted"
         " ethtool.rx_out_of_buffer fec.corrected_blocks fec.uncorrectable_blocks fec.corrected_bits"
-        " devlink.fw_errors devlink.fw_fatal_errors"
+        " devlink.fw_errors devlink.fw_fatal_errors dom.alarms dom.alarms_seen dom.warnings"
+        " dom.temperature_mc"
     ),
     "bnxt": (
         "rdma.oos_drop_count rdma.rx_ecn_marked_pkts ethtool.link_down_events ethtool.continuous_pause_events"
@@ -32,6 +33,7 @@ MORE = {
         " ethtool.rx_pcs_symbol_err ethtool.rx_fec_corrected_blocks ethtool.rx_fec_uncorrectable_blocks"
         " ethtool.pfc_pri3_rx_duration_us ethtool.pfc_pri3_tx_duration_us ethtool.pfc_pri3_rx_transitions"
         " ethtool.pfc_pri3_tx_transitions devlink.fw_errors devlink.hw_errors"
+        " dom.alarms dom.alarms_seen dom.warnings dom.temperature_mc"
     ),
 }
 NETDEV = "rx_packets tx_packets rx_bytes tx_bytes rx_dropped tx_dropped carrier_down_count carrier_up_count"
@@ -58,6 +60,8 @@ def healthy(family: str, draw: random.Random, seconds: float, speed_mbps: int) -
     for name in names(family):
         wraps = name in WRAPS.get(family, ())
         before[name] = draw.randrange(1 << 32 if wraps else 1 << draw.choice((1, 8, 30, 45)))
+        if name.startswith("dom."):
+            before[name] = 41_000 if name == "dom.temperature_mc" else 0
     after = dict(before)
     received = int(0.75 * speed_mbps * 1e6 / 8 * seconds)
     for name in names(family):

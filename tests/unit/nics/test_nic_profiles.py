@@ -135,6 +135,8 @@ WORKED_OUT = {
         "pause.prioN_rx_ppm": ("ethtool.rx_prio3_pause_duration", int(0.6e6 * SECONDS)),
         "pause.prioN_unmarked_ppm": ("ethtool.tx_prio3_pause_duration", int(0.2e6 * SECONDS)),
         "class.prioN_missed_ppm": ("ethtool.rx_prio3_bytes", 1000),
+        "module.alarms": ("dom.alarms", 1),
+        "module.warnings": ("dom.warnings", 1),
     },
     "bnxt": {
         "phy.pre_fec_ber_e12": ("ethtool.rx_corrected_bits", int(8e-5 * 1e11 * SECONDS)),
@@ -143,6 +145,8 @@ WORKED_OUT = {
         "pause.prioN_rx_ppm": ("ethtool.pfc_pri3_rx_duration_us", int(0.6e6 * SECONDS)),
         "pause.prioN_unmarked_ppm": ("ethtool.pfc_pri3_tx_duration_us", int(0.2e6 * SECONDS)),
         "class.prioN_missed_ppm": ("ethtool.rx_bytes_pri3", 1000),
+        "module.alarms": ("dom.alarms", 1),
+        "module.warnings": ("dom.warnings", 1),
     },
 }
 MARKS = {"mlx5": "rdma.np_ecn_marked_roce_packets", "bnxt": "rdma.rx_ecn_marked_pkts"}

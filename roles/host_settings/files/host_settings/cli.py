@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from host_settings import arrivals, engine, node_reader, signer, targets
+from host_settings import arrivals, engine, modules, node_reader, signer, targets
 from host_settings.desired import BadDesired
 from host_settings.system import System, ToolError
 
@@ -32,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return arrivals.serve(folder, sys.stdin.buffer)
     if options.action == "sign":
         print(signer.serve(system, sys.stdin.fileno()))
+        return 0
+    if options.action == "modules":
+        modules.write(system)
         return 0
     if options.action == "node":
         print(json.dumps(node_reader.document(system)))
@@ -67,7 +70,7 @@ def _run(system: System, target: targets.Target, action: str) -> dict[str, Any]:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="host-settings", description=__doc__)
-    parser.add_argument("action", choices=[*_ACTIONS, "arrivals", "node", "sign"])
+    parser.add_argument("action", choices=[*_ACTIONS, "arrivals", "modules", "node", "sign"])
     parser.add_argument(
         "targets", nargs="*", metavar="TARGET", help="a netdev, environment, gpudirect or pinning"
     )

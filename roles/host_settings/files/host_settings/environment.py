@@ -30,6 +30,8 @@ _SOCKETS = (
     "host-settings-node.socket",
     "host-settings-sign.socket",
 )
+# And what reads the NICs' modules for them, when nobody asks.
+_UNITS = (*_SOCKETS, "host-settings-modules.timer")
 
 
 def env_text(roce: Roce) -> str:
@@ -68,7 +70,7 @@ def read(system: System) -> dict[str, Any]:
     found["memlock.slurmd"] = _slurmd_limit(system)
     found["live"] = system.root == Path("/")
     found["clock"] = system.clock()
-    for unit in _SOCKETS:
+    for unit in _UNITS:
         found[unit] = None
         if system.root == Path("/"):
             states = [system.run("systemctl", verb, unit).out.strip() for verb in ("is-enabled", "is-active")]
@@ -157,7 +159,7 @@ def items(found: dict[str, Any], roce: Roce, clock: str = "keep", memlock: str =
         return Setting(unit, found[unit], "enabled active", serve)
 
     return [
-        *map(service, _SOCKETS),
+        *map(service, _UNITS),
         whole(ENV_FILE, env_text(roce)),
         whole(PROFILE_FILE, profile_text()),
         Setting("clock", found["clock"], "synchronised")

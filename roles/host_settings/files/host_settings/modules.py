@@ -1,0 +1,98 @@
+"""`host-settings modules`: what the NICs' optical modules say of themselves, for everybody to read.
+
+`ethtool -m` asks a module's EEPROM through the driver and takes CAP_NET_ADMIN, which no job has. A timer
+runs this and leaves /run/shakedown/modules.json; nothing and nobody can tell it what to read.
+
+Lines are those of ethtool's sfpdiag.c, qsfp.c and cmis.c (SFF-8472, SFF-8636, CMIS): flags by which the
+module itself says that a value is beyond its own alarm or warning threshold, and the values beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+from host_settings.model import WriteFile
+from host_settings.system import System, ToolError
+
+FILE = "/run/shakedown/modules.json"
+SCHEMA = 1
+_MOST_NICS = 128
+_LANE = r"(?:\s*\((?:Chan|Channel|Lane) (\d{1,2})\))?"
+_FLAG = re.compile(rf"^\s*(\w[\w ]*?) (?:high|low) (alarm|warning){_LANE}\s*:\s*(On|Off)\s*$", re.M)
+_NUMBER = r"(-?\d{1,7}(?:\.\d{1,6})?)"
+# Name, unit and how many of ours one of theirs is: m degrees C, uV, uA, nW.
+_VALUES = (
+    ("temperature_mc", re.compile(rf"^\s*Module temperature\s*:\s*{_NUMBER} degrees C", re.M), 1_000),
+    ("voltage_uv", re.compile(rf"^\s*Module voltage\s*:\s*{_NUMBER} V\b", re.M), 1_000_000),
+    ("bias_ua", re.compile(rf"^\s*Laser (?:tx )?bias current{_LANE}\s*:\s*{_NUMBER} mA", re.M), 1_000),
+    (
+        "tx_power_nw",
+        re.compile(rf"^\s*(?:Laser output power|Transmit avg optical power){_LANE}\s*:\s*{_NUMBER} mW", re.M),
+        1_000_000,
+    ),
+    (
+        "rx_power_nw",
+        re.compile(
+            rf"^\s*(?:Rcvr signal avg optical power|Receiver signal (?:average optical|OMA) power|"
+            rf"Receiver signal average optical power){_LANE}\s*:\s*{_NUMBER} mW",
+            re.M,
+        ),
+        1_000_000,
+    ),
+)
+
+
+def parse(text: str) -> dict[str, int]:
+    """Return flags that are on and values of one module; empty: it has no diagnostics, as copper has none."""
+    flags = [(kind, state) for _, kind, _, state in _FLAG.findall(text)]
+    found = {}
+    if flags:
+        for kind in ("alarm", "warning"):
+            found[f"{kind}s"] = sum(state == "On" for of, state in flags if of == kind)
+    for name, pattern, factor in _VALUES:
+        for match in pattern.finditer(text):
+            *lane, value = match.groups()
+            # A temperature below zero is none of a running module; counters hold no negative numbers.
+            number = max(round(float(value) * factor), 0)
+            found[f"{name}.lane{lane[0]}" if lane and lane[0] else name] = number
+    return found
+
+
+def document(system: System) -> dict[str, Any]:
+    """Return what every physical NIC's module says, or why nothing is known of it, by netdev.
+
+    A module latches a flag until it is read, so flags that were on are counted (`alarms_seen`) over readings.
+    """
+    before = _seen_before(system)
+    netdevs: dict[str, Any] = {}
+    for name in system.names("/sys/class/net")[:_MOST_NICS]:
+        if not system.exists(f"/sys/class/net/{name}/device/driver"):
+            continue
+        try:
+            done = system.run("ethtool", "-m", name)
+        except ToolError as error:
+            netdevs[name] = {"values": {}, "why": str(error)[:200]}
+            continue
+        values = parse(done.out) if done.status == 0 else {}
+        for kind in ("alarms", "warnings"):
+            if kind in values:
+                values[f"{kind}_seen"] = values[kind] + before.get((name, f"{kind}_seen"), 0)
+        why = "" if values else done.complaint[:200] if done.status else "the module has no diagnostics"
+        netdevs[name] = {"values": values, "why": why}
+    return {"schema": SCHEMA, "taken_s": round(time.time(), 3), "netdevs": netdevs}
+
+
+def _seen_before(system: System) -> dict[tuple[str, str], int]:
+    try:
+        netdevs = json.loads(system.read(FILE) or "{}")["netdevs"]
+        return {(netdev, key): n for netdev, told in netdevs.items() for key, n in told["values"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def write(system: System) -> None:
+    """Leave the document for jobs to read. Raises OSError."""
+    system.write_file(WriteFile(FILE, json.dumps(document(system)) + "\n"))

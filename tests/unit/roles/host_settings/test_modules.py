@@ -1,0 +1,145 @@
+"""What optical modules say of themselves: read by the node's timer, taken by a job beside its counters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from host_settings import cli, modules
+from host_settings.system import Done, System, ToolError
+
+from shakedown.onnode import counters
+from shakedown.onnode import modules as of_node
+
+# Made after ethtool's sources: qsfp.c (SFF-8636), cmis.c and sfpdiag.c (SFF-8472).
+QSFP = """\
+\tIdentifier                                : 0x11 (QSFP28)
+\tLaser bias current (Channel 1)            : 6.750 mA
+\tTransmit avg optical power (Channel 1)    : 0.8913 mW / -0.50 dBm
+\tRcvr signal avg optical power(Channel 1)  : 0.0102 mW / -19.91 dBm
+\tLaser bias current high alarm   (Chan 1)  : Off
+\tRx power low alarm (Chan 1)               : On
+\tRx power low warning (Chan 1)             : On
+\tModule temperature                        : 41.70 degrees C / 107.05 degrees F
+\tModule temperature high alarm             : Off
+\tModule voltage                            : 3.2947 V
+\tModule temperature high alarm threshold   : 75.00 degrees C / 167.00 degrees F
+"""
+HEALTHY = QSFP.replace(": On", ": Off")
+COPPER = "\tIdentifier                                : 0x11 (QSFP28)\n\tPassive Cu cmplnce.        : 0x01\n"
+
+
+class Node(System):
+    """A host with three NICs and a bridge; `said` is what ethtool prints of each NIC."""
+
+    def __init__(self, root: Path, **said: Done | ToolError) -> None:
+        super().__init__(str(root))
+        self.said, self.ran = said, []
+        for name in said:
+            (root / "sys/class/net" / name / "device/driver").mkdir(parents=True, exist_ok=True)
+        (root / "sys/class/net/br0").mkdir(parents=True, exist_ok=True)
+
+    def run(self, *argv):  # noqa: D102
+        self.ran.append(argv)
+        told = self.said[argv[2]]
+        if isinstance(told, ToolError):
+            raise told
+        return told
+
+
+def test_flags_and_values_are_read_and_thresholds_are_no_flags():
+    """Catches: an alarm that is missed, a threshold's line taken for a value or a flag, a wrong unit."""
+    assert modules.parse(QSFP) == {
+        "alarms": 1,
+        "warnings": 1,
+        "temperature_mc": 41_700,
+        "voltage_uv": 3_294_700,
+        "bias_ua.lane1": 6_750,
+        "tx_power_nw.lane1": 891_300,
+        "rx_power_nw.lane1": 10_200,
+    }
+    single = "\tReceiver signal average optical power     : 0.3195 mW / -4.96 dBm\n"
+    assert modules.parse(single) == {"rx_power_nw": 319_500}
+
+
+def test_a_flag_between_two_jobs_readings_is_not_lost(tmp_path):
+    """Catches: a latched alarm that the next reading of the timer clears in mid-job."""
+    node = Node(tmp_path, fab0=Done(0, QSFP, ""))
+    modules.write(node)
+    node.said["fab0"] = Done(0, HEALTHY, "")
+    modules.write(node)
+    ((values, why),) = of_node.readings(tmp_path / "run/shakedown/modules.json").values()
+    assert (values["alarms"], values["alarms_seen"], why) == (0, 1, "")
+
+
+def test_copper_and_refusals_are_said_and_only_nics_are_asked(tmp_path):
+    """Catches: copper that fails, a bridge that is asked, one NIC that hides the others."""
+    node = Node(
+        tmp_path,
+        fab0=Done(0, COPPER, ""),
+        fab1=Done(1, "", "netlink error: Operation not supported"),
+        fab2=ToolError("ethtool is not installed"),
+    )
+    told = modules.document(node)["netdevs"]
+    assert {name: entry["why"] for name, entry in told.items()} == {
+        "fab0": "the module has no diagnostics",
+        "fab1": "netlink error: Operation not supported",
+        "fab2": "ethtool is not installed",
+    }
+    assert all(entry["values"] == {} for entry in told.values())
+    assert node.ran == [("ethtool", "-m", name) for name in ("fab0", "fab1", "fab2")]
+
+
+def test_the_reader_takes_nothing_in_and_has_one_right():
+    """Catches: a user who tells it what to read or starts it, and a right beside the one that it takes."""
+    units = Path(__file__).parents[4] / "roles/host_settings/files/systemd"
+    unit = (units / "host-settings-modules.service").read_text()
+    assert "ExecStart=/usr/local/libexec/shakedown/host-settings modules\n" in unit
+    assert "CapabilityBoundingSet=CAP_NET_ADMIN\n" in unit and "NoNewPrivileges=yes" in unit
+    assert "ReadWritePaths=/run/shakedown\n" in unit and "ProtectSystem=strict" in unit
+    assert not (units / "host-settings-modules.socket").exists()
+
+
+def test_the_program_ignores_what_it_is_told(tmp_path, monkeypatch):
+    """Catches: a file or NIC named from outside."""
+    monkeypatch.setattr(cli, "System", lambda root, probes: Node(tmp_path, fab0=Done(0, QSFP, "")))
+    assert cli.main(["modules", "/etc/shadow"]) == 0
+    document = json.loads((tmp_path / "run/shakedown/modules.json").read_text())
+    assert list(document["netdevs"]) == ["fab0"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"taken_s": 1}', '{"taken_s": "x", "netdevs": {}}', '{"taken_s": 1, "netdevs": {"a": 1}}'],
+)
+def test_a_damaged_file_is_no_reading(tmp_path, text):
+    """Catches: a job that ends because of what a reader left half-written."""
+    file = tmp_path / "modules.json"
+    file.write_text(text)
+    assert of_node.readings(file) == {}
+
+
+def test_an_old_reading_counts_for_nothing_and_is_said(tmp_path):
+    """Catches: a timer that stopped a month ago, whose values pass as today's."""
+    file = tmp_path / "modules.json"
+    values = {"alarms": 0, "rx_power_nw.lane1": 5, "Bad Name": 1, "warnings": -1}
+    file.write_text(json.dumps({"taken_s": 1000.0, "netdevs": {"fab0": {"values": values, "why": ""}}}))
+    fresh = of_node.readings(file, now_s=1060.0)
+    assert fresh == {"fab0": ({"alarms": 0, "rx_power_nw.lane1": 5}, "")}
+    assert of_node.readings(file, now_s=9000.0)["fab0"] == ({}, "read 8000 s ago: its reader has stopped")
+
+
+def test_a_jobs_reading_has_them_beside_the_counters(tmp_path, monkeypatch):
+    """Catches: alarms that are read and never collected, copper that is not said."""
+    for number in range(2):
+        port = tmp_path / f"sys/class/infiniband/mlx5_{number}/ports/1/gid_attrs/ndevs"
+        port.mkdir(parents=True)
+        (port / "0").write_text(f"fab{number}\n")
+    told = {"fab0": ({"alarms": 1}, ""), "fab1": ({}, "the module has no diagnostics")}
+    monkeypatch.setattr(of_node, "readings", lambda: told)
+    monkeypatch.setattr(counters.ethtool_stats, "ethtool_family", lambda: 0)
+    monkeypatch.setattr(counters, "devlink_health", dict)
+    one, other = counters.read_devices(tmp_path, live=True)
+    assert one["counters"]["dom.alarms"] == 1
+    assert "module of fab1: the module has no diagnostics" in other["flaws"]
