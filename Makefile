@@ -17,6 +17,9 @@ acceptance: setup  ## from a bare machine to a verdict in the embedded lab (KEEP
 	@$(PYTHON) -m lab acceptance $(if $(KEEP),--keep)
 
 # As many workers as the machine has cores; each test has a folder and processes of its own.
+# Compiled once, where an environment says otherwise: each worker and each program that a test starts would compile
+# all tests and modules again.
+unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 test: setup lint  ## everything that CI runs: linters, fast tests, browser, wheel, then the lab with planted faults (40 min emulated)
