@@ -82,8 +82,11 @@ def plan(
     from shakedown.plan.limits import longest_s
     from shakedown.plan.scope import Wanted
     from shakedown.plan.variables import with_variables
+    from shakedown.run.folder import run_name
 
     variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
+    if output is not None:
+        run_name(output)  # refused before the inventory is read, which takes seconds
     whole = read_site(inventory)
     wanted = Wanted(
         nodes=named_nodes(whole, nodes) if nodes else (),
