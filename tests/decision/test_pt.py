@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 
 import pytest
-from test_systems import INVENTORIES, plan_and_jobs, planned, published, verdict_on
+from test_systems import plan_and_jobs, planned, published, shipped, verdict_on
 
 from shakedown.benchmarks.nccl.server_power_plan import NO_BMC
-from shakedown.benchmarks.planning import make_plan, read_site
+from shakedown.benchmarks.planning import make_plan
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
@@ -25,7 +25,7 @@ FIGURES = [entry for entry in load_profile(PT).entries if entry.gates and not en
 @functools.cache
 def with_bmcs() -> Plan:
     """The plan of a site that has access to its BMCs."""
-    site = read_site(INVENTORIES / PT)
+    site = shipped(PT)
     nccl = site.acceptance.nccl
     asked = nccl.model_copy(update={"server_power": nccl.server_power.model_copy(update={"bmc": True})})
     acceptance = site.acceptance.model_copy(update={"nccl": asked})
@@ -133,7 +133,7 @@ def test_b_is_a_network_of_its_own():
 
 def test_a_network_that_is_not_described_is_refused():
     """Catches: a misspelt network that is measured over RoCE."""
-    site = read_site(INVENTORIES / PT)
+    site = shipped(PT)
     without = site.model_copy(update={"tcp_fabrics": ()})
     with pytest.raises(BadInput, match="measures network B, which tcp_fabrics does not describe"):
         make_plan(without, load_catalogue([PT]), run="r", created="2026-11-20T08:00:00Z")
