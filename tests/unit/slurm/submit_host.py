@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -54,6 +56,17 @@ for number, job in enumerate(j for j in jobs["jobs"] if j["stage"] == stage):
 """
 
 
+@functools.cache
+def planned(run: str) -> dict[str, bytes]:
+    """What the command writes for a run of the lab, made once in a process."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / run
+        argv = [BIN / "shakedown", "plan", CHECKOUT / "inventories/lab", "--output", made]
+        subprocess.run(argv, check=True, capture_output=True)
+        assert sorted(path.name for path in made.iterdir()) == ["jobs.json", "plan.json", "raw"]
+        return {path.name: path.read_bytes() for path in made.iterdir() if path.is_file()}
+
+
 class SubmitHost:
     """The folder: `home` is the stage's, `runs` the controller's."""
 
@@ -92,8 +105,9 @@ class SubmitHost:
 
     def plan(self, run: str) -> None:
         """Plan a run of the lab, as a person may before the playbook is called."""
-        argv = [BIN / "shakedown", "plan", CHECKOUT / "inventories/lab", "--output", self.runs / run]
-        subprocess.run(argv, check=True, capture_output=True)
+        (self.runs / run / "raw").mkdir(parents=True)
+        for name, content in planned(run).items():
+            (self.runs / run / name).write_bytes(content)
 
     def start(self, run: str, *options: str) -> subprocess.Popen[str]:
         """Call the acceptance playbook."""
