@@ -13,6 +13,7 @@ sys.path[:0] = [str(ROOT / "docs")]
 
 import generate  # noqa: E402
 from generator import models  # noqa: E402
+from generator import roles as of_roles  # noqa: E402
 from generator.fields import rows  # noqa: E402
 
 from shakedown.daytwo.nightly.config import NightlyConfig  # noqa: E402
@@ -73,7 +74,7 @@ def test_no_meaning_is_left_of_a_key_that_is_gone():
     assert sorted(set(models.MEANINGS) - ends) == []
 
 
-def test_every_role_has_a_page(pages):
+def test_every_role_has_a_page():
     """Catches: a role without an argument specification, which the generator would leave out silently."""
     roles = {path.name for path in (ROOT / "roles").iterdir() if (path / "tasks").is_dir()}
-    assert {name.split("/")[1] for name in pages if name.startswith("roles/")} == roles
+    assert {name.split("/")[1] for name in of_roles.pages(ROOT) if name.startswith("roles/")} == roles
