@@ -17,10 +17,21 @@ from pathlib import Path
 import pytest
 from pack import pack
 
+# Runs that take more than a second to read: `make test` has them. Of each kind one that is quick stays.
+LARGE = {
+    "h200_generic_check",
+    "h200x4_nccl",
+    "h200x4_nccl_healthy",
+    "h200x4_nccl_launchers",
+    "h200x4_nccl_mpirun",
+    "h200x4_nccl_p2p_off",
+}
 RUNS = sorted(path.parent for path in Path(__file__).parent.glob("*/expected.json"))
 
 
-@pytest.mark.parametrize("made", RUNS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "made", [pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in LARGE else []) for p in RUNS]
+)
 def test_raw_files_give_the_verdict_of_the_day(made, recorded_run, shakedown):
     """Catches: a reader, rule or report that no longer understands what real tools wrote."""
     expected = json.loads((made / "expected.json").read_text())

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from shakedown.commands.localise import document
 from shakedown.judge.judged import judge_folder
 from shakedown.judge.localise.causes_of_run import CausesOfRun
@@ -42,6 +44,7 @@ def test_a_healthy_run_names_nobody(tmp_path):
     assert judge_folder(run).causes == ()
 
 
+@pytest.mark.slow
 def test_the_command_says_the_same_as_the_verdict():
     """Catches two answers to one question."""
     done = subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,6 +101,7 @@ def test_order_of_lines_does_not_matter(lines, shuffler: random.Random):
     assert to_json(judge(PLAN, lines)) == to_json(judge(PLAN, shuffled))
 
 
+@pytest.mark.slow
 @MANY
 @given(st.one_of(ANY, FULL, st.tuples(FULL, ANY).map(lambda t: t[0] + t[1])), measurements(BAD_FIELDS))
 def test_a_bad_line_never_improves(lines, bad):
@@ -121,6 +123,7 @@ def test_a_bad_cell_never_improves(lines, fields, metric):
     assert SEVERITY[judge(wider, [*lines, *extra]).outcome] >= worst
 
 
+@pytest.mark.slow
 @MANY
 @given(st.one_of(ANY, FULL), st.data())
 def test_a_doubled_line_never_improves(lines, data):
@@ -137,6 +140,7 @@ def test_a_removed_line_never_passes(lines, gone):
     assert judge(PLAN, lines[:gone] + lines[gone + 1 :]).outcome is not Outcome.PASS
 
 
+@pytest.mark.slow
 @MANY
 @given(st.one_of(ANY, st.tuples(FULL, measurements(BAD_FIELDS)).map(lambda t: [*t[0], t[1]])), st.data())
 def test_removing_all_of_a_cell_never_makes_a_pass(lines, data):

@@ -85,6 +85,7 @@ def test_every_number_is_on_the_page(page):
         assert line.replace("'", "&#39;") in page
 
 
+@pytest.mark.slow
 def test_names_are_only_text():
     """Catches: a side, node, GPU, variable or note that becomes markup, mathematics or reversed text."""
     found = comparison(HOSTILE, 1, HOSTILE)
@@ -98,6 +99,7 @@ def test_names_are_only_text():
     assert page.count("<h2") == sweep_page.page(comparison(operations=1)).count("<h2")
 
 
+@pytest.mark.slow
 def test_the_picture_stands_alone():
     """Catches: an SVG that is no XML, or whose colours are those of a page that is not there."""
     picture = sweep_page.picture(comparison())

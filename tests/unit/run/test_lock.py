@@ -43,6 +43,7 @@ except BadInput as error:
 """
 
 
+@pytest.mark.slow
 def test_of_two_starts_at_once_one_gets_it(tmp_path):
     """Catches: two runs that both found the host free and measure into each other."""
     at = time.time() + 2

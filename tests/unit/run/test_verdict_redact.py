@@ -128,6 +128,7 @@ PIECES = st.sampled_from(
 ) | st.sampled_from(['"env":', "[", "]", "{", "}", "-----BEGIN PRIVATE KEY-----", "PATH=", "X=1\n"])
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(st.lists(PIECES, max_size=40).map("".join))
 def test_redacting_twice_changes_nothing(text):

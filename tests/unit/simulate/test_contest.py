@@ -30,6 +30,7 @@ def answers_of(shakedown, contest):
     return said
 
 
+@pytest.mark.slow
 def test_answers_from_the_files_are_worth_what_those_from_memory_are(shakedown, contest, tmp_path):
     """Catches: a case on disk that is not the one in memory, or answers held against another's truth."""
     file = tmp_path / "answers.jsonl"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from shakedown.simulate.fabric import Shape, build_fabric, measure
 from shakedown.simulate.noise import parse_noise
@@ -40,6 +41,7 @@ def test_results_without_a_value_are_measured_late(shakedown, tmp_path):
     assert {cell["rule"] for cell in after["transients"]} == {"late"}
 
 
+@pytest.mark.slow
 def test_a_slow_nic_fails_however_often_it_is_measured(shakedown, tmp_path):
     """Catches a fault that is measured again until it passes."""
     for number, fault in enumerate(("nic-tx:5%", "nic-rx:5%", "flapping:20%", "slow-node:6%", "pair:20%")):
