@@ -60,11 +60,13 @@ def _witnesses() -> str:
 
 
 def _shares() -> str:
-    lines = [
-        f"- {family.name}: {len(seen(family.name))} of {len(FAULTS)} by judged counters, "
-        f"{sum(bool(f.counters.get(family.name) or f.measured) for f in FAULTS)} with what else is measured."
-        for family in FAMILIES
-    ]
+    lines = []
+    for family in FAMILIES:
+        witnessed = sum(fault.witnessed(family.name) for fault in FAULTS)
+        lines.append(
+            f"- {family.name}: {len(seen(family.name))} of {len(FAULTS)} by judged counters, "
+            f"{witnessed} with judged cells of other tests, where a site asks for them."
+        )
     return "\n".join(lines) + "\n"
 
 

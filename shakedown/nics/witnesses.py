@@ -9,6 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class Cell(NamedTuple):
+    """A judged cell of a plan that is no counter: its test and metric, and which check or setting of it."""
+
+    test: str
+    metric: str
+    of: str = ""
+
+
 class Fault(NamedTuple):
     """A fault and what sees it.
 
@@ -18,6 +26,7 @@ class Fault(NamedTuple):
         points_at: where to look: cable, host, switch, fabric.
         counters: by family, those that are judged; the first is named in the page as the best.
         measured: the judged measurement that sees it, where counters of NICs do not or not alone.
+        cells: the same as the plan has it, where the site asks for it.
     """
 
     name: str
@@ -25,8 +34,14 @@ class Fault(NamedTuple):
     points_at: str
     counters: dict[str, tuple[str, ...]]
     measured: str = ""
+    cells: tuple[Cell, ...] = ()
+
+    def witnessed(self, family: str) -> bool:
+        """Whether something that is judged sees it on NICs of a family: a counter, or a cell beside."""
+        return bool(self.counters.get(family) or self.cells)
 
 
+_BANDWIDTH = Cell("ib_write_bw", "bandwidth")
 _BER, _SYMBOLS = "phy.pre_fec_ber_e12", "phy.symbol_errors_e15"
 FAULTS = (
     Fault(
@@ -98,6 +113,7 @@ FAULTS = (
         "switch",
         {"mlx5": ("class.prioN_missed_ppm",), "bnxt": ("class.prioN_missed_ppm",)},
         "the leaf's own counters by queue",
+        (Cell("traffic_class", "share"),),
     ),
     Fault(
         "pause-storm",
@@ -125,14 +141,16 @@ FAULTS = (
         "PFC is off on the NIC",
         "host",
         {"mlx5": ("pause.prioN_rx_ppm",)},
-        "the settings' read-back of the config stage",
+        "the settings' read-back of the config stage (bnxt counts pause frames whether PFC is on or not)",
+        (Cell("settings", "wrong", "pfc.priorities"),),
     ),
     Fault(
         "cnp-ignored",
         "congestion notices are ignored: DCQCN is off for the priority",
         "host",
         {"mlx5": ("rdma.rp_cnp_ignored",)},
-        "the settings' read-back of the config stage",
+        "the settings' read-back of the config stage (bnxt has no counter of CNPs that it ignored)",
+        (Cell("settings", "wrong", "others"),),
     ),
     Fault(
         "flap",
@@ -221,7 +239,8 @@ FAULTS = (
         "RDMA MTU of 1024 or 2048 bytes (at most 92.6 or 96.2 % of the link)",
         "host",
         {},
-        "ib_write_bw against the MTU's ceiling, and the settings' read-back",
+        "ib_write_bw against the MTU's ceiling, and the settings' read-back: no NIC counts packets by MTU",
+        (Cell("settings", "wrong", "mtu.rdma_bytes"), _BANDWIDTH),
     ),
     Fault(
         "narrow-pcie",
@@ -229,16 +248,32 @@ FAULTS = (
         "host",
         {"mlx5": ("pause.prioN_unmarked_ppm",), "bnxt": ("pause.prioN_unmarked_ppm",)},
         "ib_write_bw at half rate, and the read-back of LnkSta",
+        (_BANDWIDTH,),
     ),
     Fault(
         "half-rate",
         "one of a node's NICs at half rate",
         "cable",
         {},
-        "ib_write_bw of that rail, the ring's busbw, and the link's speed",
+        "ib_write_bw of that rail, the ring's busbw, and the link's speed: a slow link counts no error",
+        (Cell("settings", "wrong", "link.speed_gbps"), _BANDWIDTH),
     ),
-    Fault("tcp-fallback", "collectives over TCP", "host", {}, "NCCL's log, and RDMA bytes that did not move"),
-    Fault("no-gpudirect", "copies through host memory", "host", {}, "NCCL's log, channel by channel"),
+    Fault(
+        "tcp-fallback",
+        "collectives over TCP",
+        "host",
+        {},
+        "NCCL's log, and RDMA bytes that did not move",
+        (Cell("nccl_transport", "wrong", "network"),),
+    ),
+    Fault(
+        "no-gpudirect",
+        "copies through host memory",
+        "host",
+        {},
+        "NCCL's log, channel by channel, and perftest from GPU memory: to the NIC all memory is alike",
+        (Cell("nccl_transport", "wrong", "gdr"), Cell("gpudirect_write", "wrong_memory")),
+    ),
 )
 # What NICs count that is no fault by itself: kept in counters.jsonl, judged by no limit.
 CONTEXT = {

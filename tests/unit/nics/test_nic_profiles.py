@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import random
@@ -184,10 +185,40 @@ def test_coverage_of_the_table():
     for family in SITES:
         judged = {e.metric.removeprefix("counter.") for e in load_profile(f"nic_{family}").entries}
         assert {c for f in seen(family) for c in f.counters[family]} <= judged
-        witnessed = [f for f in FAULTS if f.counters.get(family) or f.measured]
-        assert len(witnessed) / len(FAULTS) >= 0.95
+        witnessed = [fault for fault in FAULTS if fault.witnessed(family)]
+        assert len(witnessed) / len(FAULTS) >= 0.95, family
         assert all(fault.measured for fault in unseen(family))
         assert not judged & {name.replace("prio3", "prioN") for name in CONTEXT[family]}
+
+
+@pytest.mark.parametrize("family", SITES)
+def test_a_witness_that_is_no_counter_is_a_cell_that_is_required(family):
+    """Catches: a fault said to be seen by a check or a setting that no plan has, or that is only shown."""
+    inventory = copy.deepcopy(document(2))
+    for host in inventory["_meta"]["hostvars"].values():
+        host["fabric"] |= {"system": "acme", "profile": "physical", "link_speed_gbps": SPEED[family] // 1000}
+        host["gpus"] = [{"index": 0}, {"index": 1}]
+        host["acceptance"] = {
+            "config": {},
+            "perftest": [{"test": "ib_write_bw", "size_bytes": 65536, "duration_s": 10}],
+            "gpudirect": {"operations": ["write"]},
+            "nccl": {
+                "expect": {"nvls": False, "gdr": True},
+                "sweeps": [{"operations": ["all_reduce"], "min_bytes": 1 << 30, "max_bytes": 1 << 30}],
+            },
+        }
+        for number, nic in enumerate(host["fabric_nics"]):
+            nic["rdma_device"] = f"{BY_NAME[family].device_prefix}{'_' if family == 'mlx5' else ''}{number}"
+    plan, _ = plan_of(site_of(inventory, WHERE))
+    required = {
+        (item.test, item.metric, str(of))
+        for item in plan.items
+        if item.required
+        for of in ("", item.params.get("setting"), item.params.get("check"))
+    }
+    named = {tuple(cell) for fault in FAULTS for cell in fault.cells}
+    assert len(named) >= 8
+    assert named <= required, named - required
 
 
 @pytest.mark.parametrize("family", SITES)
