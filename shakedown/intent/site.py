@@ -239,8 +239,8 @@ class Site(Record):
                 raise ValueError("no_fabric is for compute nodes without fabric_nics and switches")
             asked = list(self.acceptance.asked())
             if any(section.needs_fabric for section, _ in asked):
-                network = [section.key for section in self.acceptance.sections if section.needs_fabric]
-                raise ValueError(f"no_fabric: leave {' and '.join(network)} out of acceptance")
+                *first, last = [section.key for section in self.acceptance.sections if section.needs_fabric]
+                raise ValueError(f"no_fabric: leave {', '.join(first)} and {last} out of acceptance")
             together = [section for section, what in asked if section.joins_nodes(what)]
             # A TCP network may be all that there is; it is described then.
             if len(self.nics) > 1 and together and not self.tcp_fabrics:

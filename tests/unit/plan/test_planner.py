@@ -260,7 +260,7 @@ def test_single_hosts_need_no_fabric():
         (lambda host: host["fabric"].update(no_fabric=False), "no_fabric"),
         (lambda host: host["fabric"].update(rails=[{"name": "rail0", "subnet": "10.0.0.0/24"}]), "rails"),
         (lambda host: host.update(fabric_nics=NICS), "without fabric_nics"),
-        (lambda host: host["acceptance"].update(config={}), "leave config and perftest out"),
+        (lambda host: host["acceptance"].update(config={}), "leave config, perftest and gpudirect out"),
     ],
 )
 def test_no_fabric_is_no_way_around_the_fabric(change, says):
