@@ -34,6 +34,7 @@ def pages():
     return generate.pages()
 
 
+@pytest.mark.slow
 def test_the_pages_are_what_their_sources_say(pages):
     """Catches: a key, an option or a role's variable that was changed without `make docs`."""
     stale = [
