@@ -18,6 +18,7 @@ import yaml
 
 from lab import cluster
 from lab.acceptance import BIN, INVENTORY, Steps, playbook, wheelhouse
+from lab.errors import LabError
 from lab.paths import CHECKOUT
 
 NAME = os.environ.get("SHAKEDOWN_TEST_LAB", "test")
@@ -55,11 +56,9 @@ class Site:
 
         A repetition gets a number behind its id: an id that was used is refused.
         """
-        run_id = next(
-            name
-            for name in (run_id, *(f"{run_id}-{number}" for number in itertools.count(2)))
-            if not (self.folder / name).exists()
-        )
+        again = (f"{run_id}-{number}" for number in itertools.count(2))
+        names = itertools.chain([run_id], again)
+        run_id = next(name for name in names if not (self.folder / name).exists())
         options = ("-e", f"run_root={self.folder}")
         if stages:
             options += ("-e", f"acceptance_stages={','.join(stages)}")
@@ -111,7 +110,14 @@ def pytest_generate_tests(metafunc):
 def converged(
     nodes: int, name: str, folder: Path, inventory: Path = INVENTORY, *, site: str = "own"
 ) -> Iterator[Site]:
-    """Boot a lab, converge it and save it; take it down at the end."""
+    """Boot a lab, converge it and save it; take it down at the end.
+
+    With SHAKEDOWN_KEEP_LAB=1 it stays up for the next tests of the same playbooks, which begin with it.
+    """
+    keep = os.environ.get("SHAKEDOWN_KEEP_LAB") == "1"
+    if keep and (kept := _kept(name)):
+        yield Site(kept, wheelhouse(Steps()), folder, inventory, converged=True)
+        return
     cluster.stop(name)
     lab = cluster.Lab.up(nodes, name, site=site, progress=lambda line: print(line, flush=True))
     try:
@@ -121,7 +127,17 @@ def converged(
         lab.save(CONVERGED)
         yield made
     finally:
-        cluster.stop(name)
+        if not keep:
+            cluster.stop(name)
+
+
+def _kept(name: str) -> cluster.Lab | None:
+    """Return the lab that earlier tests left up and converged, if there is one."""
+    try:
+        lab = cluster.Lab.open(name)
+    except LabError:
+        return None
+    return lab if CONVERGED in lab.status().snapshots else None
 
 
 def inventory_with(folder: Path, **variables: Any) -> Path:
