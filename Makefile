@@ -34,6 +34,7 @@ FUZZ_SECONDS ?= 600
 test-fuzz: setup  ## damaged run folders through every command that reads them (FUZZ_SECONDS=600)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -s tests/fuzz
 
+# SHAKEDOWN_KEEP_LAB=1 leaves a converged lab to the next tests; --repetitions 3 runs each of them three times in one lab.
 test-lab: setup  ## all tests that boot the virtual cluster, also those on three nodes and of the switches
 	@$(PYTHON) -m pytest tests/lab
 
