@@ -12,6 +12,7 @@ from shakedown.nos.uplinks import IDLE, NEEDED, OF_UPLINK, UPLINK_COUNTERS
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec, counter_tests
 from shakedown.records.base import Better, Stage
+from shakedown.records.errors import BadInput
 from shakedown.records.plan import PlanItem
 from shakedown.references.catalogue import Entry
 
@@ -23,8 +24,12 @@ def plan_counters(draft: Draft) -> None:
     """Counters that must not move, and those that must: every NIC over a job, every port over a stage.
 
     The references say which: entries of test `nic` or `switch` with a metric `counter.NAME`.
+
+    Raises:
+        BadInput: two references, say of two profiles, judge one counter in one stage.
     """
     stages = {job.stage for job in draft.jobs}
+    judged_by: dict[tuple[object, ...], str] = {}
     tests = counter_tests(draft.jobs)
     for entry in draft.catalogue.entries.values():
         if not entry.metric.startswith("counter.") or entry.test not in {"nic", "switch"}:
@@ -33,11 +38,24 @@ def plan_counters(draft: Draft) -> None:
         if entry.test == "nic":
             for job in draft.jobs:
                 if entry.stage == job.stage or ("nic_driver" in entry.scope and _holds(entry, job.stage)):
+                    _once(judged_by, entry, job.stage)
                     _nic_counter(draft, entry, job, tests[job.name])
         else:
             for stage in Stage:
                 if stage in stages and _holds(entry, stage):
+                    _once(judged_by, entry, stage)
                     _switch_counter(draft, entry, stage)
+
+
+def _once(judged_by: dict[tuple[object, ...], str], entry: Entry, stage: Stage) -> None:
+    """Note who judges a counter in a stage, and refuse a second one."""
+    what = (entry.test, entry.metric, stage, entry.scope.get("nic_driver"))
+    if (first := judged_by.setdefault(what, entry.id)) != entry.id:
+        raise BadInput(
+            f"references {first} and {entry.id} both judge {entry.metric} of a {entry.test} in the "
+            f"{stage.value} stage",
+            fix="leave one of the two profiles out of fabric.profile and acceptance.profiles",
+        )
 
 
 def _holds(entry: Entry, stage: Stage) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document
 
@@ -80,3 +81,15 @@ def test_loss_is_forbidden_above_the_fabric_stage_too():
     """Catches a collective that loses packets on a fabric whose own stage was clean."""
     assert ("collective", "roce_queue_drops") in switch_cells("sonic")
     assert ("collective", "roce_queue_drops") not in switch_cells("sonic", mpi=False)
+
+
+def test_two_profiles_that_judge_one_counter_are_refused_by_both_names():
+    """Catches: "internal error: cell planned twice" for a site that names a profile too many."""
+    inventory = document()
+    inventory["switches"] = {"hosts": ["leaf0"]}
+    ports = [{"port": "swp1", "host": "n1", "netdev": "fab0", "rail": "rail0"}]
+    inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": "linux", "leaf_ports": ports}
+    catalogue = load_catalogue(["lab", "roce_switches"])
+    with pytest.raises(BadInput, match=r"references lab-leaf-.* and switch-.* both judge counter") as refused:
+        make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    assert "leave one of the two profiles out" in str(refused.value)
