@@ -23,6 +23,7 @@ from shakedown.judge.words import (
     subject,
     test,
 )
+from shakedown.nos.crosscheck import ONE_NAME
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.verdict import CauseVerdict, CellVerdict
@@ -128,6 +129,8 @@ def _what_failed(  # noqa: PLR0911  (one sentence per return reads best)
         return f"{those(Place.of(cell).nodes, 'node')}'s clock is {clipped(detail, _MOST_OF_A_REASON)}"
     if item.params.get("setting") in OWNERS and detail:
         return detail  # it names the address, its owners and the node that heard of them
+    if ONE_NAME in detail:
+        return clipped(detail, _MOST_OF_A_REASON)  # no cable is at fault
     if item.test in TELL_ALL and detail:
         return detail
     if _is_check(item):

@@ -15,6 +15,8 @@ from shakedown.records.base import Name, Record
 from shakedown.records.names import natural_key
 
 MTU, PFC, DSCP, SPEED, FEC, CABLING = "mtu", "pfc", "dscp", "speed", "fec", "cabling"
+# What an end is that several ports hear. The verdict puts it first: no cable is at fault.
+ONE_NAME = "two machines with one name"
 
 
 class Cable(Record):
@@ -148,7 +150,7 @@ def _heard_twice(
             if len(switch_names) == 1:
                 names = [name.partition("/")[2] for name in names]
             host = end.partition("/")[0]
-            found[end] = f"{host} is heard on {_and(names)}: two machines with one name"
+            found[end] = f"{host} is heard on {_and(names)}: {ONE_NAME}"
     return found
 
 
