@@ -15,6 +15,7 @@ from shakedown.statistics.nightnoise import (
     first_residuals,
     learn,
     normal_scores,
+    one_level,
     window_variance,
 )
 
@@ -39,6 +40,8 @@ _AGREE = 0.2
 _CORRELATED = 0.2
 # So rarely may odd nights alone make an alarm: per night, 0.3 in 1,000 years.
 _ODD_RUN = 0.8e-6
+# Of two odd nights in a row so many at most are odd by the same: of losses of 1 to 10 % a third are.
+_ODD_ALIKE = 0.5
 # The level of late: so many nights, short enough that a season of a year hardly moves within them.
 LEVEL_NIGHTS = 30
 # A smaller deviation than this share of the value raises no alarm, however quiet the metric.
@@ -141,6 +144,10 @@ class Charts:
             assert self.noise is not None
             away = (first - level[:, None]) / self.noise.spread[new, None]
             self.raw_scores[new, :LEARNING_NIGHTS] = away
+            self._relearn()
+            # What was odd while it learnt is as likely to come again as what is odd later.
+            self.odd[new] += (normal_scores(away, self.noise.of(new)) > ODD_SCORE).sum(axis=1)
+            self.looked[new] += LEARNING_NIGHTS
         known = float(self.seen[self.seen >= LEARNING_NIGHTS].sum())
         if known and (len(new) or known >= _RELEARN * self.learnt_from):
             self.learnt_from = known
@@ -201,8 +208,13 @@ class Charts:
         home_scale = np.maximum(np.abs(self.home), 1e-300)
         inflated = (1 + noise.ar) / (1 - noise.ar)
         unsure = np.minimum(inflated / nights, 1.0)
-        needed = np.maximum(np.ceil(np.log(_ODD_RUN) / np.log(np.minimum(noise.odd, 0.5)) - 0.01), 2)
-        may = ready & (self.run >= needed)
+        # So many odd nights in a row are too rare: any, and such as agree. Two that disagree are often an odd
+        # night beside a slow one.
+        odd = np.log(np.minimum(noise.odd, 0.5))
+        needed = np.maximum(np.ceil(np.log(_ODD_RUN) / odd - 0.01), 3)
+        alike = np.maximum(np.ceil(1 + (np.log(_ODD_RUN) - odd) / (odd + np.log(_ODD_ALIKE)) - 0.01), 2)
+        may = ready & (self.run >= alike)
+        most_apart = one_level(noise)
         further = np.maximum(SMALLEST_EFFECT, np.minimum(self.told, _FURTHER))
         for length, limit, agree in WINDOWS:
             rows = np.flatnonzero(may)
@@ -214,12 +226,15 @@ class Charts:
             total = np.minimum(scores, most[:, None]).sum(axis=1)
             sigma = np.sqrt(window_variance(length, noise.ar[rows]) + length**2 * unsure[rows])
             last = np.arange(-length, 0) + self.seen[rows][:, None]
-            mean = np.take_along_axis(self.order[rows], last, axis=1).mean(axis=1)
+            values = np.take_along_axis(self.order[rows], last, axis=1)
+            mean = values.mean(axis=1)
+            agreed = (np.ptp(values, axis=1) <= most_apart[rows]) & (length >= alike[rows])
             loss = (mean - self.home[rows]) / home_scale[rows]
             effect = (mean - level[rows]) / scale[rows]
             with np.errstate(invalid="ignore"):
                 most_sigma = limit + (_CORRELATED * np.minimum(noise.ar[rows] / 0.3, 1.0) if agree else 0.0)
                 hit = (total > most_sigma * sigma) & (effect >= SMALLEST_EFFECT)
+                hit &= (self.run[rows] >= needed[rows]) | agreed
                 hit &= loss - self.told[rows] >= np.where(self.alarmed[rows] >= 0, further[rows], -np.inf)
             for i, by, lost in zip(rows[hit], effect[hit], loss[hit], strict=True):
                 self._raise(int(i), night, "step", float(by), float(level[i]), float(lost))

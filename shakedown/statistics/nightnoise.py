@@ -28,7 +28,11 @@ ODD_SCORE = 4.0
 _ODD_PRIOR_NIGHTS = 1500.0
 # So many of all scores are sorted to learn the tails.
 _MOST_SORTED = 60_000
-_TAIL = 0.995
+# Odd nights are counted apart: this far out the tails still hold where one night in a hundred is odd. At
+# 99.5 % half of what lies beyond were odd nights, and no loss would stand out of the tails made of them.
+_TAIL = 0.98
+# Two nights of one level differ by more in one of a thousand.
+_SAME_LEVEL = 0.999
 
 
 @dataclass
@@ -40,6 +44,11 @@ class Noise:
     tail: Floats  # degrees of freedom of the Student's t that has the series' tails
     scale: float  # of that t, in spreads
     odd: Floats  # probability of an odd night for the worse
+
+    def of(self, series: NDArray[np.intp]) -> Noise:
+        """Return the noise of some series as columns, to stand against their nights."""
+        rows = (series, np.newaxis)
+        return Noise(self.spread[rows], self.ar[rows], self.tail[rows], self.scale, self.odd[rows])
 
 
 def learn(residuals: Floats, scores: Floats, odd: Floats, nights: Floats, *, pooled: bool) -> Noise:
@@ -89,6 +98,14 @@ def normal_scores(z: Floats, noise: Noise) -> Floats:
     return np.asarray(np.sign(z) * size, dtype=np.float64)
 
 
+def one_level(noise: Noise) -> Floats:
+    """Return how far apart two nights of one level can be, in the values' unit, by the tails found."""
+    from scipy.special import stdtrit
+
+    far = stdtrit(noise.tail, (1 + _SAME_LEVEL) / 2) * noise.scale
+    return np.asarray(np.sqrt(2) * far * noise.spread, dtype=np.float64)
+
+
 def _autocorrelation(r: Floats, *, pooled: bool) -> Floats:
     both = np.isfinite(r[:, 1:]) & np.isfinite(r[:, :-1])
     n = np.maximum(both.sum(axis=1), 1)
@@ -133,7 +150,7 @@ def _spread(r: Floats, ar: Floats, *, pooled: bool) -> tuple[Floats, Floats]:
 
 
 def _tails(scores: Floats) -> tuple[float, float]:
-    """Return freedom and scale of the t whose median and 99.5 % point are those of |scores|."""
+    """Return freedom and scale of the t whose median and 98 % point are those of |scores|."""
     found = np.abs(scores[np.isfinite(scores)])
     if len(found) > _MOST_SORTED:
         found = found[:: len(found) // _MOST_SORTED + 1]
@@ -164,5 +181,7 @@ def _odd(odd: Floats, nights: Floats, *, pooled: bool) -> Floats:
     """Return the probability of an odd night, of each series' own count and everyone's share."""
     total, looked = (float(odd.sum()), float(nights.sum())) if pooled else (0.0, 0.0)
     share = max((total + 1) / (looked + _ODD_PRIOR_NIGHTS), 1e-4)
-    # One odd night may be chance: a series' own count begins with the second.
-    return np.asarray((np.maximum(odd - 1, 0) + share * 200) / (nights + 200), dtype=np.float64)
+    # One odd night may be chance: a series' own count begins with the second. A series that had none was
+    # lucky, no better than the others.
+    own = (np.maximum(odd - 1, 0) + share * 200) / (nights + 200)
+    return np.asarray(np.maximum(own, share) if pooled else own, dtype=np.float64)
