@@ -69,7 +69,7 @@ Gpus = Annotated[
     typer.Option(
         "--gpus",
         help="Namespaces of this host instead of QEMU, with so many of its GPUs for each node: a number, or "
-        "one for each node (1,0). Needs root. 0: nodes without GPUs.",
+        "one for each node (1,0). Needs root. 0: nodes without GPUs; shared: all nodes have the first GPU.",
         show_default="QEMU",
     ),
 ]
@@ -293,6 +293,50 @@ def fault_delay(
 ) -> None:
     """Delay packets on the leaf port toward NODE."""
     _plant(name, "delay", node, rail, ms)
+
+
+@fault_app.command("reorder")
+def fault_reorder(
+    node: Node,
+    rail: Rail,
+    percent: Annotated[float, typer.Option("--percent", help="Share of packets that overtake.")],
+    name: Name = "",
+) -> None:
+    """Let packets overtake each other on the leaf port toward NODE."""
+    _plant(name, "reorder", node, rail, percent)
+
+
+@fault_app.command("flap")
+def fault_flap(
+    node: Node,
+    rail: Rail,
+    seconds: Annotated[float, typer.Option("--seconds", help="How long without carrier.")] = 2.0,
+    name: Name = "",
+) -> None:
+    """Unplug NODE's cable on RAIL and plug it in again."""
+    _plant(name, "flap", node, rail, seconds)
+
+
+@fault_app.command("small-rx-ring")
+def fault_small_rx_ring(
+    node: Node,
+    rail: Rail,
+    entries: Annotated[int, typer.Option("--entries", help="Receive buffers: 8, 16, ... 256.")],
+    name: Name = "",
+) -> None:
+    """Give NODE's NIC on RAIL few receive buffers."""
+    _plant(name, "small-rx-ring", node, rail, entries)
+
+
+@fault_app.command("pause-frames")
+def fault_pause_frames(
+    node: Node,
+    rail: Rail,
+    count: Annotated[int, typer.Option("--count", help="How many frames.")],
+    name: Name = "",
+) -> None:
+    """Send PFC pause frames to NODE on RAIL."""
+    _plant(name, "pause-frames", node, rail, count)
 
 
 @fault_app.command("ecn-off")

@@ -183,6 +183,26 @@ class Lab:
         with self._changing() as machines:
             return planting.port_fault(machines, node, rail, faults.delay(milliseconds))
 
+    def fault_reorder(self, node: str, rail: str, percent: float) -> str:
+        """``percent`` of the packets into ``node`` on ``rail`` overtake the others."""
+        with self._changing() as machines:
+            return planting.port_fault(machines, node, rail, faults.reorder(percent))
+
+    def fault_flap(self, node: str, rail: str, seconds: float = 2.0) -> str:
+        """No carrier at ``node`` on ``rail`` for so many seconds; returns when it is back."""
+        with self._changing() as machines:
+            return planting.flap(machines, node, rail, seconds)
+
+    def fault_small_rx_ring(self, node: str, rail: str, entries: int) -> str:
+        """So few receive buffers of the NIC of ``node`` on ``rail``."""
+        with self._changing() as machines:
+            return node_faults.small_rx_ring(machines, node, rail, entries)
+
+    def fault_pause_frames(self, node: str, rail: str, count: int) -> str:
+        """So many PFC pause frames into ``node`` on ``rail``, at once."""
+        with self._changing() as machines:
+            return node_faults.pause_frames(machines, node, rail, count)
+
     def fault_ecn_off(self, node: str, rail: str) -> str:
         """No ECN marking on the leaf port toward ``node``."""
         with self._changing() as machines:

@@ -41,6 +41,13 @@ def delay(milliseconds: float) -> PortFault:
     return PortFault(qdisc, f"delay {milliseconds:g} ms")
 
 
+def reorder(percent: float) -> PortFault:
+    """Let this share of packets overtake the others, which wait a moment (tc-netem(8)); none is lost."""
+    _within("--percent", percent, 0, 99)
+    qdisc = ("netem", "delay", "5ms", "reorder", f"{percent:g}%", "limit", "100000")
+    return PortFault(qdisc, f"reordering {percent:g} %")
+
+
 def rate(mbit_per_s: float) -> PortFault:
     """Send no faster than this, in 10^6 bit/s (tc-tbf(8)).
 

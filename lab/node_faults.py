@@ -9,6 +9,21 @@ from lab.errors import LabError
 from lab.machines import Machines
 
 CLOCK, STAGE, DUPLICATE = "clock off by", "stage read-only", "address owned by the leaf too"
+RING = "rx ring of"
+# Of virtio's ring: powers of two; the last is what it comes with (QEMU, rx_queue_size).
+_RINGS = (8, 16, 32, 64, 128, 256)
+_MOST_FRAMES = 10_000
+# Class 3 pauses for 65,535 quanta; padded to the least that Ethernet sends.
+_PAUSE = """import socket, sys
+port, count = sys.argv[1], int(sys.argv[2])
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as out:
+    out.bind((port, 0))
+    own = out.getsockname()[4]
+    times = bytes(6) + bytes([255, 255]) + bytes(8)
+    frame = bytes.fromhex("0180c2000001") + own + bytes.fromhex("880801010008") + times
+    for _ in range(count):
+        out.send(frame + bytes(60 - len(frame)))
+"""
 # A day: far beyond what munge bears (300 s), and no certificate of the image ends with it.
 _MOST_SECONDS = 86_400
 
@@ -45,6 +60,32 @@ def duplicate_address(lab: Machines, node: str, rail: str) -> str:
     return _noted(lab, f"{node} {rail}", DUPLICATE)
 
 
+def small_rx_ring(lab: Machines, node: str, rail: str, entries: int) -> str:
+    """Give a node's NIC so few receive buffers; says what was planted.
+
+    A driver that cannot (virtio before Linux 6.0, or without queue reset) says so, and nothing changes.
+    """
+    if entries not in _RINGS:
+        raise LabError(f"{entries} is out of range", fix=f"give one of {', '.join(map(str, _RINGS))}")
+    link = lab.topology.link(node, rail)
+    _on(lab, node, ["ethtool", "-G", link.netdev, "rx", str(entries)], "making the ring small")
+    return _noted(lab, f"{node} {rail}", f"{RING} {entries}")
+
+
+def pause_frames(lab: Machines, node: str, rail: str, count: int) -> str:
+    """Send so many PFC pause frames out of the leaf's port toward a node; nothing of it is left to clear.
+
+    IEEE 802.1Qbb: to 01:80:c2:00:00:01, type 0x8808, opcode 0x0101, the classes that pause, then their times.
+    A switch never forwards such a frame, so it must leave by the port itself.
+    """
+    if not 0 < count <= _MOST_FRAMES:
+        raise LabError(f"{count} is out of range", fix=f"give 1 to {_MOST_FRAMES}")
+    port = lab.topology.port(node, rail)
+    command = ["python3", "-c", _PAUSE, port.name, str(count)]
+    _on(lab, port.switch, command, "sending pause frames")
+    return f"{count} pause frames on {port.switch} {port.name}, into {port.toward}"
+
+
 def clear(lab: Machines) -> list[str]:
     """Undo the faults of this kind; says what it did."""
     done = []
@@ -62,6 +103,10 @@ def clear(lab: Machines) -> list[str]:
             command = ["ip", "address", "del", link.ipv4, "dev", f"br-{what}"]
             _on(lab, link.leaf, command, "removing the address")
             done.append(f"{node} {what} is the only owner of its address again")
+        elif fault.startswith(f"{RING} "):
+            netdev = lab.topology.link(node, what).netdev
+            _on(lab, node, ["ethtool", "-G", netdev, "rx", str(_RINGS[-1])], "making the ring as it was")
+            done.append(f"{node} {what} has its ring again")
         else:
             continue
         del lab.state.faults[key]

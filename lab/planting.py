@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 
 from lab import faults, node_faults, processes
@@ -10,6 +11,7 @@ from lab.errors import LabError
 from lab.machines import Machines
 from lab.topology import Port
 
+_MOST_FLAP_S = 60.0
 _MISWIRED = "{node} {other} {rail}"
 
 
@@ -61,6 +63,20 @@ def link_down(lab: Machines, node: str, rail: str) -> str:
     _set_link(lab, port, up=False)
     _note(lab, f"{node} {rail}", faults.LINK_DOWN)
     return f"{' and '.join(' '.join(end) for end in port.pulled)} ({rail}) has no carrier"
+
+
+def flap(lab: Machines, node: str, rail: str, seconds: float) -> str:
+    """Unplug the cable and plug it in again after so many seconds; nothing of it is left to clear."""
+    if not 0 < seconds <= _MOST_FLAP_S:
+        raise LabError(f"{seconds:g} s is out of range", fix=f"give more than 0 and at most {_MOST_FLAP_S:g}")
+    port, key = lab.topology.port(node, rail), f"{node} {rail}"
+    _set_link(lab, port, up=False)
+    _note(lab, key, faults.LINK_DOWN)  # whatever ends the wait, clearing plugs it in
+    time.sleep(seconds)
+    _set_link(lab, port, up=True)
+    del lab.state.faults[key]
+    lab.save_state()
+    return f"{' and '.join(' '.join(end) for end in port.pulled)} ({rail}) had no carrier for {seconds:g} s"
 
 
 def kill(lab: Machines, name: str) -> str:

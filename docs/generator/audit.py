@@ -74,14 +74,15 @@ def publications() -> tuple[Publication, ...]:
 def pages() -> dict[str, str]:
     """Return the page."""
     found = publications()
-    counts = {state: sum(item.state == state for one in found for item in one.items) for state in STATES}
+    of_state = {state: [i for one in found for i in one.items if i.state == state] for state in STATES}
+    counts = [(k, v, len(of_state[k]), sum(len(i.figures) for i in of_state[k])) for k, v in STATES.items()]
     parts = [
         made("docs/generator/audit.yml"),
         "# The audit: every published figure, and what holds a site to it\n",
         "The figures were read from the publications once more, apart from the profiles; a test compares the",
         "two, and finds every row of a profile here. How each row is judged, cell by cell:",
         "[Published figures](published.md). What the publications print wrong: [Errata](errata.md).\n",
-        table(("held", "meaning", "items"), [(k, v, str(counts[k])) for k, v in STATES.items()]),
+        table(("held", "meaning", "items", "printed figures"), [tuple(map(str, row)) for row in counts]),
     ]
     for one in found:
         profile = load_profile(one.profile)

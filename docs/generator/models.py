@@ -11,6 +11,7 @@ from generator.text import code, made, sentence, table
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.bmc.config import Bmc
 from shakedown.daytwo.nightly.config import NightlyConfig
+from shakedown.intent.manage import Manage
 from shakedown.intent.site import Fabric, NoFabric, TcpFabric, TcpNic
 from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.intent.software import Source
@@ -31,6 +32,7 @@ SITE: tuple[tuple[str, str, Model], ...] = (
     ("The intent of single hosts", "fabric.", NoFabric),
     ("`group_vars/all`: networks beside the RoCE fabric", "tcp_fabrics[].", TcpFabric),
     ("`hosts.yml`: a node's interfaces in them", "tcp_nics[].", TcpNic),
+    ("`group_vars/all`: what the playbooks may change", "manage.", Manage),
     ("`group_vars/all`: how jobs are submitted", "slurm.", SlurmBlock),
     ("`group_vars/all/software.yml`: where a program is", "software.NAME.", Source),
     ("`shakedown power --bmcs FILE`: the BMCs, outside the inventory", "bmcs.NODE.", Bmc),

@@ -13,7 +13,8 @@ _HEAD = """# What the counters of NICs show
 Around every job all counters of every RDMA device of its nodes are read: sysfs (`rdma.`, `ib.`,
 `netdev.`), ethtool's own (`ethtool.`, without those of single rings), FEC (`fec.`), and devlink's health
 reporters (`devlink.`). What is worked out of two readings: `phy.` (error ratios), `pause.` (part of the
-time), `class.` (bytes outside the priority). `reading.both_ms` is how long the two readings of the node
+time), `class.` (bytes outside the priority), `link.` (how full the line was on average over the job, each
+way). `reading.both_ms` is how long the two readings of the node
 took, which is part of the job's time. No reading needs root. `prioN` is the site's own RoCE priority.
 
 `dom.` is what a NIC's optical module says of itself: `dom.alarms` and `dom.warnings` are flags by its own

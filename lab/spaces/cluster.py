@@ -28,7 +28,7 @@ from lab.errors import LabError
 from lab.image import Progress
 from lab.machines import exclusive, silent
 from lab.paths import LabPaths, default_name, lab_paths
-from lab.spaces import faults, layer, state, wiring
+from lab.spaces import faults, layer, mps, state, wiring
 from lab.topology import DEFAULT_NODES, LEAF, Machine, Topology
 
 PROGRAMS = ("unshare", "nsenter", "ip", "tc", "mount", "pivot_root", "tar")
@@ -104,6 +104,8 @@ class SpaceLab:
         stop(self.name)
 
     def _start(self) -> None:
+        if self.state.shared:
+            mps.program()  # refused before anything is made
         archive = layer.ensure(self.progress)
         shared(self.paths).mkdir(parents=True, exist_ok=True)
         self.progress(f"starting {len(self.topology.machines)} machines as namespaces of this host")
@@ -117,6 +119,10 @@ class SpaceLab:
             host.run(argv, "laying a cable")
         for machine in self.topology.machines:
             self._network(machine)
+        if self.state.shared:
+            self.state.mps = mps.start(shared(self.paths) / mps.FOLDER, mps.log_of(self.paths))
+            self.save_state()
+            mps.wait(self.state.mps, shared(self.paths) / mps.FOLDER, mps.log_of(self.paths))
         self.state.ready = True
         self.save_state()
 
@@ -132,6 +138,7 @@ class SpaceLab:
             "shared": str(shared(self.paths)),
             "shared_at": SHARED_AT,
             "gpus": self.state.gpus.get(machine.name, []),
+            "mps": f"{SHARED_AT}/{mps.FOLDER}" if self.state.shared else "",
             "hosts": "\n".join(["127.0.0.1 localhost", "::1 localhost", *lines, ""]),
         }
         file = self.paths.run / f"{machine.name}.json"
@@ -327,6 +334,7 @@ def stop(name: str | None = None, progress: Progress = silent) -> bool:
 
 def _stop(paths: LabPaths, current: state.State) -> None:
     left = processes.end(current.spaces.values())
+    left += mps.end(current.mps, mps.log_of(paths))
     if left:
         raise LabError(f"process {left[0].pid} of lab {paths.name} does not end", fix="see what holds it")
     # Mounts and networks went with the namespaces; these are plain folders again.

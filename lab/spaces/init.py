@@ -67,6 +67,11 @@ def build(spec: dict[str, Any]) -> Path:
     for place, mode in (("run", "755"), ("tmp", "1777")):
         _mount("-t", "tmpfs", "-o", f"mode={mode}", "tmpfs", root / place)
     (root / "run/lock").mkdir()
+    if spec["mps"]:  # where CUDA looks for it when nothing else is said
+        (root / "tmp/nvidia-mps").symlink_to(spec["mps"])
+    if spec["layer"]:
+        # The layer was made without the host's other file systems, where a driver's libraries may lie.
+        subprocess.run(["chroot", str(root), "ldconfig"], check=True, stdin=subprocess.DEVNULL)
     _mount("-t", "sysfs", "sysfs", root / "sys")
     _mount("-t", "proc", "proc", root / "proc")
     _keep_gpus(root, scratch)

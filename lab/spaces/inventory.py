@@ -65,5 +65,8 @@ def _machine(topology: Topology, machine: Machine, current: state.State) -> dict
         # Inside the machine its GPUs are numbered from 0 on.
         if mine := current.gpus[machine.name]:
             model = os.environ.get("SHAKEDOWN_GPU_MODEL", "H200-SXM")
-            found["gpus"] = [{"index": number, "model": model} for number in range(len(mine))]
+            found["gpus"] = [
+                {"index": number, "model": model, **({"shared": True} if minor in current.shared else {})}
+                for number, minor in enumerate(mine)
+            ]
     return found

@@ -26,11 +26,18 @@ class State:
     faults: dict[str, str] = field(default_factory=dict)
     verbs: bool = False
     ready: bool = False
+    mps: Process | None = None  # what lets nodes that share a GPU use it at once
 
     @property
     def nodes(self) -> int:
         """How many compute nodes there are."""
         return len(self.gpus)
+
+    @property
+    def shared(self) -> list[int]:
+        """The GPUs that more than one node has."""
+        every = [minor for mine in self.gpus.values() for minor in mine]
+        return sorted({minor for minor in every if every.count(minor) > 1})
 
     def save(self, path: Path) -> None:
         """Write the file aside, then rename it: a reader sees the old or the new state."""
@@ -43,6 +50,7 @@ class State:
             "faults": self.faults,
             "verbs": self.verbs,
             "ready": self.ready,
+            "mps": {"pid": self.mps.pid, "started": self.mps.started} if self.mps else None,
         }
         statefile.write(path, document)
 
@@ -75,4 +83,5 @@ def _parse(document: Mapping[str, Any]) -> State:
         faults={str(key): str(value) for key, value in document["faults"].items()},
         verbs=bool(document["verbs"]),
         ready=bool(document["ready"]),
+        mps=Process(int(mps["pid"]), int(mps["started"])) if (mps := document.get("mps")) else None,
     )

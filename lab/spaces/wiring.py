@@ -13,6 +13,8 @@ from lab.topology import FABRIC_MTU, LEAF, MGMT_MTU, Machine, Topology
 
 MGMT_BRIDGE = "br-mgmt"
 _MGMT_LINK = "mg{index}"
+# What `--gpus` says for one GPU that all nodes have.
+SHARED = "shared"
 
 
 def make(topology: Topology, pids: Mapping[str, int]) -> Iterator[list[str]]:
@@ -68,7 +70,9 @@ def node_script(machine: Machine, *, verbs: Sequence[tuple[str, str]] = ()) -> s
 
 
 def gpus_of_nodes(asked: str, nodes: int, minors: Sequence[int]) -> list[list[int]]:
-    """Which GPUs each node gets: ``asked`` is a number for all nodes, or one for each, as ``1,0``.
+    """Which GPUs each node gets: ``asked`` is a number for all nodes, one for each (``1,0``), or ``shared``.
+
+    ``shared`` gives every node the host's first GPU: nodes that NCCL takes for two, on one GPU.
 
     Args:
         asked: what the user gave.
@@ -78,10 +82,17 @@ def gpus_of_nodes(asked: str, nodes: int, minors: Sequence[int]) -> list[list[in
     Raises:
         LabError: it is no such list, or the host has too few GPUs.
     """
+    if asked == SHARED:
+        if not minors:
+            raise LabError(
+                f"--gpus {SHARED} needs a GPU, this host has none", fix="--gpus 0 makes nodes without GPUs"
+            )
+        return [[minors[0]] for _ in range(nodes)]
     words = asked.split(",")
     if not all(word.strip().isdecimal() for word in words) or len(words) not in (1, nodes):
         raise LabError(
-            f"--gpus {asked!r} is no number of GPUs", fix=f"give one, or {nodes} with commas between"
+            f"--gpus {asked!r} is no number of GPUs",
+            fix=f"give one, {nodes} with commas between, or {SHARED}",
         )
     counts = [int(word) for word in words] * (nodes if len(words) == 1 else 1)
     if sum(counts) > len(minors):

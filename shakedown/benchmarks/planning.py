@@ -19,8 +19,9 @@ from shakedown.plan.nic_cover import nic_cover
 from shakedown.plan.power import power_words
 from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
 from shakedown.plan.waivers import with_waivers
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import Plan, ReferenceKind, Remeasure
+from shakedown.records.plan import Plan, PlanScope, ReferenceKind, Remeasure
 from shakedown.records.wording import count
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.missing import all_missing
@@ -55,23 +56,36 @@ def make_plan(
         BadInput: there is nothing to learn, the site asks for nothing, for something that it cannot
             do, for nothing of that part, or for a job that its partition would refuse.
     """
-    if wanted is not None and wanted.anything:
-        part, scope = narrowed_site(site, wanted)
-        # What is left out may be too long for the partition.
-        part = part.model_copy(update={"job_time": None})
-        plan, jobs = narrowed_plan(*_made(part, catalogue, run, created, scope.nodes, learn=learn), scope)
-        refuse_longer(jobs.jobs, site.job_time)
+    wanted = wanted or Wanted()
+    part, scope = narrowed_site(site, wanted)
+    # What is left out may be too long for the partition.
+    part = part.model_copy(update={"job_time": None})
+    judged = tuple(part.nics) if scope is None else scope.nodes
+    draft = Draft(part, catalogue, learn=learn, mesh=wanted.mesh)
+    plan, jobs = _made(draft, run, created, judged, wanted.stages)
+    if scope is not None and (narrower := _narrower(scope, site, plan)):
+        plan, jobs = narrowed_plan(plan, jobs, narrower)
         plan = plan.model_copy(update={"expectation": expectation(jobs)})
-        return with_waivers(plan, site.waivers, whole=False), jobs
-    plan, jobs = _made(site, catalogue, run, created, tuple(site.nics), learn=learn)
-    return with_waivers(plan, site.waivers, whole=True), jobs
+    refuse_longer(jobs.jobs, site.job_time)
+    return with_waivers(plan, site.waivers, whole=plan.scope is None), jobs
+
+
+def _narrower(scope: PlanScope, site: Site, plan: Plan) -> PlanScope | None:
+    """Return a scope without stages where it names all of the plan's; None if it then is the whole site."""
+    if scope.stages and {item.stage for item in plan.items}.issubset(scope.stages):
+        scope = scope.model_copy(update={"stages": ()})
+    part = scope.mesh or len(scope.nodes) < len(site.nics) or len(scope.rails) < scope.of_rails
+    return scope if scope.stages or part else None
 
 
 def _made(
-    site: Site, catalogue: Catalogue, run: str, created: str, judged: tuple[str, ...], *, learn: bool
+    draft: Draft, run: str, created: str, judged: tuple[str, ...], stages: tuple[Stage, ...]
 ) -> tuple[Plan, Jobs]:
-    """Return plan and jobs of a whole site, before waivers; `judged`: without nodes that are only used."""
-    draft = Draft(site, catalogue, learn=learn)
+    """Return plan and jobs of a whole site, before waivers.
+
+    `judged`: without nodes that are only used; `stages`: those that will be kept, where not all of them are.
+    """
+    site, learn = draft.site, draft.learn
     for benchmark in BENCHMARKS:
         key = benchmark.section.key
         if benchmark.section.of_each_node:
@@ -80,11 +94,16 @@ def _made(
         else:
             asked = getattr(site.acceptance, key)
         if asked:
+            missing = dict(draft.missing)
             benchmark.plan(draft, asked)
+            if stages and benchmark.stage not in stages:
+                draft.do_without(missing)
     if draft.missing:
         raise all_missing(list(draft.missing.values()))
     if learn:
         draft.caveats.append(_learnt(draft))
+    if site.shared_gpus:
+        draft.caveats.append(_shared_gpus(site))
     if site.acceptance.counter_tests:
         plan_counters(draft)
     if not draft.items:
@@ -92,7 +111,6 @@ def _made(
             "acceptance asks for nothing", fix="say in group_vars/all/acceptance.yml what to measure"
         )
     specs = with_prolog(draft.jobs, site.slurm.prolog_s)
-    refuse_longer(specs, site.job_time)
     specs = [_with_software(job, site.software) for job in specs]
     jobs = jobs_of_site(run, specs, site, site.nics)
     plan = Plan(
@@ -111,6 +129,14 @@ def _made(
         not_covered=not_covered(draft, judged),
     )
     return plan.model_copy(update={"power": power_words(plan)}), jobs
+
+
+def _shared_gpus(site: Site) -> str:
+    """Say what hosts that have one GPU together cannot show."""
+    return (
+        f"{', '.join(site.shared_gpus)} share ONE GPU, as the inventory says; they are not as many GPUs. "
+        "What is measured between them tells of their network, and nothing of the speed of GPUs."
+    )
 
 
 def _learnt(draft: Draft) -> str:

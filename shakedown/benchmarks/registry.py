@@ -20,6 +20,7 @@ _FOLDERS = (
     "stream",
     "perftest",
     "gpudirect",
+    "incast",
     "mpi",
     "nccl",
     "torch_collectives",

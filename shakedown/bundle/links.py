@@ -32,6 +32,7 @@ class Link(Record):
     time: Moment
     uid: int = Field(ge=0)
     signed: int = Field(ge=1)  # how much this node has signed in all, for whatever order
+    others: int = Field(default=0, ge=0)  # lines of other users about this order, when this one was signed
     machine: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]
 
 
@@ -69,7 +70,7 @@ def chain_findings(
 
     Signatures are checked apart (`signature_findings`): the last link's stands for those before it.
     """
-    before, number, time, uid = _NO_LINK, 0, order.not_before, None
+    before, number, time, uid, others = _NO_LINK, 0, order.not_before, None, 0
     for place in sorted(links, key=lambda p: p.link.number):
         link = place.link
         if link.number != number + 1:
@@ -93,6 +94,12 @@ def chain_findings(
             yield Finding(place.file, f"was signed on another machine than the {whose} of the order")
         if uid is not None and link.uid != uid:
             yield Finding(place.file, f"chain broken: asked for by user {link.uid}, those before by {uid}")
+        if link.others > others:
+            yield Finding(
+                place.file,
+                f"another user had outputs of this order signed on the {whose} as well: {link.others} lines",
+            )
+        others = link.others
         before, number, time = hashlib.sha256(place.text.encode()).hexdigest(), link.number, link.time
         uid = link.uid
 

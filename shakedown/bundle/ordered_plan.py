@@ -32,6 +32,8 @@ def plan_findings(folder: Path, plan: Plan, order: Order) -> Iterator[Finding]:
             yield Finding(PLAN, f"{node} is no node of the order")
     if (folder / INVENTORY).exists():
         yield from _of_machines(read_record(folder / INVENTORY, Snapshot), order)
+    else:
+        yield Finding(INVENTORY, "is missing: nothing says which machines these are")
 
 
 def _of_plan(plan: Plan, order: Order) -> Iterator[str]:

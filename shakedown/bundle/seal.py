@@ -169,7 +169,7 @@ def _changed(folder: Path, recorded: dict[str, str]) -> tuple[str, str] | None:
 
 
 def _differs(name: str, reason: str, findings: tuple[Finding, ...] = ()) -> Verification:
-    return Verification(printable(name), printable(reason), None, None, findings)
+    return Verification(printable(name)[:500], printable(reason)[:1000], None, None, findings)
 
 
 def _sha256(path: Path) -> str:

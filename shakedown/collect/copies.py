@@ -16,17 +16,17 @@ from shakedown.run.folder import RAW
 Place = tuple[str, str]  # the job's folder, and the file in it
 
 
-def own_digests(folder: Path) -> Iterator[tuple[Place, str]]:
+def own_digests(folder: Path, most: int | None = None) -> Iterator[tuple[Place, str]]:
     """Yield each output of a run that no second measurement writes alike, with its SHA-256.
 
-    What cannot be read is passed over: its reader says so.
+    What cannot be read is passed over: its reader says so. `most`: records of a job that are read.
     """
     for record in sorted((folder / RAW).glob("*/job.json")):
         job = record.parent
         if job.is_symlink():
             continue
         seen: set[str] = set()
-        for output in journal(job, []):
+        for output in journal(job, [], most):
             tool = TOOLS.get(output.tool)
             if tool is None or tool.own_bytes is None or output.file in seen:
                 continue
@@ -39,7 +39,9 @@ def own_digests(folder: Path) -> Iterator[tuple[Place, str]]:
                 yield (job.name, output.file), hashlib.sha256(content).hexdigest()
 
 
-def without_copies(folder: Path, measurements: Iterable[Measurement]) -> list[Measurement]:
+def without_copies(
+    folder: Path, measurements: Iterable[Measurement], most: int | None = None
+) -> list[Measurement]:
     """Return measurements, with a problem for those of an output that is another one's to the byte.
 
     Of two such outputs nobody can tell which was measured. One that its reader refused, because it names
@@ -48,7 +50,7 @@ def without_copies(folder: Path, measurements: Iterable[Measurement]) -> list[Me
     found = list(measurements)
     taken = {m.raw for m in found if m.problem is None and m.raw}
     of: dict[str, list[str]] = {}
-    for (job, file), digest in own_digests(folder):
+    for (job, file), digest in own_digests(folder, most):
         if (raw := f"{RAW}/{job}/{file}") in taken:
             of.setdefault(digest, []).append(raw)
     twins: dict[str | None, str] = {}

@@ -195,7 +195,14 @@ def without_place(folder: Path, refused: Exception) -> str:
     return str(refused).replace(f"{folder}/", "")[:2000]
 
 
-def journal(job_folder: Path, flaws: list[BadInput] | None = None) -> list[OutputRecord]:
+def most_records(plan: Plan) -> int:
+    """Return how many records a job's journals may have: many times what a plan's cells explain."""
+    return 1000 + 16 * sum(len(item) for item in plan.items)
+
+
+def journal(
+    job_folder: Path, flaws: list[BadInput] | None = None, most: int | None = None
+) -> list[OutputRecord]:
     """Return the records of all journals of a job.
 
     A file that several records claim, although one file of that tool is of one cell, is a problem of each.
@@ -203,6 +210,7 @@ def journal(job_folder: Path, flaws: list[BadInput] | None = None) -> list[Outpu
     Args:
         job_folder: the folder.
         flaws: gets why a journal cannot be read to its end; what stands before the flaw is returned.
+        most: records that are read; a file of 60 MB that names one output again and again takes minutes.
 
     Raises:
         BadInput: a journal cannot be read, unless there are `flaws` to say so.
@@ -210,7 +218,14 @@ def journal(job_folder: Path, flaws: list[BadInput] | None = None) -> list[Outpu
     outputs: list[OutputRecord] = []
     for path in sorted(job_folder.glob("outputs*.jsonl")):
         try:
-            outputs.extend(_lines(path))
+            for output in _lines(path):
+                if most is not None and len(outputs) >= most:
+                    raise BadInput(
+                        f"more than {most} records of one job, which its plan does not explain",
+                        fix="run the job again: its journal is damaged",
+                        file=path,
+                    )
+                outputs.append(output)
         except BadInput as refused:
             if flaws is None:
                 raise

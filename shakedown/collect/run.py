@@ -14,7 +14,7 @@ from shakedown.collect.copies import without_copies
 from shakedown.collect.counters import counted, read_nodes, switch_counters, uncounted, without_the_idle
 from shakedown.collect.failed_tasks import told_by_tasks
 from shakedown.collect.moved import confirmed
-from shakedown.collect.outputs import journal, told_by, without_place
+from shakedown.collect.outputs import journal, most_records, told_by, without_place
 from shakedown.collect.window import clocks_ahead, stage_windows
 from shakedown.plan.flow_paths import PATHS, known_paths, lines_of_paths, read_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
@@ -82,7 +82,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
     tests = counter_tests(jobs.jobs)
     specs = {spec.name: spec for spec in jobs.jobs}
     ran: list[JobRecord] = []
-    clocks = clocks_ahead(folder)
+    clocks, most = clocks_ahead(folder), most_records(plan)
     if (folder / RAW).is_symlink():
         raise BadInput("is a link", fix="copy the folder here", file=folder / RAW)
     for job_folder in sorted(path.parent for path in (folder / RAW).glob("*/job.json")):
@@ -100,7 +100,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         flaws: list[BadInput] = []
         job, failed, alone = told_by_tasks(job_folder, job, spec)
         linked = job_folder.is_symlink()  # what lies elsewhere is not this run's: nothing of it is read
-        outputs = [] if linked else journal(job_folder, flaws)
+        outputs = [] if linked else journal(job_folder, flaws, most)
         told = told_by(plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed, alone=alone)
         if spec is not None and not linked:
             readings, unread = read_nodes(job_folder, job, spec.nodes, clocks)
@@ -121,7 +121,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
     for benchmark in BENCHMARKS:
         if benchmark.gather is not None:
             measurements.extend(benchmark.gather(plan, folder))
-    measurements = without_copies(folder, measurements)
+    measurements = without_copies(folder, measurements, most)
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     return measurements, counters
 

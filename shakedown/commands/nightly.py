@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from shakedown.commands.examples import examples
+from shakedown.commands.plan import named_stages
 from shakedown.records.errors import BadInput, ExitStatus
 
 
@@ -20,6 +21,7 @@ def register(app: typer.Typer) -> None:
         "run",
         epilog=examples(
             "shakedown nightly run",
+            "shakedown nightly run --nodes n[1-8] --rails rail0",
             "shakedown nightly run --only n17 --only n1 --only n2 --access=--reservation=shakedown_n17",
         ),
     )(run)
@@ -37,6 +39,14 @@ def run(
         list[str] | None,
         typer.Option(help="Measure only these nodes, with each other, by all tests: for a retest."),
     ] = None,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure only these nodes, as far as they are idle: gpu[001-003]."),
+    ] = None,
+    rails: Annotated[list[str] | None, typer.Option(help="Measure these rails alone: rail0,rail1.")] = None,
+    stage: Annotated[
+        list[str] | None, typer.Option(help="Measure these stages alone: config,fabric.")
+    ] = None,
     access: Annotated[list[str] | None, typer.Option(help="A further option of sbatch.")] = None,
 ) -> int:
     """Run one night: measure idle nodes within their budget, judge, add to the history, and report.
@@ -47,6 +57,7 @@ def run(
     from shakedown.daytwo.nightly.deliver import deliver
     from shakedown.daytwo.nightly.night import Nightly
     from shakedown.daytwo.nightly.report import text
+    from shakedown.daytwo.nightly.tonight import Tonight
     from shakedown.intent.slurm_block import option
     from shakedown.records.reading import read_record
 
@@ -60,7 +71,10 @@ def run(
         wanted = wanted.model_copy(update={"access": (*wanted.access, *access)})
     if only is not None and len(set(only)) < 2:
         raise BadInput("one node alone cannot be measured", fix="name two with --only")
-    night = Nightly(wanted).run(datetime.now(UTC), tuple(dict.fromkeys(only or ())))
+    if only is not None and nodes is not None:
+        raise BadInput("--only and --nodes both name nodes", fix="give one of them")
+    part = Tonight(tuple(nodes or ()), tuple(rails or ()), named_stages(stage or ()))
+    night = Nightly(wanted).run(datetime.now(UTC), tuple(dict.fromkeys(only or ())), part)
     print(text(night), end="")
     failed = deliver(night, wanted.deliver)
     for line in failed:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from shakedown.intent.site import Site
     from shakedown.plan.jobs import Jobs
-    from shakedown.plan.scope import Wanted
+    from shakedown.plan.scope import Mesh, Wanted
     from shakedown.records.base import Stage
     from shakedown.records.plan import Plan
 
@@ -57,6 +57,13 @@ def plan(
             "--learn", help="Measure what has no reference without judging it; the run ends as BASELINE."
         ),
     ] = False,
+    mesh: Annotated[
+        str | None,
+        typer.Option(
+            help="quick: each node with its two neighbours in a ring; full: every pair rail by rail.",
+            show_default="as the site asks",
+        ),
+    ] = None,
     max_job_time: Annotated[
         str | None,
         typer.Option(
@@ -71,7 +78,8 @@ def plan(
     """Show what will be measured, on which nodes, how long and against what.
 
     Nothing is run and no host is contacted. A cell without a reference is an error here, never a pass later.
-    A plan of some nodes, rails or stages can pass, and its verdict begins with what it is of.
+    A plan of some nodes, rails or stages, or of a quick mesh, can pass, and its verdict begins with what it
+    is of.
     With --learn such a cell is measured and not judged, and the run is no acceptance; losses and wrong
     results are judged all the same.
     A job that its partition would refuse is refused here, with both times.
@@ -82,6 +90,7 @@ def plan(
     from shakedown.plan.limits import longest_s
     from shakedown.plan.scope import Wanted
     from shakedown.plan.variables import with_variables
+    from shakedown.references.missing import MissingReference
     from shakedown.run.folder import run_name
 
     variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
@@ -91,11 +100,18 @@ def plan(
     wanted = Wanted(
         nodes=named_nodes(whole, nodes) if nodes else (),
         rails=named_rails(whole, rails) if rails else (),
-        stages=_stages(stage or ()),
+        stages=named_stages(stage or ()),
         partners=partners,
+        mesh=_mesh(mesh),
     )
     site = _with_job_time(with_variables(whole, variables), max_job_time, asked=longest_job)
-    made, jobs = made_now(site, inventory, output, wanted, learn=learn)
+    try:
+        made, jobs = made_now(site, inventory, output, wanted, learn=learn)
+    except MissingReference:
+        if not longest_job:
+            raise
+        # How long a job may take hangs on no reference, and a site's first run is to make them.
+        made, jobs = made_now(site, inventory, output, wanted, learn=True)
     if longest_job:
         typer.echo(slurm_time(longest_s(jobs.jobs)))
         return
@@ -165,7 +181,7 @@ def deliver(made: Plan, jobs: Jobs, output: Path | None, *, as_json: bool) -> No
         _show(made)
 
 
-def _stages(given: Iterable[str]) -> tuple[Stage, ...]:
+def named_stages(given: Iterable[str]) -> tuple[Stage, ...]:
     """Return the stages in the order of the ladder. Raises BadInput for one that is not there."""
     from shakedown.records.base import Stage
     from shakedown.records.errors import BadInput
@@ -174,6 +190,16 @@ def _stages(given: Iterable[str]) -> tuple[Stage, ...]:
     for name in sorted(names - set(Stage)):
         raise BadInput(f"--stage {name[:40]!r} is no stage", fix=f"use {', '.join(Stage)}")
     return tuple(stage for stage in Stage if stage in names)
+
+
+def _mesh(given: str | None) -> Mesh | None:
+    """Return which pairs are wanted. Raises BadInput for another word."""
+    from shakedown.records.errors import BadInput
+
+    known: dict[str, Mesh] = {"quick": "quick", "full": "full"}
+    if given is None or given in known:
+        return known.get(given or "")
+    raise BadInput(f"--mesh {given[:40]!r} is no mesh", fix="use quick or full")
 
 
 def _refuse_used(folder: Path) -> None:

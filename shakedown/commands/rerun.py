@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         "rerun",
         epilog=examples(
-            "shakedown rerun reports/runs/bad inventories/lab --output reports/runs/again",
+            "shakedown rerun reports/runs/bad inventories/lab --failed --output reports/runs/again",
             "shakedown rerun reports/runs/lab inventories/lab --changed answers.json",
         ),
     )(rerun)
@@ -24,6 +24,9 @@ def register(app: typer.Typer) -> None:
 def rerun(
     run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID) of which something failed.")],
     inventory: Annotated[Path, typer.Argument(help="Inventory folder of its site.")],
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Plan what did not pass; the same as saying nothing.")
+    ] = False,
     changed: Annotated[
         Path | None,
         typer.Option(
@@ -51,6 +54,8 @@ def rerun(
     from shakedown.records.errors import BadInput
     from shakedown.run.folder import Run
 
+    if failed and changed is not None:
+        raise BadInput("--failed and --changed both say what to plan", fix="give one of them")
     site = read_site(inventory)
     hold_against_raw(run)
     if changed is None:

@@ -15,6 +15,8 @@ from pydantic import ValidationError
 
 from shakedown.intent import job_time, links, rules, software, tcp_rules
 from shakedown.intent.acceptance import AcceptanceBase
+from shakedown.intent.dates import refuse_impossible_date
+from shakedown.intent.manage import Ownership
 from shakedown.intent.refusal import problems_of, refuse
 from shakedown.intent.rules import Problem
 from shakedown.intent.site import Fabric, NoFabric, Site
@@ -73,6 +75,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
     ):
         raise refuse(wrong, file)
     block = _slurm_block({name: hostvars[name] for name in compute}, file)
+    _ownership(common, file)
     tcp_fabrics = common.get("tcp_fabrics", [])
     if wrong := tcp_rules.problems(tcp_fabrics, {name: hostvars[name] for name in compute}):
         raise refuse(wrong, file)
@@ -91,6 +94,11 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                     for name in compute
                 },
                 "gpus": {name: len(hostvars[name].get("gpus", [])) for name in compute},
+                "shared_gpus": [
+                    name
+                    for name in compute
+                    if any(gpu.get("shared") is True for gpu in hostvars[name].get("gpus", []))
+                ],
                 "waivers": common.get("waivers", ()),
                 "slurm": block,
                 "software": common.get(software.KEY) or {},
@@ -158,6 +166,14 @@ def _slurm_block(hosts: dict[str, dict[str, Any]], file: Path) -> SlurmBlock:
         return SlurmBlock.model_validate(given)
     except ValidationError as error:
         raise refuse([(None, p) for p in problems_of(error, SlurmBlock, ("slurm",))], file) from None
+
+
+def _ownership(common: dict[str, Any], file: Path) -> None:
+    """Refuse what the playbooks would take for something else than is meant. Raises BadInput."""
+    try:
+        Ownership.model_validate({key: common[key] for key in Ownership.model_fields if key in common})
+    except ValidationError as error:
+        raise refuse([(None, p) for p in problems_of(error, Ownership, ())], file) from None
 
 
 def _of_host(problem: Problem) -> tuple[str | None, Problem]:
@@ -323,6 +339,7 @@ def _values(inventory: Path) -> dict[str, Any]:
     if answer.returncode != 0:
         lines = answer.stderr.strip().splitlines() or ["no message"]
         words = next((line for line in lines if line.startswith("[ERROR]")), lines[-1])
+        refuse_impossible_date(inventory)
         raise BadInput(f"ansible: {words[:300]}", fix="mend the inventory", file=inventory)
     try:
         document = json.loads(answer.stdout)

@@ -38,6 +38,9 @@ READ = {
         "waivers",
         "slurm",
         "software",
+        "manage",
+        "shared_stage_path",
+        "shared_code_path",
     ),
     "switches": (
         "roce_switch_nos",

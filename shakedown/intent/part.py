@@ -33,6 +33,7 @@ def part_of(site: Site, nodes: Collection[str], rails: Collection[str], ports_of
             "addresses": {n: a for n, a in site.addresses.items() if n in nodes},
             "tcp_nics": {n: nics for n, nics in site.tcp_nics.items() if n in nodes},
             "gpus": {n: count for n, count in site.gpus.items() if n in nodes},
+            "shared_gpus": tuple(n for n in site.shared_gpus if n in nodes),
             "switches": tuple(
                 s.model_copy(
                     update={

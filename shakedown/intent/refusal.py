@@ -13,6 +13,18 @@ from shakedown.intent.rules import Contradiction, Problem
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import UNKNOWN, nearest, walk
 
+# What a person reads of a value of another kind; pydantic's own words are Python's.
+_KEYS = "must be keys with values (KEY: VALUE)"
+_WORDS = {
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": _KEYS,
+    "model_type": _KEYS,
+    "model_attributes_type": _KEYS,
+    "string_type": "must be one text",
+    "bool_type": "must be true or false",
+    "too_short": "must not be empty",
+}
 # Enough to mend an inventory by; the rest shows when these are gone.
 _MOST = 5
 
@@ -71,6 +83,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], at: tuple[str, .
             instead.update([(*loc[:-1], near)] if near else [])
             what = f"{_dotted((*at, *path))}: unknown key {str(loc[-1])[:80]!r}"
             unknown.append(Problem((*at, *loc), what, f"use {near}" if near else "take it out"))
+    unions = {d["loc"][:n] for d in error.errors(include_url=False) for n in range(1, len(d["loc"]) - 1)}
     for detail in error.errors(include_url=False):
         loc = detail["loc"]
         cause = detail.get("ctx", {}).get("error")
@@ -79,10 +92,19 @@ def problems_of(error: ValidationError, model: type[BaseModel], at: tuple[str, .
         elif detail["type"] == "missing" and loc not in instead:
             others.append(Problem((*at, *loc), f"{_dotted((*at, *loc))} is missing", "add it"))
         elif detail["type"] not in ("missing", *UNKNOWN):
-            text = detail["msg"].removeprefix("Value error, ")
+            if (
+                detail["type"] == "literal_error"
+                and loc[:-1] in unions
+                and str(loc[-1]).startswith("literal[")
+            ):
+                continue  # the word instead of a block that is there, and is wrong inside
+            text = _WORDS.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
             given = detail["input"]
             value = f" {given!r:.80}" if isinstance(given, str | int | float | None) else ""
-            others.append(Problem((*at, *loc), f"{_dotted((*at, *loc))}{value}: {text}", "correct it"))
+            # Without pydantic's own marks, which no file holds.
+            place = _dotted((*at, *walk(model, loc)[0]))
+            named = f"{place}{value}: " if place else ""  # of the whole site, not of one key
+            others.append(Problem((*at, *loc), f"{named}{text}", "correct it"))
     return [*unknown, *others]
 
 

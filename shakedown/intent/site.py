@@ -177,7 +177,7 @@ class NicSpec(Record):
 class TcpFabric(Record):
     """A network beside the RoCE fabric, which collectives are measured over by TCP. It is not configured."""
 
-    name: Name  # as acceptance and references (`configuration`) call it; never roce
+    name: Name  # as acceptance and references (`configuration`) call it; never roce or tcp
     link_speed_gbps: int = Field(gt=0)  # rate of one host port, Gb/s (10^9 bit/s)
     mtu_bytes: int = Field(ge=rules.HOST_MTU[0], le=rules.HOST_MTU[1])  # of the interfaces
     subnet: str  # such as 10.20.0.0/24
@@ -225,6 +225,8 @@ class Site(Record):
     addresses: dict[Name, str]  # management address, by compute node
     switches: tuple[SwitchHost, ...] = ()
     gpus: dict[Name, int] = Field(default_factory=dict)  # how many each compute node has
+    # Nodes with a GPU that another node of the inventory has too, as it says (`shared: true` of a GPU).
+    shared_gpus: tuple[Name, ...] = ()
     waivers: tuple[Waiver, ...] = ()
     job_time: JobTime | None = None  # None: not known, or made from the plan (role slurm)
     slurm: SlurmBlock = SlurmBlock()

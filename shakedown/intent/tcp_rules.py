@@ -9,6 +9,9 @@ from typing import Any
 
 from shakedown.intent.rules import Problem, Tree
 
+# In a cell's parameter `network`, where no fabric of these is meant by its name: the RoCE fabric itself, and
+# all TCP fabrics at once on a site that has no other.
+ROCE, ALL_TCP = "roce", "tcp"
 _FABRIC = ("name", "link_speed_gbps", "mtu_bytes", "subnet")
 _NIC = ("fabric", "netdev", "ipv4")
 
@@ -48,8 +51,11 @@ def _fabrics(fabrics: Sequence[Tree]) -> Iterator[Problem]:
         if missing := [key for key in _FABRIC if not fabric.get(key)]:
             yield Problem(at, f"tcp_fabrics: entry {number + 1} has no {missing[0]}", "add it")
             continue
-        if fabric["name"] == "roce":
-            yield Problem((*at, "name"), "tcp_fabrics: roce is the name of `fabric` itself", "use another")
+        if fabric["name"] in (ROCE, ALL_TCP):
+            means = "`fabric` itself" if fabric["name"] == ROCE else "all of them at once"
+            yield Problem(
+                (*at, "name"), f"tcp_fabrics: {fabric['name']} is the name of {means}", "use another"
+            )
         try:
             ipaddress.IPv4Network(fabric["subnet"])
         except ValueError as error:

@@ -37,6 +37,8 @@ INTENT = frozenset(
         "slurm",
         "manage",
         "software",
+        "shared_stage_path",
+        "shared_code_path",
     }
 )
 

@@ -97,8 +97,10 @@ _COUNTERS = {
     "rx_drops": "dropped received packets",
     "rx_dropped": "dropped received packets",
     "rx_errors": "receive errors",
+    "rx_utilisation_ppm": "millionths of the link's rate received",
     "tx_drops": "packets dropped at egress",
     "tx_errors": "transmit errors",
+    "tx_utilisation_ppm": "millionths of the link's rate sent",
     "warnings": "warnings that a cable's module raises of itself",
     "watchdog_events": "PFC watchdog events",
 }

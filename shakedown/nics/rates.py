@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from shakedown.physics.roce import INTER_FRAME_GAP_BYTES, PREAMBLE_BYTES
+
 # Bits that FEC corrected, by driver: mlx5 (en_stats.c, pport_phy_statistical_stats_desc), bnxt
 # (bnxt_ethtool.c, bnxt_port_stats_ext_arr), else what any driver tells ethtool's netlink (Linux 5.13).
 _CORRECTED_BITS = ("ethtool.rx_corrected_bits_phy", "ethtool.rx_corrected_bits", "fec.corrected_bits")
@@ -23,6 +25,12 @@ _RDMA_BYTES = (
     ("ethtool.rx_vport_rdma_unicast_bytes", "ethtool.rx_prio{}_bytes"),
     ("rdma.rx_bytes", "ethtool.rx_bytes_pri{}"),
 )
+# Bytes of frames on the wire, with header and check sum, and frames, by driver: mlx5 (en_stats.c,
+# pport_802_3_stats_desc), bnxt (bnxt_ethtool.c, bnxt_port_stats_arr). The netdev's own lack RDMA's.
+_ON_THE_WIRE = (
+    ("ethtool.{}_bytes_phy", "ethtool.{}_packets_phy"),
+    ("ethtool.{}_bytes", "ethtool.{}_good_frames"),
+)
 # Of less than this, connection set-up and its answers are a part that shows.
 _ENOUGH_BYTES = 10_000_000
 # A reading takes some time itself: a ratio over less than this says little.
@@ -30,6 +38,7 @@ _SHORTEST_S = 1.0
 
 BER = "phy.pre_fec_ber_e12"
 SYMBOL_ERRORS = "phy.symbol_errors_e15"
+SENT, RECEIVED = "link.tx_utilisation_ppm", "link.rx_utilisation_ppm"
 
 
 def rates(
@@ -50,7 +59,8 @@ def rates(
         that stayed wrong for 10^15 bits; `pause.prioN_{rx,tx}_ppm`: part of the time for which this NIC was
         told to pause (rx) or told its neighbour to (tx); `pause.prioN_unmarked_ppm`: the latter, if no packet
         had an ECN mark: the receiver was slow, the network not congested; `class.prioN_missed_ppm`: part of
-        what RDMA received that priority N did not count.
+        what RDMA received that priority N did not count; `link.{tx,rx}_utilisation_ppm`: part of the line's
+        rate that frames sent and received filled on average, preambles and gaps included.
     """
     found = _of_module(before, after)
     if seconds < _SHORTEST_S:
@@ -62,6 +72,9 @@ def rates(
             found[BER] = round(corrected * 10**12 / bits)
         if (wrong := _grown(before, after, _SYMBOL_ERRORS)) is not None:
             found[SYMBOL_ERRORS] = round(wrong * 10**15 / bits)
+        for name, way in ((SENT, "tx"), (RECEIVED, "rx")):
+            if (filled := _line_bits(before, after, way)) is not None:
+                found[name] = round(filled * 10**6 / bits)
     found |= _of_other_priorities(before, after)
     marks = _grown(before, after, _MARKS)
     for name, last in after.items():
@@ -84,6 +97,16 @@ def _of_module(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str,
         if raised:
             found[f"module.{kind}"] = max(*raised, _grown(before, after, (f"dom.{kind}_seen",)) or 0)
     return found
+
+
+def _line_bits(before: Mapping[str, int], after: Mapping[str, int], way: str) -> int | None:
+    """Return the bits of the line that all frames of one way took; None: no counters of both tell."""
+    for of_bytes, of_frames in _ON_THE_WIRE:
+        octets = _grown(before, after, (of_bytes.format(way),))
+        frames = _grown(before, after, (of_frames.format(way),))
+        if octets is not None and frames is not None:
+            return 8 * (octets + frames * (PREAMBLE_BYTES + INTER_FRAME_GAP_BYTES))
+    return None
 
 
 def _of_other_priorities(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:

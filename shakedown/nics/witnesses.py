@@ -93,7 +93,12 @@ FAULTS = (
         "the NIC threw packets of the lossless class away: headroom too small, or PCIe too slow",
         "host",
         {
-            "mlx5": ("ethtool.rx_prioN_buf_discard", "ethtool.rx_prioN_discards", "ethtool.rx_discards_phy"),
+            "mlx5": (
+                "ethtool.rx_prioN_buf_discard",
+                "ethtool.rx_prioN_discards",
+                "ethtool.rx_prioN_cong_discard",
+                "ethtool.rx_discards_phy",
+            ),
             "bnxt": ("rdma.rx_roce_discards",),
         },
         "the sender's own sequence errors (on rxe)",
@@ -132,9 +137,12 @@ FAULTS = (
     ),
     Fault(
         "global-pause",
-        "the neighbour sends global pause instead of PFC",
+        "the neighbour, or the NIC itself, sends global pause instead of PFC",
         "switch",
-        {"mlx5": ("ethtool.rx_global_pause",), "bnxt": ("ethtool.rx_pause_frames",)},
+        {
+            "mlx5": ("ethtool.rx_global_pause", "ethtool.tx_global_pause"),
+            "bnxt": ("ethtool.rx_pause_frames", "ethtool.tx_pause_frames"),
+        },
     ),
     Fault(
         "pfc-off",
@@ -265,6 +273,22 @@ FAULTS = (
         {},
         "NCCL's log, and RDMA bytes that did not move",
         (Cell("nccl_transport", "wrong", "network"),),
+    ),
+    Fault(
+        "nvls-off",
+        "collectives inside a node without NVLink SHARP, where it is wanted (8 x H200: 367 for 480 GB/s)",
+        "host",
+        {},
+        "NCCL's log, and the busbw against the reference of that algorithm: no NIC takes part",
+        (Cell("nccl_transport", "wrong", "nvls"),),
+    ),
+    Fault(
+        "nothing-held-back",
+        "PFC and ECN are configured and do nothing when many send to one",
+        "switch",
+        {},
+        "incast: pause frames, marks and notices while a port is overloaded (none is no error of a NIC)",
+        (Cell("incast", "held_back"),),
     ),
     Fault(
         "no-gpudirect",

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ COMMANDS = {
 }
 PERIOD_MS = 200
 _XID = re.compile(r"NVRM: Xid.*")
+_UUID = re.compile(r"\bGPU-[0-9a-f-]{36}\b")
 
 
 def run(command: list[str], timeout_s: float = 60) -> dict[str, Any]:
@@ -130,6 +132,29 @@ def obstacle(seen: dict[str, Any], wanted: int) -> dict[str, str] | None:  # noq
     if others:
         by = ", ".join(f"process {pid.strip()} ({memory.strip()})" for _, pid, memory, *_ in others[:3])
         return {"kind": "busy", "message": f"GPUs of {node} are in use before the test by {by}"[:500]}
+    return None
+
+
+def one_for_two(looks: Sequence[dict[str, Any]], shared: Collection[str]) -> dict[str, str] | None:
+    """Return that two nodes show one GPU, as a record's problem, or None.
+
+    Two names of one machine would measure a GPU against itself.
+
+    Args:
+        looks: what each node showed.
+        shared: nodes of which the inventory says that they have a GPU together.
+    """
+    owner: dict[str, str] = {}
+    for seen in looks:
+        node = seen["node"]
+        for uuid in dict.fromkeys(_UUID.findall(seen["commands"]["gpus"]["out"])):
+            other = owner.setdefault(uuid, node)
+            if other != node and not {other, node} <= set(shared):
+                message = (
+                    f"{other} and {node} show the same GPU ({uuid}): two names of one machine, or a GPU that "
+                    "both have, which the inventory must say (shared: true)"
+                )
+                return {"kind": "environment", "message": message}
     return None
 
 

@@ -1,6 +1,7 @@
 """Makes a job's software usable on this node: modules, Spack, folders, containers. Standard library only.
 
     python -m shakedown.onnode.software FOLDER NAME -- COMMAND...     (runs the command with that software)
+    python3 - look SOURCES < software.py     (prints as JSON why each of them cannot be used here, or nothing)
 
 FOLDER/software.json says where each program comes from (shakedown/intent/software.py). Names, paths and
 images travel as arguments of one fixed script, never as its text.
@@ -18,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shakedown.records.places import SOURCE
-
 FILE = "software.json"
 Problem = dict[str, str]
 _LOAD_S = 120.0
+_NO_PYXIS = "Slurm has no pyxis here (srun has no --container-image)"
 # Lmod and Tcl modules put a function into shells. `module load` of old Tcl modules ends with 0 in any case,
 # so what is loaded is looked up. The environment goes to what was standard output; a module may print.
 _MODULES = """
@@ -125,6 +125,8 @@ def use(
 
 def mounts(folder: Path) -> list[str]:
     """Return what a container must see: the run's folder, this package and the programs beside it."""
+    from shakedown.records.places import SOURCE  # not needed by `look`, which runs without this package
+
     return [str(folder.parent.parent), str(SOURCE)]
 
 
@@ -148,19 +150,22 @@ def _container(name: str, source: dict[str, Any], seen: list[str], *, gpus: bool
     image, interpreter = said["container"], source.get("python") or "python3"
     if said.get("runtime") == "pyxis":
         if not _has_pyxis():
-            why = "Slurm has no pyxis here (srun has no --container-image)"
-            return Ready(problem=unusable(name, source, why))
+            return Ready(problem=unusable(name, source, _NO_PYXIS))
         step = pyxis_options(image, seen)
         node = os.environ.get("SLURMD_NODENAME", "")
         alone = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none"]
         alone += ["--cpu-bind=none", "--input=none", *step]
         return Ready(prefix=tuple(alone), step=tuple(step), interpreter=interpreter)
-    if shutil.which("apptainer") is None:
-        return Ready(problem=unusable(name, source, "apptainer is not installed"))
-    if image.startswith("/") and not Path(image).exists():
-        return Ready(problem=unusable(name, source, f"there is no image {image}"))
+    if why := _no_apptainer(image):
+        return Ready(problem=unusable(name, source, why))
     words = apptainer_words(image, seen, gpus=gpus)
     return Ready(prefix=tuple(words), interpreter=interpreter)
+
+
+def _no_apptainer(image: str) -> str:
+    if shutil.which("apptainer") is None:
+        return "apptainer is not installed"
+    return f"there is no image {image}" if image.startswith("/") and not Path(image).exists() else ""
 
 
 def _has_pyxis() -> bool:
@@ -230,8 +235,35 @@ def unusable(name: str, source: dict[str, Any], why: str) -> Problem:
     return {"kind": "not-run", "message": f"{node}: {name} from {where}: {why}; {fix}"[:2000]}
 
 
+def lacking(source: dict[str, Any]) -> str:
+    """Return why a software cannot be used on this node, or nothing; what only a job can tell is nothing.
+
+    Its programs are not run: that takes a minute for some, and is the config stage's.
+    """
+    kind, place = origin(source)
+    if kind != "container":
+        return _load(kind, place) or ""
+    said = source["from"]
+    if said.get("runtime") == "pyxis":
+        return "" if shutil.which("srun") is None or _has_pyxis() else _NO_PYXIS
+    return _no_apptainer(said["container"])
+
+
+def look(sources: dict[str, dict[str, Any]]) -> int:
+    """Print why each software cannot be used here; one must not see what another does to the environment."""
+    found, kept = {}, dict(os.environ)
+    for name, source in sources.items():
+        found[name] = lacking(source)
+        os.environ.clear()
+        os.environ.update(kept)
+    print(json.dumps(found))
+    return 0
+
+
 def main(argv: list[str]) -> int:
-    """Run a command with a software."""
+    """Run a command with a software, or look what there is."""
+    if len(argv) == 2 and argv[0] == "look":
+        return look(json.loads(argv[1]))
     if len(argv) < 4 or argv[2] != "--":
         print("usage: python -m shakedown.onnode.software FOLDER NAME -- COMMAND...", file=sys.stderr)
         return 2

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shakedown.intent.site import Fabric, Site
 from shakedown.plan.jobs import JobSpec
+from shakedown.plan.scope import Mesh
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.expectation import NotCovered
 from shakedown.records.names import natural_key
@@ -51,6 +52,8 @@ class Draft:
     missing: dict[str, MissingReference] = field(default_factory=dict)
     # Cells without a reference are measured to make one of, and not judged.
     learn: bool = False
+    # Which pairs are measured, over what the site asks.
+    mesh: Mesh | None = None
     # What the plan does not cover, beside what the site says itself.
     caveats: list[str] = field(default_factory=list)
     # Tests whose jobs measure again what lies outside its gate (records.plan.Remeasure).
@@ -83,6 +86,12 @@ class Draft:
                 return entry
             self.missing.setdefault(refused.what, refused)
             return _STAND_IN.model_copy(update={"test": test, "metric": metric})
+
+    def do_without(self, missing: dict[str, MissingReference]) -> None:
+        """Let only these references be missing: what else is, is of cells that the plan will not keep."""
+        if len(self.missing) > len(missing):
+            self.missing = missing
+            self.references[_STAND_IN.id] = _STAND_IN.reference()
 
     def reference_if_any(
         self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None = None

@@ -20,6 +20,8 @@ from shakedown.intent.software import Sources
 from shakedown.nos.readings import port_name
 from shakedown.records.base import Name, Params, Record, Stage
 
+_WAYS_OF_PERFTEST = ("qps", "connection", "sweep")
+
 
 class JobSpec(Record):
     """One Slurm job.
@@ -51,6 +53,8 @@ class JobSpec(Record):
         """Whether a planned cell of this job's stage is this job's to measure."""
         mine = set(nodes) == set(self.nodes) if self.whole else set(nodes) <= set(self.nodes)
         same = all(params.get(k) == v for k, v in self.params.items())
+        # A job of perftest connects in one way, and moves one size or all: what it leaves out it does not do.
+        same = same and all(params.get(k) == self.params.get(k) for k in _WAYS_OF_PERFTEST)
         # A job of the night has some rails only, both ways at once are a job beside that of one way, and two
         # sweeps of NCCL share the checks of their transport.
         asked = (("rails", rail), ("directions", direction), ("operations", params.get("operation")))

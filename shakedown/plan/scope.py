@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 from shakedown.intent.part import part_of, partners
 from shakedown.intent.site import Site
@@ -14,8 +15,9 @@ from shakedown.records.errors import BadInput
 from shakedown.records.names import natural_key
 from shakedown.records.plan import Plan, PlanItem, PlanScope
 
-# With three nodes a slow pair shows which of its two ends is slow.
+# With three nodes a slow pair shows which of its two ends is slow; and a ring of three has every pair.
 FEWEST_NODES = 3
+Mesh = Literal["quick", "full"]
 
 
 @dataclass(frozen=True)
@@ -27,21 +29,22 @@ class Wanted:
         rails: rails that are measured.
         stages: rungs of the ladder.
         partners: how many further nodes the nodes are measured with; None: as many as make three.
+        mesh: quick: each node with its two neighbours in a ring; full: every pair rail by rail, also where
+            the site asks for less; None: as the site asks.
     """
 
     nodes: tuple[str, ...] = ()
     rails: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
     partners: int | None = None
-
-    @property
-    def anything(self) -> bool:
-        """Whether it is less than the whole site."""
-        return bool(self.nodes or self.rails or self.stages)
+    mesh: Mesh | None = None
 
 
-def narrowed_site(site: Site, wanted: Wanted) -> tuple[Site, PlanScope]:
-    """Return the part of the site that must be planned, partners included, and the words for it."""
+def narrowed_site(site: Site, wanted: Wanted) -> tuple[Site, PlanScope | None]:
+    """Return the part of the site that must be planned, partners included, and the words for it.
+
+    Without words, nothing is left out by nodes, rails or the mesh, and no stage is named.
+    """
     rails = wanted.rails or tuple(rail.name for rail in site.fabric.rails)
     nodes = wanted.nodes or tuple(sorted(site.nics, key=natural_key))
     fewest = max(FEWEST_NODES - len(nodes), 0) if wanted.partners is None else wanted.partners
@@ -53,7 +56,10 @@ def narrowed_site(site: Site, wanted: Wanted) -> tuple[Site, PlanScope]:
         of_rails=len(site.fabric.rails),
         stages=wanted.stages,
         partners=with_them,
+        mesh="quick" if wanted.mesh == "quick" and len({*nodes, *with_them}) > FEWEST_NODES else None,
     )
+    if not (scope.stages or scope.mesh) and scope.of_nodes == len(nodes) and scope.of_rails == len(rails):
+        return site, None
     return part_of(site, {*nodes, *with_them}, rails, nodes), scope
 
 

@@ -172,6 +172,7 @@ class PlanScope(Record):
     of_rails: int = Field(ge=0)
     stages: tuple[Stage, ...] = ()  # none: all of them
     partners: tuple[Name, ...] = ()  # nodes that are measured with and never judged
+    mesh: Literal["quick"] | None = None  # quick: neighbours in a ring alone; none: as the site asks
 
     @property
     def words(self) -> str:
@@ -183,6 +184,8 @@ class PlanScope(Record):
             parts.append(f"{len(self.rails)} of {self.of_rails} rails")
         if self.stages:
             parts.append(f"{' and '.join(self.stages)} only")
+        if self.mesh:
+            parts.append(f"{self.mesh} mesh")
         return f"{', '.join(parts) or 'the whole site'}: not an acceptance of the site"
 
 

@@ -37,6 +37,7 @@ SCOPE_KEYS: dict[str, type] = {
     "routing": str,  # how leaves choose an uplink: ecmp, adaptive; absent where the site does not say
     "oversubscription_percent": int,  # what a leaf's hosts send over what its uplinks carry; 100: none
     "direction": str,
+    "senders": int,  # that many nodes send to one NIC at once
     "memory": str,  # of GPUDirect by perftest: host, near (the NIC's nearest GPU), far
     "operation": str,
     "size_bytes": int,

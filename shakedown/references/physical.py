@@ -31,6 +31,7 @@ _PERFTEST, _BETWEEN_NODES, _WITHIN_NODE, _ALLTOALL, _NVLS, _COPIES = 0.90, 0.85,
 _OF_HOST = 0.90
 _GPUDIRECT = "azurehpc-health-checks: GPUDirect writes at 94 to 96 % of the ceiling, 375 and 185 Gb/s"
 _FAR = "no source gives a floor for a far GPU: shown; sign one of your own to judge it"
+_CROWD = "no source gives a floor for many senders at one NIC: shown; sign one of your own to judge it"
 # Below these sizes start-up, not the link, decides: what is measured is shown and held to its ceiling.
 _LARGE_MESSAGE, _LARGE_COLLECTIVE = 65536, 1 << 30
 _LONGEST_MESSAGE = 1_000_000  # that a formula takes (references.ceilings)
@@ -61,8 +62,8 @@ class PhysicalFloors:
             return None  # another network than the one under test
         if test.startswith("ib_"):
             return self._perftest(test, metric, facts)
-        if test.startswith("gpudirect_"):
-            return self._gpudirect(test, metric, facts)
+        if test.startswith("gpudirect_") or test in ("incast", "all_to_all"):
+            return (self._incast if "senders" in facts else self._gpudirect)(test, metric, facts)
         if "_memcpy_" in test:
             return self._copy(test, metric)
         if test.startswith("nccl_"):
@@ -123,6 +124,17 @@ class PhysicalFloors:
         unit, stage = "Gb/s", Stage.FABRIC
         entry = self._share(stage, test, metric, unit, ceiling, share, gates, scope, why)
         return entry if near else entry.model_copy(update={"note": _FAR})
+
+    def _incast(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+        """All senders together bring no more than the receiver's link carries; how much less is not known."""
+        if self.fabric is None or metric != "bandwidth_in":
+            return None
+        ceiling = {**self._roce("roce_payload"), "operation": "write"}  # of send the same
+        if facts["size_bytes"] <= _LONGEST_MESSAGE:
+            ceiling["message_bytes"] = facts["size_bytes"]
+        scope = {key: facts[key] for key in ("size_bytes", "senders")}
+        entry = self._share(Stage.FABRIC, test, metric, "Gb/s", ceiling, _PERFTEST, False, scope)
+        return entry.model_copy(update={"note": _CROWD})
 
     def _of_way(self, facts: Mapping[str, Any]) -> tuple[float, dict[str, Any], str]:
         """Return share of the ceiling, scope and reason of a pair's way (benchmarks/perftest/ways.py).

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from shakedown.intent.tcp_rules import ALL_TCP, ROCE
 from shakedown.records.base import Better, Param, params_text
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement
@@ -94,6 +95,9 @@ def facts_of(m: Measurement) -> dict[str, Param]:
     A parameter of another type is something else by the same name: `gpu: 0` is a GPU's number, no model.
     """
     facts = {k: v for k, v in m.params.items() if type(v) is SCOPE_KEYS.get(k)}
+    # Of a TCP fabric that is measured by itself the name is what planning tells it by.
+    if m.params.get("network", ROCE) not in (ROCE, ALL_TCP):
+        facts["configuration"] = m.params["network"]
     if m.test.startswith("ib_"):  # of perftest every cell is a pair, whatever the number of nodes
         return {**facts, "route": "cross-rail" if m.rail and ">" in m.rail else "same-rail"}
     return {"nodes": len(m.nodes), **facts}

@@ -30,6 +30,7 @@ from shakedown.records.refusals import refusal
 from shakedown.slurm.account_limits import refuse_over_limits
 from shakedown.slurm.client import NoAnswer, Slurm
 from shakedown.slurm.other_runs import refuse_other_run
+from shakedown.slurm.partition_limits import refuse_over_partition
 
 _LARGEST_ANSWER = 4 << 20  # characters; a site with a thousand reservations fits
 _MOST_JOBS = 256 << 20  # bytes of jobs.json
@@ -74,7 +75,8 @@ def check(slurm: Slurm, jobs: Jobs, user: str, access: Sequence[str] = (), home:
     if home is not None:
         refuse_other_run(slurm, home, nodes)
     account = asked.get("account", "")
-    for names, each in ((asked.get("partition"), _partition), (asked.get("reservation"), _reservation)):
+    of_plan = partial(_partition, jobs=jobs, qos=asked.get("qos", ""))
+    for names, each in ((asked.get("partition"), of_plan), (asked.get("reservation"), _reservation)):
         for name in names.split(",") if names else ():
             each(slurm, name, nodes, user, account)
     enforces = config.get("AccountingStorageEnforce", "").split(",")
@@ -121,8 +123,9 @@ def _config(slurm: Slurm) -> dict[str, str]:
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
-def _partition(slurm: Slurm, name: str, nodes: Sequence[str], user: str, account: str) -> None:
-    del user
+def _partition(
+    slurm: Slurm, name: str, nodes: Sequence[str], user: str, account: str, *, jobs: Jobs, qos: str
+) -> None:
     try:
         said = _ask(slurm, "scontrol", "--oneliner", "show", "partition", name)
     except BadInput:
@@ -138,15 +141,7 @@ def _partition(slurm: Slurm, name: str, nodes: Sequence[str], user: str, account
         raise BadInput(
             f"slurm.partition {name!r} is {state[:40]}", fix="wait until it is UP, or name another"
         )
-    for key, word in (("AllowAccounts", "account"), ("DenyAccounts", "account")):
-        listed = found.get(key, "").split(",")
-        if not account or listed in ([""], ["ALL"]):
-            continue
-        if (account in listed) == (key == "DenyAccounts"):
-            raise BadInput(
-                f"slurm.partition {name!r} does not take slurm.{word} {account!r} ({key}={found[key][:80]})",
-                fix="name a partition and an account that go together",
-            )
+    refuse_over_partition(name, found, jobs, user, account=account, qos=qos)
     _holds(slurm, f"slurm.partition {name!r}", found.get("Nodes", ""), nodes)
 
 

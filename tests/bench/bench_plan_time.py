@@ -19,7 +19,9 @@ from large_site import EACH_NODE, MESH, write_site
 NODES = 64
 RING = [{**test, "rails_at_once": ["all", "one"], "one_rail_pairs": "ring"} for test in MESH]
 SITES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("mesh, first results decide", {"perftest": MESH, "max_jobs": 1, "measure_again": False}),
     ("mesh, before", {"perftest": MESH, "max_jobs": 1}),
+    ("all rails first, first decide", {"perftest": RING, "measure_again": False}),
     ("mesh, all rails first", {"perftest": RING}),
     ("mesh and single nodes, before", {"perftest": MESH, **EACH_NODE, "max_jobs": 1}),
     ("the same, side by side", {"perftest": MESH, **EACH_NODE}),

@@ -37,8 +37,7 @@ MESH: list[dict[str, Any]] = [
 # What single nodes do by themselves, one job each, and the same collective over all of them.
 EACH_NODE: dict[str, Any] = {
     "interconnect": {
-        "python": "/opt/training/bin/python3",
-        "path": {"name": "direct", "switch_hops": 1, "generation": 5, "width": 16, "shared_by": 2},
+        "path": {"name": "direct", "switch_hops": 1, "generation": 5, "width": 16, "shared_by": 2}
     },
     "nccl": {
         "launchers": ["srun"],
@@ -71,6 +70,9 @@ def write_site(folder: Path, nodes: int, acceptance: dict[str, Any]) -> Path:
     (variables / "fabric.yml").write_text(json.dumps({"fabric": _fabric(nodes)}))
     (variables / "acceptance.yml").write_text(json.dumps({"acceptance": acceptance}))
     (site / "hosts.yml").write_text(json.dumps(_hosts(nodes)))
+    if "interconnect" in acceptance:
+        pytorch = {"from": {"path": "/opt/training/bin/python3"}}
+        (variables / "software.yml").write_text(json.dumps({"software": {"pytorch": pytorch}}))
     return site
 
 

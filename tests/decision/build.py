@@ -9,6 +9,7 @@ import cases_arrivals  # noqa: F401  (each module registers its cases)
 import cases_bugs  # noqa: F401
 import cases_fabric  # noqa: F401
 import cases_gpu  # noqa: F401
+import cases_incast  # noqa: F401
 import cases_interconnect  # noqa: F401
 import cases_lora  # noqa: F401
 import cases_rules  # noqa: F401

@@ -1,4 +1,4 @@
-"""The runs that are damaged, and the command line as its user calls it."""
+"""The runs that are damaged, one of them ordered, and the command line as its user calls it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,19 @@ import pytest
 
 from shakedown.commands import cli
 
+sys.path[:0] = [
+    str(Path(__file__).parents[1] / "unit/bundle"),
+    str(Path(__file__).parents[2] / "roles/host_settings/files"),
+]
+from ordered import make_world  # noqa: E402
+
 RUNS = Path(__file__).parents[1] / "runs"
 # One of each kind: fabric, NCCL, inference with its GPU paths, LoRA.
 NAMES = ("lab_healthy", "h200x4_nccl_healthy", "h200_int8_short", "h200x2_lora", "h200x4_interconnect")
+# What a customer ordered and its nodes signed.
+ORDERED = "20261120T132502Z"
 LONGEST_CPU_S = 10.0
+LARGEST_MEMORY_KIB = 1 << 20
 
 
 def call(*words: object) -> tuple[int, str, str]:
@@ -39,6 +48,9 @@ def call(*words: object) -> tuple[int, str, str]:
             status = int(ended.code or 0)
     took = _cpu_s() - began
     assert took <= LONGEST_CPU_S, f"{words[0]} took {took:.1f} s"
+    # The most that this process ever had, commands before this one included.
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert most <= LARGEST_MEMORY_KIB, f"{words[0]}: {most} KiB of memory"
     return status, out.getvalue(), err.getvalue()
 
 
@@ -64,7 +76,19 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         call("verdict", folder, "--write")
         call("report", folder)
         assert call("seal", folder, "--redact", "--key", key)[0] == 0, name
+    found[ORDERED] = ordered_run(root / "ordered")
     return found
+
+
+def ordered_run(root: Path) -> Path:
+    """Return the folder of a run with an order; the order and those who may sign lie beside it."""
+    root.mkdir()
+    run = root / ORDERED
+    with tarfile.open(RUNS / "lab_healthy/run.tar.xz") as archive:
+        archive.extractall(run, filter="data")
+    with pytest.MonkeyPatch.context() as patch:
+        make_world(root, run, patch)
+    return run
 
 
 def linked_copy(folder: Path, to: Path) -> Path:

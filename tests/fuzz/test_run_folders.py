@@ -13,14 +13,15 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import NAMES, call, linked_copy
+from conftest import NAMES, ORDERED, call, linked_copy
 from damage import Damage, damage, damages
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-pytestmark = pytest.mark.slow
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "20"))
+# Five minutes are what another test has. A batch that has begun is ended.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS + 900)]
 FOUND = DirectoryBasedExampleDatabase(Path(__file__).with_name("found"))
 BATCH = settings(
     max_examples=5, deadline=None, database=FOUND, print_blob=True, suppress_health_check=list(HealthCheck)
@@ -41,9 +42,12 @@ def held(*words: object) -> int:
     return status
 
 
-def every_command(run: Path, signers: Path, store: Path) -> None:
+def every_command(run: Path, original: Path, store: Path) -> None:
     """What people do with a run folder that they were given."""
+    signers, order = original.parent / "signers", original.parent / "order.json"
     held("verify", run, "--signers", signers)
+    if order.exists():
+        held("verify", run, "--signers", signers, "--order", order)
     shutil.rmtree(store, ignore_errors=True)
     for name in ("SHA256SUMS", "SHA256SUMS.sig"):
         if not (run / name).is_dir():
@@ -55,6 +59,9 @@ def every_command(run: Path, signers: Path, store: Path) -> None:
     held("sweeps", f"A={run}", f"B={run}")
     held("history", "ingest", "--store", store, run)
     held("history", "show", "--store", store)
+    held("compare", original, run)
+    held("interconnect", run)
+    held("mend", run)
 
 
 def batch(originals: dict[str, Path], number: int, most: int) -> None:
@@ -62,13 +69,13 @@ def batch(originals: dict[str, Path], number: int, most: int) -> None:
 
     @seed(number)
     @settings(BATCH, max_examples=most)
-    @given(name=st.sampled_from(NAMES), changes=damages)
+    @given(name=st.sampled_from((*NAMES, ORDERED)), changes=damages)
     def damaged(name: str, changes: list[Damage]) -> None:
         with tempfile.TemporaryDirectory() as place:
             run = linked_copy(originals[name], Path(place) / name)
             for change in changes:
                 damage(run, change)
-            every_command(run, originals[name].parent / "signers", Path(place) / "store")
+            every_command(run, originals[name], Path(place) / "store")
 
     damaged()
 

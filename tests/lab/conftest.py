@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from lab import cluster
-from lab.acceptance import BIN, INVENTORY, Steps, playbook, wheelhouse
+from lab.acceptance import BIN, INVENTORY, Steps, environment, playbook, wheelhouse
 from lab.errors import LabError
 from lab.paths import CHECKOUT
 
@@ -60,7 +60,10 @@ class Site:
         names = itertools.chain([run_id], again)
         run_id = next(name for name in names if not (self.folder / name).exists())
         options = ("-e", f"run_root={self.folder}")
-        if stages:
+        if stages:  # of a plan of the whole site: what is left out is NOT-RUN
+            plan = [BIN / "shakedown", "plan", self.inventory, "--output", self.folder / run_id]
+            known = environment(self.lab.name, self.wheels)
+            subprocess.run(plan, check=True, capture_output=True, env=known)
             options += ("-e", f"acceptance_stages={','.join(stages)}")
         self.play("acceptance.yml", run_id=run_id, options=options)
         run = self.folder / run_id

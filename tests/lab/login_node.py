@@ -24,7 +24,7 @@ PROJECT = "/opt/shakedown"
 SITE = f"{PROJECT}/inventories/SITE"
 # As docs/how-to/nightly.md has it for a host without a package index; uv is there since playbooks/site.yml.
 INSTALL = """
-export PATH=/shared/shakedown/bin:$PATH
+export PATH=/shared/shakedown-code/bin:$PATH
 uv venv --no-project .venv
 uv pip install --no-index --find-links=wheels --no-deps --require-hashes -r requirements/controller.txt
 uv pip install --no-index --find-links=wheels --no-deps --editable .

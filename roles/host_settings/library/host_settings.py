@@ -42,12 +42,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+rows: {type: list, returned: always, description: "What changes, as what, from, to and whose."}
 targets: {type: list, returned: with -v, description: One report for each target, as host-settings prints it.}
 wrong: {type: list, returned: always, description: What differs, with found and wanted.}
 """
 
 Target = dict[str, Any]  # one report of host-settings
 _DESIRED_FOLDER = "/etc/shakedown/settings"
+_UNITS = "/etc/systemd/system/host-settings"
 # Who reads the files must be told when one has changed.
 _AFTER_FILES = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
 
@@ -89,12 +91,23 @@ def write(path: Path, text: str) -> None:
     aside.replace(path)
 
 
-def diff_of(targets: list[Target], files: dict[str, str], present: dict[str, str]) -> list[dict[str, str]]:
-    """What changes, for --diff: files line by line, settings as found and wanted."""
+def of_a_program(path: str, program_folder: str) -> bool:
+    """Whether a file is of the program or its units, or holds the wanted states that it shows as settings."""
+    return path.startswith((f"{program_folder}/", f"{_DESIRED_FOLDER}/", _UNITS))
+
+
+def diff_of(
+    targets: list[Target], files: dict[str, str], present: dict[str, str], program_folder: str
+) -> list[dict[str, str]]:
+    """What changes, for --diff: files line by line, settings as found and wanted, the program in one line."""
     diff = [
         {"before_header": path, "after_header": path, "before": text, "after": files[path]}
         for path, text in present.items()
+        if not of_a_program(path, program_folder)
     ]
+    if ours := [path for path in present if of_a_program(path, program_folder)]:
+        where = f"{program_folder}, {_UNITS}* and {_DESIRED_FOLDER}"
+        diff.append({"prepared": f"files of Shakedown in {where} that differ: {len(ours)}\n"})
     for target in targets:
         if target["changes"]:
             found, wanted = (
@@ -104,6 +117,28 @@ def diff_of(targets: list[Target], files: dict[str, str], present: dict[str, str
             header = f"settings of {target['target']}"
             diff.append({"before_header": header, "after_header": header, "before": found, "after": wanted})
     return diff
+
+
+def rows_of(targets: list[Target], present: dict[str, str], program_folder: str) -> list[dict[str, str]]:
+    """What changes on this host and whose it is, for the table of all hosts: what, from, to, whose."""
+    rows = [
+        {
+            "what": f"{target['target']} {change['key']}",
+            "from": json.dumps(change["found"]),
+            "to": json.dumps(change["wanted"]),
+            "whose": "Shakedown's, changed since" if change.get("ours") else "the site's",
+        }
+        for target in targets
+        for change in target["changes"]
+    ]
+    files = [path for path in present if not of_a_program(path, program_folder)]
+    if len(files) < len(present):
+        what = f"program, units and wanted states: {program_folder}"
+        rows.append({"what": what, "from": "older or none", "to": "this release's", "whose": "Shakedown's"})
+    for path in files:
+        found = "differs" if present[path] else "not there"
+        rows.append({"what": path, "from": found, "to": "written", "whose": "Shakedown's"})
+    return rows
 
 
 def wrong_settings(target: Target) -> list[str]:
@@ -206,7 +241,8 @@ def main() -> None:
         # Every setting of every host, only if it is going to be printed.
         **({"targets": targets} if module._verbosity else {}),
         "wrong": [line for target in targets for line in wrong_settings(target)],
-        "diff": diff_of(targets, after, before),
+        "rows": rows_of(targets, before, given["program_folder"]),
+        "diff": diff_of(targets, after, before, given["program_folder"]),
         # Not the sources of the program, which Ansible would send back and keep in the log of each host.
         "invocation": {"module_args": {"action": action, "root": given["root"]}},
     }

@@ -13,7 +13,7 @@ Gpu = Literal["near", "far"]
 # CUDA's options are --use_cuda and --use_cuda_dmabuf, ROCm's --use_rocm and --use_rocm_dmabuf.
 Interface = Literal["cuda", "rocm"]
 # How the NIC reaches the GPU's memory: by dma-buf, or by a peer-memory module (nvidia_peermem,
-# bnxt_peer_mem, amdgpu's own).
+# ib_peer_mem, amdgpu's own).
 Path = Literal["dma-buf", "peer-mem"]
 
 

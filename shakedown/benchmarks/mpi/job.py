@@ -10,13 +10,16 @@ messaging layers it chose (pml_base_verbose). Standard library only.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from shakedown.onnode import tcp_paths
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.output import kept
+from shakedown.records.errors import ExitStatus
 
 # One file for each rank; UCX puts in its host's name and process number.
 _UCX_LOGS = "ucx.*.log"
@@ -68,6 +71,20 @@ def main(argv: list[str]) -> int:
         return 2
     folder, test, nodes, command = Path(argv[0]), argv[1], argv[2].split(","), argv[4:]
     clock = Clock()
+    if problem := tcp_paths.look(folder, json.loads((folder / "spec.json").read_bytes())):
+        for tool, name in (("mpi", f"{test}.txt"), ("mpi-log", f"{test}_transport.log")):
+            (folder / name).touch()
+            Journal(folder).add(
+                tool=tool,
+                test=test if tool == "mpi" else f"{test}_transport",
+                file=name,
+                nodes=nodes,
+                exit_code=None,
+                started=clock.started,
+                duration_s=clock.seconds(),
+                problem=problem,
+            )
+        return ExitStatus.INCOMPLETE
     code = kept(folder, "mpi", test, nodes, command, lambda: complaints(folder))
     why = complaints(folder)
     Journal(folder).add(

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from shakedown.benchmarks.base.tcp import TcpPaths
 from shakedown.records.base import Record
 
 # How UCX carries messages: reliable, unreliable or dynamically connected queue pairs of verbs, or TCP.
@@ -54,9 +55,11 @@ class MpiOrder(Sweep):
         devices: by node, the devices that it may use: RDMA devices, or for TCP interfaces.
         pinned: whether every rank must run where its node's rank file says.
         variables: the environment of the job; none: what the node's own file sets.
+        paths: what is looked at before anything is measured over TCP, by node.
     """
 
     transport: Transport | None = None
     devices: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     pinned: bool = False
     variables: dict[Variable, Value] = Field(default_factory=dict)
+    paths: TcpPaths = Field(default_factory=dict)

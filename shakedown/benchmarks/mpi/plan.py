@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+from shakedown.benchmarks.base.tcp import all_tcp_paths
 from shakedown.benchmarks.mpi.options import Mpi, MpiOrder, Sweep
 from shakedown.intent.site import Fabric
 from shakedown.plan.draft import Draft, none_allowed
@@ -64,6 +65,7 @@ def _mpi_job(
         devices=_devices(draft, mpi, nodes),
         pinned=mpi.pinned,
         variables=mpi.variables,
+        paths=all_tcp_paths(draft.site, nodes),
     )
     for reference, checks in (
         (TRANSPORT, WAY_CHECKS if len(nodes) > 1 else ()),

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode import gpus
+from shakedown.onnode import gpus, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import Ready, enter
 from shakedown.records.errors import ExitStatus
@@ -131,6 +131,7 @@ def main() -> int:
     # OpenMPI first: nccl-tests' own libraries come before it. mpirun itself is never in a container.
     mpi, ready = enter(folder, "openmpi"), enter(folder, "nccl_tests", gpus=True)
     problem = mpi.problem or ready.problem or on_every_node(folder, "before", spec)
+    problem = problem or tcp_paths.look(folder, spec)
     sampler = every_node(spec, "sample", str(folder)) if problem is None else None
     journal, good = Journal(folder), problem is None
     for operation in spec["operations"]:
@@ -175,6 +176,7 @@ def on_every_node(folder: Path, when: str, spec: dict[str, Any]) -> dict[str, st
         every_node(spec, "look", when, str(folder)).wait(120)
     except subprocess.TimeoutExpired:
         return {"kind": "environment", "message": "nvidia-smi did not answer within 120 s on some node"}
+    looks = []
     for node, wanted in spec["gpus"].items():
         try:
             seen = json.loads((folder / f"gpus.{node}.{when}.json").read_bytes())
@@ -182,7 +184,8 @@ def on_every_node(folder: Path, when: str, spec: dict[str, Any]) -> dict[str, st
             return {"kind": "environment", "message": f"{node} did not say what GPUs it has"}
         if problem := gpus.obstacle(seen, wanted):
             return problem
-    return None
+        looks.append(seen)
+    return gpus.one_for_two(looks, spec.get("shared_gpus", []))
 
 
 def measure(

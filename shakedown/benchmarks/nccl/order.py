@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from shakedown.benchmarks.base.tcp import TcpPaths
 from shakedown.benchmarks.nccl.options import Launcher, NcclExpect, Operation, Split
 from shakedown.records.base import Params, Record
 
@@ -23,6 +24,7 @@ class NcclOrder(Record):
 
     Attributes:
         gpus: how many GPUs each node has.
+        shared_gpus: nodes that may have one GPU together; of all others that is refused.
         timeout_s: of one run of one program.
         sizes: messages, in bytes, as nccl-tests steps through them.
         smallest: by test, the smallest message in bytes that its operation does not round down to nothing.
@@ -43,6 +45,7 @@ class NcclOrder(Record):
     network: str = ""  # the TCP fabric that it measures; none: the RoCE fabric
     launcher: Launcher
     gpus: dict[str, int]
+    shared_gpus: tuple[str, ...] = ()
     variables: dict[str, str]
     params: Params
     power: bool = False
@@ -51,6 +54,8 @@ class NcclOrder(Record):
     sizes: tuple[int, ...]
     smallest: dict[str, int] = Field(default_factory=dict)
     expect: ExpectedWay
+    # What is looked at before anything is measured over TCP, by node.
+    paths: TcpPaths = Field(default_factory=dict)
 
     @property
     def ranks(self) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shakedown.benchmarks.base.tcp import tcp_paths
 from shakedown.benchmarks.gpu.plan import gpu_nodes
 from shakedown.benchmarks.nccl.options import Launcher, Nccl, NcclSweep, Split
 from shakedown.benchmarks.nccl.order import ExpectedWay, NcclOrder
 from shakedown.intent.site import Fabric
+from shakedown.intent.tcp_rules import ALL_TCP, ROCE
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
@@ -23,8 +25,6 @@ TRANSPORT = none_allowed(
 LOCAL_CHECKS = ("ranks", "intra_node", "nvls")
 NETWORK_CHECKS = ("network", "gdr", "nics")
 TCP_CHECKS = ("network", "nics")
-# Name of the RoCE fabric beside a site's TCP fabrics, in the cells' parameter `network`.
-ROCE = "roce"
 
 
 def plan_nccl(draft: Draft, nccl: Nccl) -> None:
@@ -73,7 +73,7 @@ def nccl_job(
     if len(sweep.split) > 1:
         params["split"] = split
     if any(other.network for other in nccl.sweeps):
-        params["network"] = sweep.network or ROCE
+        params["network"] = network_name(draft, sweep.network)
     if size_class:
         params["size_class"] = size_class
     interfaces = _interfaces(draft, nccl, sweep, group)
@@ -102,6 +102,7 @@ def nccl_job(
         network=sweep.network or "",
         launcher=launcher,
         gpus=dict.fromkeys(group, per_node),
+        shared_gpus=tuple(node for node in draft.site.shared_gpus if node in group),
         # What the site or one run says itself comes last: the log shows whether it kept to the plan.
         variables=_tcp_variables(interfaces) | nccl.variables
         if not sweep.network
@@ -118,6 +119,7 @@ def nccl_job(
             nics=nics,
             interfaces=interfaces,
         ),
+        paths=tcp_paths(draft.site, interfaces),
     )
     name = f"collective.nccl{number}.{launcher}.{len(group)}x.{group[0]}"
     runs = len(sweep.operations) * (sweep.repeats + sweep.tuning)
@@ -137,6 +139,11 @@ def nccl_job(
             whole=True,
         )
     )
+
+
+def network_name(draft: Draft, network: str | None) -> str:
+    """Return what the cells of a sweep call their network: a TCP fabric by its name, or what there is."""
+    return network or (ROCE if isinstance(draft.site.fabric, Fabric) else ALL_TCP)
 
 
 def network_facts(draft: Draft, sweep: NcclSweep) -> dict[str, int | str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shakedown.benchmarks.gpu.plan import gpu_nodes
 from shakedown.benchmarks.nccl.options import Nccl, NcclSweep, ServerPower
-from shakedown.benchmarks.nccl.plan import ROCE, nccl_job, network_facts, plan_nccl
+from shakedown.benchmarks.nccl.plan import nccl_job, network_facts, network_name, plan_nccl
 from shakedown.benchmarks.nccl.server_power import METRIC
 from shakedown.plan.draft import Draft
 from shakedown.records.base import Params, Stage
@@ -40,13 +40,13 @@ def _plan_power(draft: Draft, nccl: Nccl, asked: ServerPower) -> None:
                 network=network,
             )
             if asked.bmc:
-                label = f"-power-{size_class}-{network or ROCE}"
+                label = f"-power-{size_class}-{network_name(draft, network)}"
                 nccl_job(draft, nccl, sweep, nodes, "none", nccl.launchers[0], label, size_class)
             params: Params = {"dtype": asked.dtype, "size_class": size_class}
             if len(nccl.launchers) > 1:
                 params["launcher"] = nccl.launchers[0]
             if any(other.network for other in nccl.sweeps):
-                params["network"] = network or ROCE
+                params["network"] = network_name(draft, network)
             facts: dict[str, int | str] = {
                 "nodes": len(nodes),
                 "gpus": sum(gpus),

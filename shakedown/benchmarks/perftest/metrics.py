@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from shakedown.benchmarks.base.metrics import Moved, Output, Value
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail, source_and_sink
-from shakedown.benchmarks.perftest.mesh.spec import DIRECTIONS
+from shakedown.benchmarks.perftest.mesh.spec import DIRECTIONS, RDMA_CM, SWEEP
 from shakedown.benchmarks.perftest.order import MeshOrder
 from shakedown.benchmarks.perftest.output import parse_perftest
 from shakedown.benchmarks.perftest.output_model import BandwidthRow, LatencyRow, PerftestResult
-from shakedown.records.base import Better
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 
@@ -29,14 +29,18 @@ def perftest(output: Output[MeshOrder]) -> Iterator[Value]:
         BadInput: the output cannot be read, or is of something else than its record says or the job ordered:
             another test, nodes' addresses, GID index, MTU, iterations or duration.
     """
-    result = _as_ordered(output)
-    for row in _rows(result, output.record):
+    result, record = _as_ordered(output), output.record
+    swept = output.order.operation(record.test, None, record.params.get("qps", 1))
+    for row in _rows(result, record):
+        of_size: Params = {"size_bytes": row.size_bytes} if "sweep" in record.params else {}
+        if of_size and swept is not None and row.size_bytes not in swept.sizes:
+            continue  # it has no reference, so it is no cell of the plan
         if isinstance(row, BandwidthRow):
             metric = "bandwidth_both" if result.bidirectional else "bandwidth"
-            yield metric, row.bw_average_gbps, "Gb/s", Better.HIGHER, {}
+            yield metric, row.bw_average_gbps, "Gb/s", Better.HIGHER, of_size
         else:
-            yield "latency_typical", row.t_typical_us, "us", Better.LOWER, {}
-            yield "latency_p99", row.t_p99_us, "us", Better.LOWER, {}
+            yield "latency_typical", row.t_typical_us, "us", Better.LOWER, of_size
+            yield "latency_p99", row.t_p99_us, "us", Better.LOWER, of_size
 
 
 def moved(output: Output[MeshOrder]) -> Iterator[Moved]:
@@ -63,9 +67,9 @@ def moved(output: Output[MeshOrder]) -> Iterator[Moved]:
 
 
 def _rows(result: PerftestResult, record: OutputRecord) -> Iterator[BandwidthRow | LatencyRow]:
-    size = record.params.get("size_bytes")
-    yield from (row for row in result.bandwidth if row.size_bytes == size)
-    yield from (latency for latency in result.latency if latency.size_bytes == size)
+    size, swept = record.params.get("size_bytes"), "sweep" in record.params
+    yield from (row for row in result.bandwidth if swept or row.size_bytes == size)
+    yield from (latency for latency in result.latency if swept or latency.size_bytes == size)
 
 
 def _as_ordered(output: Output[MeshOrder]) -> PerftestResult:
@@ -97,8 +101,17 @@ def _another(result: PerftestResult, output: OutputRecord) -> tuple[str, str]:
         wrong = f"this test ran in {_directions(result.bidirectional)}, its record says {_directions(both)}"
     elif result.queue_pairs != qps:
         wrong = f"this test ran on {result.queue_pairs} queue pairs, its record says {qps}"
+    elif "sweep" in output.params:
+        if tuple(sizes) != SWEEP:
+            all_of_them = f"its record says all {len(SWEEP)} of perftest -a"
+            wrong = f"this test moved messages of {len(sizes)} sizes, {all_of_them}"
     elif size not in sizes:
         wrong = f"this test moved messages of {', '.join(map(str, sizes))} bytes, its record says {size}"
+    if wrong:
+        return wrong, _AGAIN
+    if result.rdma_cm is not (output.params.get("connection") == RDMA_CM):
+        way = "by RDMA-CM" if result.rdma_cm else "without RDMA-CM"
+        wrong = f"this test was connected {way}, its record says otherwise"
     elif result.side == "server":
         # Records are written by whoever started the client, and JSON does not say whose it is.
         wrong = "this is the server's output, its record is of the client's"

@@ -45,7 +45,7 @@ def pair_rounds(group: int) -> int:
 
 def _name(test: PerftestTest, rail: str) -> str:
     """Name a slot: ib_write_bw/65536/rail0, of both ways at once ib_write_bw.both/65536/rail0."""
-    return f"{test.test}{'.both' if test.bidirectional else ''}/{test.size_bytes}/{rail}"
+    return f"{test.test}{test.suffix}/{test.size_bytes}/{rail}"
 
 
 def _tests(site: Site) -> PerftestTests:

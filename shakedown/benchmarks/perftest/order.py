@@ -32,6 +32,8 @@ class OrderedOperation(_Part):
     duration_s: int | None = None
     iterations: int | None = None
     qps: int = 1
+    rdma_cm: bool = False
+    sizes: tuple[int, ...] = ()  # of a sweep
 
 
 class MeshOrder(_Part):
@@ -46,6 +48,12 @@ class MeshOrder(_Part):
     gid_index: int | None = None
 
     def operation(self, test: str, size_bytes: object, qps: object) -> OrderedOperation | None:
-        """Return what was ordered of a test with messages of one size; None if nothing was."""
+        """Return what was ordered of a test with messages of one size; None if nothing was.
+
+        `size_bytes` None: the sweep of all sizes.
+        """
         asked = (test, size_bytes, qps)
-        return next((op for op in self.operations if (op.test, op.size_bytes, op.qps) == asked), None)
+        for op in self.operations:
+            if (op.test, None if op.sizes else op.size_bytes, op.qps) == asked:
+                return op
+        return None

@@ -10,6 +10,9 @@ from shakedown.benchmarks.perftest.output_clock import CLOCK_UNKNOWN, clock_unkn
 from shakedown.benchmarks.perftest.output_model import PerftestResult
 from shakedown.records.tool_text import Source
 
+# An output has a few kilobytes; one of 60 MB was read for 16 s.
+_LARGEST = 1 << 20
+
 
 def parse_perftest(
     text: str, *, file: str | Path | None = None, report_gbits: bool | None = None
@@ -26,6 +29,10 @@ def parse_perftest(
         BadInput: truncated, contradictory or failed output, anything that is not a number where one is due.
     """
 
+    if len(text) > _LARGEST:
+        Source(text[:1000], file).refuse(
+            f"is larger than {_LARGEST} characters", fix="run the test again: its output is damaged"
+        )
     source = Source(text, file)
     if clock_unknown(text):
         source.refuse(CLOCK_UNKNOWN, fix="run the test again, on a host that is less busy")

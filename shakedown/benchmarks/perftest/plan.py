@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from shakedown.benchmarks.perftest.mesh.spec import BOTH, METRICS
+from shakedown.benchmarks.perftest.mesh.spec import BOTH, METRICS, SWEEP
 from shakedown.benchmarks.perftest.mesh_order import Pair, mesh_settings, ring, ring_rounds
 from shakedown.benchmarks.perftest.options import PerftestTest
 from shakedown.benchmarks.perftest.ways import Pairs, blocks_by_way
@@ -37,10 +37,11 @@ _SOURCE = (
 
 def plan_perftest(draft: Draft, tests: tuple[PerftestTest, ...]) -> None:
     """Plan every test: all pairs, every rail, both directions, all rails at once before rail by rail."""
-    for test in tests:
+    for asked in tests:
         # Several sizes of one test: a job for each.
-        alike = (t for t in tests if (t.test, t.bidirectional) == (test.test, test.bidirectional))
-        _plan_test(draft, test, several=len(list(alike)) > 1)
+        alike = [t for t in tests if (t.test, t.suffix) == (asked.test, asked.suffix)]
+        test = asked if draft.mesh is None else asked.model_copy(update={"one_rail_pairs": "all"})
+        _plan_test(draft, test, several=len(alike) > 1)
 
 
 def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
@@ -49,18 +50,19 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
     metrics = _BOTH_METRICS if test.bidirectional else METRICS[test.test.rpartition("_")[2]]
     limits: list[dict[str, Any]] = []
     # What both ways share is not measured again: the driver reads the limits of one way.
-    again = draft.site.acceptance.measure_again and not test.bidirectional
+    again = draft.site.acceptance.measure_again and not test.bidirectional and not test.sweep
     routes = {SAME_RAIL: draft.rails, **({CROSS_RAIL: _crossing(draft.rails)} if test.cross_rail else {})}
     neighbours = ring(nodes)
     everyone = AllPairs(all_pairs_of=nodes)
+    quick = draft.mesh == "quick" and len(neighbours) < len(everyone)
     few = test.one_rail_pairs == "ring" and len(neighbours) < len(everyone)
     for at_once in test.rails_at_once:
-        params: Params = {"size_bytes": test.size_bytes, "rails_at_once": at_once}
+        params: Params = {"size_bytes": test.size_bytes, "rails_at_once": at_once, **test.variant()}
         # How many NICs of a node are at work: each rail is one.
         nics = len(draft.rails) if at_once == "all" else 1
         for route, rails in routes.items():
             scope = {"size_bytes": test.size_bytes, "rails_at_once": at_once, "nics": nics, "route": route}
-            some = neighbours if few and at_once == "one" else None
+            some = neighbours if quick or (few and at_once == "one") else None
             for metric in metrics:
                 blocks = [
                     (of_rails, pairs, draft.reference(test.test, metric, {**scope, **facts}))
@@ -83,14 +85,18 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
                         limits.append(
                             {
                                 "test": test.test,
-                                **params,
+                                "size_bytes": test.size_bytes,
+                                "rails_at_once": at_once,
+                                **({"qps": test.queue_pairs} if test.queue_pairs != 1 else {}),
                                 "rails": list(of_rails),
                                 "metric": metric,
                                 "limit": gate,
                                 **_nodes_of(pairs, everyone),
                             }
                         )
-            if not test.bidirectional:
+            if test.sweep:
+                _other_sizes(draft, test, metrics, rails, some or everyone, params, scope)
+            if not test.suffix:
                 _utilisation_not_run(draft, test.test, scope, params)
     measured = tuple(rail for rails in routes.values() for rail in rails)
     # All rails at once come first: in a few slots every link has carried traffic.
@@ -110,8 +116,58 @@ def _plan_test(draft: Draft, test: PerftestTest, *, several: bool) -> None:
                 key="acceptance.perftest.one_rail_pairs",
             )
         )
+    elif quick:
+        # The driver knows a ring's pairs by rails: where ways have two limits, the first result decides.
+        places = [(one["rails_at_once"], one["metric"], *one["rails"]) for one in limits]
+        once = limits if len(set(places)) == len(places) else []
+        _job(draft, test, measured, ways, several=several, limits=once, pairs=neighbours)
+        left, of_pairs = len(everyone) - len(neighbours), len(directions) * len(measured) * len(metrics)
+        draft.not_covered.append(
+            NotCovered(
+                what=f"{test.test} of {test.size_bytes} bytes between {left:,} of {len(everyone):,} pairs",
+                why="a quick mesh measures neighbours in a ring alone: --mesh full",
+                cells=left * of_pairs * len(test.rails_at_once),
+                key="mesh",
+            )
+        )
     else:
         _job(draft, test, measured, ways, several=several, limits=limits)
+
+
+def _other_sizes(
+    draft: Draft,
+    test: PerftestTest,
+    metrics: tuple[str, ...],
+    rails: tuple[str, ...],
+    pairs: tuple[Pair, ...] | AllPairs,
+    params: Params,
+    scope: Mapping[str, int | str],
+) -> None:
+    """Plan the sizes of a sweep beside the one that must have a reference, as far as they have one."""
+    for size in SWEEP:
+        for metric in metrics if size != test.size_bytes else ():
+            if entry := draft.reference_if_any(test.test, metric, {**scope, "size_bytes": size}):
+                draft.add(
+                    entry,
+                    test.test,
+                    stage=Stage.FABRIC,
+                    nodes=pairs,
+                    rails=rails,
+                    directions=_directions(test),
+                    params={**params, "size_bytes": size},
+                )
+
+
+def _sizes_planned(draft: Draft, test: PerftestTest) -> list[int]:
+    """Return the sizes of a sweep that are cells of the plan so far."""
+    variant = test.variant()
+    return sorted(
+        {
+            int(item.params["size_bytes"])
+            for item in draft.items
+            if item.test == test.test and all(item.params.get(k) == v for k, v in variant.items())
+        }
+    )
 
 
 def _nodes_of(pairs: tuple[Pair, ...] | Pairs, everyone: AllPairs) -> dict[str, Any]:
@@ -152,6 +208,9 @@ def _job(
         "size_bytes": test.size_bytes,
         "duration_s": test.duration_s,
         "iterations": test.iterations,
+        **({"qps": test.queue_pairs} if test.queue_pairs != 1 else {}),
+        **({"rdma_cm": True} if test.rdma_cm else {}),
+        **({"sizes": _sizes_planned(draft, test)} if test.sweep else {}),
     }
     settings = mesh_settings(
         site,
@@ -170,13 +229,14 @@ def _job(
         settings["remeasure"] = _again(draft, limits, len(rails), measuring_s, slot_s)
         limit += settings["remeasure"]["within_s"]
         draft.remeasured.append(test.test)
-    name = f"fabric.{test.test}{'.both' if test.bidirectional else ''}"
+    name = f"fabric.{test.test}{test.suffix}"
     name = f"{name}.{test.size_bytes}" if several else name
     part = len(ways) < len(test.rails_at_once)
-    params: Params = {"size_bytes": test.size_bytes} if several else {}
+    params: Params = {"size_bytes": test.size_bytes} if several and not test.sweep else {}
+    params |= test.variant()
     draft.jobs.append(
         JobSpec(
-            name=name if pairs is None else f"{name}.one-rail",
+            name=f"{name}.one-rail" if part and ways == ("one",) else name,
             kind="mesh",
             stage=Stage.FABRIC,
             tests=(test.test,),

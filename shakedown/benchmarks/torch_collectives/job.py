@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from shakedown.benchmarks.nccl.job import on_every_node
+from shakedown.onnode import tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import enter
 from shakedown.records.errors import ExitStatus
@@ -27,7 +28,9 @@ def main() -> int:
     nodes, each = list(spec["ranks"]), max(spec["ranks"].values())
     gpu = spec["backend"] == "nccl"
     ready = enter(folder, "pytorch", gpus=gpu)
-    problem = ready.problem or (on_every_node(folder, "before", {"gpus": spec["ranks"]}) if gpu else None)
+    seen = {"gpus": spec["ranks"], "shared_gpus": spec.get("shared_gpus", [])}
+    problem = ready.problem or (on_every_node(folder, "before", seen) if gpu else None)
+    problem = problem or tcp_paths.look(folder, spec)
     clock, code, out = Clock(), None, folder / "torch.jsonl"
     if problem is None:
         command = [

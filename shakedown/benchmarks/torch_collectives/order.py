@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from shakedown.benchmarks.base.options import without
+from shakedown.benchmarks.base.tcp import TcpPaths
 from shakedown.benchmarks.torch_collectives.options import TorchCollectives
 from shakedown.records.base import Params
 
@@ -16,6 +17,9 @@ class TorchOrder(TorchCollectives):
 
     sizes: tuple[int, ...]
     ranks: dict[str, int]
+    shared_gpus: tuple[str, ...] = ()
+    # What is looked at before anything is measured over TCP, by node.
+    paths: TcpPaths = Field(default_factory=dict)
     params: Params
     # As the plan has them: what a run is compared by is read even if a site could not ask for it today.
     variables: dict[str, str]

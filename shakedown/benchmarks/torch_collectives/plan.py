@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shakedown.benchmarks.base import software
+from shakedown.benchmarks.base.tcp import all_tcp_paths
 from shakedown.benchmarks.gpu.plan import gpu_nodes
 from shakedown.benchmarks.nccl.plan import CORRECT, groups
 from shakedown.benchmarks.torch_collectives.options import TorchCollectives
@@ -61,7 +62,14 @@ def _torch_job(draft: Draft, torch: TorchCollectives, nodes: tuple[str, ...], su
             cell("torch_all_reduce", "busbw", {"messages": messages, "size_bytes": size})
         cell("torch_all_reduce", "large_over_small", {"messages": torch.many})
         tests = [*dict.fromkeys([*tests, "torch_all_reduce"])]
-    order = TorchOrder(**torch.model_dump(), sizes=torch.sweep_sizes(), ranks=ranks, params=params)
+    order = TorchOrder(
+        **torch.model_dump(),
+        sizes=torch.sweep_sizes(),
+        ranks=ranks,
+        shared_gpus=tuple(node for node in draft.site.shared_gpus if node in nodes),
+        paths=all_tcp_paths(draft.site, nodes),
+        params=params,
+    )
     draft.jobs.append(
         JobSpec(
             name=f"collective.torch.{torch.backend}{suffix}",

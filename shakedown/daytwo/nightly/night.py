@@ -26,6 +26,7 @@ from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_pl
 from shakedown.daytwo.nightly.playbook import measure
 from shakedown.daytwo.nightly.report import Night
 from shakedown.daytwo.nightly.rotation import Share, check, choose, nights_to_cover
+from shakedown.daytwo.nightly.tonight import Tonight, site_tonight
 from shakedown.intent.site import Site
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome, Record
@@ -66,17 +67,21 @@ class Nightly:
         """The history's folder."""
         return self.state / "history"
 
-    def run(self, now: datetime, only: tuple[str, ...] = ()) -> Night:
+    def run(self, now: datetime, only: tuple[str, ...] = (), wanted: Tonight | None = None) -> Night:
         """Make a night; `only` names nodes that are measured with each other instead of the idle ones.
 
+        `wanted`: the part of the site that this night is for.
+
         Raises:
-            BadInput: another night is running, the inventory or Slurm cannot be read, or the budget is too
-                small for a test.
+            BadInput: another night is running, the inventory or Slurm cannot be read, the budget is too
+                small for a test, or no night measures anything of what is wanted.
         """
         with self._lock():
             problems: list[str] = []
-            site = read_site(Path(self.config.inventory))
+            site = site_tonight(read_site(Path(self.config.inventory)), wanted or Tonight())
             costs, alone = slot_costs(site, self.config.group, self.config.node_tests_s), alone_slots(site)
+            if not costs:
+                raise BadInput("no night measures anything of that", fix="widen --rails or --stage")
             check(costs, budget_s=self.config.budget_s, group=self.config.group)
             states = Slurm(self.config.over).nodes()
             idle, not_idle = _idle(site, states, self.config.exclude)

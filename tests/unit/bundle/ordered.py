@@ -88,8 +88,17 @@ class World:
         """The order."""
         return Order.model_validate_json(self.order.read_bytes())
 
-    def sign(self, node: str, folder: str, at: float, *, order: str = "", first: bool | None = None) -> None:
-        """Have a node sign its outputs of a job, as the job's last step does."""
+    def sign(
+        self,
+        node: str,
+        folder: str,
+        at: float,
+        *,
+        order: str = "",
+        first: bool | None = None,
+        uid: int = 1000,
+    ) -> None:
+        """Have a node sign its outputs of a job, as the job's last step does; `uid` asks it."""
         monkeypatch, job = self.monkeypatch, self.run / "raw" / folder
         record = json.loads((job / "job.json").read_text())
         variables = {
@@ -101,7 +110,7 @@ class World:
         }
 
         def service(request: str, path: str = "", timeout_s: float = 0) -> dict[str, str]:
-            return signer.signed(self.machines[node], request[:64], request[64:], 1000)
+            return signer.signed(self.machines[node], request[:64], request[64:], uid)
 
         with monkeypatch.context() as patch:
             for name, value in variables.items():

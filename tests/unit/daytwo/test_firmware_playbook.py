@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -35,6 +36,8 @@ night = Night(run, nodes=names(24), night=int(after), firmware=dict.fromkeys(new
 write_verdict(night.write(root / run), judge_folder(root / run))
 with open({calls!r}, "a") as calls:
     print(run, file=calls)
+with open({calls!r} + ".given", "a") as given:
+    print(words[0], file=given)
 """
 
 
@@ -98,6 +101,29 @@ def test_nobody_there_to_be_asked_stops_the_day(day):
     assert "no terminal to ask at" in said, said[-3000:]
     status, said, made = day()
     assert (status, made) == (0, ["day-before", "day-after"]), said[-3000:]
+
+
+def test_a_day_of_a_part_makes_both_runs_of_it(day, tmp_path):
+    """Catches: a firmware day of three nodes that measures the whole site before or after it."""
+    _, said, made = day(
+        '{"acceptance_nodes": "n[1-3]", "acceptance_mesh": "quick", "acceptance_partners": 0}',
+        "-e",
+        "firmware_force=true",
+        "-e",
+        f'{{"firmware_upgrade": ["touch", "{tmp_path}/upgraded"]}}',
+    )
+    assert made == ["day-before", "day-after"], said[-3000:]
+    given = [json.loads(line) for line in (tmp_path / "calls.given").read_text().splitlines()]
+    for one in given:
+        assert one.pop("run_root") == str(tmp_path)
+    assert given == 2 * [
+        {
+            "acceptance_stages": "config,node,fabric,collective",
+            "acceptance_nodes": "n[1-3]",
+            "acceptance_mesh": "quick",
+            "acceptance_partners": 0,
+        }
+    ]
 
 
 def test_a_run_that_was_refused_stops_the_day_with_its_reason(day):

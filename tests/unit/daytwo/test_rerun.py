@@ -165,3 +165,11 @@ def test_nics_that_are_the_same_are_not_measured_again(then, now, says):
     """Catches: a whole site measured again for nothing, and silence taken for sameness."""
     with pytest.raises(BadInput, match=says):
         changed_part(site(), macs(then), seen(now))
+
+
+def test_what_failed_may_be_said_and_not_together_with_what_changed(shakedown, tmp_path):
+    """Catches: --failed that is no option, or of which one half is silently left out."""
+    words = ("rerun", tmp_path, "inventories/lab", "--failed", "--changed", tmp_path / "a.json")
+    status, out, err = shakedown(*words)
+    assert (status, out) == (2, "")
+    assert err == "shakedown: --failed and --changed both say what to plan -- give one of them\n"

@@ -9,8 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shakedown.benchmarks.perftest.night import pair_rounds
+from shakedown.benchmarks.planning import site_of
+from shakedown.daytwo.nightly.plan import slot_costs
 from shakedown.daytwo.nightly.rotation import Share, choose, groups, nights_to_cover
+from shakedown.daytwo.nightly.tonight import Tonight, site_tonight
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
+from tests.unit.plan.test_planner import WHERE, document
 
 COSTS = {f"{test}/{rail}": 90.0 for test in ("write", "read", "lat") for rail in ("rail0", "rail1", "rail2")}
 
@@ -122,3 +127,17 @@ def test_a_node_is_measured_by_itself_without_a_partner():
     assert turns["n1 gpu_node"] >= 1
     assert not [t for t in turns if t.endswith("gpu_node") and not t.startswith("n1 ")]
     assert set(covered["n2"]) == set(COSTS)
+
+
+def test_a_night_of_a_part_has_its_slots_alone():
+    """Catches: --rails or --stage of a night that measures the others as well."""
+    site = site_of(document(4), WHERE)
+    every = slot_costs(site, 4, 120)
+    one = site_tonight(site, Tonight(nodes=("n[1-3]",), rails=("rail1",)))
+    assert set(one.nics) == {"n1", "n2", "n3"}
+    assert slot_costs(one, 4, 120) == {slot: s for slot, s in every.items() if slot.endswith("/rail1")} != {}
+    assert slot_costs(site_tonight(site, Tonight(stages=(Stage.FABRIC,))), 4, 120) == every
+    assert slot_costs(site_tonight(site, Tonight(stages=(Stage.CONFIG,))), 4, 120) == {}
+    assert site_tonight(site, Tonight()) == site
+    with pytest.raises(BadInput, match="--nodes names 'n9', which is no node of the site"):
+        site_tonight(site, Tonight(nodes=("n9",)))

@@ -190,6 +190,5 @@ def test_the_variables_that_planning_reads_are_known():
         for node in ast.parse(source).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "READ"
     ]
-    only_the_playbooks_read = {"manage"}
     planned = {key for keys in read.values() for key in keys} - {"ansible_host"}
-    assert planned == variables.INTENT - only_the_playbooks_read
+    assert planned == variables.INTENT

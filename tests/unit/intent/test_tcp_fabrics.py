@@ -35,6 +35,7 @@ def test_a_right_inventory_has_no_problem():
         (lambda f, _: f[0].pop("subnet"), "has no subnet"),
         (lambda f, _: f[0].update(subnet="10.20.0.1/24"), "subnet of B"),
         (lambda f, _: f[0].update(name="roce"), "is the name of `fabric` itself"),
+        (lambda f, _: f[0].update(name="tcp"), "is the name of all of them at once"),
         (lambda f, _: f.append(f[0]), "names B 2 times"),
         (lambda _, h: h["n1"].update(tcp_nics="ens2"), "no list of mappings"),
         (lambda _, h: h["n1"].pop("tcp_nics"), "0 interfaces in fabric B"),

@@ -18,6 +18,7 @@ def test_the_commands_of_every_fault() -> None:
     """Catches a unit slip: 40 Mbit/s given as 40 Mbyte/s would be no fault at all in the lab."""
     assert faults.loss(2).qdisc == ("netem", "loss", "2%")
     assert faults.delay(0.5).qdisc[:3] == ("netem", "delay", "0.5ms")
+    assert faults.reorder(25).qdisc[:5] == ("netem", "delay", "5ms", "reorder", "25%")
     assert faults.rate(40).qdisc[:3] == ("tbf", "rate", "40000000bit")
 
 

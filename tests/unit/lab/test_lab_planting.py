@@ -92,6 +92,7 @@ def test_a_cable_cannot_change_places_with_itself(lab: Any) -> None:
         (lambda lab: node_faults.stage_readonly(lab, "n2"), "n2 stage", "rw"),
         (lambda lab: node_faults.duplicate_address(lab, "n2", "rail1"), "n2 rail1", "br-rail1"),
         (lambda lab: node_faults.clock(lab, "n2", -90), "n2 clock", "n2"),
+        (lambda lab: node_faults.small_rx_ring(lab, "n2", "rail1", 16), "n2 rail1", "256"),
     ],
 )
 def test_faults_of_a_node_are_remembered_and_undone(lab, monkeypatch, plant, key, undo):
@@ -113,4 +114,46 @@ def test_a_clock_that_is_no_fault_is_refused(lab, seconds):
     """Catches: a test that plants no offset, or one that breaks more than the clock."""
     with pytest.raises(LabError, match="out of range"):
         node_faults.clock(lab, "n1", seconds)
+    assert lab.asked == []
+
+
+def test_a_flap_lasts_as_long_as_asked_and_leaves_nothing(lab, monkeypatch):
+    """Catches: a cable that stays unplugged after a flap, or after one that broke off."""
+    links = []
+    monkeypatch.setattr(planting, "_set_link", lambda _, port, *, up: links.append((port.name, up)))
+    monkeypatch.setattr(planting.time, "sleep", links.append)
+    assert "no carrier for 2 s" in planting.flap(lab, "n2", "rail0", 2.0)
+    assert links == [("swp2", False), 2.0, ("swp2", True)]
+    assert lab.state.faults == {}
+
+    def stopped(_seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planting.time, "sleep", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        planting.flap(lab, "n2", "rail0", 2.0)
+    assert lab.state.faults == {"n2 rail0": faults.LINK_DOWN}  # which clearing plugs in
+
+
+def test_pause_frames_leave_by_the_port_of_the_node(lab):
+    """Catches: frames sent into the bridge, which never forwards them, or at another node."""
+    assert "leaf0 swp4, into n2" in node_faults.pause_frames(lab, "n2", "rail1", 100)
+    machine, command = lab.asked[-1]
+    assert (machine, command[-2:]) == ("leaf0", ["swp4", "100"])
+    assert lab.state.faults == {}
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        lambda lab: planting.flap(lab, "n1", "rail0", 0.0),
+        lambda lab: planting.flap(lab, "n1", "rail0", 3600.0),
+        lambda lab: node_faults.small_rx_ring(lab, "n1", "rail0", 7),
+        lambda lab: node_faults.pause_frames(lab, "n1", "rail0", 0),
+    ],
+)
+def test_what_is_no_fault_of_a_nic_is_refused(lab, plant):
+    """Catches: a test that plants nothing and passes."""
+    with pytest.raises(LabError, match="out of range"):
+        plant(lab)
     assert lab.asked == []

@@ -13,7 +13,7 @@ import pytest
 from lab import processes
 from lab.errors import LabError
 from lab.paths import LabPaths
-from lab.spaces import cluster, faults, inventory, state, wiring
+from lab.spaces import cluster, faults, inventory, layer, mps, state, wiring
 from lab.topology import Topology
 
 SSH = Path(wiring.__file__).with_name("ssh")
@@ -31,6 +31,74 @@ SSH = Path(wiring.__file__).with_name("ssh")
 def test_no_gpu_has_two_nodes(asked, nodes, minors, shares):
     """Catches: a GPU given to two nodes, or one that the host does not have."""
     assert wiring.gpus_of_nodes(asked, nodes, minors) == shares
+
+
+def test_a_shared_gpu_is_the_first_one_and_its_nodes_say_so(short_path, monkeypatch):
+    """Catches: nodes on one GPU that an inventory shows as two, or nodes of one each that say they share."""
+    assert wiring.gpus_of_nodes("shared", 3, [4, 5]) == [[4], [4], [4]]
+    with pytest.raises(LabError, match="needs a GPU"):
+        wiring.gpus_of_nodes("shared", 2, [])
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
+    paths = LabPaths("t", short_path, short_path)
+    monkeypatch.setattr(inventory, "lab_paths", lambda _: paths)
+    for shares, said in (
+        ([[0], [0]], [True, True]),
+        ([[0], [1]], [None, None]),
+        ([[0, 1], [1]], [None, True]),
+    ):
+        gpus = dict(zip(("n1", "n2"), shares, strict=True))
+        state.State("t", gpus, {}, ready=True).save(state.path_of(paths))
+        found = inventory.document()["_meta"]["hostvars"]
+        assert [found[node]["gpus"][0].get("shared") for node in ("n1", "n2")] == said
+    assert found["n1"]["gpus"][1]["shared"] is True
+
+
+def test_a_shared_gpu_without_its_service_is_refused(monkeypatch):
+    """Catches: nodes that take turns on their GPU, and a network measured at a hundredth of its speed."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(LabError, match="nvidia-cuda-mps-control"):
+        mps.program()
+
+
+def test_the_service_of_a_shared_gpu_ends_with_its_server(tmp_path, monkeypatch):
+    """Catches: a server left on the GPU after `down`."""
+    control = tmp_path / "nvidia-cuda-mps-control"
+    control.write_text("#!/bin/sh\nsleep 600 &\ntouch $CUDA_MPS_PIPE_DIRECTORY/control\nwait\n")
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    started = mps.start(tmp_path / "pipe", tmp_path / "log")
+    mps.wait(started, tmp_path / "pipe", tmp_path / "log")
+    server = processes.child_of(started)
+    assert server is not None and server.alive()
+    assert mps.end(started, tmp_path / "log") == [] and not started.alive() and not server.alive()
+    assert mps.end(None, tmp_path / "log") == []
+    control.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(LabError, match="did not start"):
+        mps.wait(mps.start(tmp_path / "other", tmp_path / "log"), tmp_path / "other", tmp_path / "log")
+
+
+def test_given_packages_make_another_layer_when_they_change(tmp_path, monkeypatch):
+    """Catches: a lab that starts without its packages, or with those of yesterday's folder."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    monkeypatch.setenv("SHAKEDOWN_PACKAGES", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(LabError, match=r"no \.deb file"):
+        layer.ensure(lambda _: None)
+    made = []
+
+    def build(argv, **_):
+        assert argv[-3:] == ["--unpack", str(folder), "/var/lib/shakedown/packages"]
+        made.append(Path(argv[argv.index("--unpack") - 1]))
+        made[-1].write_text("layer")
+        return subprocess.CompletedProcess(argv, 0, "", "")
+
+    monkeypatch.setattr(layer.subprocess, "run", build)
+    (folder / "a.deb").write_text("one")
+    first = layer.ensure(lambda _: None)
+    assert layer.ensure(lambda _: None) == first and len(made) == 1
+    (folder / "a.deb").write_text("another")
+    assert layer.ensure(lambda _: None) != first and len(made) == 2
 
 
 @pytest.mark.parametrize("asked", ["2", "1,1,1", "x", "", "-1", "1,"])

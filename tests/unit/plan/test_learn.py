@@ -138,3 +138,27 @@ def test_a_profile_of_ones_own_may_not_shadow_a_shipped_one(tmp_path):
     (tmp_path / "profiles/lab.yml").write_text("schema: 1\n")
     with pytest.raises(BadInput, match="name of a shipped profile"):
         catalogue_of_site(site(3), tmp_path)
+
+
+@pytest.mark.slow
+def test_the_longest_job_of_a_site_without_references_is_told(tmp_path, shakedown):
+    """Catches: a site whose first run is to make its references, refused by `site.yml` for want of them."""
+    values = tmp_path / "group_vars/all"
+    values.mkdir(parents=True)
+    (tmp_path / "hosts.yml").write_text(
+        yaml.safe_dump({"compute": {"hosts": {"n1": {"mgmt_ip": "10.0.0.1", "gpus": [{"index": 0}]}}}})
+    )
+    nccl = {
+        "expect": {"nvls": False},
+        "run_timeout_s": 100,
+        "launchers": ["one-process"],
+        "sweeps": [{"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}],
+    }
+    for name, what in (
+        ("fabric", {"system": "new", "profile": OTHER, "no_fabric": True}),
+        ("acceptance", {"nccl": nccl, "counter_tests": False, "software_check": False}),
+    ):
+        (values / f"{name}.yml").write_text(yaml.safe_dump({name: what}))
+    assert shakedown("plan", tmp_path)[0] == 2
+    status, printed, error = shakedown("plan", tmp_path, "--longest-job")
+    assert (status, printed.strip()) == (0, "00:10:00"), error

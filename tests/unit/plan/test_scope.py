@@ -202,3 +202,105 @@ def test_a_part_without_anything_to_measure_is_refused():
     """Catches: a plan of nothing, which nothing could fail."""
     with pytest.raises(BadInput, match="nothing of application is left to measure"):
         plan_of(stages=(Stage.APPLICATION,))
+
+
+def pairs_of(plan, test: str = "ib_write_bw"):
+    """Return between whom a test is planned."""
+    return {frozenset(g) for item in plan.items if item.test == test for g in item.nodes if len(g) == 2}
+
+
+def test_a_quick_mesh_is_of_neighbours_and_says_so():
+    """Catches: --mesh quick that measures every pair, leaves a node out, or reads like a whole acceptance."""
+    whole, all_jobs = make_plan(site(), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    plan, jobs = plan_of(mesh="quick")
+    ring = {frozenset((f"n{i}", f"n{i % 5 + 1}")) for i in range(1, 6)}
+    assert pairs_of(plan) == ring < pairs_of(whole)
+    mesh, before = ([job for job in made.jobs if job.kind == "mesh"] for made in (jobs, all_jobs))
+    assert [job.name for job in mesh] == [job.name for job in before]
+    assert all({frozenset(pair) for pair in job.settings["pairs"]} == ring for job in mesh)
+    assert all(job.time_limit_s < long.time_limit_s for job, long in zip(mesh, before, strict=True))
+    cells = [
+        (i.test, *cell[1:], i.params) for i in plan.items if i.test == "ib_write_bw" for cell in i.cells()
+    ]
+    assert all(sum(job.measures(*cell) for job in mesh) == 1 for cell in cells)
+    told = [one for one in plan.not_covered if one.key == "mesh"]
+    assert sum(one.cells for one in told) == sum(
+        len(i) for i in whole.items if i.stage is Stage.FABRIC and not i.metric.startswith("counter.")
+    ) - sum(len(i) for i in plan.items if i.stage is Stage.FABRIC and not i.metric.startswith("counter."))
+    verdict = judge(plan, measured(plan))
+    assert verdict.outcome is Outcome.PASS, verdict.reason
+    assert verdict.reason.startswith("quick mesh: not an acceptance of the site; all ")
+
+
+def test_a_full_mesh_measures_what_the_site_leaves_out():
+    """Catches: --mesh full that keeps a site's ring of neighbours."""
+    inventory = document(5)
+    test = {
+        "test": "ib_write_bw",
+        "size_bytes": 65536,
+        "iterations": 9,
+        "rails_at_once": ["all", "one"],
+        "one_rail_pairs": "ring",
+    }
+    for host in inventory["compute"]["hosts"]:
+        inventory["_meta"]["hostvars"][host]["acceptance"] = {"perftest": [test]}
+    ringed = site_of(inventory, WHERE)
+
+    def rail_by_rail(**wanted: object):
+        plan, _ = make_plan(
+            ringed, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z", wanted=Wanted(**wanted)
+        )
+        one = [i for i in plan.items if i.params.get("rails_at_once") == "one" and i.metric == "bandwidth"]
+        return plan, sum(len(set(i.nodes)) for i in one)
+
+    assert rail_by_rail()[1] == 5
+    plan, pairs = rail_by_rail(mesh="full")
+    assert pairs == 10
+    assert plan.scope is None, "all of the site and more"
+
+
+def test_a_scope_that_leaves_nothing_out_is_none():
+    """Catches: a firmware day of all stages that a site has, or a quick mesh of three, told as a part."""
+    plan, _ = make_plan(
+        site(3),
+        load_catalogue(["lab"]),
+        run="r1",
+        created="2026-01-01T00:00:00Z",
+        wanted=Wanted(
+            nodes=("n1", "n2", "n3"),
+            rails=("rail0", "rail1"),
+            stages=(Stage.CONFIG, Stage.FABRIC, Stage.COLLECTIVE),
+            mesh="quick",
+        ),
+    )
+    assert plan.scope is None
+    assert plan_of(stages=(Stage.FABRIC,))[0].scope is not None
+
+
+def test_a_mesh_of_another_word_is_refused(shakedown):
+    """Catches: --mesh quik that measures every pair without a word."""
+    status, out, said = shakedown("plan", "inventories/lab", "--mesh", "quik")
+    assert (status, out) == (2, "")
+    assert said == "shakedown: --mesh 'quik' is no mesh -- use quick or full\n"
+
+
+def test_a_stage_is_planned_though_another_has_no_references():
+    """Catches: a plan of the collectives that is refused for a fabric test without a reference."""
+    inventory = document(4)
+    for host in inventory["_meta"]["hostvars"].values():
+        test = {"test": "ib_read_lat", "size_bytes": 12345, "iterations": 9}
+        host["acceptance"] = {**host["acceptance"], "perftest": [test]}
+    odd = site_of(inventory, WHERE)
+
+    def planned(*stages: Stage):
+        wanted = Wanted(stages=stages)
+        made = {"run": "r1", "created": "2026-01-01T00:00:00Z", "wanted": wanted}
+        return make_plan(odd, load_catalogue(["lab"]), **made)[0]
+
+    plan = planned(Stage.COLLECTIVE)
+    assert {item.stage for item in plan.items} == {Stage.COLLECTIVE}
+    assert "none" not in plan.references
+    assert judge(plan, measured(plan)).outcome is Outcome.PASS
+    for stages in ((), (Stage.FABRIC,), (Stage.FABRIC, Stage.COLLECTIVE)):
+        with pytest.raises(BadInput, match="2 cells have no reference: ib_read_lat"):
+            planned(*stages)

@@ -69,6 +69,29 @@ def test_what_the_site_says_itself_is_kept_and_proved():
     assert job.settings["expect"]["interfaces"]["n1"] == ("fab0", "fab1")
 
 
+def test_what_is_looked_at_first_is_every_planned_interface():
+    """Catches: a wrong address or MTU that nothing looks for, on a rail left out of the look."""
+    job = next(job for job in jobs_of(nccl(network="socket")) if job.kind == "nccl")
+    assert job.settings["paths"]["n2"] == (
+        {"rail": "rail0", "netdev": "fab0", "ipv4": "10.10.0.2", "mtu_bytes": 9000},
+        {"rail": "rail1", "netdev": "fab1", "ipv4": "10.10.1.2", "mtu_bytes": 9000},
+    )
+    asked = nccl(network="socket")
+    asked["nccl"]["sweeps"] = [SWEEP, {**SWEEP, "network": "rail1"}]
+    both, one = (job for job in jobs_of(asked) if job.kind == "nccl")
+    assert [path["rail"] for path in one.settings["paths"]["n1"]] == ["rail1"]
+    # There is no RoCE here that the sweep over all rails could be named after.
+    assert [job.params["network"] for job in (both, one)] == ["tcp", "rail1"]
+
+
+def test_a_shared_gpu_is_told_to_the_job_and_to_the_reader():
+    """Catches: two nodes on one GPU taken for two GPUs, or refused although the inventory says so."""
+    alone = jobs_of(nccl(network="socket"))
+    shared = jobs_of(nccl(network="socket"), gpus=[{"index": 0, "shared": True}])
+    assert next(job for job in alone if job.kind == "nccl").settings["shared_gpus"] == ()
+    assert next(job for job in shared if job.kind == "nccl").settings["shared_gpus"] == ("n1", "n2")
+
+
 def test_rdma_is_not_expected_where_there_is_none():
     """Catches: a run of hours whose proof can only fail."""
     with pytest.raises(BadInput, match=r"nccl\.expect\.network: socket"):
@@ -80,3 +103,13 @@ def test_mpi_goes_over_the_rails_too():
     asked = {"mpi": {"transport": "tcp", "allreduce": {"min_bytes": 8, "max_bytes": 64}}}
     job = next(job for job in jobs_of(asked) if job.kind == "mpi_allreduce")
     assert job.settings["devices"] == {"n1": ("fab0", "fab1"), "n2": ("fab0", "fab1")}
+    assert [path["netdev"] for path in job.settings["paths"]["n2"]] == ["fab0", "fab1"]
+
+
+def test_pytorchs_collectives_look_at_the_rails_first():
+    """Catches: a hang of PyTorch in the place of the interface that is wrong."""
+    asked = {"torch": {"min_bytes": 1024, "max_bytes": 1024}}
+    software = {"pytorch": {"from": {"path": "/opt/bin/python3"}}}
+    jobs = jobs_of({**asked, **nccl(network="socket")}, software=software)
+    job = next(job for job in jobs if job.kind == "torch_collectives")
+    assert [path["rail"] for path in job.settings["paths"]["n1"]] == ["rail0", "rail1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from synthetic_run import CREATED, REFERENCES, Faults, judged, make_plan
 
 from shakedown.benchmarks.lora.report_data import Series, Traffic, Training
 from shakedown.records.base import Outcome
-from shakedown.records.plan import Plan
+from shakedown.records.plan import Plan, Waiver
 from shakedown.records.results import Measurement, Problem
 from shakedown.records.snapshot import Component, Snapshot
 from shakedown.report import charts, html, raw, text, view
@@ -309,3 +310,29 @@ def test_sentinel_colours_leave_no_trace() -> None:
         assert "var(--" in chart
     assert REFERENCES
     assert CREATED in rendered
+
+
+@pytest.mark.parametrize("slow_h2d", [None, "n2"])
+def test_waived_failures_stand_on_the_first_screen(slow_h2d):
+    """Catches: a PASS that rests on a waiver which only the end of the page tells of, or without a name."""
+    waiver = Waiver(
+        name="slow-cable",
+        cells="fabric/ib_write_bw/bandwidth/*/*/*",
+        reason="cable on order",
+        owner="A. Person",
+        expires=date(2027, 3, 1),
+        ticket="OPS-7",
+    )
+    plan = make_plan(4, 2).model_copy(update={"waivers": (waiver,)})
+    source = judged(plan, Faults(slow_rail=("n3", "rail1"), slow_h2d=slow_h2d))
+    _, parsed = page(source)
+    said = " ".join(" ".join(parsed.seen).split())
+    waived = source.verdict.outcomes[Outcome.WAIVED]
+    assert waived == 6
+    assert 0 < said.index(f"{waived} WAIVED") < 600
+    assert 0 < said.index("waived by A. Person until 2027-03-01, OPS-7: cable on order") < 2000
+    if source.verdict.outcome is Outcome.PASS:
+        words = (
+            "with 1 waiver for 6 failed cells (slow-cable of A. Person until 2027-03-01): all 103 required"
+        )
+        assert 0 < said.index(words) < 400

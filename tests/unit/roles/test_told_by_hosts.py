@@ -75,7 +75,7 @@ def test_a_node_cannot_speak_for_another_in_the_snapshot(tmp_path):
 def test_root_of_a_node_is_not_root_of_the_share(tmp_path, owner, squash):
     """Catches: an export on which one node's root may rewrite all outputs and programs."""
     export = (ROOT / "roles/shared_stage/tasks/export.yml").read_text()
-    assert "{{ _shared_stage_squash }}" in export and "no_root_squash" not in export
+    assert "{{ folder.squash }}" in export and "no_root_squash" not in export
     tasks = [
         {"include_vars": str(ROOT / "roles/shared_stage/vars/main.yml")},
         {"assert": {"that": f"_shared_stage_squash == '{squash}'"}},

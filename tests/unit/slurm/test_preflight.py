@@ -142,6 +142,38 @@ def test_what_slurm_would_refuse_is_named_by_its_key(block, changes, says):
 
 
 @pytest.mark.parametrize(
+    ("fields_of", "says"),
+    [
+        (
+            "MaxNodes=1",
+            "job fabric.a is for 2 nodes, but slurm.partition 'gpu' takes at most 1 (MaxNodes=1) -- name "
+            "another partition, or measure with fewer nodes",
+        ),
+        (
+            "MinNodes=4",
+            "job fabric.a is for 2 nodes, but slurm.partition 'gpu' takes no less than 4 (MinNodes=4)",
+        ),
+        ("RootOnly=YES", "slurm.partition 'gpu' takes jobs of root alone (RootOnly=YES) -- name another"),
+        ("AllowQos=low,normal", "slurm.partition 'gpu' does not take slurm.qos 'high' (AllowQos=low,normal)"),
+        ("DenyQos=high", "slurm.partition 'gpu' does not take slurm.qos 'high' (DenyQos=high) -- name a"),
+        ("MaxNodes=UNLIMITED MinNodes=0 RootOnly=NO DenyQos=N/A", ""),
+        ("MaxNodes=2 MinNodes=2 AllowQos=high", ""),
+    ],
+)
+def test_what_the_partition_itself_does_not_take_is_told(fields_of, says):
+    """Catches: jobs of more nodes than the partition has for one, or of a QOS that it does not take: they
+    wait for ever, or are refused in the middle of a stage."""
+    line = PARTITION.format(accounts="ALL", state="UP").replace("AllowQos=ALL", fields_of)
+    made = slurm(**{"--oneliner show partition gpu": line})
+    if not says:
+        check(made, jobs(**GOOD), "alice")
+        return
+    with pytest.raises(BadInput) as refused:
+        check(made, jobs(**GOOD), "alice")
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("key", "name", "outside"), [("reservation", "maint1", "n3"), ("partition", "gpu", "n4, n5")]
 )
 def test_nodes_that_are_not_in_it_are_named(key, name, outside):

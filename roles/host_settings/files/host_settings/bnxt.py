@@ -31,7 +31,7 @@ def read(system: System, nic: Nic) -> dict[str, Any]:
         attributes = f"{folder}/ports/1/cc"
         vendor = {name: system.read_int(f"{attributes}/{name}") for name in system.names(attributes)}
     return {
-        "link": link.read(system, nic.netdev),
+        "link": link.read(system, nic),
         "rdma": rdma.read(system, nic),
         "dcb": dcb.read(system, nic.netdev),
         # Whether the firmware has a class for CNPs: then it owns their DSCP and priority.

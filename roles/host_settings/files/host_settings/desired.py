@@ -77,6 +77,7 @@ class Policy:
     ets_roce_percent: int
     rings: str  # "max" or "keep"
     rp_filter: int | None = None  # None: left as it is
+    rx_usecs: int | None = None  # interrupt moderation (coalesce.py); None: left as it is
     # Parameters of the NIC's firmware, and whether they may be written (firmware.py).
     firmware: Mapping[str, int] = field(default_factory=dict)
     firmware_write: bool = False
@@ -173,6 +174,16 @@ def _firmware(policy: Mapping[str, Any]) -> tuple[dict[str, int], bool]:
     return {str(name): value for name, value in wanted.items()}, write
 
 
+def _rx_usecs(policy: Mapping[str, Any]) -> int | None:
+    wanted = policy.get("rx_usecs", "keep")
+    if wanted == "keep":
+        return None
+    text = str(wanted)
+    if isinstance(wanted, bool) or not re.fullmatch(r"[0-9]{1,4}", text) or int(text) > 1024:
+        raise BadDesired(f"policy.rx_usecs is {wanted!r} -- use keep, or a whole number from 0 to 1024")
+    return int(text)
+
+
 def parse_nic(data: Mapping[str, Any]) -> Nic:
     """The desired state of one NIC. Raises BadDesired, naming the key and the fix."""
     mtu, policy = _part(data, "mtu_bytes", ""), _part(data, "policy", "")
@@ -215,6 +226,7 @@ def parse_nic(data: Mapping[str, Any]) -> Nic:
             rp_filter=None
             if policy.get("rp_filter", "keep") == "keep"
             else _int(policy, "rp_filter", "policy.", 0, 2),
+            rx_usecs=_rx_usecs(policy),
             firmware=firmware,
             firmware_write=firmware_write,
         ),

@@ -103,7 +103,11 @@ def failure(target: Target, error: str) -> dict[str, Any]:
 def check(system: System, target: Target) -> dict[str, Any]:
     """Compare, change nothing; `changes` lists what apply would do."""
     items = target.read()
-    planned = [{**_as_json(c), "did": [str(a) for a in c.actions]} for c in changes_to_apply(items)]
+    ours = _recorded(system, target.name)
+    planned = [
+        {**_as_json(c), "did": [str(a) for a in c.actions], "ours": c.key in ours}
+        for c in changes_to_apply(items)
+    ]
     return _report(target, items, planned, None)
 
 

@@ -1,27 +1,19 @@
 """GPUDirect RDMA: how NICs reach GPU memory, and what PCI settings slow it down or prevent it.
 
-Sources: NVIDIA GPUDirect RDMA documentation; linux-rdma/perftest (dma-buf needs CUDA 11.7 and the open
-kernel modules from 515 on); Mellanox nic-configuration-operator (Max_Read_Request_Size 4096, at run time
-only); kernel Documentation/driver-api/dma-buf.rst.
+Sources: NVIDIA GPUDirect RDMA documentation; Mellanox nic-configuration-operator (Max_Read_Request_Size 4096,
+at run time only). How RDMA reaches GPU memory is gpu_memory's.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from host_settings import pci
+from host_settings import gpu_memory, pci
 from host_settings.desired import NETDEV, BadDesired
-from host_settings.model import Action, Item, NotApplicable, Run, Setting, Value, WriteFile
+from host_settings.model import Action, Item, NotApplicable, Run, Setting, Value
 from host_settings.system import System
-
-MODULES_FILE = "/etc/modules-load.d/shakedown-gpudirect.conf"
-_PEER = "nvidia_peermem"
-_NVIDIA, _AMD = "0x10de", "0x1002"
-# dma-buf for RDMA arrived in kernel 5.12; NVIDIA's open modules export it from 515 on.
-_DMABUF_KERNEL, _DMABUF_NVIDIA = (5, 12), 515
 
 
 @dataclass(frozen=True)
@@ -33,6 +25,7 @@ class Gpudirect:
     max_read_request: int
     min_payload: int
     min_bar_mib: int
+    peer_memory: str  # peer modules: auto (only where dma-buf is missing) or load
 
 
 def parse(data: Mapping[str, Any]) -> Gpudirect:
@@ -49,7 +42,14 @@ def parse(data: Mapping[str, Any]) -> Gpudirect:
     bar = data.get("min_bar_mib")
     if isinstance(bar, bool) or not isinstance(bar, int) or bar < 1:
         raise BadDesired(f"min_bar_mib is {bar!r} -- use a whole number of MiB")
-    return Gpudirect(tuple(nics), tuple(bridges), data["max_read_request"], data["min_payload"], bar)
+    return Gpudirect(
+        tuple(nics),
+        tuple(bridges),
+        data["max_read_request"],
+        data["min_payload"],
+        bar,
+        gpu_memory.parse(data),
+    )
 
 
 def read(system: System, wanted: Gpudirect) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def read(system: System, wanted: Gpudirect) -> dict[str, Any]:
         bdf
         for bdf in system.names("/sys/bus/pci/devices")
         if (system.read(f"/sys/bus/pci/devices/{bdf}/class") or "").startswith(("0x03", "0x12"))
-        and system.read(f"/sys/bus/pci/devices/{bdf}/vendor") in (_NVIDIA, _AMD)
+        and system.read(f"/sys/bus/pci/devices/{bdf}/vendor") in (gpu_memory.NVIDIA, gpu_memory.AMD)
     ]
     addresses = {netdev: pci.address_of(system, netdev) for netdev in wanted.nics}
     devices = {**{n: bdf for n, bdf in addresses.items() if bdf}, **{f"gpu.{bdf}": bdf for bdf in gpus}}
@@ -66,7 +66,7 @@ def read(system: System, wanted: Gpudirect) -> dict[str, Any]:
     return {
         "virtual": virtual,
         "gpus": {bdf: _gpu(system, bdf) for bdf in gpus},
-        "memory": _memory_path(system, gpus) if gpus else None,
+        "memory": gpu_memory.read(system, gpus, wanted.nics) if gpus else None,
         "control": {name: pci.register(system, bdf, pci.DEVICE_CONTROL) for name, bdf in devices.items()},
         "address": devices,
         "link": {name: pci.link(system, bdf) for name, bdf in devices.items()},
@@ -80,33 +80,6 @@ def _gpu(system: System, bdf: str) -> int:
     lines = (system.read(f"/sys/bus/pci/devices/{bdf}/resource") or "").splitlines()[:6]
     ranges = [[int(field, 16) for field in line.split()[:2]] for line in lines]
     return max((last - first + 1 for first, last in ranges if last), default=0)
-
-
-def _memory_path(system: System, gpus: list[str]) -> dict[str, Any]:
-    """What could carry RDMA to GPU memory: dma-buf, or a peer memory module."""
-    release = re.match(r"(\d+)\.(\d+)", system.read("/proc/sys/kernel/osrelease") or "")
-    kernel = (int(release.group(1)), int(release.group(2))) if release else (0, 0)
-    vendors = {system.read(f"/sys/bus/pci/devices/{bdf}/vendor") for bdf in gpus}
-    if _NVIDIA not in vendors:
-        config = system.read(f"/boot/config-{system.read('/proc/sys/kernel/osrelease')}") or ""
-        needed = ("CONFIG_PCI_P2PDMA=y", "CONFIG_DMABUF_MOVE_NOTIFY=y")
-        return {
-            "dmabuf": system.exists("/sys/module/amdgpu") and all(n in config for n in needed),
-            "peer": None,
-        }
-    version = system.read("/proc/driver/nvidia/version") or ""
-    major = re.search(r"Kernel Module.*?\s(\d+)\.\d+", version)
-    open_modules = (
-        "Open Kernel Module" in version and major is not None and int(major.group(1)) >= _DMABUF_NVIDIA
-    )
-    symbols = system.read("/proc/kallsyms") or ""
-    return {
-        "dmabuf": open_modules and kernel >= _DMABUF_KERNEL,
-        # nvidia_peermem registers itself there; only the vendor's RDMA drivers have it.
-        "peer": "ib_register_peer_memory_client" in symbols,
-        "loaded": system.exists(f"/sys/module/{_PEER}"),
-        "persisted": system.read(MODULES_FILE),
-    }
 
 
 def _iommu(system: System) -> str:
@@ -123,7 +96,7 @@ def items(found: dict[str, Any], wanted: Gpudirect) -> list[Item]:
     """What should be, beside what is."""
     if not found["gpus"]:
         return [NotApplicable("gpudirect", "there is no GPU in this host")]
-    list_: list[Item] = [*_memory_items(found["memory"]), *_acs_items(found, wanted)]
+    list_: list[Item] = [*gpu_memory.items(found["memory"], wanted.peer_memory), *_acs_items(found, wanted)]
     for name, control in found["control"].items():
         list_ += _register_items(name, found["address"][name], control, found["virtual"], wanted)
         link = found["link"][name]
@@ -141,40 +114,6 @@ def items(found: dict[str, Any], wanted: Gpudirect) -> list[Item]:
         now = found["iommu"]
         list_.append(Setting("iommu", now, now if now != "translated" else "pt"))
     return list_
-
-
-def _memory_items(memory: Mapping[str, Any]) -> list[Item]:
-    if memory["dmabuf"]:
-        return [
-            Setting("gpu_memory", "dma-buf", "dma-buf"),
-            NotApplicable(f"module.{_PEER}", "dma-buf is there and preferred"),
-        ]
-    if not memory["peer"]:
-        reason = "the RDMA drivers lack ib_register_peer_memory_client, so it cannot load"
-        if memory["peer"] is None:
-            reason = "it is for NVIDIA GPUs"
-        return [
-            Setting(
-                "gpu_memory",
-                "none",
-                "dma-buf: open GPU kernel modules, or peer-mem: the vendor's RDMA drivers",
-            ),
-            NotApplicable(f"module.{_PEER}", reason),
-        ]
-
-    def load(value: Value) -> tuple[Action, ...]:
-        return (Run(("modprobe", _PEER) if value else ("modprobe", "-r", _PEER)),)
-
-    return [
-        Setting("gpu_memory", "peer-mem", "peer-mem"),
-        Setting(f"module.{_PEER}", memory["loaded"], True, load),
-        Setting(
-            f"file:{MODULES_FILE}",
-            memory["persisted"],
-            _PEER,
-            lambda v: (WriteFile(MODULES_FILE, None if v is None else f"{v}\n"),),
-        ),
-    ]
 
 
 def _acs_items(found: Mapping[str, Any], wanted: Gpudirect) -> list[Item]:

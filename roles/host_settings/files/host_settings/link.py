@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from host_settings import coalesce
 from host_settings.desired import Nic
 from host_settings.model import Action, Item, NotApplicable, Run, Setting, Value, attribute_writer
 from host_settings.system import System, ToolError
@@ -13,10 +14,11 @@ from host_settings.system import System, ToolError
 _UNSUPPORTED = "Operation not supported"
 
 
-def read(system: System, netdev: str) -> dict[str, Any]:
-    """The NIC's common state."""
+def read(system: System, nic: Nic) -> dict[str, Any]:
+    """The NIC's common state; of interrupt moderation only where it is to be set."""
+    netdev = nic.netdev
     net, conf = f"/sys/class/net/{netdev}", f"/proc/sys/net/ipv4/conf/{netdev}"
-    return {
+    found: dict[str, Any] = {
         "mtu": system.read_int(f"{net}/mtu"),
         "operstate": system.read(f"{net}/operstate"),
         "speed_mbps": system.read_int(f"{net}/speed"),
@@ -28,8 +30,12 @@ def read(system: System, netdev: str) -> dict[str, Any]:
         "ipv4": _addresses(system, netdev),
         "pause": _pause(system, netdev),
         "rings": _rings(system, netdev),
+        "coalesce": None,
         "fec": _fec(system, netdev),
     }
+    if nic.policy.rx_usecs is not None:
+        found["coalesce"] = coalesce.read(_ethtool(system, "-c", netdev))
+    return found
 
 
 def _addresses(system: System, netdev: str) -> list[str]:
@@ -96,6 +102,7 @@ def settings(found: dict[str, Any], nic: Nic) -> list[Item]:
     ]
     items += _pause_settings(found["pause"], dev)
     items += _ring_settings(found["rings"], nic)
+    items += coalesce.settings(found["coalesce"], dev, nic.policy.rx_usecs)
     # Several NICs in one subnet would otherwise answer for each other.
     for key, wanted in (("arp_ignore", nic.policy.arp_ignore), ("arp_announce", nic.policy.arp_announce)):
         items.append(Setting(f"arp.{key}", found[key], wanted, attribute_writer(f"{conf}/{key}")))

@@ -34,7 +34,7 @@ def read(system: System, nic: Nic) -> dict[str, Any]:
     tclass = f"/sys/class/infiniband/{nic.rdma_device}/tc/1/traffic_class"
     enable = {side: f"{ofed}/roce_{side}/enable/{roce.priority}" for side in ("np", "rp")}
     return {
-        "link": link.read(system, dev),
+        "link": link.read(system, nic),
         "rdma": rdma.read(system, nic),
         "dcb": dcb.read(system, dev),
         "cnp": {key: (path, system.read_int(path)) for key, path in cnp.items()},

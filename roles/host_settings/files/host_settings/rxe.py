@@ -14,7 +14,7 @@ def read(system: System, nic: Nic) -> dict[str, Any]:
     """What is set now."""
     dev = nic.netdev
     return {
-        "link": link.read(system, dev),
+        "link": link.read(system, nic),
         "rdma": rdma.read(system, nic),
         "dcb": dcb.read(system, dev) if dcb.supported(system, dev) else None,
     }

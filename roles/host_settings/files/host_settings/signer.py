@@ -5,7 +5,8 @@ list of outputs. What is signed is a line of this program's own making, in the n
 with the node's SSH host key. So nothing that a user chooses is ever signed as it is, and the signature is
 good for no login and no file. Each user's lines about one order are a chain: a line names the one before by
 its digest, has a number and a time, and none can be taken out, put in or made again later without its being
-seen.
+seen. A line also says how many lines other users have about the order: a run that somebody makes again as
+another user begins a chain of its own.
 
 What is kept: one small file, of at most MOST_CHAINS chains, MOST_OF_A_USER of them one user's.
 """
@@ -104,6 +105,9 @@ def signed(system: System, order: str, digest: str, uid: int) -> dict[str, str]:
                 "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
                 "uid": uid,
                 "signed": state["signed"] + 1,
+                "others": sum(
+                    known[0] for of, known in chains.items() if of != name and of.endswith(f":{order}")
+                ),
                 "machine": _machine(system),
             }
         )

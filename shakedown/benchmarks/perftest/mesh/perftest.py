@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shakedown.benchmarks.perftest.mesh.host import Device, listening_ports
+from shakedown.benchmarks.perftest.mesh.rdma_cm import CmListener
 from shakedown.benchmarks.perftest.mesh.spec import Operation, Spec
 from shakedown.benchmarks.perftest.output_clock import clock_unknown
 from shakedown.onnode.journal import now
@@ -48,9 +49,13 @@ def argv(
         f"--mtu={spec.mtu}",
         f"--tclass={spec.tclass}",
         f"--port={port}",
-        f"--size={operation.size_bytes}",
+        "--all" if operation.sizes else f"--size={operation.size_bytes}",
         "--CPU-freq",
     ]
+    if operation.rdma_cm:
+        # The traffic class is then the host's own (configfs rdma_cm, default_roce_tos).
+        words.remove(f"--tclass={spec.tclass}")
+        words.append("--rdma_cm")
     if spec.qp_timeout is not None:
         words.append(f"--qp-timeout={spec.qp_timeout}")
     if operation.duration_s is not None:
@@ -82,6 +87,7 @@ class Perftest:
         self, words: list[str], output: Path, cpus: frozenset[int], prefix: tuple[str, ...] = ()
     ) -> None:
         self.words, self.output, self._contained = words, output, bool(prefix)
+        self._by_cm = CmListener() if "--rdma_cm" in words else None
         self.started = now()
         self.killed = False
         self._begin = time.monotonic()
@@ -126,9 +132,10 @@ class Perftest:
 
         Nothing listened there before it was started, and a container may hide its processes.
         """
-        if self._contained:
-            return port in listening_ports(None)
-        return port in listening_ports(self._process.pid)
+        pid = None if self._contained else self._process.pid
+        if port in listening_ports(pid):
+            return True
+        return self._by_cm is not None and self._by_cm.listens(port, pid)
 
     def kill(self) -> None:
         """End the process if it has not ended; one that is stuck in the kernel is left behind."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shakedown.benchmarks.perftest.mesh.spec import Nic, Operation, Spec, rail_ends
+from shakedown.benchmarks.perftest.mesh.spec import ALL_SIZES, RDMA_CM, Nic, Operation, Spec, rail_ends
 from shakedown.records.names import natural_key
 
 if TYPE_CHECKING:
@@ -130,9 +130,15 @@ def slots_of(spec: Spec) -> tuple[Slot, ...]:
 
 def cell_params(operation: Operation, rails_at_once: str) -> dict[str, int | str]:
     """Return the parameters that tell a pair's cells apart; planner and driver both take them from here."""
-    params: dict[str, int | str] = {"size_bytes": operation.size_bytes, "rails_at_once": rails_at_once}
+    params: dict[str, int | str] = {"rails_at_once": rails_at_once}
+    if operation.sizes:  # its outputs tell the sizes
+        params["sweep"] = ALL_SIZES
+    else:
+        params["size_bytes"] = operation.size_bytes
     if operation.qps != 1:
         params["qps"] = operation.qps
+    if operation.rdma_cm:
+        params["connection"] = RDMA_CM
     if operation.memory:
         params["memory"] = operation.memory
     return params

@@ -12,8 +12,10 @@ Standard library only: the driver reads it on compute nodes, where every import 
 ``rails``           the rails to measure: ``rail0`` or, from one rail to another, ``rail0>rail1`` (the data
                     leaves on the first and arrives on the second, so it crosses the spine)
 ``operations``      what to run: ``test`` (ib_write_bw, ...), ``size_bytes``, ``duration_s`` (whole seconds)
-                    or ``iterations``, ``qps`` (1), and ``memory``: absent, or the buffer that whoever starts
-                    the driver has words for (``host``, ``near``, ``far``: gpudirect/job.py)
+                    or ``iterations``, ``qps`` (1), ``rdma_cm`` (false): connected by RDMA-CM, perftest -R,
+                    ``sizes``: absent, or those of perftest -a, which runs all, that are somebody's cells,
+                    and ``memory``: absent, or the buffer that whoever starts the driver has words for
+                    (``host``, ``near``, ``far``: gpudirect/job.py)
 ``directions``      of ``forward`` (data from the pair's first node to its second), ``reverse``, and ``both``
                     (bandwidth only: both nodes send at once, perftest -b; the result is the sum)
 ``rails_at_once``   of ``one`` (rail after rail) and ``all`` (every rail concurrently)
@@ -68,6 +70,10 @@ DIRECTIONS = ("forward", "reverse", BOTH)
 # `.note.2.txt`.
 REST_OF_NAME_BYTES = 64
 AT_ONCE = ("one", "all")
+# perftest -a of a reliable connection: 2, 4, ... 2^23 bytes (perftest_parameters.c, MAX_SIZE).
+SWEEP = tuple(1 << n for n in range(1, 24))
+# Values of the parameters `connection` and `sweep` of cells that are not measured the plain way.
+RDMA_CM, ALL_SIZES = "rdma-cm", "all-sizes"
 # Buffers of both ends: host memory, and that of the GPU nearest to each end's NIC or farthest from it.
 MEMORIES = ("host", "near", "far")
 
@@ -102,6 +108,8 @@ class Operation:
     iterations: int | None
     qps: int = 1
     memory: str = ""  # of MEMORIES; empty: perftest's own, and no word of it
+    rdma_cm: bool = False
+    sizes: tuple[int, ...] = ()  # of a sweep
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -316,7 +324,14 @@ def _operations(read: FieldReader, value: object) -> tuple[Operation, ...]:
             item,
             where,
             required=("test", "size_bytes"),
-            optional={"duration_s": None, "iterations": None, "qps": 1, "memory": ""},
+            optional={
+                "duration_s": None,
+                "iterations": None,
+                "qps": 1,
+                "memory": "",
+                "rdma_cm": False,
+                "sizes": None,
+            },
         )
         if table["test"] not in TESTS:
             read.refuse(f"{where}.test", table["test"], f"use one of {', '.join(TESTS)}")
@@ -333,13 +348,26 @@ def _operations(read: FieldReader, value: object) -> tuple[Operation, ...]:
             else read.integer(iterations, f"{where}.iterations", 5, 10**8),
             qps=read.integer(table["qps"], f"{where}.qps", 1, 1024),
             memory=read.choices([table["memory"]], f"{where}.memory", ("", *MEMORIES))[0],
+            rdma_cm=table["rdma_cm"] is True,
+            sizes=_sweep(read, table["sizes"], f"{where}.sizes"),
         )
+        if not isinstance(table["rdma_cm"], bool):
+            read.refuse(f"{where}.rdma_cm", table["rdma_cm"], "use true or false")
+        if operation.sizes and operation.iterations is None:
+            read.refuse(f"{where}.sizes", duration, "perftest -a runs iterations, not seconds")
         if operation.is_latency and operation.qps != 1:
             read.refuse(f"{where}.qps", operation.qps, "latency is measured on one queue pair")
         if any((o.key, o.memory) == (operation.key, operation.memory) for o in operations):
             read.refuse(where, item, "list each test, size, number of queue pairs and memory once")
         operations.append(operation)
     return tuple(operations)
+
+
+def _sweep(read: FieldReader, value: object, where: str) -> tuple[int, ...]:
+    sizes = tuple(read.integer(one, where, SWEEP[0], SWEEP[-1]) for one in _optional(read, value, where))
+    if wrong := [size for size in sizes if size not in SWEEP or sizes.count(size) > 1]:
+        read.refuse(where, wrong[0], "give sizes that perftest -a runs, each once: 2, 4, ... 8388608")
+    return sizes
 
 
 def _optional(read: FieldReader, value: object, where: str) -> list[object]:

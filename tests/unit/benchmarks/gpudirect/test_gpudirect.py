@@ -179,7 +179,7 @@ def test_nothing_printed_is_no_gpu():
     ("asked", "says"),
     [
         ({"operations": ["write", "write"]}, "names one twice"),
-        ({"gpus": []}, "at least 1"),
+        ({"gpus": []}, "gpus: must not be empty"),
         ({"interface": "opencl"}, "interface"),
         ({"path": "p2p"}, "path"),
     ],

@@ -100,6 +100,7 @@ def measured(tmp_path, monkeypatch):
         write_aside(folder / "jobs.json", to_json(jobs))
         raw = folder / "raw" / f"{spec.name}.a1"
         raw.mkdir(parents=True)
+        (raw / "spec.json").write_text(json.dumps(spec.settings))
         state = {"state": "FAILED" if fails else "COMPLETED", "exit_code": "1:0" if fails else "0:0"}
         about = {"schema": 1, "run": "r1", "stage": "collective", "test": spec.name, "job": "7"}
         (raw / "job.json").write_text(json.dumps({**about, "nodes": ["n1", "n2"], **state}))
@@ -194,6 +195,21 @@ def test_ucx_says_itself_why_it_could_not(measured, tmp_path):
 def note(node, runs, wanted=(2, 3), by="rankfile"):
     """What a rank notes."""
     return {"schema": 1, "node": node, "rank": 0, "by": by, "wanted": list(wanted), "runs": list(runs)}
+
+
+def test_a_way_that_is_not_as_planned_is_named_and_mpi_is_not_started(tmp_path, monkeypatch):
+    """Catches: MPI's own error, without node and rail, where an address or an MTU is wrong."""
+    (tmp_path / "spec.json").write_text(json.dumps({"paths": {"n1": [], "n2": []}}))
+    said = {"kind": "environment", "message": "n2 fab1 (rail1): it is down"}
+    monkeypatch.setattr(job.tcp_paths, "look", lambda _, spec: said if spec["paths"] else None)
+    status = job.main([str(tmp_path), "mpi_allreduce", "n1,n2", "--", "/no/such/program"])
+    lines = [json.loads(line) for line in (tmp_path / "outputs.jsonl").read_text().splitlines()]
+    assert status == BENCHMARK.jobs["mpi_allreduce"].also_good == 3
+    assert [(line["tool"], line["test"], line["problem"]) for line in lines] == [
+        ("mpi", "mpi_allreduce", said),
+        ("mpi-log", "mpi_allreduce_transport", said),
+    ]
+    assert all((tmp_path / line["file"]).read_text() == "" for line in lines)
 
 
 @pytest.mark.parametrize(

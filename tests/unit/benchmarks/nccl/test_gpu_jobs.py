@@ -82,6 +82,50 @@ def run(job: Path, **changes: object) -> tuple[int, list[OutputRecord]]:
     return status.returncode, [OutputRecord.model_validate_json(line) for line in lines]
 
 
+UUID = "GPU-7d46eb38-3edc-0c80-6f36-13338f314a07"
+
+
+def look_of(node: str, uuid: str) -> dict[str, object]:
+    """What a node with one GPU shows."""
+    out = f"index, uuid, pci.bus_id\n0, {uuid}, 00000000:00:06.0\n"
+    shown = {"exit_code": 0, "out": out, "error": ""}
+    return {"node": node, "commands": {"gpus": shown, "processes": {**shown, "out": "gpu_uuid, pid\n"}}}
+
+
+@pytest.mark.parametrize(
+    ("other", "shared", "refused"),
+    [
+        (UUID, [], True),
+        (UUID, ["n1"], True),
+        (UUID, ["n1", "n2"], False),
+        (UUID.replace("7", "8"), [], False),
+    ],
+)
+def test_one_gpu_under_two_names_is_refused_unless_the_inventory_says_so(
+    tmp_path, monkeypatch, other, shared, refused
+):
+    """Catches: a GPU measured against itself, and passed as two nodes."""
+    for node, uuid in (("n1", UUID), ("n2", other)):
+        (tmp_path / f"gpus.{node}.before.json").write_text(json.dumps(look_of(node, uuid)))
+    monkeypatch.setattr(nccl, "every_node", lambda *_: subprocess.Popen(["true"]))
+    problem = nccl.on_every_node(tmp_path, "before", {"gpus": {"n1": 1, "n2": 1}, "shared_gpus": shared})
+    if refused:
+        assert problem and problem["message"].startswith(f"n1 and n2 show the same GPU ({UUID})")
+    else:
+        assert problem is None
+
+
+@pytest.mark.slow
+def test_a_way_that_is_not_as_planned_is_named_before_anything_is_measured(job):
+    """Catches: a hang, or NCCL's own error without node and rail, in the place of the interface's name."""
+    path = {"rail": "rail1", "netdev": "fab9", "ipv4": "127.1.0.1", "mtu_bytes": 9000}
+    status, (numbers, logs) = run(job, paths={"n1": [path]})
+    assert status == 3
+    for record in (numbers, logs):
+        assert record.problem and record.problem.message == "n1 fab9 (rail1): there is no fab9"
+    assert (job / "nccl_all_reduce.r1.txt").read_text() == ""
+
+
 def test_a_good_job_has_numbers_and_logs(job):
     """Catches: a journal that the collector refuses, a repeat or a log that is not kept."""
     status, (numbers, logs) = run(job)

@@ -48,36 +48,50 @@ def gpu_lines(interface, index, buses, dmabuf):
     )
 
 
-def report(test, size, gbps, ends, device="rxe0", mtu="4096", both=False, seconds=None):
-    """Return what the client prints; `ends` are the IPv4 addresses of client and server."""
+def report(
+    test, size, gbps, ends, device="rxe0", mtu="4096", both=False, seconds=None, qps=1, cm=False, count=None
+):
+    """Return what the client prints; `ends` are the IPv4 addresses of client and server.
+
+    `size` None: all sizes (-a), each at half of the last one's rate or less, as small messages are.
+    """
     title = OPERATIONS[test.split("_")[1]] + (" Bidirectional" if both else "")
     gids = [
         "00:00:00:00:00:00:00:00:00:00:255:255:" + re.sub(r"\d+", two_digits, ip.replace(".", ":"))
         for ip in ends
     ]
-    count = 1000 if gbps else 300
+    count = count or (1000 if gbps else 300)
     if seconds:  # that it counted over, in duration mode: of both ways, the client's own
         count = round(gbps * 1e9 / 8 / size * seconds / (2 if both and "send" not in test else 1))
     psn = os.urandom(3).hex()  # by which two outputs of the same ends differ
+    locals_, remotes = (
+        "".join(
+            f" {side} address: LID 0000 QPN 0x{n + 17:04x} PSN 0x{psn} RKey 0x1 VAddr 0x1\n GID: {gid}\n"
+            for n in range(qps)
+        )
+        for side, gid in zip(("local", "remote"), gids, strict=True)
+    )
+    sizes = [size] if size else [1 << n for n in range(1, 24)]
+    rates = [gbps * min(1, 2 * one / sizes[-1]) if size is None else gbps for one in sizes]
+    rows = "".join(
+        f" {one}      {count}             {rate:.6f}              {rate:.6f}   \t\t     "
+        f"{rate / 8e-3 / one:.6f}\n"
+        for one, rate in zip(sizes, rates, strict=True)
+    )
     return f"""{RULER}
                     {title} BW Test
  Dual-port       : OFF\t\tDevice         : {device}
- Number of qps   : 1\t\tTransport type : IB
+ Number of qps   : {qps}\t\tTransport type : IB
  Connection type : RC\t\tUsing SRQ      : OFF
  Mtu             : {mtu}[B]
  Link type       : Ethernet
  GID index       : 3
- rdma_cm QPs     : OFF
- Data ex. method : Ethernet
+ rdma_cm QPs     : {"ON" if cm else "OFF"}
+ Data ex. method : {"rdma_cm" if cm else "Ethernet"}
 {RULER}
- local address: LID 0000 QPN 0x0011 PSN 0x{psn} RKey 0x1 VAddr 0x1
- GID: {gids[0]}
- remote address: LID 0000 QPN 0x0011 PSN 0x{psn} RKey 0x1 VAddr 0x1
- GID: {gids[1]}
-{RULER}
+{locals_}{remotes}{RULER}
  #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
- {size}      {count}             {gbps:.6f}              {gbps:.6f}   \t\t     {gbps / 8e-3 / size:.6f}
-{RULER}
+{rows}{RULER}
 """
 
 
@@ -162,7 +176,11 @@ def main():  # noqa: PLR0912, PLR0915  (one branch for each fault)
         device, mtu = seen["device"], options["--mtu"]
         both = "--bidirectional" in options
         gbps = 2 * gbps if both else gbps
-        print(report(test, int(options["--size"]), gbps, (own, host), device, mtu, both))
+        size = None if "--all" in options else int(options["--size"])
+        qps, cm = int(options["--qp"]), "--rdma_cm" in options
+        # An own count only where it is no plain test: the others' outputs were written for 1,000.
+        count = int(options["--iters"]) if size is None or qps != 1 or cm else None
+        print(report(test, size, gbps, (own, host), device, mtu, both, qps=qps, cm=cm, count=count))
     return 0
 
 

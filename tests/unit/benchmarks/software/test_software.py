@@ -246,3 +246,47 @@ def test_another_version_on_one_node_is_named(run):
     odd = {cell.split("/")[3]: verdict for cell, verdict in cells.items() if "/odd/" in cell}
     assert {n: v.outcome.value for n, v in odd.items()} == {"n2": "FAIL"}
     assert "version is 6.1 on n2, 5.8 on n1, 5.8 on n3" in odd["n2"].reason
+
+
+LINKED = """#!/bin/sh
+echo "  linux-vdso.so.1 (0x7ffe)"
+echo "  libmpi.so.40 => {0}/libmpi.so.40.40.7 (0x7f01)"
+echo "  libucp.so.0 => {0}/libucp.so.0.0.0 (0x7f02)"
+echo "  libpmix.so.2 => {0}/libpmix.so.2.13.3 (0x7f03)"
+echo "  libcudart.so.12 => {0}/libcudart.so.12.4.127 (0x7f04)"
+echo "  libm.so.6 => /lib/libm.so.6 (0x7f05)"
+"""
+OMPI = """#!/bin/sh
+case "$*" in
+--version) echo "Open MPI v5.0.7";;
+*"pml ucx") echo "mca:pml:ucx:version:mca:2.1.0";;
+*--all) echo "mca:pmix:ext3x:version:mca:2.1.0";;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "text", "told"),
+    [
+        ("openmpi", "ompi_info", OMPI, {"version": "5.0.7", "ucx": "ucx", "pmix": "ext3x"}),
+        ("nccl_tests", "all_reduce_perf", "#!/bin/sh\necho USAGE: all_reduce_perf\n", {}),
+        ("perftest", "ib_write_bw", PERFTEST.replace("VERSION", "6.21"), {"version": "6.21"}),
+        ("nvbandwidth", "nvbandwidth", "#!/bin/sh\necho nvbandwidth Version: v0.6\n", {"version": "0.6"}),
+    ],
+)
+def test_what_a_program_is_linked_to_is_recorded(node, monkeypatch, name, runs, text, told):
+    """Catches: MPI, PMIx, UCX or CUDA of another release on one node, which nothing had written down."""
+    program(node / "bin", "ldd", LINKED.format(node))
+    at = program(node / "opt/bin", runs, text)
+    monkeypatch.setenv("PATH", f"{node}/bin:{os.environ['PATH']}")
+    ready = software.use({"from": {"path": str(node / "opt")}}, name, node / "r/raw/j")
+    found = job.look(name, ready.prefix, ready.interpreter, ready.program)
+    assert found.items() >= told.items()
+    linked = {key: str(node / file) for key, file in found.items() if key.startswith("lib")}
+    assert linked == {
+        "libmpi": f"{node}/libmpi.so.40.40.7",
+        "libucp": f"{node}/libucp.so.0.0.0",
+        "libpmix": f"{node}/libpmix.so.2.13.3",
+        "libcudart": f"{node}/libcudart.so.12.4.127",
+    }
+    assert found["program"] == str(at)

@@ -98,3 +98,9 @@ class Host:
 def host(tmp_path: Path) -> Any:
     """Make a host: host("connectx7_inbox", rdma_device="mlx5_0")."""
     return lambda nic, **changes: Host(tmp_path, nic, **changes)
+
+
+@pytest.fixture
+def fake_system() -> Any:
+    """Give a fake host to the program."""
+    return FakeSystem

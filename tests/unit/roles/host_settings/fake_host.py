@@ -46,7 +46,19 @@ class Fake:
         tool = Path(argv[0]).name
         before = copy.deepcopy(self.state)
         answer = getattr(self, f"_{tool}")(argv[1:])
-        verbs = ("set", "--setoption", "-setoption", "add", "del", "delete", "-A", "-G", "enable", "disable")
+        verbs = (
+            "set",
+            "--setoption",
+            "-setoption",
+            "add",
+            "del",
+            "delete",
+            "-A",
+            "-G",
+            "-C",
+            "enable",
+            "disable",
+        )
         if tool == "modprobe" or any(w in argv for w in verbs) or (tool == "setpci" and "=" in argv[-1]):
             self.log.append(argv)
         if answer.status:
@@ -88,10 +100,19 @@ class Fake:
     def _modprobe(self, args: list[str]) -> Answer:
         folder = self.root / "sys/module" / args[-1]
         if args[0] == "-r":
+            (folder / "version").unlink(missing_ok=True)
             folder.rmdir()
         else:
             folder.mkdir(parents=True, exist_ok=True)
+            if version := self.state.get("modules_on_disk", {}).get(args[-1]):
+                self.write(f"/sys/module/{args[-1]}/version", version)
         return Answer()
+
+    def _modinfo(self, args: list[str]) -> Answer:
+        version = self.state.get("modules_on_disk", {}).get(args[-1])
+        if version is None:
+            return Answer(err=f"modinfo: ERROR: Module {args[-1]} not found.\n", status=1)
+        return Answer(f"{version}\n")
 
     def _mlxconfig(self, args: list[str]) -> Answer:
         firmware, in_use = self.state["firmware"], self.state.setdefault("firmware_in_use", {})
@@ -154,6 +175,8 @@ class Fake:
 
     def _ethtool(self, args: list[str]) -> Answer:
         option, words = args[0], args[2:]
+        if option in ("-c", "-C"):
+            return self._coalesce(option, args[1], words)
         part = {"-a": "pause", "-A": "pause", "-g": "rings", "-G": "rings", "--show-fec": "fec"}[option]
         if self.state.get(part) is None:
             return Answer(err="netlink error: Operation not supported\n", status=1)
@@ -174,6 +197,15 @@ class Fake:
         changed = dict(zip(words[::2], words[1::2], strict=True))
         (values if part == "pause" else values["now"]).update(changed)
         return Answer()
+
+    def _coalesce(self, option: str, netdev: str, words: list[str]) -> Answer:
+        values = self.state.get("coalesce")
+        if values is None:
+            return Answer(err="netlink error: Operation not supported\n", status=1)
+        values.update(zip(words[::2], words[1::2], strict=True))
+        adaptive, usecs = values["adaptive-rx"], values["rx-usecs"]
+        shown = f"Adaptive RX: {adaptive}  TX: off\nstats-block-usecs:\tn/a\n\nrx-usecs:\t{usecs}\n"
+        return Answer(f"Coalesce parameters for {netdev}:\n{shown}" if option == "-c" else "")
 
     # dcb: the kernel's and iproute2's rules
 

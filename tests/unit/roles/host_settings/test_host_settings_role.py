@@ -150,6 +150,11 @@ def test_role_on_recorded_hosts(site):
     assert counts == dict.fromkeys(HOSTS, (1, 0)), text
     assert site.files() == before
     assert not any(site.log(host) for host in HOSTS)
+    assert len(text.splitlines()) < 100 * len(HOSTS), "sources of programs hide the settings"
+    assert "class Setting" not in text
+    assert text.count("files of Shakedown in /usr/local/libexec/shakedown, /etc/systemd/system/host-") == len(
+        HOSTS
+    )
     assert re.search(r"^-rdma_cm.default_roce_tos: 0$", text, re.M), text
     assert re.search(r"^\+rdma_cm.default_roce_tos: 106$", text, re.M)
 
@@ -179,6 +184,58 @@ def test_role_on_recorded_hosts(site):
     text, counts = site.play(book="back")
     assert counts == dict.fromkeys(HOSTS, (1, 0)), text
     assert site.files() == before
+
+
+# What playbooks/site.yml does of hosts before and when it changes them, without who connects.
+SITE_PLAYS = [
+    play
+    for play in yaml.safe_load((REPOSITORY / "playbooks/site.yml").read_text())
+    if play["name"] in ("What the hosts' settings are", "Before the first change", "Hosts of the fabric")
+]
+MAP = (REPOSITORY / "tests/unit/topology/h200_vm.json").read_text()
+
+
+def test_one_table_and_every_refusal_come_before_the_first_change(site):
+    """Catches: a host that numa_pinning stops after its RoCE was changed; a table without setting, value
+    found, wanted or owner; a look that changes something; a drift of ours told as the site's."""
+    everything = site.variables["all"]
+    everything["children"] = {
+        name: {"hosts": dict.fromkeys(HOSTS)} for name in ("compute", "slurm", "switches")
+    }
+    everything["children"]["switches"] = {"hosts": {}}
+    everything["vars"] |= {"host_settings_topology": MAP, "mgmt_subnet": "192.0.2.0/24"}
+    site.write()
+    (site.folder / "site.yml").write_text(yaml.safe_dump(SITE_PLAYS))
+    before = site.files()
+    text, counts = site.play(book="site")
+    assert "no NIC with an RDMA device" in text, text
+    assert all(failed for _, failed in counts.values()), text
+    assert site.files() == before
+    assert not any(site.log(host) for host in HOSTS)
+
+    looks = [{**SITE_PLAYS[0], "tasks": copy.deepcopy(SITE_PLAYS[0]["tasks"])}, SITE_PLAYS[1]]
+    looks[0]["tasks"][0]["loop"] = [{"role": role, "there": True} for role in ("openmpi", "roce_host")]
+    (site.folder / "looks.yml").write_text(yaml.safe_dump(looks))
+    text, counts = site.play("--diff", book="looks")
+    assert {failed for _, failed in counts.values()} == {0}, text
+    assert site.files() == before
+    assert "/etc/shakedown/mpi.env" in text, text
+    looks[0]["tasks"][0]["loop"] = [{"role": "roce_host", "there": True}]
+    (site.folder / "looks.yml").write_text(yaml.safe_dump(looks))
+    table = [
+        line.strip("- '\"") for line in text.splitlines() if "  the site's" in line or "Shakedown's" in line
+    ]
+    tos = [line for line in table if "rdma_cm.default_roce_tos" in line]
+    assert sorted(re.split(r"  +", line)[2:] for line in tos) == [["0", "106", "the site's"]] * len(tos), text
+    assert "class Setting" not in text
+
+    site.play()
+    text, _ = site.play(book="looks")
+    assert "nothing: every setting is as wanted" in text, text
+    site.fakes["a1"].write("/sys/class/net/eth2/mtu", "1500")
+    text, _ = site.play(book="looks")
+    (line,) = [line for line in text.splitlines() if "Shakedown's, changed since" in line]
+    assert re.search(r"a1 +eth2 \S*mtu\S* +1500 +9000 +Shakedown's, changed since", line), text
 
 
 def test_bad_inventory_is_refused_before_the_first_change(site):

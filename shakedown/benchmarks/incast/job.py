@@ -1,0 +1,315 @@
+"""Send to one node from many at once, and among all nodes of a group.
+
+    srun --ntasks-per-node=1 python -m shakedown.benchmarks.incast.job FOLDER
+
+FOLDER/spec.json is the mesh's specification with `crowd` beside it (order.py). In a round every receiver
+starts a perftest server for each of its senders and tells them the ports; none sends before all are. The
+receiver keeps the record. Only it and its senders are in a round: a node that dies costs its own rounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from shakedown.benchmarks.incast.names import NAME, held_back_counters, note_name, output_name
+from shakedown.benchmarks.incast.rounds import Round, rounds_of
+from shakedown.benchmarks.perftest.mesh.agent import Agent
+from shakedown.benchmarks.perftest.mesh.driver import session_of
+from shakedown.benchmarks.perftest.mesh.host import (
+    SYSFS,
+    Device,
+    Unusable,
+    find_device,
+    perftest_versions,
+    port_in_use,
+)
+from shakedown.benchmarks.perftest.mesh.perftest import Perftest, argv, wait_until_ended, wait_until_listening
+from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
+from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
+from shakedown.benchmarks.perftest.mesh.wire import Conversation, Message, PeerLost
+from shakedown.nics.families import family_of
+from shakedown.onnode.counters import read_device
+from shakedown.onnode.ethtool_stats import ethtool_family
+from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.software import enter
+from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.names import natural_key
+from shakedown.records.untrusted import loads, read_plain, unused
+
+_GRACE_S = 5.0
+_MARGIN_S = 15.0
+_MOST_SENDERS = 64  # ports of one round
+
+
+def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
+    """Run this node's part; returns the exit status."""
+    if len(arguments) != 1:
+        print(f"usage: python -m shakedown.benchmarks.{NAME}.job FOLDER", file=sys.stderr)
+        return ExitStatus.BAD_INPUT
+    # SystemExit runs the `finally` clauses, which end what was started here.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    folder, me = Path(arguments[0]), os.environ.get("SLURMD_NODENAME", "")
+    try:
+        file = folder / "spec.json"
+        raw = read_plain(file, "give the job's folder") or b"{}"
+        spec, crowd = _ordered(raw, file)
+        if me not in spec.nodes:
+            fix = "start it with srun"
+            raise BadInput(
+                f"this node, SLURMD_NODENAME={me!r}, is not among those that send", fix=fix, file=file
+            )
+        return Node(spec, crowd, me, folder, sysfs).run(hashlib.sha256(raw).hexdigest())
+    except BadInput as refused:
+        print(f"shakedown {NAME}: {refused}", file=sys.stderr)
+        return ExitStatus.BAD_INPUT
+
+
+def _ordered(raw: bytes, file: Path) -> tuple[Spec, dict[str, Any]]:
+    try:
+        settings = loads(raw)
+    except ValueError as error:
+        raise BadInput(f"not JSON: {error}", fix="restore the job's own file", file=file) from None
+    crowd = settings.pop("crowd", None) if isinstance(settings, dict) else None
+    known = crowd if isinstance(crowd, dict) else {}
+    numbers = (known.get("senders"), known.get("receivers"), known.get("priority"))
+    if not isinstance(known.get("patterns"), list) or not all(type(n) is int and n >= 0 for n in numbers):
+        raise BadInput("crowd: not who sends to whom", fix="restore the job's own file", file=file)
+    return parse_spec(settings, str(file)), known
+
+
+class Node:
+    """This node's part in all rounds."""
+
+    def __init__(self, spec: Spec, crowd: Mapping[str, Any], me: str, folder: Path, sysfs: Path) -> None:
+        self.spec, self.me, self.folder, self.sysfs = spec, me, folder, sysfs
+        nodes = sorted(spec.nodes, key=natural_key)
+        self.rounds = rounds_of(
+            nodes, spec.rails, crowd["patterns"], int(crowd["senders"]), int(crowd["receivers"])
+        )
+        self.priority = int(crowd["priority"])
+        self.operation = spec.operations[0]
+        self.journal = Journal(folder, me)
+        self.devices: dict[str, Device] = {}
+        self.problems: dict[str, str] = {}
+        ready = enter(folder, "perftest")
+        self.prefix = ready.prefix
+        for rail, nic in spec.nodes[me].rails.items():
+            try:
+                self.devices[rail] = find_device(nic, spec.gid_index, sysfs)
+            except Unusable as reason:
+                self.problems[rail] = str(reason)
+            if ready.problem:
+                self.problems[rail] = ready.problem["message"]
+        versions = {} if ready.problem else perftest_versions(spec, ready.prefix)
+        self.version = versions.get(self.operation.test)
+
+    def run(self, digest: str) -> int:
+        """Go through all rounds; returns the exit status."""
+        session = session_of(self.folder, digest)
+        agent = Agent(self.spec.nodes[self.me], self.spec.control_port, session)
+        lasts_s = self.spec.timeout_s + self.spec.start_timeout_s + _MARGIN_S
+        good = True
+        try:
+            # A node may be free for many rounds before its next: partners wait for all of them.
+            meetings = Meetings(self.spec, self.me, session, agent, len(self.rounds) * lasts_s)
+            for index, each in enumerate(self.rounds):
+                agent.enter_round(index)
+                if each.partners(self.me):
+                    good = self._round(index, each, meetings) and good
+            agent.enter_round(len(self.rounds))
+        finally:
+            agent.close()
+        return ExitStatus.PASS if good else ExitStatus.INCOMPLETE
+
+    def _round(self, index: int, each: Round, meetings: Meetings) -> bool:
+        """Take part in one round; returns whether all that this node received was measured."""
+        clock, told = Clock(), dict[str, Message]()
+        before = self._counters(each.rail)
+        problem = ""
+        try:
+            with self._servers(index, each) as (servers, ports, unready), ExitStack() as stack:
+                talks: dict[str, Conversation] = {}
+                mine = self._own_problem(each.rail) or unready
+                heard = [mine] if mine else []
+                theirs: dict[str, Message] = {}
+                for partner in sorted(each.partners(self.me), key=natural_key):
+                    one, other = sorted((self.me, partner), key=natural_key)
+                    hello: Message = {"port": ports.get(partner), "problem": mine, "version": self.version}
+                    talks[partner], theirs[partner] = meetings.meet((one, other), index, hello)
+                    stack.enter_context(closing(talks[partner]))
+                    heard += self._wrong(partner, theirs[partner])
+                problem = self._everybody(talks, heard)
+                clients = {} if problem else self._clients(each, theirs)
+                try:
+                    wait_until_ended(clients.values(), self.spec.timeout_s)
+                finally:
+                    for run in clients.values():
+                        run.kill()
+                told = self._all_done(talks, clients, before, each.rail)
+                if clients or servers:
+                    wait_until_ended(servers.values(), 0 if problem else _GRACE_S)
+        except PeerLost as lost:
+            problem = f"a partner was lost: {lost}"
+        if self.me not in each.senders:
+            return True
+        return self._note(each, clock, told, before, problem)
+
+    def _own_problem(self, rail: str) -> str:
+        if rail in self.problems or rail not in self.devices:
+            return f"{self.me} {rail}: {self.problems.get(rail, 'no NIC')}"
+        return "" if self.version else f"{self.me} has no working {self.operation.test}"
+
+    def _wrong(self, partner: str, hello: Message) -> list[str]:
+        found = [hello["problem"][:300]] if isinstance(hello.get("problem"), str) and hello["problem"] else []
+        if not found and hello.get("version") != self.version:
+            found = [f"{self.operation.test} of two versions in {self.me} and {partner}"]
+        return found
+
+    def _everybody(self, talks: Mapping[str, Conversation], heard: list[str]) -> str:
+        """Wait until all partners are ready; return why nobody sends, empty if all do. Raises PeerLost."""
+        for talk in talks.values():
+            talk.send({"type": "go", "problem": "; ".join(heard)[:900]})
+        for talk in talks.values():
+            said = talk.receive("go", self.spec.start_timeout_s + _MARGIN_S).get("problem")
+            heard += [said] if isinstance(said, str) and said else []
+        return "; ".join(dict.fromkeys(heard))[:1000]
+
+    def _port(self, index: int, each: Round, sender: str) -> int:
+        place = index * _MOST_SENDERS + sorted(each.senders[self.me], key=natural_key).index(sender)
+        return self.spec.base_port + place % self.spec.port_span
+
+    @contextmanager
+    def _servers(self, index: int, each: Round) -> Iterator[tuple[dict[str, Perftest], dict[str, int], str]]:
+        """Serve each sender while the round lasts: servers and ports by sender, and why it cannot be."""
+        servers: dict[str, Perftest] = {}
+        ports: dict[str, int] = {}
+        problem = ""
+        try:
+            for sender in each.senders.get(self.me, ()) if not self._own_problem(each.rail) else ():
+                port = self._port(index, each, sender)
+                device = self.devices[each.rail]
+                if port_in_use(device.nic.ipv4, port):
+                    problem = f"port {port} of {self.me} is in use"
+                    break
+                name = output_name(each.pattern, sender, self.me, each.rail).replace(".txt", ".server.txt")
+                words = argv(self.spec, self.operation, device, port, None)
+                try:
+                    servers[sender] = Perftest(words, unused(self.folder / name), device.cpus, self.prefix)
+                except OSError as error:
+                    problem = f"{self.operation.test} on {self.me}: {error.strerror}"
+                    break
+                ports[sender] = port
+            by_port = {ports[sender]: run for sender, run in servers.items()}
+            listening = wait_until_listening(by_port, self.spec.start_timeout_s) if not problem else set()
+            if deaf := [s for s, port in ports.items() if port not in listening and not problem]:
+                problem = f"server on {self.me} does not listen: {servers[deaf[0]].last_words()}"
+            yield servers, ports, problem
+        finally:
+            for run in servers.values():
+                run.kill()
+                if run.exit_code == 0:
+                    run.output.unlink(missing_ok=True)  # it repeats the client's
+
+    def _clients(self, each: Round, theirs: Mapping[str, Message]) -> dict[str, Perftest]:
+        found: dict[str, Perftest] = {}
+        device = self.devices[each.rail]
+        for receiver, senders in each.senders.items():
+            port = theirs.get(receiver, {}).get("port")
+            if self.me not in senders or not isinstance(port, int) or isinstance(port, bool):
+                continue
+            words = argv(
+                self.spec, self.operation, device, port, self.spec.nodes[receiver].rails[each.rail].ipv4
+            )
+            name = output_name(each.pattern, self.me, receiver, each.rail)
+            found[receiver] = Perftest(words, unused(self.folder / name), device.cpus, self.prefix)
+        return found
+
+    def _all_done(
+        self,
+        talks: Mapping[str, Conversation],
+        clients: Mapping[str, Perftest],
+        before: Mapping[str, int],
+        rail: str,
+    ) -> dict[str, Message]:
+        """Tell every partner how this node's sending ended, and hear it of theirs. Raises PeerLost."""
+        held = _grown(before, self._counters(rail))
+        for partner, talk in talks.items():
+            run = clients.get(partner)
+            failed = "" if run is None or run.exit_code == 0 else f"{run.last_words()}"[:300] or "no result"
+            file = run.output.name if run else ""
+            talk.send({"type": "done", "failed": failed, "file": file, "held": held})
+        limit_s = self.spec.timeout_s + _MARGIN_S
+        return {partner: talk.receive("done", limit_s) for partner, talk in talks.items()}
+
+    def _counters(self, rail: str) -> dict[str, int]:
+        """Return what of holding back this node's NIC has counted; empty: it counts none of it."""
+        device = self.devices.get(rail)
+        if device is None:
+            return {}
+        live = self.sysfs == SYSFS
+        try:
+            number = ethtool_family() if live else 0
+        except OSError:
+            number = 0
+        place = self.sysfs / "class/infiniband" / device.nic.rdma_device
+        read = read_device(self.sysfs.parent, place, number, live)
+        family = family_of(str(read["driver"]), device.nic.rdma_device)
+        wanted = held_back_counters(family.name if family else "", self.priority)
+        counters = read["counters"]
+        assert isinstance(counters, dict)
+        return {name: counters[name] for name in wanted if name in counters}
+
+    def _note(
+        self, each: Round, clock: Clock, told: Mapping[str, Message], before: Mapping[str, int], problem: str
+    ) -> bool:
+        """Write what was received and the record of it; returns whether there is anything to read."""
+        senders = each.senders[self.me]
+        failed = [f"{s}: {told[s].get('failed')}" for s in senders if s in told and told[s].get("failed")]
+        why = problem or "; ".join(failed)[:1000]
+        document = {
+            "schema": 1,
+            "receiver": self.me,
+            "rail": each.rail,
+            "files": {s: str(told[s].get("file", ""))[:255] for s in senders if s in told},
+            "held": {
+                self.me: _grown(before, self._counters(each.rail)),
+                **{s: _numbers(told[s].get("held")) for s in senders if s in told},
+            },
+        }
+        file = unused(self.folder / note_name(each.pattern, self.me, each.rail))
+        file.write_text(json.dumps(document, indent=1) + "\n")
+        self.journal.add(
+            tool=NAME,
+            test=each.pattern,
+            file=file.name,
+            nodes=[self.me],
+            exit_code=None if why else 0,
+            started=clock.started,
+            duration_s=clock.seconds(),
+            problem={"kind": "environment", "message": why} if why else None,
+            params={"size_bytes": self.operation.size_bytes, "senders": len(senders)},
+            rail=each.rail,
+        )
+        return not why
+
+
+def _grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """Return how far each counter grew; one that went back was set to zero and tells nothing."""
+    return {name: after[name] - n for name, n in before.items() if after.get(name, -1) >= n}
+
+
+def _numbers(said: object) -> dict[str, int]:
+    known = said if isinstance(said, dict) else {}
+    return {str(name)[:64]: n for name, n in list(known.items())[:16] if type(n) is int and n >= 0}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

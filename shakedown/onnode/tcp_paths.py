@@ -1,0 +1,238 @@
+"""Whether this node's interfaces and the way to its neighbours are as planned, before data go over TCP.
+
+    srun --ntasks-per-node=1 python -m shakedown.onnode.tcp_paths FOLDER
+
+FOLDER/spec.json says in `paths` which interfaces each node has: rail, netdev, address, MTU. Written is
+FOLDER/tcp.NODE.json: what is wrong with an interface, and which neighbour a rail does not lead to, or not
+with packets of the planned size. A collective shows either only as a hang, or as an error without node and
+rail. Neighbours are those of a ring. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shakedown.onnode.counters import node_name
+
+# Linux, netdevice(7) and ip(7): an interface's address; datagrams that are never cut, whatever the kernel
+# knows of the way.
+_SIOCGIFADDR = 0x8915
+_IP_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 3
+_HEADERS_BYTES = 28  # IPv4 and UDP
+_SHORT_BYTES = 64
+# The neighbours' programs start within this time of each other; how often and how long a size is tried then.
+_START_S, _TRIES, _WAIT_S = 15.0, 8, 0.15
+_LINGER_S = 5.0
+
+
+def faults_of(path: Mapping[str, Any], root: Path = Path("/")) -> str:
+    """Return what is wrong with an interface itself, nothing if it is as planned.
+
+    Args:
+        path: `rail`, `netdev`, `ipv4` and `mtu_bytes`, as planned.
+        root: of the file system.
+    """
+    name, folder = path["netdev"], root / "sys/class/net" / path["netdev"]
+    if not folder.exists():
+        return f"there is no {name}"
+    said = []
+    if (folder / "operstate").read_text(encoding="ascii").strip() == "down":
+        said.append("it is down")
+    elif (has := address(name)) != path["ipv4"]:
+        said.append(f"it has {'the address ' + has if has else 'no address'}, {path['ipv4']} is planned")
+    mtu = int((folder / "mtu").read_text(encoding="ascii"))
+    if mtu != path["mtu_bytes"]:
+        said.append(f"its MTU is {mtu} bytes, {path['mtu_bytes']} are planned")
+    return "; ".join(said)
+
+
+def address(netdev: str) -> str | None:
+    """Return an interface's IPv4 address, None if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            found = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", netdev.encode()[:15]))
+        except OSError:
+            return None
+    return socket.inet_ntoa(found[20:24])
+
+
+class Ends:
+    """A socket on every sound interface of this node: it answers the neighbours, and asks them."""
+
+    def __init__(self, paths: Sequence[Mapping[str, Any]], port: int) -> None:
+        self.port, self.sockets = port, dict[str, socket.socket]()
+        self.answered: set[tuple[str, str, int]] = set()
+        self.done: set[str] = set()
+        self.deaf: list[str] = []
+        for path in paths:
+            end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            try:
+                end.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+                end.bind((path["ipv4"], port))
+            except OSError:  # another program has the port there
+                end.close()
+                self.deaf.append(path["rail"])
+                continue
+            end.settimeout(0.1)
+            self.sockets[path["rail"]] = end
+            threading.Thread(target=self._listen, args=(path["rail"], end), daemon=True).start()
+
+    def _listen(self, rail: str, end: socket.socket) -> None:
+        while True:
+            try:
+                text, (sender, _) = end.recvfrom(65536)
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            # "?": a question, answered shortly with its size; "!": an answer; ".": the neighbour is done.
+            if text[:1] == b"?":
+                self._send(end, b"!%d" % len(text), sender)
+            elif text[:1] == b"!" and text[1:].isdigit():
+                self.answered.add((rail, sender, int(text[1:])))
+            elif text[:1] == b".":
+                self.done.add(sender)
+
+    def ask(self, rail: str, ipv4: str, size: int, tries: int) -> bool:
+        """Return whether a neighbour answers a datagram of so many bytes."""
+        key = (rail, ipv4, size)
+        for _ in range(tries):
+            if key in self.answered:
+                return True
+            if rail in self.sockets:
+                self._send(self.sockets[rail], b"?".ljust(size), ipv4)
+            time.sleep(_WAIT_S)
+        return key in self.answered
+
+    def leave(self, neighbours: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Say goodbye, and answer until the neighbours did, or have had their time."""
+        until = time.monotonic() + _LINGER_S
+        while time.monotonic() < until:
+            for paths in neighbours:
+                for path in paths:
+                    if path["rail"] in self.sockets:
+                        self._send(self.sockets[path["rail"]], b".", path["ipv4"])
+            if all(self.done & {path["ipv4"] for path in paths} for paths in neighbours):
+                break
+            time.sleep(_WAIT_S)
+        for end in self.sockets.values():
+            end.close()
+
+    def _send(self, end: socket.socket, text: bytes, ipv4: str) -> None:
+        # No way, or larger than this interface sends: the answer is missing then.
+        with contextlib.suppress(OSError):
+            end.sendto(text, (ipv4, self.port))
+
+
+def ways(ends: Ends, neighbour: str, paths: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return which rails do not lead to a neighbour, or not with full packets.
+
+    Only a difference counts: where no rail answers at all, something may keep such datagrams back that lets
+    TCP pass.
+    """
+    until, short = time.monotonic() + _START_S, set[str]()
+    while not short and time.monotonic() < until:
+        short = {path["rail"] for path in paths if ends.ask(path["rail"], path["ipv4"], _SHORT_BYTES, 1)}
+    if not short:
+        return []
+    found = []
+    for path in paths:
+        rail, full = path["rail"], path["mtu_bytes"] - _HEADERS_BYTES
+        if not ends.ask(rail, path["ipv4"], _SHORT_BYTES, _TRIES):
+            found.append({"rail": rail, "to": neighbour, "full_bytes": None})
+        elif not ends.ask(rail, path["ipv4"], full, _TRIES):
+            found.append({"rail": rail, "to": neighbour, "full_bytes": path["mtu_bytes"]})
+    return found
+
+
+def neighbours_of(node: str, nodes: Sequence[str]) -> list[str]:
+    """Return the nodes beside one in a ring of all."""
+    at = nodes.index(node)
+    return [name for name in dict.fromkeys((nodes[at - 1], nodes[(at + 1) % len(nodes)])) if name != node]
+
+
+def main(argv: list[str]) -> int:
+    """Look at this node's interfaces and ways."""
+    if len(argv) != 2:
+        print("usage: python -m shakedown.onnode.tcp_paths FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(argv[1])
+    planned, node = json.loads((folder / "spec.json").read_bytes())["paths"], node_name()
+    wrong = {path["rail"]: words for path in planned[node] if (words := faults_of(path))}
+    # Jobs that meet on a node each have a port of their own.
+    port = 20000 + int(os.environ.get("SLURM_JOB_ID") or 0) % 10000
+    ends = Ends([path for path in planned[node] if path["rail"] not in wrong], port)
+    beside = neighbours_of(node, list(planned))
+    lost = [way for name in beside for way in ways(ends, name, planned[name])]
+    ends.leave([planned[name] for name in beside])
+    aside = folder / f"tcp.{node}.partial"
+    found = {"node": node, "interfaces": wrong, "ways": lost, "deaf": ends.deaf}
+    aside.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    aside.replace(folder / f"tcp.{node}.json")
+    return 0
+
+
+def look(folder: Path, spec: Mapping[str, Any]) -> dict[str, str] | None:
+    """Have every node of this job look where data go over TCP; return what is wrong, as a record has it."""
+    if not (paths := spec.get("paths")):
+        return None
+    step = ["srun", f"--nodes={len(paths)}", f"--ntasks={len(paths)}", "--ntasks-per-node=1", "--overlap"]
+    program = [sys.executable, "-m", "shakedown.onnode.tcp_paths", str(folder)]
+    # What no node could say is no reason to measure nothing.
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            [*step, "--mpi=none", "--cpu-bind=none", "--input=none", *program],
+            timeout=90,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    return problem(folder, paths)
+
+
+def problem(folder: Path, paths: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str] | None:
+    """Return what the nodes found, as a record's problem, or None.
+
+    A way counts if both its ends could speak: a node that said nothing may not have answered either.
+    """
+    names = {(node, path["rail"]): path["netdev"] for node, mine in paths.items() for path in mine}
+    heard: dict[str, list[str]] = {}
+    wrong: dict[tuple[str, str], str] = {}
+    lost: dict[tuple[str, frozenset[str], int | None], int] = {}
+    for node in paths:
+        try:
+            seen = json.loads((folder / f"tcp.{node}.json").read_bytes())
+        except (OSError, ValueError):
+            continue
+        heard[node] = seen["deaf"]
+        wrong |= {(node, rail): words for rail, words in seen["interfaces"].items()}
+        for way in seen["ways"]:
+            key = (way["rail"], frozenset((node, way["to"])), way["full_bytes"])
+            lost[key] = lost.get(key, 0) + 1
+    said = [f"{node} {names[node, rail]} ({rail}): {words}" for (node, rail), words in wrong.items()]
+    for rail, ends, full in lost:
+        # An interface that is wrong itself explains it.
+        if all(node in heard and rail not in heard[node] and (node, rail) not in wrong for node in ends):
+            pair = " and ".join(sorted(ends))
+            said.append(
+                f"{rail} loses packets of {full} bytes between {pair}, short ones pass: a port between them "
+                "has a lower MTU"
+                if full
+                else f"{rail} carries nothing between {pair}, their other rails do"
+            )
+    return {"kind": "environment", "message": "; ".join(said)[:500]} if said else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,182 @@
+"""More forgeries by somebody who holds a trusted key: of jobs, their records and the users that ran them."""
+
+# ruff: noqa: D103  (a forgery's name says what it is)
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
+from ordered import World, make_world, reseal  # noqa: E402
+from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perftest  # noqa: E402
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen"),
+]
+ANOTHER_USER = 1001
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """The world of which each forger gets a copy."""
+    import tarfile
+
+    folder = tmp_path_factory.mktemp("world")
+    run = folder / "20261120T132502Z"
+    with tarfile.open(HERE.parents[1] / "runs/lab_healthy/run.tar.xz") as archive:
+        archive.extractall(run, filter="data")
+    with pytest.MonkeyPatch.context() as patch:
+        yield make_world(folder, run, patch)
+
+
+@pytest.fixture
+def world(original, tmp_path) -> World:
+    """A world of its own, with machines of its own."""
+    world = original.copy(tmp_path / original.run.name)
+    world.machines = {}
+    for name, machine in original.machines.items():
+        shutil.copytree(machine.root, tmp_path / name)
+        world.machines[name] = type(machine)(str(tmp_path / name))
+    return world
+
+
+def run_twice_as_another_user(w: World) -> None:
+    """A whole second run under the order; a chain is a user's, so that this one's begins at 1 as well."""
+    number_in_perftest(w)
+    for name, _, end in w.jobs():
+        for node in ("n1", "n2"):
+            w.sign(node, name, end, uid=ANOTHER_USER)
+
+
+def record_of_a_job_removed(w: World) -> None:
+    (w.run / LATENCY / "job.json").unlink()
+
+
+def job_said_never_submitted(w: World) -> None:
+    edit(w.run, f"{LATENCY}/job.json", lambda j: j.update(job=None, state="NOT-SUBMITTED"))
+
+
+def nodes_of_a_job_edited(w: World) -> None:
+    (w.run / WRITE / "nodes.txt").write_text("n1\nn2\nn3\n")
+
+
+def journal_of_a_stranger_added(w: World) -> None:
+    lines = (w.run / f"{WRITE}/outputs.n1.jsonl").read_text().replace("rail0", "rail1")
+    (w.run / f"{WRITE}/outputs.n9.jsonl").write_text(lines)
+
+
+def record_added(w: World) -> None:
+    path = w.run / f"{WRITE}/outputs.n1.jsonl"
+    lines = path.read_text()
+    path.write_text(lines + lines.splitlines(keepends=True)[0])
+
+
+def output_left_out_of_its_nodes_list(w: World) -> None:
+    (w.run / OUTPUT).unlink()
+    edit(w.run, f"{WRITE}/signed.n1.json", lambda m: m["files"].pop(Path(OUTPUT).name))
+
+
+def job_under_another_number(w: World) -> None:
+    (w.run / WRITE).rename(w.run / f"{WRITE[:-1]}2")
+
+
+def chain_signed_by_another_host(w: World) -> None:
+    edit(w.run, f"{WRITE}/job.json", lambda j: j.update(duration_s=26.0))
+    (w.run / "raw/chain.jsonl").unlink()
+    w.machines = {**w.machines, "head": w.machines["stranger"]}
+    for name, _, end in w.jobs():
+        w.chain(name, end + 1)
+
+
+def settings_of_a_job_removed(w: World) -> None:
+    (w.run / WRITE / "spec.json").unlink()
+
+
+def counters_removed(w: World) -> None:
+    for path in (w.run / WRITE).glob("counters.n2.*.json"):
+        path.unlink()
+
+
+def second_folder_of_the_same_job(w: World) -> None:
+    shutil.copytree(w.run / WRITE, w.run / f"{WRITE[:-1]}01")
+
+
+def output_in_a_folder_of_its_own(w: World) -> None:
+    inner = w.run / WRITE / "inner"
+    inner.mkdir()
+    shutil.copyfile(w.run / OUTPUT, inner / Path(OUTPUT).name)
+
+
+def logs_of_reframe_edited(w: World) -> None:
+    for path in (w.run / WRITE).glob("rfm_job.*"):
+        path.write_text("all is well\n")
+
+
+def hosts_removed(w: World) -> None:
+    (w.run / "inventory.json").unlink()
+
+
+FORGERIES: dict[Callable[[World], None], str] = {
+    run_twice_as_another_user: "another user had outputs of this order signed",
+    record_of_a_job_removed: "job.json: chain broken: the job was run and this is not in the bundle",
+    job_said_never_submitted: "job.json: was changed after the job had ended",
+    nodes_of_a_job_edited: "nodes.txt: was changed after its node had signed it",
+    journal_of_a_stranger_added: "outputs.n9.jsonl: unsigned: no word of",
+    record_added: "outputs.n1.jsonl: was changed after its node had signed it",
+    output_left_out_of_its_nodes_list: "signed.n1.json: is not what n1 signed",
+    job_under_another_number: "is of another job, ",
+    chain_signed_by_another_host: "was signed by another host than the submit host of the order",
+    settings_of_a_job_removed: "the job had other settings than were ordered",
+    counters_removed: "was signed by n2 and is not in the bundle",
+    second_folder_of_the_same_job: "is no job of the chain",
+    hosts_removed: "inventory.json: is missing",
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES, ids=lambda f: f.__name__)
+def test_forged_job_is_named(world, forgery):
+    """Catches: a run whose jobs are not those that were ordered, or not as they were."""
+    forgery(world)
+    reseal(world.run, world.vendor)
+    found = world.verify()
+    assert not found.authentic and found.differs
+    said = [str(finding) for finding in found.findings]
+    assert any(FORGERIES[forgery] in line for line in said), said[:10]
+
+
+@pytest.mark.parametrize(
+    "forgery", [output_in_a_folder_of_its_own, logs_of_reframe_edited], ids=lambda f: f.__name__
+)
+def test_what_no_node_signs_decides_nothing_and_is_listed(world, forgery):
+    """Catches: a value that is read from a file whose writer nobody signs for."""
+    files = ("results.jsonl", "counters.jsonl", "verdict.json")
+    before = [(world.run / name).read_bytes() for name in files]
+    forgery(world)
+    reseal(world.run, world.vendor)
+    assert [(world.run / name).read_bytes() for name in files] == before
+    assert world.verify().authentic
+    assert "**What decides nothing**" in TRUST.read_text()
+
+
+def test_what_the_jobs_user_writes_is_listed(world):
+    """Catches: a page on trust that promises what a node's signature does not say: that it was measured."""
+    number_in_perftest(world)
+    for node in ("n1", "n2"):
+        # Nobody has measured under this order before.
+        state = json.loads((world.machines[node].path("/var/lib/shakedown-sign/chains.json")).read_text())
+        assert state["chains"]
+        shutil.rmtree(world.machines[node].path("/var/lib/shakedown-sign"))
+        for name, _, end in world.jobs():
+            world.sign(node, name, end)
+    reseal(world.run, world.vendor)
+    assert world.verify().authentic
+    assert "**The user whose jobs they are**" in TRUST.read_text()

@@ -1,0 +1,204 @@
+"""Interfaces and ways of a TCP network, looked at before a job measures: loopback in place of rails."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from shakedown.onnode import tcp_paths
+from shakedown.onnode.tcp_paths import Ends, faults_of, neighbours_of, problem, ways
+
+# A look of its own port each: the kernel keeps one until the last thread has let go of it.
+PORTS = itertools.count(29871)
+
+
+def paths_of(node: int, mtu_bytes: int = 9000):
+    """The two rails of a node: loopback has every address of 127.0.0.0/8."""
+    return [
+        {
+            "rail": f"rail{rail}",
+            "netdev": f"fab{rail}",
+            "ipv4": f"127.{rail + 1}.0.{node}",
+            "mtu_bytes": mtu_bytes,
+        }
+        for rail in (0, 1)
+    ]
+
+
+@pytest.fixture
+def netdev(tmp_path, monkeypatch):
+    """An interface as the kernel shows it, which can be spoiled; gives what is said of it."""
+
+    def look(*, state="up", mtu=9000, has="127.1.0.1"):
+        folder = tmp_path / "sys/class/net/fab0"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "operstate").write_text(f"{state}\n")
+        (folder / "mtu").write_text(f"{mtu}\n")
+        monkeypatch.setattr(tcp_paths, "address", lambda _: has)
+        return faults_of(paths_of(1)[0], tmp_path)
+
+    return look
+
+
+def test_an_interface_as_planned_is_not_blamed(netdev):
+    """Catches: a healthy interface named; one of virtual Ethernet has no state of its own."""
+    assert netdev() == netdev(state="unknown") == ""
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "said"),
+    [
+        ({"has": "127.9.0.1"}, "it has the address 127.9.0.1, 127.1.0.1 is planned"),
+        ({"has": None}, "it has no address, 127.1.0.1 is planned"),
+        ({"mtu": 1500}, "its MTU is 1500 bytes, 9000 are planned"),
+        ({"state": "down", "has": None}, "it is down"),
+    ],
+)
+def test_what_is_wrong_with_an_interface_is_said(netdev, spoiled, said):
+    """Catches: an address or an MTU of another plan, which a collective shows as a hang."""
+    assert netdev(**spoiled) == said
+
+
+def test_an_interface_that_is_not_there_is_said(tmp_path):
+    """Catches: a traceback where the netdev has another name."""
+    assert faults_of(paths_of(1)[0], tmp_path) == "there is no fab0"
+
+
+class Wire(Ends):
+    """An end on whose rail 1 datagrams above a size, or all, are lost."""
+
+    most_bytes = 65536
+
+    def _send(self, end, text, ipv4):
+        if ipv4.startswith("127.1.") or len(text) <= self.most_bytes:
+            super()._send(end, text, ipv4)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """What two nodes find of their ways, where rail 1 passes datagrams of at most so many bytes."""
+    monkeypatch.setattr(tcp_paths, "_TRIES", 3)
+    monkeypatch.setattr(tcp_paths, "_WAIT_S", 0.03)
+    monkeypatch.setattr(tcp_paths, "_START_S", 0.3)
+    monkeypatch.setattr(tcp_paths, "_LINGER_S", 0.3)
+
+    def look(most_bytes, numbers=(1, 2)):
+        monkeypatch.setattr(Wire, "most_bytes", most_bytes)
+        port = next(PORTS)
+        ends = {number: Wire(paths_of(number), port) for number in numbers}
+        found: dict[int, list] = {}
+
+        def one(number):
+            other = 3 - number
+            found[number] = ways(ends[number], f"n{other}", paths_of(other))
+            ends[number].leave([paths_of(other)])
+
+        threads = [threading.Thread(target=one, args=(number,)) for number in numbers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found
+
+    return look
+
+
+def test_rails_that_carry_full_packets_are_sound(seen):
+    """Catches: a healthy rail blamed."""
+    assert seen(65536) == {1: [], 2: []}
+
+
+def test_a_rail_that_loses_full_packets_is_told_from_a_dead_one(seen):
+    """Catches: an MTU mismatch on the way, which looks like a hang of NCCL."""
+    found = seen(1472)
+    assert found[1] == [{"rail": "rail1", "to": "n2", "full_bytes": 9000}]
+    assert found[2] == [{"rail": "rail1", "to": "n1", "full_bytes": 9000}]
+    assert seen(0)[1] == [{"rail": "rail1", "to": "n2", "full_bytes": None}]
+
+
+def test_a_neighbour_that_answers_on_no_rail_is_not_blamed(seen):
+    """Catches: a cluster whose firewall drops such datagrams, named as one without a network."""
+    assert seen(65536, numbers=(1,)) == {1: []}
+
+
+def test_a_question_that_comes_at_once_is_answered(monkeypatch):
+    """Catches: an end that listens before it knows how to answer; a healthy rail was told to be dead."""
+
+    class AtOnce(threading.Thread):
+        def start(self):
+            """A neighbour that was quicker has asked already."""
+            self._target.__self__._send(self._args[1], b"!64", "127.1.0.2")
+
+    monkeypatch.setattr(tcp_paths.threading, "Thread", AtOnce)
+    assert set(Ends(paths_of(1), next(PORTS)).sockets) == {"rail0", "rail1"}
+
+
+def test_neighbours_are_those_of_a_ring():
+    """Catches: a node that asks itself, or the same neighbour twice."""
+    assert neighbours_of("n1", ["n1", "n2"]) == ["n2"]
+    assert neighbours_of("n1", ["n1", "n2", "n3"]) == ["n3", "n2"]
+    assert neighbours_of("n1", ["n1"]) == []
+
+
+def found_by(folder: Path, deaf=None, **nodes):
+    """What the nodes wrote; returns the problem of the job."""
+    planned = {f"n{number}": paths_of(number) for number in (1, 2, 3)}
+    for node, (interfaces, lost) in nodes.items():
+        text = json.dumps({"node": node, "interfaces": interfaces, "ways": lost, "deaf": deaf or []})
+        (folder / f"tcp.{node}.json").write_text(text)
+    return problem(folder, planned)
+
+
+def way(to, full=None):
+    """A way over rail 1 that was lost."""
+    return {"rail": "rail1", "to": to, "full_bytes": full}
+
+
+def test_a_wrong_interface_is_named_with_node_and_rail_and_its_neighbours_are_not(tmp_path):
+    """Catches: the healthy node blamed because its neighbour's address is wrong."""
+    said = found_by(
+        tmp_path,
+        n1=({}, [way("n2")]),
+        n2=({"rail1": "it has the address 10.9.9.2, 10.1.1.2 is planned"}, [way("n1"), way("n3")]),
+        n3=({}, [way("n2")]),
+    )
+    assert said == {
+        "kind": "environment",
+        "message": "n2 fab1 (rail1): it has the address 10.9.9.2, 10.1.1.2 is planned",
+    }
+
+
+def test_a_lost_way_is_said_once_with_its_rail(tmp_path):
+    """Catches: one fault told twice, once by each end, or without the rail."""
+    said = found_by(tmp_path, n1=({}, [way("n2", 9000)]), n2=({}, [way("n1", 9000)]), n3=({}, []))
+    assert said is not None
+    assert said["message"].startswith("rail1 loses packets of 9000 bytes between n1 and n2, short ones pass")
+    assert found_by(tmp_path, n1=({}, []), n2=({}, []), n3=({}, [])) is None
+
+
+def test_a_way_whose_other_end_could_not_answer_is_not_blamed(tmp_path):
+    """Catches: a healthy rail named because a node's look failed, or its port was another program's."""
+    assert found_by(tmp_path, n1=({}, [way("n2")])) is None
+    assert found_by(tmp_path, n1=({}, [way("n2")]), n2=({}, []), deaf=["rail1"]) is None
+    assert found_by(tmp_path, n1=({}, [way("n2")]), n2=({}, [])) is not None
+
+
+def test_a_port_that_another_program_has_is_told():
+    """Catches: a rail that seems dead because nothing could listen on it."""
+    port = next(PORTS)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.2.0.1", port))
+        ends = Ends(paths_of(1), port)
+    assert ends.deaf == ["rail1"] and set(ends.sockets) == {"rail0"}
+
+
+def test_a_node_that_said_nothing_keeps_nothing_from_being_measured(tmp_path):
+    """Catches: a job given up because this look itself could not be made."""
+    assert found_by(tmp_path) is None
+    (tmp_path / "tcp.n1.json").write_text('{"node"')
+    assert found_by(tmp_path) is None

@@ -1,0 +1,141 @@
+"""`--check` writes nothing, on an empty submit host either; and what is somebody else's is refused first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from submit_host import BIN, CHECKOUT, SubmitHost
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+PLAYS = [
+    {"hosts": "slurm", "gather_facts": False, "roles": [{"role": "shared_stage"}]},
+    {"hosts": "submit", "gather_facts": True, "gather_subset": ["min"], "roles": [{"role": "reframe"}]},
+]
+
+
+def play(tmp_path, shared: bool, *options: str) -> subprocess.CompletedProcess[str]:
+    """Play the roles of the stage folder on a submit host, and on a node if the folder is ours to share."""
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    variables = {
+        "shared_stage_path": str(tmp_path / "share/shakedown"),
+        "mgmt_subnet": "127.0.0.0/8",
+        "mgmt_ip": "127.0.0.1",
+        "fabric": {"system": "lab"},
+        "manage": {"shared_folder": shared},
+    }
+    children = {
+        "submit": {"hosts": {"head": here}},
+        "slurm": {"hosts": {"head": here, **({"n1": here} if shared else {})}},
+    }
+    inventory, book = tmp_path / "hosts.yml", tmp_path / "play.yml"
+    inventory.write_text(json.dumps({"all": {"vars": variables, "children": children}}))
+    book.write_text(json.dumps(PLAYS))
+    return subprocess.run(
+        [BIN / "ansible-playbook", "-i", inventory, book, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "ANSIBLE_FORCE_COLOR": "0",
+            "ANSIBLE_CACHE_PLUGIN": "memory",
+        },
+    )
+
+
+def test_a_file_system_of_somebody_elses_is_not_mounted_over(tmp_path):
+    """Catches: a site's parallel file system that loses its place, or its line in fstab, to our NFS."""
+    findmnt = tmp_path / "findmnt"
+    findmnt.write_text("#!/bin/sh\necho 10.0.0.1@o2ib:/scratch\n")
+    findmnt.chmod(0o755)
+    done = play(tmp_path, True)
+    said = " ".join(done.stdout.split())
+    assert done.returncode != 0
+    words = f"10.0.0.1@o2ib:/scratch is mounted at {tmp_path}/share/shakedown, and not by Shakedown"
+    assert words in said
+    assert not (tmp_path / "share").exists()
+
+
+def test_a_submit_host_that_is_still_empty_can_be_checked(tmp_path):
+    """Catches: --check that breaks off because a folder is not there yet, writes one, or shows lock files."""
+    (tmp_path / "hosts.yml").touch()
+    (tmp_path / "play.yml").touch()
+    before = sorted(tmp_path.rglob("*"))
+    done = play(tmp_path, False, "--check", "--diff")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+    assert "ReFrame and shakedown would be installed into" in " ".join(done.stdout.split())
+    assert sorted(tmp_path.rglob("*")) == before
+    assert "sha256" not in done.stdout
+    assert len(done.stdout.splitlines()) < 120
+
+
+def test_the_whole_of_site_yml_can_be_checked_and_a_site_that_manages_nothing_keeps_etc(tmp_path):
+    """Catches: a role that breaks off in --check, or that writes below /etc though manage.hosts is false; a
+    table of rows where nothing would change."""
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    site = tmp_path / "site"
+    (site / "group_vars/all").mkdir(parents=True)
+    fabric = (CHECKOUT / "inventories/lab/group_vars/all/fabric.yml").read_text()
+    (site / "group_vars/all/fabric.yml").write_text(fabric)
+    everything = {
+        "shared_stage_path": str(tmp_path / "share/shakedown"),
+        "mgmt_subnet": "127.0.0.0/8",
+        "manage": {"hosts": False},
+        "numa_pinning_accepted": ["no NIC with an RDMA device"],
+    }
+    (site / "group_vars/all/site.yml").write_text(json.dumps(everything))
+    nics = {
+        name: [
+            {
+                "rail": f"rail{rail}",
+                "netdev": f"fab{rail}",
+                "rdma_device": f"rxe{rail}",
+                "ipv4": f"10.10.{rail}.{number}/24",
+                "leaf": "leaf0",
+                "leaf_port": f"swp{2 * rail + number}",
+            }
+            for rail in range(2)
+        ]
+        for number, name in enumerate(("n1", "n2"), start=1)
+    }
+    hosts = {name: {**here, "mgmt_ip": "127.0.0.1", "fabric_nics": nics[name]} for name in nics}
+    groups = {
+        "submit": {"hosts": {"head": here}},
+        "compute": {"hosts": hosts},
+        "slurm": {"children": {"submit": {}, "compute": {}}},
+        "switches": {"hosts": {}},
+    }
+    (site / "hosts.yml").write_text(json.dumps({"all": {"children": groups}}))
+    before = sorted(tmp_path.rglob("*"))
+    done = subprocess.run(
+        [BIN / "ansible-playbook", "-i", site, "playbooks/site.yml", "--check", "--diff"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_CACHE_PLUGIN": "memory"},
+    )
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr
+    assert "nothing: every setting is as wanted" in said
+    assert "/etc/shakedown" not in said, said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_acceptance_cannot_be_checked_and_says_so(tmp_path):
+    """Catches: acceptance.yml --check that breaks off with a template's words, or that makes a run."""
+    site = SubmitHost(tmp_path)
+    before = sorted(path for folder in (site.home, site.runs) for path in folder.rglob("*"))
+    status, said = site.play("one", "--check")
+    assert status != 0
+    assert "acceptance measures, so --check has nothing to show: " in said, said[-3000:]
+    assert sorted(path for folder in (site.home, site.runs) for path in folder.rglob("*")) == before
