@@ -238,6 +238,20 @@ def test_one_table_and_every_refusal_come_before_the_first_change(site):
     assert re.search(r"a1 +eth2 \S*mtu\S* +1500 +9000 +Shakedown's, changed since", line), text
 
 
+def test_a_host_whose_settings_changed_is_mapped_again(site):
+    """Catches: the rank file of a new host made from the map of before its NICs had RDMA devices, so that the
+    first convergence leaves it empty and the second one writes it."""
+    mapped = {"ansible.builtin.set_fact": {"host_settings_topology": "of before"}}
+    said = {"ansible.builtin.debug": {"msg": "the map is '{{ host_settings_topology }}'"}}
+    role = {"ansible.builtin.include_role": {"name": "roce_host"}}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [mapped, role, said]}
+    (site.folder / "mapped.yml").write_text(yaml.safe_dump([play]))
+    text, _ = site.play(book="mapped")
+    assert text.count("the map is ''") == len(HOSTS), text
+    text, _ = site.play(book="mapped")
+    assert text.count("the map is 'of before'") == len(HOSTS), text
+
+
 def test_bad_inventory_is_refused_before_the_first_change(site):
     """Catches an intent or a NIC that is wrong and is noticed only on the way, on every host its own."""
     nics = {host: data["fabric_nics"][0] for host, data in site.variables["all"]["hosts"].items()}
