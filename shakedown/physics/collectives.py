@@ -55,6 +55,45 @@ def busbw_gb_per_s(collective: Collective, *, ranks: int, size_bytes: int, time_
     return size_bytes / time_us / 1e3 * busbw_factor(collective, ranks)
 
 
+def least_crossing_bytes(
+    collective: Collective, *, size_bytes: int, ranks: int, of_node: int, root: bool | None = None
+) -> tuple[float, float]:
+    """Return the least that one node must (send, receive) in one call, in bytes, whatever the algorithm.
+
+    Ring, tree or a switch that sums (SHARP): what only this node has must leave it, and what only others have
+    must reach it. Of a reduction that is one message, since a node may sum its own ranks' first. Whatever an
+    algorithm copies or repeats comes on top.
+
+    Args:
+        collective: which; its ranks are all in one communicator.
+        size_bytes: nccl-tests' size column: of all_gather and reduce_scatter all ranks' parts together.
+        ranks: of all nodes.
+        of_node: of this one.
+        root: whether the root is among them, of an operation that has one; None: that is not known, and then
+            nothing is certain.
+
+    Raises:
+        BadInput: a number of ranks that a node cannot have.
+    """
+    if not 0 < of_node <= ranks:
+        raise BadInput(f"{of_node} of {ranks} ranks on one node", fix="count the ranks of each node")
+    if of_node == ranks:
+        return 0.0, 0.0
+    size = float(size_bytes)
+    mine, theirs = size * of_node / ranks, size * (ranks - of_node) / ranks
+    to_all = (size, 0.0) if root else (0.0, size) if root is False else (0.0, 0.0)
+    return {
+        Collective.ALL_REDUCE: (size, size),
+        Collective.ALL_GATHER: (mine, theirs),
+        Collective.REDUCE_SCATTER: (theirs, mine),
+        Collective.ALLTOALL: (of_node * theirs, of_node * theirs),
+        Collective.BROADCAST: to_all,
+        Collective.REDUCE: (to_all[1], to_all[0]),
+        # A ring of all ranks leaves every node at least once, in whatever order they are placed.
+        Collective.SENDRECV: (size, size),
+    }[collective]
+
+
 def flat_ring_busbw_gb_per_s(nic_gb_per_s: Sequence[float]) -> float:
     """Return the busbw ceiling of NCCL's Ring over several nodes, given the payload rates of one node's NICs.
 

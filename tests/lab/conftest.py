@@ -23,6 +23,8 @@ from lab.paths import CHECKOUT
 
 NAME = os.environ.get("SHAKEDOWN_TEST_LAB", "test")
 CONVERGED = "converged"
+# Labs that a fixture has up now.
+_IN_USE: set[str] = set()
 
 
 @dataclass
@@ -51,14 +53,14 @@ class Site:
         )
         return well, log.read_text(encoding="utf-8")
 
-    def accept(self, run_id: str, *stages: str) -> tuple[int, dict[str, Any], Path]:
-        """Make a run; return the verdict's exit status, the verdict and the run's folder.
-
-        A repetition gets a number behind its id: an id that was used is refused.
-        """
+    def unused(self, run_id: str) -> str:
+        """Return the id, of a repetition with a number behind it: an id that was used is refused."""
         again = (f"{run_id}-{number}" for number in itertools.count(2))
-        names = itertools.chain([run_id], again)
-        run_id = next(name for name in names if not (self.folder / name).exists())
+        return next(x for x in itertools.chain([run_id], again) if not (self.folder / x).exists())
+
+    def accept(self, run_id: str, *stages: str) -> tuple[int, dict[str, Any], Path]:
+        """Make a run; return the verdict's exit status, the verdict and the run's folder."""
+        run_id = self.unused(run_id)
         options = ("-e", f"run_root={self.folder}")
         if stages:  # of a plan of the whole site: what is left out is NOT-RUN
             plan = [BIN / "shakedown", "plan", self.inventory, "--output", self.folder / run_id]
@@ -115,21 +117,28 @@ def converged(
 ) -> Iterator[Site]:
     """Boot a lab, converge it and save it; take it down at the end.
 
+    Where another fixture has a lab of that name, as `site` has for the whole session, this one gets a name of
+    its own: to end that lab would fail every later test that begins with it.
+
     With SHAKEDOWN_KEEP_LAB=1 it stays up for the next tests of the same playbooks, which begin with it.
     """
     keep = os.environ.get("SHAKEDOWN_KEEP_LAB") == "1"
     if keep and (kept := _kept(name)):
         yield Site(kept, wheelhouse(Steps()), folder, inventory, converged=True)
         return
-    cluster.stop(name)
-    lab = cluster.Lab.up(nodes, name, site=site, progress=lambda line: print(line, flush=True))
+    while name in _IN_USE:
+        name += "b"
+    _IN_USE.add(name)
     try:
+        cluster.stop(name)
+        lab = cluster.Lab.up(nodes, name, site=site, progress=lambda line: print(line, flush=True))
         made = Site(lab, wheelhouse(Steps()), folder, inventory)
         made.converged, printed = made.play("site.yml")
         assert made.converged, f"site.yml failed in {CHECKOUT}:\n{printed[-4000:]}"
         lab.save(CONVERGED)
         yield made
     finally:
+        _IN_USE.discard(name)
         if not keep:
             cluster.stop(name)
 

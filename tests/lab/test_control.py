@@ -128,7 +128,8 @@ def _queue(site) -> str:
 
 def test_a_killed_playbook_is_gone_on_with_or_ended(lab_site):
     """Catches: two runs on one cluster, a killed run that is lost, or a cancelled one that measures on."""
-    for run, other in (("first", "second"), ("third", "fourth")):
+    for first, second in (("first", "second"), ("third", "fourth")):
+        run, other = lab_site.unused(first), lab_site.unused(second)
         child = _start(lab_site, run)
         killer = when_a_job_runs(lab_site, lambda child=child: os.kill(child.pid, signal.SIGKILL))
         assert child.wait(timeout=1200) == -signal.SIGKILL
@@ -137,12 +138,14 @@ def test_a_killed_playbook_is_gone_on_with_or_ended(lab_site):
         assert not well
         for words in (f"run {run} of ", f"-e run_id={run} -e run_under_way=resume", "run_under_way=cancel"):
             assert words in said, said[-3000:]
-        if run == "first":
+        if first == "first":
             well, said = _again(lab_site, run, "run_under_way=resume")
             assert well, said[-3000:]
             assert "PASS" in said
         else:
-            _, said = _again(lab_site, "fifth", "run_under_way=cancel", "acceptance_stages=collective")
+            _, said = _again(
+                lab_site, lab_site.unused("fifth"), "run_under_way=cancel", "acceptance_stages=collective"
+            )
             assert "Report:" in said, said[-3000:]
         assert _queue(lab_site) == ""
         assert lab_site.lab.ssh("head", ["test", "-e", "/shared/shakedown/run.lock"]).returncode == 1

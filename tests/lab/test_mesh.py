@@ -116,9 +116,10 @@ def test_a_planted_fault_is_named(kind, place, mesh):
 def test_a_node_that_dies_in_the_mesh_costs_its_own_cells(mesh):
     """Catches: Slurm killing what the others measure, a dead node named nowhere, and its partners blamed."""
     began: list[str] = []
+    name = mesh.unused("mesh-killed")
 
     def kill() -> None:
-        look = 'grep -l \'"event":"round"\' /shared/shakedown/runs/mesh-killed/raw/fabric.*/journal.*.jsonl'
+        look = f'grep -l \'"event":"round"\' /shared/shakedown/runs/{name}/raw/fabric.*/journal.*.jsonl'
         deadline = time.monotonic() + 900
         while time.monotonic() < deadline and not began:
             began.extend(mesh.lab.ssh("head", ["sh", "-c", look]).stdout.split()[:1])
@@ -128,7 +129,7 @@ def test_a_node_that_dies_in_the_mesh_costs_its_own_cells(mesh):
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    status, verdict, run = mesh.accept("mesh-killed", "fabric")
+    status, verdict, run = mesh.accept(name, "fabric")
     killer.join()
     assert began, "no round of the mesh was seen to end"
     assert (status, verdict["outcome"]) == (3, "INCONCLUSIVE"), verdict["reason"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
 from shakedown.benchmarks.base.night import NotAtNight
 from shakedown.benchmarks.nccl.metrics import nccl, nccl_log
+from shakedown.benchmarks.nccl.moved import moved
 from shakedown.benchmarks.nccl.options import Nccl
 from shakedown.benchmarks.nccl.order import NcclOrder
 from shakedown.benchmarks.nccl.server_power_plan import plan_nccl_and_power
@@ -49,7 +50,10 @@ BENCHMARK = Benchmark(
             also_good=ExitStatus.INCOMPLETE.value,
         )
     },
-    tools={"nccl": Tool(metrics=nccl, own_bytes=lambda text: True), "nccl-log": Tool(metrics=nccl_log)},
+    tools={
+        "nccl": Tool(metrics=nccl, moved=moved, own_bytes=lambda text: True),
+        "nccl-log": Tool(metrics=nccl_log),
+    },
     parsers=(
         Parser(tool="nccl", module="shakedown.benchmarks.nccl.output", function="parse_nccl"),
         Parser(

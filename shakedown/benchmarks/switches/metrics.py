@@ -38,13 +38,15 @@ from shakedown.records.results import Measurement, Problem
 _SWITCHES = "raw/switches.config"
 _SUFFIX = ".settings.json"
 _HOSTS = "config.settings*.a*"
+_STAGE = "raw/config.*/job.json"
 
 
 def switch_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
     """Yield how each switch differs from the intent, and which cables' ends do not fit.
 
-    A switch or host that was not read yields nothing: planned and absent, the verdict says NOT-RUN. One whose
-    read-back is no read-back gives its cells no value, and the reason.
+    A host that was not read yields nothing: planned and absent, the verdict says NOT-RUN. A switch that was
+    not read although the stage's jobs ran is NOT-RUN by name: nothing crosses one that is off, and what the
+    jobs say of that names the nodes. One whose read-back is none gives its cells no value, and the reason.
     """
     if not any(item.test in (SETTINGS, CROSSCHECK) for item in plan.items):
         return
@@ -55,12 +57,12 @@ def switch_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
             found[name] = load_settings(path)
         except BadInput as refused:
             found[name] = refused
-    yield from _settings(plan, found)
+    yield from _settings(plan, found, ran=any(folder.glob(_STAGE)))
     read = {name: one for name, one in found.items() if isinstance(one, SwitchSettings)}
     yield from _crosscheck(plan, folder, read)
 
 
-def _settings(plan: Plan, found: dict[str, SwitchSettings | BadInput]) -> Iterator[Measurement]:
+def _settings(plan: Plan, found: dict[str, SwitchSettings | BadInput], *, ran: bool) -> Iterator[Measurement]:
     for item in plan.items:
         if item.test != SETTINGS:
             continue
@@ -68,7 +70,10 @@ def _settings(plan: Plan, found: dict[str, SwitchSettings | BadInput]) -> Iterat
         for (name,) in item.nodes:
             settings = found.get(name)
             raw = f"{_SWITCHES}/{name}{_SUFFIX}"
-            if isinstance(settings, BadInput):
+            if settings is None and ran:
+                unread = Problem(kind="not-run", message=f"{name} was not read back: could it be reached?")
+                yield _measured(plan, item, name, None, None, None, problem=unread)
+            elif isinstance(settings, BadInput):
                 yield _measured(plan, item, name, None, raw, settings.what)
             elif settings is not None and (lines := _by_port(settings).get(port)) is not None:
                 where = f"{name} {port}" if port else name
@@ -172,9 +177,16 @@ def _host(folder: Path, cable: Cable) -> End | None:
 
 
 def _measured(
-    plan: Plan, item: PlanItem, node: str, value: int | None, raw: str, detail: str | None
+    plan: Plan,
+    item: PlanItem,
+    node: str,
+    value: int | None,
+    raw: str | None,
+    detail: str | None,
+    problem: Problem | None = None,
 ) -> Measurement:
-    problem = Problem(kind="setup", message=(detail or "no value")[:1000]) if value is None else None
+    if value is None and problem is None:
+        problem = Problem(kind="setup", message=(detail or "no value")[:1000])
     params: Params = item.params
     return Measurement(
         run=plan.run,

@@ -128,6 +128,39 @@ def test_a_nights_jobs_are_read_and_the_last_attempt_counts(run):
     assert len(open_) == 4  # PFC, of every cable
 
 
+def test_a_leaf_that_is_off_is_named_first(run):
+    """Catches: two good nodes that cannot connect as the whole story, where their leaf could not be read."""
+    shutil.rmtree(run.raw)
+    job = run.folder / "raw/config.traffic_class.a1"
+    job.mkdir()
+    about = {"schema": 1, "run": "r1", "stage": "config", "test": "config.traffic_class", "job": "7"}
+    about |= {"state": "COMPLETED", "nodes": ["n1", "n2"]}
+    (job / "job.json").write_text(json.dumps(about))
+    lines = []
+    for number, (rail, way) in enumerate((r, w) for r in ("rail0", "rail1") for w in ("forward", "reverse")):
+        line = {"schema": 1, "tool": "traffic_class", "test": "traffic_class", "file": f"{number}.txt"}
+        line |= {"nodes": ["n1", "n2"], "rail": rail, "direction": way, "exit_code": 1, "duration_s": 1.0}
+        line |= {"params": {"size_bytes": 65536, "rails_at_once": "all"}, "started": "2026-01-01T00:00:00Z"}
+        line |= {"problem": {"kind": "other", "message": "Couldn't connect to 10.10.0.2:18600"}}
+        lines.append(json.dumps(line) + "\n")
+    (job / "outputs.n1.jsonl").write_text("".join(lines))
+    failed, open_ = run.judged()
+    assert failed == {}
+    settings = [why for cell, why in open_.items() if "/switch_settings/" in cell]
+    assert len(settings) == 1 + len(CABLES)
+    assert all("leaf0 was not read back: could it be reached?" in why for why in settings), settings
+    verdict = judge_folder(run.folder)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert "; not run: leaf0 was not read back: could it be reached?" in verdict.reason, verdict.reason
+
+
+def test_a_stage_that_did_not_run_says_nothing_of_its_switches(run):
+    """Catches: a leaf that nobody asked told as one that could not be reached."""
+    shutil.rmtree(run.raw)
+    open_ = run.judged()[1]
+    assert all("could it be reached" not in why for why in open_.values()), open_
+
+
 def test_ecn_off_is_named_with_switch_and_port(run):
     """Catches a switch that lost a setting and forwards all the same."""
     spoiled = found()
