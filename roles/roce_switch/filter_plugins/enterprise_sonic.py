@@ -160,6 +160,20 @@ def _refusals(fabric: Facts, ports: list[dict[str, Any]]) -> list[str]:
     return reasons
 
 
+def unready(read: Facts, mixture_accepted: bool) -> list[str]:
+    """Why a switch must not be changed as it is: nothing undoes its requests when the connection is lost."""
+    requests = int(read["needs_roce"]) + sum(
+        change["setting"] in {word.strip() for word in BESIDE} for change in read["changes"]
+    )
+    if requests < 2 or mixture_accepted:
+        return []
+    return [
+        f"Enterprise SONiC has no commit timer, and this takes {requests} requests one after another: a "
+        "connection lost between two leaves a mixture until the next run. To accept that set "
+        "roce_switch_mixture_accepted"
+    ]
+
+
 def interfaces(
     fabric: Facts, ports: list[dict[str, str]], found: Facts, *, back: bool = False
 ) -> list[Facts]:
@@ -192,4 +206,5 @@ class FilterModule:
         return {
             "roce_switch_enterprise_sonic_compare": compare,
             "roce_switch_enterprise_sonic_interfaces": interfaces,
+            "roce_switch_enterprise_sonic_unready": unready,
         }

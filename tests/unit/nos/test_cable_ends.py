@@ -242,6 +242,62 @@ def test_nxos_neighbours_fewer_than_counted_are_refused():
         neighbours_of(reading("nxos", neighbours=lost))
 
 
+OS10_LLDP = """
+Remote Chassis ID Subtype: Mac address (4)
+Remote Chassis ID: c8:4b:d6:90:c7:27
+Remote Port Subtype: Mac address (3)
+Remote Port ID: c8:4b:d6:90:c7:27
+Remote Port Description: fab0
+Local Port ID: ethernet1/1/1
+Locally assigned remote Neighbor Index: 4064
+Remote TTL: 121
+Information valid for next 98 seconds
+Time since last information change of this neighbor: 3 weeks 4 days 21:30:16
+Remote System Name: n1
+Remote System Desc: Debian GNU/Linux 12: with a colon
+Remote Max Frame Size: 0
+MAC PHY Configuration:
+    Auto-neg supported: 0
+---------------------------------------------------------------------------
+
+Remote Chassis ID Subtype: Mac address (4)
+Remote Chassis ID: c8:4b:d6:90:c8:0d
+Remote Port Subtype: Mac address (3)
+Remote Port ID: c8:4b:d6:90:c8:0d
+Remote Port Description: Not Advertised
+Local Port ID: ethernet1/1/2
+Remote TTL: 121
+Remote System Name: Not Advertised
+---------------------------------------------------------------------------
+"""
+
+
+def test_os10_neighbours_are_read_from_its_lldp():
+    """Catches an OS10 leaf whose swapped cables nobody sees, and `Not Advertised` taken for a host's name."""
+    found = neighbours_of(reading("os10", neighbours=OS10_LLDP))
+    assert found == {
+        "ethernet1/1/1": ("n1/fab0",),
+        "ethernet1/1/2": ("c8:4b:d6:90:c8:0d/c8:4b:d6:90:c8:0d",),
+    }
+    assert neighbours_of(reading("os10", neighbours="\n")) == {}
+
+
+@pytest.mark.parametrize("last", ["Remote TTL: 121\n", "System Name: n"])
+def test_os10_neighbours_cut_short_are_refused(last):
+    """Catches half a name taken for a neighbour."""
+    cut = OS10_LLDP[: OS10_LLDP.index(last) + len(last)]
+    with pytest.raises(BadInput, match="OS10's LLDP is cut short"):
+        neighbours_of(reading("os10", neighbours=cut))
+
+
+def os10_port(port, state, speed, fec):
+    """The lines of `show interface` that tell of a port's link."""
+    return (
+        f"Ethernet {port} is up, line protocol is {state}\nLineSpeed {speed}, Auto-Negotiation on\n"
+        f"Configured FEC is off, Negotiated FEC is {fec}\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("nos", "outputs", "speeds", "fec"),
     [
@@ -284,6 +340,15 @@ def test_nxos_neighbours_fewer_than_counted_are_refused():
             [400.0, None],
             ["rs", "none"],
         ),
+        (
+            "os10",
+            {
+                "interface ethernet1/1/1": os10_port("1/1/1", "up", "25G", "cl108-rs"),
+                "interface ethernet1/1/2": os10_port("1/1/2", "down", "0", "off"),
+            },
+            [25.0, None],
+            ["rs", None],
+        ),
     ],
 )
 def test_rate_and_fec_of_a_port_are_those_in_use(nos, outputs, speeds, fec):
@@ -294,7 +359,7 @@ def test_rate_and_fec_of_a_port_are_those_in_use(nos, outputs, speeds, fec):
     assert [p.get("fec") for p in ports] == fec
 
 
-@pytest.mark.parametrize("nos", ["eos", "nxos", "sonic", "cumulus", "linux"])
+@pytest.mark.parametrize("nos", ["eos", "nxos", "sonic", "cumulus", "linux", "os10"])
 def test_an_error_message_is_no_switch_without_neighbours(nos):
     """Catches `% Invalid command` (LLDP is off) read as a switch that hears nobody."""
     with pytest.raises(BadInput):

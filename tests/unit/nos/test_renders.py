@@ -250,6 +250,17 @@ def test_os9_is_changed_only_where_a_mixture_is_accepted():
     assert general.cli_unready("os9", [], True) == []
 
 
+def test_enterprise_sonic_takes_one_request_unasked_and_more_only_where_a_mixture_is_accepted():
+    """Catches ports left with the watchdog or MTU of the intent, and others without, by a lost connection."""
+    ports = cabling("enterprise_sonic")
+    read = enterprise.compare(intent(), ports, [3], {}, {})
+    assert "no commit timer" in enterprise.unready(read, False)[0]
+    assert enterprise.unready(read, True) == []
+    one = {"needs_roce": False, "changes": [c for c in read["changes"] if c["setting"] == "mtu"][:1]}
+    assert enterprise.unready(one, False) == []
+    assert enterprise.unready({**one, "needs_roce": True}, False) != []
+
+
 def test_the_way_back_is_typed_in_reverse():
     """Catches a policy removed while a port still carries it, and a value that is not set back."""
     before = "interface e1\n mtu 1500\n"
