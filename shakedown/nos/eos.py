@@ -13,6 +13,7 @@ from typing import Any
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
+from shakedown.nos.lldp import remote_port
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.errors import BadInput
 from shakedown.records.tool_text import Source
@@ -138,9 +139,12 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
     for local, entry in ports.items():
         for one in entry.get("lldpNeighborInfo", []) if isinstance(entry, dict) else []:
             info = one.get("neighborInterfaceInfo", {}) if isinstance(one, dict) else {}
-            remote = info.get("interfaceDescription") or info.get("interfaceId_v2") or info.get("interfaceId")
+            port_id = str(info.get("interfaceId_v2") or info.get("interfaceId") or "")
+            description = str(info.get("interfaceDescription") or "")
+            named = info.get("interfaceIdType") == "interfaceName"
+            remote = remote_port(port_id, description, named=named)
             name = one.get("systemName") or one.get("chassisId") if isinstance(one, dict) else None
-            if isinstance(name, str) and isinstance(remote, str):
+            if isinstance(name, str) and remote:
                 found.setdefault(str(local), []).append((name, remote.strip('"')))
     return found
 

@@ -2,8 +2,8 @@
 
 `show queuing statistics interface ethernet 1/1/4` is as it was recorded on a switch (netdev mailing list,
 25 March 2022, "dctcp" combinations); `show interface` and `show lldp neighbors detail` as recorded on OS10.5
-(github.com/microsoft/arc-switch, src/SwitchOutput/DellOS). No recorded output shows how this system prints PFC, ECN marks and the drops of a priority group, so these are not
-read.
+(github.com/microsoft/arc-switch, src/SwitchOutput/DellOS/10). No recorded output shows how this system prints
+PFC, ECN marks and the drops of a priority group, so these are not read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, refuse_error_text
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
+from shakedown.nos.lldp import remote_port
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.tool_text import Source
 
@@ -74,7 +75,7 @@ def _queues(port: str, text: str, classes: Classes, file: str | Path | None) -> 
 
 
 def _interface(port: str, text: str, file: str | Path | None) -> dict[str, int]:
-    """Return what a port as a whole counted. A line that is missing leaves its counter out, which is not 0."""
+    """Return what a port as a whole counted. A missing line leaves its counter out, which is not 0."""
     _state(port, text, file)
     parts = re.split(r"(?m)^\s*(Input|Output) statistics:\s*$", text)[1:]
     found: dict[str, int] = {}
@@ -161,16 +162,21 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
         Source(text, file).refuse("not OS10's LLDP: something stands before the first neighbour")
     found: dict[str, list[tuple[str, str]]] = {}
     for block in blocks[1:]:
-        # A line that ends: half a name at the end of an output that was cut short has none.
-        said = {
-            key: "" if value.strip().lower() in _SILENT else value.strip()
-            for key, value in re.findall(r"(?m)^[ \t]*([A-Z][A-Za-z ]*?):[ \t]*(.*)\n", block)
-        }
+        said: dict[str, str] = {}
+        # A line that ends: half a name at the end of an output that was cut short has none. The first counts:
+        # what a neighbour wrote into its description follows, and may be many lines.
+        for key, value in re.findall(r"(?m)^[ \t]*([A-Z][A-Za-z ]*?):[ \t]*(.*)\n", block):
+            said.setdefault(key, "" if value.strip().lower() in _SILENT else value.strip())
         local = said.get("Local Port ID", "")
         if not local or "Remote System Name" not in said:
-            Source(text, file).refuse("OS10's LLDP is cut short: a neighbour without local port or system name")
+            Source(text, file).refuse(
+                "OS10's LLDP is cut short: a neighbour without local port or system name"
+            )
         name = said["Remote System Name"] or said.get("Remote Chassis ID", "")
-        remote = said.get("Remote Port Description") or said.get("Remote Port ID", "")
+        named = said.get("Remote Port Subtype", "").lower().startswith("interface name")
+        remote = remote_port(
+            said.get("Remote Port ID", ""), said.get("Remote Port Description", ""), named=named
+        )
         if name and remote:
             found.setdefault(local, []).append((name, remote))
     return found

@@ -276,8 +276,8 @@ def test_os10_neighbours_are_read_from_its_lldp():
     """Catches an OS10 leaf whose swapped cables nobody sees, and `Not Advertised` taken for a host's name."""
     found = neighbours_of(reading("os10", neighbours=OS10_LLDP))
     assert found == {
-        "ethernet1/1/1": ("n1/fab0",),
-        "ethernet1/1/2": ("c8:4b:d6:90:c8:0d/c8:4b:d6:90:c8:0d",),
+        "ethernet1/1/1": [("n1", "fab0")],
+        "ethernet1/1/2": [("c8:4b:d6:90:c8:0d", "c8:4b:d6:90:c8:0d")],
     }
     assert neighbours_of(reading("os10", neighbours="\n")) == {}
 
@@ -288,6 +288,55 @@ def test_os10_neighbours_cut_short_are_refused(last):
     cut = OS10_LLDP[: OS10_LLDP.index(last) + len(last)]
     with pytest.raises(BadInput, match="OS10's LLDP is cut short"):
         neighbours_of(reading("os10", neighbours=cut))
+
+
+# What each system prints of a spine whose port has a description, as ports of switches do.
+SPINES = {
+    "os10": OS10_LLDP.replace("Port Subtype: Mac address (3)", "Port Subtype: Interface name (5)")
+    .replace("Port ID: c8:4b:d6:90:c7:27", "Port ID: ethernet1/1/39")
+    .replace("Description: fab0", "Description: to leaf0")
+    .replace("Name: n1", "Name: spine0")
+    .replace("with a colon", "not ours\nLocal Port ID: ethernet1/1/9\nRemote System Name: spoofed"),
+    "nxos": NXOS_LLDP.replace("Port id: 0c42.a1b2.c3d4", "Port id: Eth1/39")
+    .replace("Port Description: fab0", "Port Description: to leaf0")
+    .replace("System Name: n1", "System Name: spine0"),
+    "eos": json.dumps(EOS_LLDP)
+    .replace(
+        '"interfaceId_v2": "0c42.a1b2.c3d4"',
+        '"interfaceIdType": "interfaceName", "interfaceId_v2": "Ethernet39"',
+    )
+    .replace('"fab0"', '"to leaf0"')
+    .replace("n1.example.org", "spine0"),
+    "cumulus": json.dumps(
+        {
+            "lldp": [
+                {
+                    "interface": [
+                        {
+                            "name": "swp1",
+                            "chassis": [{"name": [{"value": "spine0"}]}],
+                            "port": [
+                                {
+                                    "id": [{"type": "ifname", "value": "swp39"}],
+                                    "descr": [{"value": "to leaf0"}],
+                                }
+                            ],
+                        }
+                    ]
+                }
+            ]
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("nos", SPINES)
+def test_a_switch_is_named_by_its_port_and_not_by_what_a_person_wrote_there(nos):
+    """Catches an uplink that is never proven, or two swapped ones passed, for a description `to leaf0`."""
+    port = PORTS[nos][0]
+    ((name, remote),) = neighbours_of(reading(nos, neighbours=SPINES[nos]))[port]
+    ports = {"os10": "ethernet1/1/39", "nxos": "Ethernet1/39", "eos": "Ethernet39", "cumulus": "swp39"}
+    assert (name, remote) == ("spine0", ports[nos])
 
 
 def os10_port(port, state, speed, fec):

@@ -368,9 +368,7 @@ def test_os10_port_that_is_something_else_is_refused(old, new, says):
 
 def test_os10_port_cut_short_is_not_zero():
     """Catches an output without its second half read as a port that dropped nothing."""
-    found = counters_of("os10")(
-        {"interface ethernet1/1/4": OS10_PORT.partition("Output")[0]}, CLASSES, None
-    )
+    found = counters_of("os10")({"interface ethernet1/1/4": OS10_PORT.partition("Output")[0]}, CLASSES, None)
     assert set(found["ethernet1/1/4"]) == {"rx_packets", "rx_bytes", "rx_drops", "rx_errors"}
 
 
