@@ -81,6 +81,17 @@ CUMULUS_ROCE = {
     },
 }
 EOS = {
+    # As EOS prints them; only the changes of the link are taken from here.
+    "interfaces": {
+        "interfaces": {
+            "Ethernet1/1": {
+                "bandwidth": 400000000000,
+                "interfaceCounters": {"linkStatusChanges": 1, "inDiscards": 99},
+            },
+            "Management1": {"interfaceCounters": {"linkStatusChanges": 7}},
+            "Loopback0": {"hardware": "loopback"},
+        }
+    },
     "links": {
         "interfaces": {
             "Ethernet1/1": {
