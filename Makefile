@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test_switch_faults.py \
 	--deselect tests/lab/test_switch_faults.py::test_loss_and_a_dead_pace_are_seen_at_their_rail
 
-.PHONY: help setup acceptance test test-unit test-fuzz test-lab test-foreign test-switches test-training training-env docs collection lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-unit test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs collection lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -37,6 +37,10 @@ test-fuzz: setup  ## damaged run folders through every command that reads them (
 # SHAKEDOWN_KEEP_LAB=1 leaves a converged lab to the next tests; --repetitions 3 runs each of them three times in one lab.
 test-lab: setup  ## all tests that boot the virtual cluster, also those on three nodes and of the switches
 	@$(PYTHON) -m pytest tests/lab
+
+# Seven machines; where they are emulated it takes hours.
+test-fabric: setup  ## leaves and spines: six faults between switches, each planted and named three times
+	@$(PYTHON) -m pytest tests/lab/test_fabric.py --repetitions 3
 
 test-foreign: setup  ## a cluster that is somebody else's: discover, plan, measure as an ordinary user, change nothing
 	@$(PYTHON) -m pytest tests/lab/test_foreign.py

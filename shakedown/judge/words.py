@@ -102,6 +102,7 @@ _COUNTERS = {
     "tx_errors": "transmit errors",
     "tx_utilisation_ppm": "millionths of the link's rate sent",
     "warnings": "warnings that a cable's module raises of itself",
+    "link_flaps": "changes of the link",
     "watchdog_events": "PFC watchdog events",
 }
 _TO_GPU, _FROM_GPU = "from host to GPU", "from GPU to host"

@@ -44,6 +44,7 @@ def reported(classes: Classes) -> tuple[str, ...]:
         "tx_drops",
         "rx_errors",
         "tx_errors",
+        "link_flaps",
     )
     return (*link, *_ROCE, *(f"pfc_{way}_prio{classes.priority}" for way in _PAUSES))
 

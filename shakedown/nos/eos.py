@@ -13,6 +13,7 @@ from typing import Any
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
+from shakedown.nos.lldp import remote_port
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.errors import BadInput
 from shakedown.records.tool_text import Source
@@ -29,7 +30,7 @@ _PFC_LINE = re.compile(r"(?P<port>\S+)\s+(?P<rx>\d+)\s+(?P<tx>\d+)\s*")
 def reported(_classes: Classes) -> tuple[str, ...]:
     """Name the counters of every port."""
     drops = ("rx_drops", "tx_drops", "rx_errors", "tx_errors", "roce_queue_drops")
-    return (*_LINK, *drops, "ecn_marked", "pfc_rx_frames", "pfc_tx_frames", "watchdog_events")
+    return (*_LINK, *drops, "ecn_marked", "pfc_rx_frames", "pfc_tx_frames", "watchdog_events", "link_flaps")
 
 
 def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
@@ -49,6 +50,7 @@ def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) ->
             for name, key in names.items():
                 if key in values and port in ports:
                     ports[port][name] = count(values[key], f"{port} {key}", file)
+    _add_flaps(ports, outputs, file)
     _add_queues(ports, outputs, classes, file)
     for line in output(outputs, "pfc", file).splitlines():
         match = _PFC_LINE.fullmatch(line.strip())
@@ -59,6 +61,16 @@ def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) ->
                     f"pfc_{way}_frames": count(match[way], f"{port} PFC", file) for way in ("rx", "tx")
                 }
     return ports
+
+
+def _add_flaps(ports: PortCounters, outputs: Outputs, file: str | Path | None) -> None:
+    if "interfaces" not in outputs:
+        return  # a reading of an older release of the role: not read, which is not 0
+    for port, values in _section(outputs, "interfaces", "interfaces", file).items():
+        own = values.get("interfaceCounters") if isinstance(values, dict) else None
+        if port in ports and isinstance(own, dict) and "linkStatusChanges" in own:
+            changes = own["linkStatusChanges"]
+            ports[port]["link_flaps"] = count(changes, f"{port} linkStatusChanges", file)
 
 
 def _add_queues(ports: PortCounters, outputs: Outputs, classes: Classes, file: str | Path | None) -> None:
@@ -138,9 +150,12 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
     for local, entry in ports.items():
         for one in entry.get("lldpNeighborInfo", []) if isinstance(entry, dict) else []:
             info = one.get("neighborInterfaceInfo", {}) if isinstance(one, dict) else {}
-            remote = info.get("interfaceDescription") or info.get("interfaceId_v2") or info.get("interfaceId")
+            port_id = str(info.get("interfaceId_v2") or info.get("interfaceId") or "")
+            description = str(info.get("interfaceDescription") or "")
+            named = info.get("interfaceIdType") == "interfaceName"
+            remote = remote_port(port_id, description, named=named)
             name = one.get("systemName") or one.get("chassisId") if isinstance(one, dict) else None
-            if isinstance(name, str) and isinstance(remote, str):
+            if isinstance(name, str) and remote:
                 found.setdefault(str(local), []).append((name, remote.strip('"')))
     return found
 

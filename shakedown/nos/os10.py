@@ -1,38 +1,60 @@
-"""Dell OS10: counters from `show queuing statistics interface ethernet 1/1/4`, one row an egress queue.
+"""Dell OS10: counters from its table of queues and from `show interface`, neighbours from its LLDP report.
 
-The table is as it was recorded on a switch (netdev mailing list, 25 March 2022, "dctcp" combinations). No
-recorded output shows how this system prints PFC, ECN marks and ingress drops, so these are not read.
+`show queuing statistics interface ethernet 1/1/4` is as it was recorded on a switch (netdev mailing list,
+25 March 2022, "dctcp" combinations); `show interface` and `show lldp neighbors detail` as recorded on OS10.5
+(github.com/microsoft/arc-switch, src/SwitchOutput/DellOS/10). No recorded output shows how this system prints
+PFC, ECN marks and the drops of a priority group, so these are not read.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from shakedown.nos.counters import Classes, Outputs, PortCounters, count
-from shakedown.nos.crosscheck import DSCP, MTU, PFC
+from shakedown.nos.counters import Classes, Outputs, PortCounters, count, refuse_error_text
+from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
+from shakedown.nos.lldp import remote_port
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.tool_text import Source
 
-QUEUES = "queues "  # label prefix; the port follows
+QUEUES, INTERFACE = "queues ", "interface "  # label prefixes; the port follows
 _HEAD = ("Queue", "Packets", "Bytes", "Dropped-Packets", "Dropped-Bytes")
 _ROW = re.compile(r"(?P<queue>[0-7])((\s+\d+){4})")
 _ROCE = ("roce_tx_packets", "roce_tx_bytes", "roce_queue_drops")
 _CNP = ("cnp_tx_packets", None, "cnp_queue_drops")
+# What `show interface` counts, by the part it stands in. Frames with a bad checksum, and those that the port
+# could not take in, are errors; "discarded" are drops.
+_PORT = {
+    "Input": {
+        "rx_packets": r"(\S+) packets, \S+ octets",
+        "rx_bytes": r"\S+ packets, (\S+) octets",
+        "rx_drops": r"\S+ CRC, \S+ overrun, (\S+) discarded",
+        "rx_errors": r"(\S+) CRC, (\S+) overrun, \S+ discarded",
+    },
+    "Output": {
+        "tx_packets": r"(\S+) packets, \S+ octets",
+        "tx_bytes": r"\S+ packets, (\S+) octets",
+        "tx_drops": r"\S+ throttles, (\S+) discarded, \S+ Collisions,.*",
+    },
+}
 
 
 def reported(_classes: Classes) -> tuple[str, ...]:
     """Name the counters of every port."""
-    return (*_ROCE, "cnp_tx_packets", "cnp_queue_drops")
+    return (*_PORT["Input"], *_PORT["Output"], *_ROCE, "cnp_tx_packets", "cnp_queue_drops")
 
 
 def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) -> PortCounters:
-    """Return the counters of every port. Raises BadInput for anything that is not this table."""
+    """Return the counters of every port. Raises BadInput for anything that is not these tables."""
     ports: PortCounters = {}
     for label, text in outputs.items():
         if label.startswith(QUEUES):
             port = label.removeprefix(QUEUES)
-            ports[port] = _queues(port, text, classes, file)
+            ports.setdefault(port, {}).update(_queues(port, text, classes, file))
+        elif label.startswith(INTERFACE):
+            port = label.removeprefix(INTERFACE)
+            ports.setdefault(port, {}).update(_interface(port, text, file))
     return ports
 
 
@@ -40,7 +62,7 @@ def _queues(port: str, text: str, classes: Classes, file: str | Path | None) -> 
     lines = [line.split() for line in text.splitlines() if line.strip()]
     heads = [line for line in lines if line[0] == _HEAD[0]]
     named = [line[1].lower() for line in lines if line[0] == "Interface" and len(line) == 2]
-    if heads != [list(_HEAD)] or named != [port.lower().replace(" ", "")]:
+    if heads != [list(_HEAD)] or named != [_one_name(port)]:
         Source(text, file).refuse(f"queues of {port}: not OS10's table of that port")
     found: dict[str, int] = {}
     names = {classes.queue: _ROCE, classes.cnp_queue: _CNP}
@@ -50,6 +72,32 @@ def _queues(port: str, text: str, classes: Classes, file: str | Path | None) -> 
                 if name:
                     found[name] = count(value, f"{port} queue {line[0]}", file)
     return found
+
+
+def _interface(port: str, text: str, file: str | Path | None) -> dict[str, int]:
+    """Return what a port as a whole counted. A missing line leaves its counter out, which is not 0."""
+    _state(port, text, file)
+    parts = re.split(r"(?m)^\s*(Input|Output) statistics:\s*$", text)[1:]
+    found: dict[str, int] = {}
+    for part, body in zip(parts[::2], parts[1::2], strict=True):
+        for name, pattern in _PORT[part].items():
+            if match := re.search(rf"(?m)^\s*{pattern}\s*$", body):
+                found[name] = sum(count(value, f"{port} {name}", file) for value in match.groups())
+    return found
+
+
+def _state(port: str, text: str, file: str | Path | None = None) -> bool:
+    """Return whether a port has its link. Raises BadInput: not `show interface` of that port alone."""
+    refuse_error_text(text, f"{INTERFACE}{port}", file)
+    heads = re.findall(r"(?m)^(\S+ \d\S*) is (?:up|down), line protocol is (up|down)", text)
+    if [_one_name(name) for name, _ in heads] != [_one_name(port)]:
+        Source(text, file).refuse(f"{INTERFACE}{port}: not OS10's `show interface` of that port")
+    return bool(heads[0][1] == "up")
+
+
+def _one_name(port: str) -> str:
+    """`Ethernet 1/1/4` and `ethernet1/1/4` are one port."""
+    return port.lower().replace(" ", "")
 
 
 # The link header that OS10 counts in: its default MTU of 1532 bytes carries 1500 of IP (OS10 user guide).
@@ -79,11 +127,67 @@ def _numbers(text: str) -> list[int]:
     return [n for first, _, last in spans for n in range(int(first), int(last or first) + 1)]
 
 
+# IEEE 802.3's clauses, as OS10 names the codes, and as switches and ethtool do.
+_CODES = {"off": "none", "cl74-fc": "fc", "cl91-rs": "rs", "cl108-rs": "rs"}
+
+
+def links(outputs: Outputs, ports: Sequence[str]) -> dict[str, Tree]:
+    """Return rate and FEC of ports that have their link, as negotiated. Raises BadInput: not that output."""
+    found: dict[str, Tree] = {}
+    for port in ports:
+        text = outputs.get(f"{INTERFACE}{port}")
+        if text is None or not _state(port, text):
+            continue
+        speed = re.search(r"(?m)^\s*LineSpeed (\d+)([GM])\b", text)
+        fec = re.search(r"(?m)\bNegotiated FEC is (\S+)$", text)
+        found[port] = {
+            "speed_gbps": int(speed[1]) / (1000 if speed[2] == "M" else 1) if speed else None,
+            "fec": _CODES.get(fec[1].lower(), fec[1].lower()) if fec else None,
+        }
+    return found
+
+
+_SILENT = {"not advertised", ""}
+
+
+def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
+    """Return LLDP neighbours from `show lldp neighbors detail`, one block a neighbour.
+
+    Raises:
+        BadInput: an error message, or a block without the lines that are read; the last may be cut short.
+    """
+    refuse_error_text(text, "neighbours", file)
+    blocks = re.split(r"(?m)^[ \t]*(?=Remote Chassis ID Subtype:)", text)
+    if blocks[0].strip(" \t\r\n-="):
+        Source(text, file).refuse("not OS10's LLDP: something stands before the first neighbour")
+    found: dict[str, list[tuple[str, str]]] = {}
+    for block in blocks[1:]:
+        said: dict[str, str] = {}
+        # A line that ends: half a name at the end of an output that was cut short has none. The first counts:
+        # what a neighbour wrote into its description follows, and may be many lines.
+        for key, value in re.findall(r"(?m)^[ \t]*([A-Z][A-Za-z ]*?):[ \t]*(.*)\n", block):
+            said.setdefault(key, "" if value.strip().lower() in _SILENT else value.strip())
+        local = said.get("Local Port ID", "")
+        if not local or "Remote System Name" not in said:
+            Source(text, file).refuse(
+                "OS10's LLDP is cut short: a neighbour without local port or system name"
+            )
+        name = said["Remote System Name"] or said.get("Remote Chassis ID", "")
+        named = said.get("Remote Port Subtype", "").lower().startswith("interface name")
+        remote = remote_port(
+            said.get("Remote Port ID", ""), said.get("Remote Port Description", ""), named=named
+        )
+        if name and remote:
+            found.setdefault(local, []).append((name, remote))
+    return found
+
+
 SYSTEM = SwitchSystem(
     name="os10",
     parse=parse,
     reported=reported,
-    # Neighbours, rate and FEC are not read: no recorded output of these commands was found.
-    tells=frozenset({MTU, PFC, DSCP}),
+    tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     end=end,
+    links=links,
+    neighbours=neighbours,
 )

@@ -24,6 +24,7 @@ def variables(switch: RestDevice) -> dict:
         "roce_switch_poll_s": 2,
         "roce_switch_reboot_timeout_s": 20,
         "roce_switch_reload_allowed": True,
+        "roce_switch_mixture_accepted": True,
         "leaf_ports": [
             {"port": port, "host": host, "netdev": "fab0", "rail": "rail0"}
             for port, host in zip(PORTS, ("n1", "n2"), strict=True)
@@ -96,4 +97,13 @@ def test_a_switch_that_carries_traffic_is_not_rebooted(tmp_path, play):
     result = play({**variables(switch), "roce_switch_reload_allowed": False})
     assert result.code != 0
     assert "Drain it" in result.output
+    assert switch.posts == []
+
+
+def test_a_switch_is_not_changed_where_a_mixture_is_not_accepted(tmp_path, play):
+    """Catches requests sent one after another to a switch that cannot go back when the connection is lost."""
+    switch = RestDevice(tmp_path, PORTS)
+    result = play({**variables(switch), "roce_switch_mixture_accepted": False})
+    assert result.code != 0
+    assert "no commit timer" in result.output
     assert switch.posts == []

@@ -18,7 +18,7 @@ _ECN = {"min_bytes": 1048576, "max_bytes": 2097152, "mark_percent": 5}
 
 
 def compare(
-    fabric: Facts, ports: list[dict[str, str]], lossless: list[int], facts: Facts, mtus: dict[str, int | None]
+    fabric: Facts, ports: list[dict[str, Any]], lossless: list[int], facts: Facts, mtus: dict[str, int | None]
 ) -> Facts:
     """Compare the switch's network resources (sonic_facts) with the intent.
 
@@ -38,7 +38,7 @@ def compare(
     ]
     enabled = found["roce"]
     needs_roce = not enabled and any(not line.startswith(BESIDE) for line in lines)
-    reasons = _refusals(fabric)
+    reasons = _refusals(fabric, ports)
     if needs_roce and (facts.get("qos_maps") or {}):
         reasons.append(
             "enterprise_sonic: roce enable refuses to replace existing QoS maps; remove them first"
@@ -142,12 +142,13 @@ def _found(facts: Facts, ports: list[dict[str, str]], mtus: dict[str, int | None
     return found
 
 
-def _refusals(fabric: Facts) -> list[str]:
+def _refusals(fabric: Facts, ports: list[dict[str, Any]]) -> list[str]:
     roce, cnp = fabric["roce"], fabric["roce"]["cnp"]
     reasons = []
-    cable = (roce.get("headroom") or {}).get("cable_m")
-    if cable not in (None, 5, 40, 300):
-        reasons.append(f"enterprise_sonic: a cable is 5, 40 or 300 m long there, not {cable} m")
+    whole = (roce.get("headroom") or {}).get("cable_m")
+    for where, cable in {"": whole, **{f" of {e['port']}": e.get("cable_m") for e in ports}}.items():
+        if cable not in (None, 5, 40, 300) and not (where and cable == whole):
+            reasons.append(f"enterprise_sonic: a cable is 5, 40 or 300 m long there, not {cable} m{where}")
     if (roce["dscp"], roce["priority"]) not in ((24, 3), (26, 3), (4, 4)):
         reasons.append(
             "enterprise_sonic: roce enable fixes RoCE to DSCP 24 or 26 and priority 3, or DSCP 4 and 4"
@@ -157,6 +158,20 @@ def _refusals(fabric: Facts) -> list[str]:
     if {key: roce["ecn"][key] for key in _ECN} != _ECN:
         reasons.append("enterprise_sonic: roce enable fixes ECN to 1048576/2097152 bytes and 5 %")
     return reasons
+
+
+def unready(read: Facts, mixture_accepted: bool) -> list[str]:
+    """Why a switch must not be changed as it is: nothing undoes its requests when the connection is lost."""
+    requests = int(read["needs_roce"]) + sum(
+        change["setting"] in {word.strip() for word in BESIDE} for change in read["changes"]
+    )
+    if requests < 2 or mixture_accepted:
+        return []
+    return [
+        f"Enterprise SONiC has no commit timer, and this takes {requests} requests one after another: a "
+        "connection lost between two leaves a mixture until the next run. To accept that set "
+        "roce_switch_mixture_accepted"
+    ]
 
 
 def interfaces(
@@ -191,4 +206,5 @@ class FilterModule:
         return {
             "roce_switch_enterprise_sonic_compare": compare,
             "roce_switch_enterprise_sonic_interfaces": interfaces,
+            "roce_switch_enterprise_sonic_unready": unready,
         }

@@ -21,8 +21,14 @@ Tree = dict[str, Any]
 PROFILE = "ROCE"
 _STATE_SINCE = (5, 15)
 _POLL_MS = 100  # the least, and the default
+_CABLE_M = 100  # the default
 # What a switch has of itself where nothing was set.
-_SYSTEM = {"mtu": {"9216", "1500"}, "cable-length": {"100"}, "polling-interval": {"100"}, "robustness": {"3"}}
+_SYSTEM = {
+    "mtu": {"9216", "1500"},
+    "cable-length": {str(_CABLE_M)},
+    "polling-interval": {"100"},
+    "robustness": {"3"},
+}
 
 
 def release(header: Tree) -> tuple[int, int]:
@@ -31,7 +37,7 @@ def release(header: Tree) -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def tree(fabric: Tree, ports: list[dict[str, str]], header: Tree | None = None) -> Tree:
+def tree(fabric: Tree, ports: list[dict[str, Any]], header: Tree | None = None) -> Tree:
     """Render the intent, in the form of NVUE's `set`, for the release that the header names."""
     roce, ecn = fabric["roce"], fabric["roce"]["ecn"]
     dog, headroom = roce["pfc"].get("watchdog"), roce.get("headroom")
@@ -51,8 +57,8 @@ def tree(fabric: Tree, ports: list[dict[str, str]], header: Tree | None = None) 
         "roce": {**on, "mode": "lossless"},
         "congestion-control": {PROFILE: {"traffic-class": {str(roce["traffic_class"]): congestion}}},
     }
-    if headroom:
-        qos["roce"]["cable-length"] = headroom["cable_m"]
+    if length := _cable_m(ports, headroom):
+        qos["roce"]["cable-length"] = length
     if dog:
         # The watchdog acts after `robustness` intervals.
         intervals, rest = divmod(dog["detect_ms"], _POLL_MS)
@@ -60,6 +66,17 @@ def tree(fabric: Tree, ports: list[dict[str, str]], header: Tree | None = None) 
         qos["pfc-watchdog"] = dict(zip(("polling-interval", "robustness"), times, strict=True))
         port["qos"]["pfc-watchdog"] = {"state": "enable"}
     return {"qos": qos, "interface": {entry["port"]: port for entry in ports}}
+
+
+def _cable_m(ports: list[dict[str, Any]], headroom: Tree | None) -> int | None:
+    """Return the longest cable, metres: NVUE has one length for the whole switch. None: nothing is stated.
+
+    A port without a length of its own has the intent's, or what the switch has of itself.
+    """
+    lengths = [entry["cable_m"] for entry in ports if entry.get("cable_m")]
+    if headroom:
+        return max([headroom["cable_m"], *lengths])
+    return max([_CABLE_M, *lengths]) if lengths else None
 
 
 def difference(wanted: Tree, found: Tree) -> Tree:

@@ -242,6 +242,111 @@ def test_nxos_neighbours_fewer_than_counted_are_refused():
         neighbours_of(reading("nxos", neighbours=lost))
 
 
+OS10_LLDP = """
+Remote Chassis ID Subtype: Mac address (4)
+Remote Chassis ID: c8:4b:d6:90:c7:27
+Remote Port Subtype: Mac address (3)
+Remote Port ID: c8:4b:d6:90:c7:27
+Remote Port Description: fab0
+Local Port ID: ethernet1/1/1
+Locally assigned remote Neighbor Index: 4064
+Remote TTL: 121
+Information valid for next 98 seconds
+Time since last information change of this neighbor: 3 weeks 4 days 21:30:16
+Remote System Name: n1
+Remote System Desc: Debian GNU/Linux 12: with a colon
+Remote Max Frame Size: 0
+MAC PHY Configuration:
+    Auto-neg supported: 0
+---------------------------------------------------------------------------
+
+Remote Chassis ID Subtype: Mac address (4)
+Remote Chassis ID: c8:4b:d6:90:c8:0d
+Remote Port Subtype: Mac address (3)
+Remote Port ID: c8:4b:d6:90:c8:0d
+Remote Port Description: Not Advertised
+Local Port ID: ethernet1/1/2
+Remote TTL: 121
+Remote System Name: Not Advertised
+---------------------------------------------------------------------------
+"""
+
+
+def test_os10_neighbours_are_read_from_its_lldp():
+    """Catches an OS10 leaf whose swapped cables nobody sees, and `Not Advertised` taken for a host's name."""
+    found = neighbours_of(reading("os10", neighbours=OS10_LLDP))
+    assert found == {
+        "ethernet1/1/1": [("n1", "fab0")],
+        "ethernet1/1/2": [("c8:4b:d6:90:c8:0d", "c8:4b:d6:90:c8:0d")],
+    }
+    assert neighbours_of(reading("os10", neighbours="\n")) == {}
+
+
+@pytest.mark.parametrize("last", ["Remote TTL: 121\n", "System Name: n"])
+def test_os10_neighbours_cut_short_are_refused(last):
+    """Catches half a name taken for a neighbour."""
+    cut = OS10_LLDP[: OS10_LLDP.index(last) + len(last)]
+    with pytest.raises(BadInput, match="OS10's LLDP is cut short"):
+        neighbours_of(reading("os10", neighbours=cut))
+
+
+# What each system prints of a spine whose port has a description, as ports of switches do.
+SPINES = {
+    "os10": OS10_LLDP.replace("Port Subtype: Mac address (3)", "Port Subtype: Interface name (5)")
+    .replace("Port ID: c8:4b:d6:90:c7:27", "Port ID: ethernet1/1/39")
+    .replace("Description: fab0", "Description: to leaf0")
+    .replace("Name: n1", "Name: spine0")
+    .replace("with a colon", "not ours\nLocal Port ID: ethernet1/1/9\nRemote System Name: spoofed"),
+    "nxos": NXOS_LLDP.replace("Port id: 0c42.a1b2.c3d4", "Port id: Eth1/39")
+    .replace("Port Description: fab0", "Port Description: to leaf0")
+    .replace("System Name: n1", "System Name: spine0"),
+    "eos": json.dumps(EOS_LLDP)
+    .replace(
+        '"interfaceId_v2": "0c42.a1b2.c3d4"',
+        '"interfaceIdType": "interfaceName", "interfaceId_v2": "Ethernet39"',
+    )
+    .replace('"fab0"', '"to leaf0"')
+    .replace("n1.example.org", "spine0"),
+    "cumulus": json.dumps(
+        {
+            "lldp": [
+                {
+                    "interface": [
+                        {
+                            "name": "swp1",
+                            "chassis": [{"name": [{"value": "spine0"}]}],
+                            "port": [
+                                {
+                                    "id": [{"type": "ifname", "value": "swp39"}],
+                                    "descr": [{"value": "to leaf0"}],
+                                }
+                            ],
+                        }
+                    ]
+                }
+            ]
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("nos", SPINES)
+def test_a_switch_is_named_by_its_port_and_not_by_what_a_person_wrote_there(nos):
+    """Catches an uplink that is never proven, or two swapped ones passed, for a description `to leaf0`."""
+    port = PORTS[nos][0]
+    ((name, remote),) = neighbours_of(reading(nos, neighbours=SPINES[nos]))[port]
+    ports = {"os10": "ethernet1/1/39", "nxos": "Ethernet1/39", "eos": "Ethernet39", "cumulus": "swp39"}
+    assert (name, remote) == ("spine0", ports[nos])
+
+
+def os10_port(port, state, speed, fec):
+    """The lines of `show interface` that tell of a port's link."""
+    return (
+        f"Ethernet {port} is up, line protocol is {state}\nLineSpeed {speed}, Auto-Negotiation on\n"
+        f"Configured FEC is off, Negotiated FEC is {fec}\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("nos", "outputs", "speeds", "fec"),
     [
@@ -284,6 +389,15 @@ def test_nxos_neighbours_fewer_than_counted_are_refused():
             [400.0, None],
             ["rs", "none"],
         ),
+        (
+            "os10",
+            {
+                "interface ethernet1/1/1": os10_port("1/1/1", "up", "25G", "cl108-rs"),
+                "interface ethernet1/1/2": os10_port("1/1/2", "down", "0", "off"),
+            },
+            [25.0, None],
+            ["rs", None],
+        ),
     ],
 )
 def test_rate_and_fec_of_a_port_are_those_in_use(nos, outputs, speeds, fec):
@@ -294,7 +408,7 @@ def test_rate_and_fec_of_a_port_are_those_in_use(nos, outputs, speeds, fec):
     assert [p.get("fec") for p in ports] == fec
 
 
-@pytest.mark.parametrize("nos", ["eos", "nxos", "sonic", "cumulus", "linux"])
+@pytest.mark.parametrize("nos", ["eos", "nxos", "sonic", "cumulus", "linux", "os10"])
 def test_an_error_message_is_no_switch_without_neighbours(nos):
     """Catches `% Invalid command` (LLDP is off) read as a switch that hears nobody."""
     with pytest.raises(BadInput):

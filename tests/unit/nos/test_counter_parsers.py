@@ -81,6 +81,17 @@ CUMULUS_ROCE = {
     },
 }
 EOS = {
+    # As EOS prints them; only the changes of the link are taken from here.
+    "interfaces": {
+        "interfaces": {
+            "Ethernet1/1": {
+                "bandwidth": 400000000000,
+                "interfaceCounters": {"linkStatusChanges": 1, "inDiscards": 99},
+            },
+            "Management1": {"interfaceCounters": {"linkStatusChanges": 7}},
+            "Loopback0": {"hardware": "loopback"},
+        }
+    },
     "links": {
         "interfaces": {
             "Ethernet1/1": {
@@ -303,6 +314,75 @@ def test_os10_prints_something_else_is_refused(old, new):
         counters_of("os10")({"queues ethernet1/1/4": OS10.replace(old, new)}, CLASSES, None)
 
 
+# As OS10.5 prints a port, with numbers of our own; it leaves the number of WRED's drops out.
+OS10_PORT = """Ethernet 1/1/4 is up, line protocol is up
+Description: to n1, is up, 5 CRC
+Hardware is Eth, address is 0c:29:ef:c4:cf:c5
+    Current address is 0c:29:ef:c4:cf:c5
+Pluggable media present, QSFP28 type is QSFP28 100GBASE-CR4-1.0M
+MTU 9216 bytes, IP MTU 9184 bytes
+LineSpeed 100G, Auto-Negotiation on, Link-Training on
+Configured FEC is off, Negotiated FEC is cl91-rs
+Flowcontrol rx off tx off
+Last clearing of "show interface" counters: 48 weeks 4 days 23:12:25
+Queuing strategy: fifo
+Input statistics:
+     258756070469 packets, 224206026489044 octets
+     1025053856 64-byte pkts, 45025679570 over 64-byte pkts, 1.88684486633e+11 over 127-byte pkts
+     3322520 Multicasts, 5843785 Broadcasts, 258746758082 Unicasts
+     1 runts, 2 giants, 104 throttles
+     3 CRC, 4 overrun, 5 discarded
+Output statistics:
+     464017689029 packets, 460659024245083 octets
+     114945286 Multicasts, 27839366 Broadcasts, 463860550477 Unicasts
+     0 throttles, 296897 discarded, 0 Collisions,  wred drops
+Rate Info(interval 30 seconds):
+     Input 11 Mbits/sec, 1806 packets/sec, 0% of line rate
+Time since last interface status change: 48 weeks 4 days 23:11:15
+"""
+
+
+def test_os10_ports_are_read_each_way():
+    """Catches what came in taken for what went out: an uplink that sends nothing would look at work."""
+    ports = counters_of("os10")({"interface ethernet1/1/4": OS10_PORT}, CLASSES, None)
+    assert ports == {
+        "ethernet1/1/4": {
+            "rx_packets": 258756070469,
+            "rx_bytes": 224206026489044,
+            "rx_drops": 5,
+            "rx_errors": 3 + 4,
+            "tx_packets": 464017689029,
+            "tx_bytes": 460659024245083,
+            "tx_drops": 296897,
+        }
+    }
+    both = {"interface ethernet1/1/4": OS10_PORT, "queues ethernet1/1/4": OS10}
+    found = counters_of("os10")(both, CLASSES, None)["ethernet1/1/4"]
+    assert set(found) == set(known("os10").reported(CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("Ethernet 1/1/4 is", "Ethernet 1/1/5 is", "not OS10's `show interface` of that port"),
+        (OS10_PORT, "% Error: Unrecognized command.", "refused the command"),
+        (OS10_PORT, "", "no output"),
+        (OS10_PORT, OS10_PORT + OS10_PORT, "not OS10's `show interface` of that port"),
+        ("258756070469 packets", "2.58756e+11 packets", "not a count"),
+    ],
+)
+def test_os10_port_that_is_something_else_is_refused(old, new, says):
+    """Catches another port's counters, an error message, or a rounded number, read as this port's."""
+    with pytest.raises(BadInput, match=says):
+        counters_of("os10")({"interface ethernet1/1/4": OS10_PORT.replace(old, new)}, CLASSES, None)
+
+
+def test_os10_port_cut_short_is_not_zero():
+    """Catches an output without its second half read as a port that dropped nothing."""
+    found = counters_of("os10")({"interface ethernet1/1/4": OS10_PORT.partition("Output")[0]}, CLASSES, None)
+    assert set(found["ethernet1/1/4"]) == {"rx_packets", "rx_bytes", "rx_drops", "rx_errors"}
+
+
 def test_os10_queue_that_is_missing_is_not_zero():
     """Catches a truncated table that reads as no drops."""
     text = OS10.partition("3     9000")[0]
@@ -321,6 +401,7 @@ def test_os10_queue_that_is_missing_is_not_zero():
         ("cumulus", "roce swp1", "Error: The requested item does not exist.\n"),
         ("sonic", "counters", "Syntax error: Illegal parameter\n"),
         ("os10", "queues ethernet1/1/4", "% Error: Unrecognized command.\n"),
+        ("os10", "interface ethernet1/1/4", "% Error: Unrecognized command.\n"),
     ],
 )
 def test_an_error_message_is_no_empty_table(nos, label, printed):

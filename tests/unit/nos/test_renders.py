@@ -64,6 +64,23 @@ def test_a_link_has_the_buffers_of_its_own_rate_and_length():
     assert tables["BUFFER_PG"]["Ethernet0|3"] == {"profile": "pg_lossless_800000_300m_profile"}
 
 
+@pytest.mark.parametrize(("headroom_m", "link_m", "wanted"), [(5, 300, 300), (40, 5, 40), (None, 30, 100)])
+def test_the_longest_cable_decides_where_a_switch_has_one_length(headroom_m, link_m, wanted):
+    """Catches headroom of the hosts' 5 m on a Cumulus switch whose uplinks are 300 m: they would drop."""
+    fabric = changed("roce.headroom", headroom_m and {"cable_m": headroom_m})
+    ports = cabling("cumulus") + linked("cumulus", "leaf0", cable_m=link_m)
+    assert nvue.tree(fabric, ports)["qos"]["roce"]["cable-length"] == wanted
+
+
+def test_a_length_that_enterprise_sonic_has_no_buffers_for_is_refused_before_the_change():
+    """Catches an uplink of 100 m that the module refuses after the reboot of `roce enable`."""
+    ports = cabling("enterprise_sonic") + linked("enterprise_sonic", "leaf0", cable_m=100)
+    reasons = enterprise.compare(intent(), ports, [3], {}, {})["refusals"]
+    assert any("not 100 m of Eth1/1" in reason for reason in reasons), reasons
+    ports = cabling("enterprise_sonic") + linked("enterprise_sonic", "leaf0", cable_m=300)
+    assert enterprise.compare(intent(), ports, [3], {}, {})["refusals"] == []
+
+
 @pytest.mark.parametrize(
     ("nos", "fabric", "words"),
     [
@@ -231,6 +248,17 @@ def test_os9_is_changed_only_where_a_mixture_is_accepted():
     """Catches line after line typed into a switch that cannot go back by itself."""
     assert "neither a transaction nor a commit timer" in general.cli_unready("os9", [], False)[0]
     assert general.cli_unready("os9", [], True) == []
+
+
+def test_enterprise_sonic_takes_one_request_unasked_and_more_only_where_a_mixture_is_accepted():
+    """Catches ports left with the watchdog or MTU of the intent, and others without, by a lost connection."""
+    ports = cabling("enterprise_sonic")
+    read = enterprise.compare(intent(), ports, [3], {}, {})
+    assert "no commit timer" in enterprise.unready(read, False)[0]
+    assert enterprise.unready(read, True) == []
+    one = {"needs_roce": False, "changes": [c for c in read["changes"] if c["setting"] == "mtu"][:1]}
+    assert enterprise.unready(one, False) == []
+    assert enterprise.unready({**one, "needs_roce": True}, False) != []
 
 
 def test_the_way_back_is_typed_in_reverse():

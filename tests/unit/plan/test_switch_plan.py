@@ -67,6 +67,14 @@ def test_what_a_system_does_not_count_is_listed_and_not_required():
     assert switch_cells("eos")["fabric", "ecn_marked_ppm"][0].required
 
 
+def test_a_link_that_goes_down_and_up_again_is_required_not_to_where_it_is_counted():
+    """Catches an uplink that flaps during the mesh, which routing hides: nothing asked for its changes."""
+    for nos in ("linux", "cumulus", "eos"):
+        assert all(item.required for item in switch_cells(nos)["fabric", "link_flaps"]), nos
+    (flaps, *_) = switch_cells("nxos")["fabric", "link_flaps"]
+    assert (flaps.required, flaps.not_run) == (False, "nxos does not report link_flaps")
+
+
 def test_packets_lost_inside_a_switch_are_one_cell_a_rail():
     """Catches a counter of a rail planned by port, which no reading has."""
     items = switch_cells("linux")["fabric", "roce_lost_packets"]
