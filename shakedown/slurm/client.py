@@ -40,6 +40,7 @@ UNFINISHED = frozenset(
 # then is a controller that could not be reached, or one that could not be understood for now.
 _ANSWER = re.compile(
     r"Invalid (?:job id|node name|reservation) specified|Access/permission denied|is invalid"
+    r"|\A(?:Partition|Reservation|Node) \S+ not found\Z"
 )
 _FIELD = re.compile(r"(?:^|\s)(JobId|JobState|ExitCode|StartTime|EndTime|Requeue|Restarts|Reason)=(\S*)")
 # sinfo(1), NODE STATE CODES: a mark behind the state says more of it.
@@ -199,7 +200,8 @@ class Slurm:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise NoAnswer(f"{argv[0]}: {error}", fix="is Slurm's command there, and slurmctld up?") from None
         if done.returncode != 0:
-            said = done.stderr.strip() or f"exit status {done.returncode}"
+            # scontrol prints that it does not know a partition, reservation or node where an answer would be.
+            said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
             refused = BadInput if _ANSWER.search(said) else NoAnswer
             raise refused(f"{shlex.join(argv[:3])}: {said[:300]}", fix="is slurmctld up?")
         return done.stdout

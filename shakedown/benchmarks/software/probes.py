@@ -112,7 +112,9 @@ def look(name: str, enter: Sequence[str], interpreter: str, program: str = "") -
             raise LookupError(f"{asked} told no version: {_last(said)}")
     for part, words_of, pattern in probe.parts:
         matches = re.findall(pattern, _run([*enter, *words_of])[1])
-        found[part] = ", ".join(dict.fromkeys(matches)) or "none"
+        # OpenMPI 5 has no component for PMIx: it is linked to the library, which stands for it.
+        library = found.get(f"lib{part}", "none").rpartition("/")[2]
+        found[part] = ", ".join(dict.fromkeys(matches)) or library
     return found
 
 

@@ -18,7 +18,9 @@ PLAYS = [
 ]
 
 
-def play(tmp_path, shared: bool, *options: str) -> subprocess.CompletedProcess[str]:
+def play(
+    tmp_path, shared: bool, *options: str, plays: list[dict[str, object]] = PLAYS
+) -> subprocess.CompletedProcess[str]:
     """Play the roles of the stage folder on a submit host, and on a node if the folder is ours to share."""
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     variables = {
@@ -34,7 +36,7 @@ def play(tmp_path, shared: bool, *options: str) -> subprocess.CompletedProcess[s
     }
     inventory, book = tmp_path / "hosts.yml", tmp_path / "play.yml"
     inventory.write_text(json.dumps({"all": {"vars": variables, "children": children}}))
-    book.write_text(json.dumps(PLAYS))
+    book.write_text(json.dumps(plays))
     return subprocess.run(
         [BIN / "ansible-playbook", "-i", inventory, book, *options],
         capture_output=True,
@@ -62,6 +64,30 @@ def test_a_file_system_of_somebody_elses_is_not_mounted_over(tmp_path):
     words = f"10.0.0.1@o2ib:/scratch is mounted at {tmp_path}/share/shakedown, and not by Shakedown"
     assert words in said
     assert not (tmp_path / "share").exists()
+
+
+@pytest.mark.parametrize(
+    ("first_line", "refused"),
+    [("# The site's own. Nobody but its owner writes here.", True), ("# Written by Shakedown", False)],
+)
+def test_a_slurm_of_somebody_elses_is_not_replaced(tmp_path, first_line, refused):
+    """Catches: a site's slurm.conf, with its accounting and its cluster's name, that ours is written over."""
+    reader = tmp_path / "cat"
+    theirs = f'[ "$1" = /etc/slurm/slurm.conf ] || exit 1\necho "{first_line}"\n'
+    reader.write_text(f"#!/bin/sh\n{theirs}")
+    reader.chmod(0o755)
+    role = {"name": "slurm", "tasks_from": "preflight"}
+    tasks = [{"ansible.builtin.include_role": role, "vars": {"slurm_nodes": ["head"]}}]
+    done = play(tmp_path, False, plays=[{"hosts": "submit", "gather_facts": False, "tasks": tasks}])
+    said = " ".join(done.stdout.split())
+    assert (done.returncode != 0) == refused, said
+    # Both cases get as far as the role's own word on it.
+    assert "Slurm is not somebody else's" in said
+    words = (
+        "head: /etc/slurm/slurm.conf not written by Shakedown: leave this Slurm as it is with manage.slurm "
+        "false, or replace it with -e slurm_take_over=true"
+    )
+    assert (words in said) == refused, said
 
 
 def test_a_submit_host_that_is_still_empty_can_be_checked(tmp_path):

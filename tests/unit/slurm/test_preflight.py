@@ -182,6 +182,24 @@ def test_nodes_that_are_not_in_it_are_named(key, name, outside):
         check(slurm(), jobs(("n1", *outside.split(", ")), **{key: name}), "alice")
 
 
+@pytest.mark.parametrize("key", ["partition", "reservation"])
+def test_a_name_that_slurm_does_not_know_is_told_as_scontrol_says_it(tmp_path, monkeypatch, key):
+    """Catches: an unknown partition or reservation passed over as a silent Slurm, since scontrol says so on
+    standard output and leaves standard error empty (24.11)."""
+    program = tmp_path / "scontrol"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *" gone") echo; echo "{key.capitalize()} gone not found"; exit 1;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(BadInput) as refused:
+        check(Slurm(), jobs(**{key: "gone"}), "alice")
+    assert str(refused.value).startswith(f"slurm.{key} 'gone': Slurm has no such {key} -- ")
+    with pytest.raises(BadInput, match="not found") as told:
+        Slurm().ask("scontrol", "--oneliner", "show", key, "gone")
+    assert not isinstance(told.value, NoAnswer)
+
+
 def test_jobs_of_root_are_refused_where_slurm_takes_none():
     """Catches: DisableRootJobs found out by the first job."""
     with pytest.raises(

@@ -269,6 +269,13 @@ esac
     ("name", "runs", "text", "told"),
     [
         ("openmpi", "ompi_info", OMPI, {"version": "5.0.7", "ucx": "ucx", "pmix": "ext3x"}),
+        # As ompi_info of 5.0.7 has it: parameters of pmix, and no component.
+        (
+            "openmpi",
+            "ompi_info",
+            OMPI.replace("mca:pmix:ext3x:version:mca:2.1.0", "mca:pmix:base:param:pmix:value:"),
+            {"version": "5.0.7", "ucx": "ucx", "pmix": "libpmix.so.2.13.3"},
+        ),
         ("nccl_tests", "all_reduce_perf", "#!/bin/sh\necho USAGE: all_reduce_perf\n", {}),
         ("perftest", "ib_write_bw", PERFTEST.replace("VERSION", "6.21"), {"version": "6.21"}),
         ("nvbandwidth", "nvbandwidth", "#!/bin/sh\necho nvbandwidth Version: v0.6\n", {"version": "0.6"}),
