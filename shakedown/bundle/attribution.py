@@ -30,7 +30,7 @@ from shakedown.records.reading import read_bytes, read_output, read_record
 from shakedown.records.results import JobRecord
 from shakedown.records.untrusted import complete_lines
 from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
-from shakedown.run.ownership import LINK, MANIFEST, journals_of, writers
+from shakedown.run.ownership import BEFORE_IT_RUNS, LINK, MANIFEST, is_of_nodes, journals_of, writers
 from shakedown.run.redact import redact
 
 
@@ -73,18 +73,27 @@ def order_findings(folder: Path, order: Order, ordered: bytes, sums: Mapping[str
         except BadInput:
             continue  # damaged: its cells are INCONCLUSIVE
         records[job.name] = record
-        if record.job is None:
+        if record.job is None and not _has_outputs(job.name, sums):
             continue  # was never submitted
         spec = specs.get(job_and_attempt(job.name)[0])
         if spec is None:
             yield Finding(f"{RAW}/{job.name}", "is no job of the plan")
         else:
             yield from _of_job(job, record, spec, order, digest(ordered), sums, ahead, links)
+    for name in sorted({name.split("/")[1] for name in sums if name.count("/") > 1} - records.keys()):
+        if job_and_attempt(name)[0] in specs:
+            yield Finding(f"{RAW}/{name}", "has no job.json that can be read: nothing says that it was run")
     yield from jobs_findings(folder, records, order, digest(ordered), sums)
     for node, chain in links.items():
         yield from chain_findings(node, order.nodes[node], chain, order)
     last = [(n, order.nodes[n], max(chain, key=lambda p: p.link.number)) for n, chain in links.items()]
     yield from signature_findings(last)
+
+
+def _has_outputs(job: str, sums: Mapping[str, str]) -> bool:
+    """Return whether a job's folder holds what only a job that ran leaves there, whatever job.json says."""
+    names = (name.removeprefix(f"{RAW}/{job}/") for name in sums if name.startswith(f"{RAW}/{job}/"))
+    return any(is_of_nodes(name) and name not in BEFORE_IT_RUNS for name in names)
 
 
 def _of_job(
@@ -104,6 +113,12 @@ def _of_job(
     place = f"{RAW}/{job.name}"
     files = sorted(name[len(place) + 1 :] for name in sums if name.startswith(f"{place}/"))
     yield from _settings(job, spec)
+    if record.job is None:
+        yield Finding(
+            f"{place}/job.json", "says that the job was never submitted, and there are outputs of it"
+        )
+    if record.test != spec.name:
+        yield Finding(f"{place}/job.json", f"is of another job, {record.test}")
     signed: dict[str, Mapping[str, str]] = {}
     for node in spec.nodes:
         if node not in order.nodes:
@@ -111,7 +126,8 @@ def _of_job(
             continue
         name = MANIFEST.format(node=node)
         if name not in files:
-            continue  # each of its files is named below
+            yield Finding(f"{place}/{name}", f"is missing: {node} has signed nothing of this job")
+            continue  # each of its files is named below as well
         try:
             manifest = read_record(job / name, Manifest)
         except BadInput as refused:
@@ -136,7 +152,7 @@ def _of_job(
     yield from _files(
         place, files, spec, writers(files, spec.nodes, journals_of(job, spec.nodes)), signed, sums
     )
-    yield from _without_nonce(job, files, order)
+    yield from _journals(job, files, order)
 
 
 def _other(
@@ -202,18 +218,21 @@ def _settings(job: Path, spec: JobSpec) -> Iterator[Finding]:
         yield Finding(f"{RAW}/{job.name}/spec.json", "the job had other settings than were ordered")
 
 
-def _without_nonce(job: Path, files: list[str], order: Order) -> Iterator[Finding]:
-    """Yield the journals with a record that was not made under the order."""
+def _journals(job: Path, files: list[str], order: Order) -> Iterator[Finding]:
+    """Yield the journals with a record not made under the order, or of an output that no node signs."""
     for name in files:
-        if name.startswith("outputs") and name.endswith(".jsonl"):
-            for number, line in complete_lines(read_output(job / name)):
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue  # costs its cells
-                if not isinstance(record, dict) or record.get("nonce") != order.nonce:
-                    why = (
-                        f"line {number} does not bear the order's nonce: it was made for another run, or none"
-                    )
-                    yield Finding(f"{RAW}/{job.name}/{name}", why)
-                    break
+        if not (name.startswith("outputs") and name.endswith(".jsonl")):
+            continue
+        for number, line in complete_lines(read_output(job / name)):
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                continue  # costs its cells
+            why = ""
+            if not isinstance(record, dict) or record.get("nonce") != order.nonce:
+                why = "does not bear the order's nonce: it was made for another run, or none"
+            elif not is_of_nodes(str(record.get("file"))):
+                why = "names a file that no node signs as its output"
+            if why:
+                yield Finding(f"{RAW}/{job.name}/{name}", f"line {number} {why}")
+                break

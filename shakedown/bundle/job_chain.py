@@ -16,11 +16,12 @@ from shakedown.collect.window import CLOCKS_S, moment
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
 from shakedown.records.order import Digest, Moment, Order
-from shakedown.records.reading import read_output
+from shakedown.records.reading import LARGEST_OUTPUT, read_output
 from shakedown.records.results import JobRecord
 from shakedown.records.untrusted import complete_lines
 from shakedown.run.chain import ACCOUNT, CHAIN, FIRST, JOB
 from shakedown.run.folder import RAW
+from shakedown.run.ownership import STDERR
 from shakedown.slurm.client import parse_show_job
 
 PLACE = f"{RAW}/{CHAIN}"
@@ -36,6 +37,7 @@ class ChainLine(Record):
     folder: Annotated[str, Field(max_length=255)]
     job: Digest
     account: Digest
+    stderr: Digest | None = None  # missing: written before it was kept here
     time: Moment
 
 
@@ -78,7 +80,7 @@ def jobs_findings(
             yield from _signed(entry, number, links)
         before, last = hashlib.sha256(raw).hexdigest(), line.time
         latest[line.folder] = line
-    yield from _of_jobs(latest, records, sums)
+    yield from _of_jobs(folder, latest, records, sums)
     for name, record in records.items():
         if record.job is not None:
             yield from _account(folder, name, record, order)
@@ -101,20 +103,30 @@ def _signed(entry: _Entry, number: int, links: list[Placed]) -> Iterator[Finding
 
 
 def _of_jobs(
-    latest: Mapping[str, ChainLine], records: Mapping[str, JobRecord], sums: Mapping[str, str]
+    folder: Path, latest: Mapping[str, ChainLine], records: Mapping[str, JobRecord], sums: Mapping[str, str]
 ) -> Iterator[Finding]:
     for name, line in latest.items():
-        for file, due in ((JOB, line.job), (ACCOUNT, line.account)):
+        files: dict[str, str | None] = {JOB: line.job, ACCOUNT: line.account}
+        if "stderr" in line.model_fields_set and not _is_too_large(folder / RAW / name / STDERR):
+            files[STDERR] = line.stderr
+        for file, due in files.items():
             found = sums.get(f"{RAW}/{name}/{file}")
+            if found == due:
+                continue
             if found is None:
                 yield Finding(
                     f"{RAW}/{name}/{file}", "chain broken: the job was run and this is not in the bundle"
                 )
-            elif found != due:
+            else:
                 yield Finding(f"{RAW}/{name}/{file}", "was changed after the job had ended")
     for name, record in records.items():
         if record.job is not None and name not in latest:
             yield Finding(f"{RAW}/{name}", "is no job of the chain: nothing says that it was run here")
+
+
+def _is_too_large(path: Path) -> bool:
+    """Return whether a file is one that nobody reads: it has no digest in the chain."""
+    return path.exists() and path.stat().st_size > LARGEST_OUTPUT
 
 
 def _account(folder: Path, name: str, record: JobRecord, order: Order) -> Iterator[Finding]:

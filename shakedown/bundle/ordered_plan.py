@@ -93,7 +93,11 @@ def difference(ordered: Reference, here: Reference) -> str:
 
 
 def _of_machines(snapshot: Snapshot, order: Order) -> Iterator[Finding]:
-    """Yield machines of the snapshot that are other ones than those of the order."""
+    """Yield machines of the snapshot that are other ones than those of the order, or are not in it."""
+    told = {part.host for part in snapshot.components if part.kind == "node"}
+    for name, ordered in order.nodes.items():
+        if ordered.machine is not None and name not in told:
+            yield Finding(INVENTORY, f"says nothing of {name}: which machine it was is not told")
     for part in snapshot.components:
         node = order.nodes.get(part.host)
         if part.kind != "node" or node is None:

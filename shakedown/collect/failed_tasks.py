@@ -11,6 +11,7 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_output
 from shakedown.records.results import JobRecord, Problem
+from shakedown.run.ownership import STDERR, is_of_nodes
 
 # What srun(1) says of each task that did not end with status 0:
 # `srun: error: n2: task 1: Exited with exit code 1`, `srun: error: n[2-3]: tasks 1-2: Killed`.
@@ -85,6 +86,8 @@ def why_lost(problem: Problem | None, failed: Mapping[str, Problem]) -> Problem 
 
 def _lines(job_folder: Path) -> Iterator[str]:
     for path in sorted(job_folder.glob("*.err")):
+        if path.name != STDERR and not is_of_nodes(path.name):
+            continue  # under an order nobody signs it
         try:
             text = read_output(path).decode("utf-8", errors="replace")
         except (BadInput, OSError):

@@ -43,14 +43,19 @@ def order(
 ) -> int:
     """Sign a plan, so that `shakedown verify --order` tells whether that very plan was measured, and where.
 
-    Writes the order and its signature (.sig). Keep your own copy: a bundle is held against it. Measure with
+    Prints what the plan eases, before its key signs that: gates that are no shipped profile's, tests that are
+    not to be run or not required, waivers. Writes the order and its signature (.sig). Keep your own copy: a
+    bundle is held against it. Measure with
     ansible-playbook playbooks/acceptance.yml -e run_id=RUN -e order=FILE.
     """
-    from shakedown.bundle import orders
+    from shakedown.bundle import orders, summary
+    from shakedown.records.wording import printable
     from shakedown.run.folder import ORDER
 
     folder = plan.parent if plan.is_file() else plan
     made = orders.make(folder, hosts, days=days, submit=submit)
+    for line in dict.fromkeys(summary.eased(folder)):
+        typer.echo(printable(line)[:500])
     where = output or folder / ORDER
     orders.write(made, where, key)
     typer.echo(f"ordered: {where}, run {made.run} on {len(made.nodes)} nodes, valid until {made.not_after}")

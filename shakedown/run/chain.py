@@ -15,6 +15,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from shakedown.records.reading import LARGEST_OUTPUT
+from shakedown.run.ownership import STDERR
 from shakedown.run.redact import redact, redact_bytes
 
 CHAIN, ACCOUNT, JOB = "chain.jsonl", "slurm.txt", "job.json"
@@ -51,6 +53,7 @@ def add(
                 "folder": folder,
                 "job": digest(raw / folder / JOB),
                 "account": digest(raw / folder / ACCOUNT),
+                "stderr": _stderr(raw / folder / STDERR),
                 "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             }
         )
@@ -63,6 +66,14 @@ def add(
         chain.write(json.dumps({"line": line, **signed}).encode() + b"\n")
         chain.flush()
         os.fsync(chain.fileno())
+
+
+def _stderr(path: Path) -> str | None:
+    """Return the digest of what the job said; None if there is nothing, or more than anybody reads."""
+    try:
+        return digest(path) if path.stat().st_size <= LARGEST_OUTPUT else None
+    except FileNotFoundError:
+        return None
 
 
 def digest(path: Path) -> str:

@@ -14,7 +14,12 @@ from pathlib import Path
 SECRET = "session.secret"  # noqa: S105  (a file's name)
 # What the submit host and Slurm's own script write, some of it while the nodes sign.
 _OF_SUBMIT = ("job.json", "slurm.txt", SECRET)
+# What the submit host leaves for the nodes before a job is submitted; they sign it with what they write.
+BEFORE_IT_RUNS = ("spec.json", "software.json")
 _OF_REFRAME = "rfm_job."
+# What srun and the job's script said: the one of ReFrame's copies that is read, for which tasks failed. The
+# submit host's chain has its digest.
+STDERR = "rfm_job.err"
 MANIFEST, LINK = "signed.{node}.json", "signed.{node}.link.json"
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from shakedown.benchmarks.software.found import JOB
+from shakedown.benchmarks.software.found import last_attempt
 from shakedown.nos.readings import load_reading
 from shakedown.nos.registry import known
 from shakedown.records.errors import BadInput
@@ -28,7 +28,7 @@ _LIBRARY = re.compile(r"\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
 
 def of_programs(folder: Path, node: str, what: str) -> list[str]:
     """Return the versions that a node's programs told of one part, such as `nccl`; none: nothing is known."""
-    last = max((folder / RAW).glob(f"{JOB}.a*"), key=lambda place: place.stat().st_mtime, default=None)
+    last = last_attempt(folder)
     told = []
     for program, part in OF_PROGRAMS[what] if last else ():
         assert last is not None

@@ -17,7 +17,7 @@ from shakedown.records.tool_text import Amount, Count, Line, Source, quote
 Scenario = Literal["Server", "Offline", "SingleStream", "MultiStream"]
 
 _RULE = re.compile(r"={40,}\Z")
-_PAIR = re.compile(r"(?P<key>[A-Za-z0-9][^:]*?)\s*:\s*(?P<value>\S.*)\Z")
+_KEY = re.compile(r"[A-Za-z0-9]")  # what one begins with
 _PERCENTILE = re.compile(r"(\d{1,3}\.\d+) percentile latency \(ns\)\Z")
 _COUNTED = re.compile(
     r"(No|[0-9]+) (warnings?|errors?|ERRORS?) encountered(?: during test\.|\.(?: See detailed log\.)?)\Z"
@@ -202,10 +202,10 @@ class _Summary:
         return first, second, third
 
     def _pair(self, line: Line) -> tuple[str, str]:
-        match = _PAIR.match(line.text.strip())
-        if match is None:
+        key, _, value = line.text.strip().partition(":")  # no expression: a line may be as long as the file
+        if not _KEY.match(key) or not value:
             self.source.refuse(f"neither a key nor a value: {quote(line.text.strip())}", line=line)
-        return match["key"], match["value"]
+        return key.rstrip(), value.lstrip()
 
     def _set(self, name: str, value: object, line: Line) -> None:
         if name in self.fields:

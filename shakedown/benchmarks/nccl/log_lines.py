@@ -25,7 +25,10 @@ LOG_LINE = re.compile(
 )
 # NCCL writes each line from a buffer of 1024 characters (debug.cc); host, time and file go before them.
 LONGEST_LINE = 8192
-_SPLICED = re.compile(r"[^\s:]+:[0-9]+:[0-9]+ \[[0-9]+\] .*NCCL (?:INFO|WARN)|NCCL (?:INFO|WARN) ")
+# What a line has before its message. Many lines of LONGEST_LINE must not cost a look from each character on
+# to the line's end, so neither expression has an open end.
+_LEVEL = re.compile(r"NCCL (?:INFO|WARN) ")
+_FRONT = re.compile(r"[^\s:]:[0-9]+:[0-9]+ \[[0-9]+\] ")
 _VERSION = re.compile(r"NCCL version ([0-9]\S*)\Z")
 _N = r"[0-9]{1,18}"
 _CHANNEL = re.compile(
@@ -48,12 +51,13 @@ _INIT = re.compile(
 _INIT_LIKE = re.compile(r"- (?:Init START|Init COMPLETE|Destroy COMPLETE|Abort COMPLETE)")
 _NODES = re.compile(rf"comm \w+ rank {_N} nRanks {_N} nNodes ({_N}) localRanks {_N} ")
 _CHOICE = re.compile(
-    rf"(?:(\w+): )?({_N}) Bytes -> Algo (\w+) proto (\w+)(?: channel\{{.*\}}=\{{.*\}}| time \S+)\Z"
+    rf"(?:(\w+): )?({_N}) Bytes -> Algo (\w+) proto (\w+)"
+    r"(?: channel\{[^{}]*\}=\{[^{}]*\}| time \S+)\Z"
 )
 _SYMMETRIC = re.compile(rf"(\w+) \[Symmetric\]: ({_N}) Bytes -> Kernel (\S+) ")
 # Ports merged into one device are written "[0]={[0] mlx5_0:1/RoCE, [1] mlx5_0:2/RoCE}".
-_IB = re.compile(r"\[([0-9]{1,4})\] ?([^\s:={]+):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
-_SOCKET = re.compile(r"\[([0-9]{1,4})\]([^\s:<]{1,64}):[^\s<]+<[0-9]+>")
+_IB = re.compile(r"\[([0-9]{1,4})\] ?([^\s:={\[]{1,64}):([0-9]{1,3})(?::[0-9-]*)*/(\w+)")
+_SOCKET = re.compile(r"\[([0-9]{1,4})\]([^\s:<\[]{1,64}):[^\s<]{1,64}<[0-9]+>")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available on dev ([0-9]+)")
 _NVLS_CHANNELS = re.compile(rf"{_N} coll channels, (?:{_N} collnet channels, )?({_N}) nvls channels")
 
@@ -97,7 +101,7 @@ class _Log:
                 self.source.refuse(f"a line of {len(line.text)} characters is none of NCCL's", line=line)
             match = LOG_LINE.match(line.text.strip())
             message = line.text if match is None else match["message"]
-            if _SPLICED.search(message):
+            if _is_spliced(message):
                 fix = "set NCCL_DEBUG_FILE=nccl.%h.%p so that every process writes a file of its own"
                 self.source.refuse("two lines of output are mixed", line=line, fix=fix)
             if match is None:
@@ -278,6 +282,14 @@ class _Log:
             aborted=self.aborted,
             warnings=tuple(self.warnings),
         )
+
+
+def _is_spliced(message: str) -> bool:
+    """Return whether a second line of NCCL's begins within a message, with or without its front."""
+    if _LEVEL.search(message):
+        return True
+    at = max(message.rfind("NCCL INFO"), message.rfind("NCCL WARN"))
+    return at > 0 and _FRONT.search(message, 0, at) is not None
 
 
 def _name(channel: NcclChannel) -> str:

@@ -5,10 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from shakedown.plan.jobs import JobSpec
+from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.run.folder import RAW
 
 JOB = "config.software"
+
+
+def last_attempt(folder: Path) -> Path | None:
+    """Return the folder of the run's last attempt at this job, by its number; None: there was none.
+
+    Not by its time, which a copy of the run changes. What no job.json stands beside was no job.
+    """
+    found = [
+        place
+        for place in (folder / RAW).glob(f"{JOB}.a*/job.json")
+        if job_and_attempt(place.parent.name)[0] == JOB and not place.parent.is_symlink()
+    ]
+    return max((p.parent for p in found), key=lambda p: (job_and_attempt(p.name)[1], p.name), default=None)
 
 
 def unusable_software(folder: Path, job: JobSpec) -> str:
@@ -18,7 +31,7 @@ def unusable_software(folder: Path, job: JobSpec) -> str:
         folder: the run's.
         job: what is to be run.
     """
-    last = max((folder / RAW).glob(f"{JOB}.a*"), key=lambda place: place.stat().st_mtime, default=None)
+    last = last_attempt(folder)
     if last is None:
         return ""
     said = []

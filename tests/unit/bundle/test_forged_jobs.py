@@ -117,8 +117,71 @@ def output_in_a_folder_of_its_own(w: World) -> None:
 
 
 def logs_of_reframe_edited(w: World) -> None:
-    for path in (w.run / WRITE).glob("rfm_job.*"):
-        path.write_text("all is well\n")
+    for name in ("rfm_job.out", "rfm_job.sh", "rfm_job.more.err", "signed.more.err"):
+        (w.run / WRITE / name).write_text("srun: error: n1: task 0: Exited with exit code 1\n")
+
+
+def last_job(w: World) -> Path:
+    """The last job's folder: nothing follows in any chain that a hole could be seen by."""
+    return w.run / "raw" / w.jobs()[-1][0]
+
+
+def counters_of_the_last_job_removed(w: World) -> None:
+    """With n2's list and its signature; n2 wrote nothing else in this job."""
+    for path in [*last_job(w).glob("counters.n2.*"), *last_job(w).glob("signed.n2.*")]:
+        path.unlink()
+
+
+def last_job_said_never_submitted(w: World) -> None:
+    """Its output is another one, nobody signs it, and the chain does not know the job."""
+    job = last_job(w)
+    for path in job.glob("signed.*"):
+        path.unlink()
+    edit(w.run, f"raw/{job.name}/job.json", lambda j: j.update(job=None))
+    chain = w.run / "raw/chain.jsonl"
+    chain.write_bytes(b"".join(chain.read_bytes().splitlines(keepends=True)[:-1]))
+    with (job / "mpi_pingpong.txt").open("a") as file:
+        file.write("\n")
+
+
+def attempt_without_job_json(w: World) -> None:
+    shutil.copytree(w.run / LATENCY, w.run / f"{LATENCY[:-1]}9")
+    (w.run / f"{LATENCY[:-1]}9/job.json").unlink()
+
+
+def output_under_a_name_that_no_node_signs(w: World) -> None:
+    """The jobs' user has the journal signed so, and writes the output afterwards."""
+    name, output = Path(OUTPUT).name, w.run / OUTPUT
+    output.rename(output.with_name(f"{name}.new"))
+    journal = w.run / f"{WRITE}/outputs.n1.jsonl"
+    journal.write_text(journal.read_text().replace(name, f"{name}.new"))
+    for path in w.machines.values():
+        shutil.rmtree(path.path("/var/lib/shakedown-sign"), ignore_errors=True)
+    for folder, _, end in w.jobs():
+        for node in ("n1", "n2"):
+            w.sign(node, folder, end)
+    with output.with_name(f"{name}.new").open("a") as file:
+        file.write("\n")
+
+
+def another_node_said_to_have_failed(w: World) -> None:
+    (w.run / f"{WRITE}/rfm_job.err").write_text("srun: error: n1: task 0: Exited with exit code 1\n")
+
+
+def what_the_job_said_removed(w: World) -> None:
+    (w.run / f"{WRITE}/rfm_job.err").unlink()
+
+
+def record_of_another_job(w: World) -> None:
+    edit(w.run, f"{LATENCY}/job.json", lambda j: j.update(test="fabric.ib_write_bw"))
+
+
+def node_left_out_of_the_snapshot(w: World) -> None:
+    def change(snapshot: dict) -> None:
+        parts = snapshot["components"]
+        snapshot["components"] = [p for p in parts if (p["host"], p["kind"]) != ("n2", "node")]
+
+    edit(w.run, "inventory.json", change)
 
 
 def hosts_removed(w: World) -> None:
@@ -138,6 +201,14 @@ FORGERIES: dict[Callable[[World], None], str] = {
     settings_of_a_job_removed: "the job had other settings than were ordered",
     counters_removed: "was signed by n2 and is not in the bundle",
     second_folder_of_the_same_job: "is no job of the chain",
+    counters_of_the_last_job_removed: "signed.n2.json: is missing: n2 has signed nothing of this job",
+    last_job_said_never_submitted: "says that the job was never submitted, and there are outputs of it",
+    attempt_without_job_json: "a9: has no job.json that can be read",
+    output_under_a_name_that_no_node_signs: "names a file that no node signs as its output",
+    another_node_said_to_have_failed: "rfm_job.err: was changed after the job had ended",
+    what_the_job_said_removed: "rfm_job.err: chain broken: the job was run and this is not in the bundle",
+    record_of_another_job: "is of another job, fabric.ib_write_bw",
+    node_left_out_of_the_snapshot: "inventory.json: says nothing of n2",
     hosts_removed: "inventory.json: is missing",
 }
 

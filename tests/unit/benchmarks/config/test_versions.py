@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 from settings_site import FABRIC
 
 from shakedown.benchmarks.config.versions import same
+from shakedown.benchmarks.config.versions_told import of_programs
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
@@ -32,6 +35,8 @@ SWITCH_TEXTS = {
 def told_by_programs(folder: Path) -> None:
     """What the look at the site's software found on both nodes."""
     folder.mkdir(parents=True)
+    job = {"run": "r1", "stage": "config", "test": "config.software", "job": "1", "state": "COMPLETED"}
+    (folder / "job.json").write_text(json.dumps(job))
     for node, version in TORCH.items():
         torch = {"version": version, "cuda": "12.4", "nccl": "2.20.5", "program": "/opt/python3"}
         library = "/usr/lib/libnccl.so.2.21.5" if node == "n1" else "libnccl.so.2"
@@ -131,6 +136,21 @@ def test_programs_tell_nccl_cuda_and_the_container(told):
     assert found["n1", "cuda"] == (0, "published 12.4, found 12.4")
     assert found["n1", "nccl"] == (1, "published 2.21.5, found 2.21.5, 2.20.5")
     assert found["n2", "nccl"] == (1, "published 2.21.5, found 2.20.5")
+
+
+def test_the_last_attempt_tells_whatever_the_times_of_folders_are(tmp_path):
+    """Catches: a copy of a run that tells other versions, for its folders have other times; a folder laid in
+    that was no job of the run, or lies elsewhere."""
+    raw = tmp_path / "raw"
+    for attempt in (10, 9):  # the older one is written last
+        told_by_programs(raw / f"config.software.a{attempt}")
+    file = raw / "config.software.a10/software.n2.pytorch.json"
+    file.write_text(file.read_text().replace("2.5.1+cu121", "2.6.0"))
+    os.utime(raw / "config.software.a10", (0, 0))
+    shutil.copytree(raw / "config.software.a9", raw / "config.software.a11")
+    (raw / "config.software.a11/job.json").unlink()
+    (raw / "config.software.a12").symlink_to(raw / "config.software.a9")
+    assert of_programs(tmp_path, "n2", "pytorch") == ["2.6.0"]
 
 
 def test_switches_tell_their_system(told):

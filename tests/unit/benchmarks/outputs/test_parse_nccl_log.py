@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import captured
@@ -221,6 +222,38 @@ def test_a_version_that_stands_alone_and_tagged_lines():
     assert parse_nccl_log(log()).nccl_versions == ("2.27.6+cuda12.8",)
     tagged = "".join(f"[1,{n % 4}]<stdout>:{x}\n" for n, x in enumerate(two_nodes().splitlines()))
     assert parse_nccl_log(tagged) == parse_nccl_log(two_nodes())
+
+
+@pytest.mark.parametrize(
+    "piece", ["a", "a:1:1 [0] ", "[0]a", "[0]a:", "[0]a:0:", "}={", "1:", "- ", "(", "a:0"], ids=repr
+)
+@pytest.mark.parametrize(
+    "head", ["", "NET/IB : Using ", "NET/Socket : Using ", "1 Bytes -> Algo a proto a channel{"], ids=repr
+)
+def test_many_lines_of_the_longest_cost_no_time(head, piece):
+    """Catches: an expression that looks from each character on to the line's end: 0.1 s for each line of
+    8,000 characters, and a quarter of an hour for a log of 64 MB."""
+    message = (head + piece * 8000)[:8000]
+    began = time.process_time()
+    with contextlib.suppress(BadInput):
+        parse_nccl_log(log(*[line(message)] * 40), allow_unfinished=True)
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("message", "spliced"),
+    [
+        ("Channel 00 : 0[0] -> n1:1:2 [0] NCCL INFO Channel 01", True),
+        ("Channel 00 : 0[0] -> n1:1:2 [0] and more of it NCCL WARN", True),
+        ("Channel NCCL INFO Channel", True),
+        ("Call to connect returned n1:1:2 [0] refused", False),
+        ("it said NCCL INFO", False),
+    ],
+)
+def test_a_line_that_begins_within_another_is_told(message, spliced):
+    """Catches: two processes' lines in one, read as one; a message that names an address taken for two."""
+    with pytest.raises(BadInput, match="are mixed") if spliced else contextlib.nullcontext():
+        parse_nccl_log(log(line(message)) if spliced else log(line(f"x {message}")))
 
 
 def test_a_line_without_end_costs_no_time():

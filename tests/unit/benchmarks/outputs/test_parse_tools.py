@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import captured
 import pytest
@@ -170,6 +171,17 @@ def test_ethtool_values():
     bnxt = "NIC statistics:\n     [0]: rx_ucast_packets: 18446744073709551615\n     rx prio3: bytes: 7\n"
     assert parse_ethtool(bnxt).counters == {"[0]: rx_ucast_packets": 2**64 - 1, "rx prio3: bytes": 7}
     assert (result.driver, parse_ethtool(bnxt).driver) == ("virtio_net", None)
+
+
+@pytest.mark.parametrize("line", ["a" + "\t" * 200_000 + "b", "a" * 200_000, "\t" * 200_000 + ": b"], ids=len)
+def test_a_long_line_of_loadgen_costs_no_time(line):
+    """Catches: a line of tabs without a colon, read from each tab on to its end: a minute for 200 kB."""
+    lines = captured.read(SERVER).splitlines()
+    at = next(number for number, text in enumerate(lines) if text.startswith("Scenario"))
+    began = time.process_time()
+    with pytest.raises(BadInput, match="neither a key nor a value"):
+        parse_loadgen("\n".join([*lines[:at], line, *lines[at:], ""]))
+    assert time.process_time() - began < 0.5
 
 
 def test_loadgen_errors():
