@@ -1,9 +1,9 @@
 """ReFrame's configuration, made from the site's inventory and the run; nothing here is edited per site.
 
-`SHAKEDOWN_RUN` names the run. What the playbooks wrote about the site is `site.json`: the file that
-`SHAKEDOWN_SITE` names, else the one in the run's folder or in the folder that holds `runs/`, as on a submit
-host. Without it Slurm's default partition is used. The nightly sets `SHAKEDOWN_ACCESS` and
-`SHAKEDOWN_MAX_JOBS`.
+`SHAKEDOWN_RUN` names the run, by an absolute path: ReFrame reads this file in the file's own folder. What the
+playbooks wrote about the site is `site.json`: the file that `SHAKEDOWN_SITE` names, else the one in the run's
+folder or in the folder that holds `runs/`, as on a submit host. Without it Slurm's default partition is used.
+The nightly sets `SHAKEDOWN_ACCESS` and `SHAKEDOWN_MAX_JOBS`.
 """
 
 import importlib
@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import sys
+from typing import NoReturn
 
 # The checks import `reframe_tests` and `shakedown`, which lie here: in a checkout or in site-packages.
 # Jobs inherit the path where it is not the interpreter's own (guard.py). At the end: ReFrame 4.10 removes
@@ -19,13 +20,34 @@ _ROOT = str(pathlib.Path(__file__).resolve().parents[1])
 if _ROOT not in sys.path:
     sys.path.append(_ROOT)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ROOT]))
-# ReFrame leaves out a check that it cannot import, lists 0 checks and exits 0.
+
+
+def _refuse(said: object) -> NoReturn:
+    """End ReFrame as the commands end on bad input: one line, and not the status of a check that failed."""
+    print(said, file=sys.stderr)
+    sys.exit(2)
+
+
+# ReFrame leaves out a check that it cannot import, runs 0 checks, says PASSED and exits 0.
 try:
     importlib.import_module("shakedown.benchmarks.registry")
+    _reading = importlib.import_module("shakedown.records.reading")
+    _errors = importlib.import_module("shakedown.records.errors")
+    _jobs = importlib.import_module("shakedown.plan.jobs")
 except ImportError as _error:
-    sys.exit(f"{_error} -- install shakedown, or requirements/head.txt, for {sys.executable}")
+    _refuse(f"{_error} -- install shakedown, or requirements/head.txt, for {sys.executable}")
 
-_RUN = pathlib.Path(os.environ["SHAKEDOWN_RUN"]).resolve() if os.environ.get("SHAKEDOWN_RUN") else None
+
+def _named(variable: str) -> pathlib.Path | None:
+    """The path that a variable names, if it is set."""
+    if not (path := os.environ.get(variable)):
+        return None
+    if not pathlib.Path(path).is_absolute():
+        _refuse(f'{variable}: {path!r} is relative -- export {variable}="$PWD/{path}"')
+    return pathlib.Path(path)
+
+
+_RUN = None if (_run := _named("SHAKEDOWN_RUN")) is None else _run.resolve()
 # A Slurm of any name, for a run that no playbook brought here.
 _ANY_SITE = {
     "system": "site",
@@ -39,8 +61,8 @@ _ANY_SITE = {
 
 
 def _site() -> dict:
-    if named := os.environ.get("SHAKEDOWN_SITE"):
-        places = [pathlib.Path(named)]
+    if named := _named("SHAKEDOWN_SITE"):
+        places = [named]
     else:
         places = [] if _RUN is None else [_RUN / "site.json", _RUN.parents[1] / "site.json"]
         places = [place for place in places if place.is_file()]
@@ -49,18 +71,17 @@ def _site() -> dict:
     try:
         return json.loads(places[0].read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        sys.exit(f"{places[0]}: {error} -- name the site.json that playbooks/site.yml wrote")
+        _refuse(f"{places[0]}: {error} -- name the site.json that playbooks/site.yml wrote")
 
 
 def _planned() -> dict:
     """What the plan says of every job: the site's `slurm:` block, and how many at a time."""
-    jobs = None if _RUN is None else _RUN / "jobs.json"
-    if jobs is None or not jobs.is_file():
+    if _RUN is None:
         return {}
     try:
-        return json.loads(jobs.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        sys.exit(f"{jobs}: {error} -- make the run's plan again")
+        return _reading.read_record(_RUN / "jobs.json", _jobs.Jobs).model_dump()
+    except _errors.BadInput as error:
+        _refuse(f"{error}; `shakedown plan INVENTORY --output FOLDER` makes one")
 
 
 _SITE = _site()

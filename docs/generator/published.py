@@ -31,18 +31,23 @@ MAX_NODES_NAMED = 2
 
 @dataclass(frozen=True)
 class Use:
-    """What the shipped inventories do with a reference: cells that decide, cells that are shown, and one."""
+    """What the shipped inventories do with a reference: cells that decide, cells that are shown, and one.
+
+    Attributes:
+        not_run: why a shipped plan does not measure cells of it.
+    """
 
     deciding: int = 0
     shown: int = 0
     first: str = ""
+    not_run: str = ""
 
     def plus(self, item: PlanItem) -> Use:
         """Count another block of the plan."""
         first = self.first or code(f"{item.test}/{item.metric}") + _where(item)
         if item.required and not item.not_run:
-            return Use(self.deciding + len(item), self.shown, first)
-        return Use(self.deciding, self.shown + len(item), first)
+            return Use(self.deciding + len(item), self.shown, first, self.not_run)
+        return Use(self.deciding, self.shown + len(item), first, self.not_run or item.not_run or "")
 
     def text(self) -> str:
         """Return the count and the first cell."""
@@ -61,7 +66,8 @@ def pages(root: Path) -> dict[str, str]:
         "it. A cell FAILs when its value is worse than the gate, and when it is beyond the physical ceiling.",
         "Why the gates are where they are: `shakedown references show NAME`. What is wrong in the",
         "publications themselves: [Errata](errata.md). Profiles whose figures are all our own demands",
-        "(contract, physical limit, baseline) have no table here.\n",
+        "(contract, physical limit, baseline) have no table here. *Computed*: the publication does not",
+        "print the figure, which is worked out from what stands beside it under *published*.\n",
     ]
     for profile in profiles:
         if any(entry.kind in PRINTED for entry in profile.entries):
@@ -121,6 +127,9 @@ def _judged(entry: Entry, reference: Reference, use: Use | None, profile: Profil
     if use is None:
         outside = reason_for(entry.id, profile.outside_plan)
         return _outside(outside.judged_by, outside.why) if outside else ""
+    if not use.deciding and use.not_run:
+        held = ", judged where this does not hold" if entry.gates else ""
+        return f"NOT-RUN in the shipped inventory{held}: {sentence(use.not_run)}"
     if not use.deciding:
         return f"Shown, and decides nothing: {sentence(entry.note or 'not required')}"
     worse = "less" if entry.better is Better.HIGHER else "more"

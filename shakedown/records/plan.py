@@ -25,6 +25,7 @@ class ReferenceKind(StrEnum):
     """Where a reference value comes from, strongest claim last."""
 
     BASELINE = "baseline"  # this site's own earlier runs
+    COMPUTED = "computed"  # worked out from what a publication prints, which has no such figure
     MEASURED = "measured"  # a measurement, published or our own
     VENDOR = "vendor"
     CONTRACT = "contract"

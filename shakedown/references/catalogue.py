@@ -127,7 +127,7 @@ class Entry(Record):
     better: Better
     kind: ReferenceKind
     source: Annotated[str, Field(min_length=1, strict=True)]
-    # The figure as its source prints it, where that is not `value` in `unit`.
+    # The figure as its source prints it, where that is not `value` in `unit`; what a computed one is made of.
     printed: Annotated[str, Field(min_length=1, strict=True)] | None = None
     set_by: str | None = None
     note: str | None = None
@@ -162,6 +162,8 @@ class Entry(Record):
     def _usable(self) -> Entry:
         if self.kind is ReferenceKind.LEARN and self.line is not None:
             raise ValueError("kind learn is no reference; say where the value comes from")
+        if self.kind is ReferenceKind.COMPUTED and not (self.printed and self.note):
+            raise ValueError("kind computed needs printed, the figure it comes from, and note, how")
         for name, formula in (("value", self.value), ("ceiling", self.ceiling)):
             if not isinstance(formula, float | None) and not formula.means_in(self.unit):
                 raise ValueError(f"unit mismatch: {name} {formula.formula} has no meaning in {self.unit}")

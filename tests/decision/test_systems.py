@@ -292,13 +292,13 @@ def worsened(reference: Reference) -> float:
 
 
 def deciding(name: str) -> list[str]:
-    """The published figures, and what the source demands, that decide in a plan."""
+    """What decides in a plan: published figures, what the source demands, and physical limits."""
     site, plan = shipped(name), planned(name)
     profiles = (site.fabric.profile, *site.acceptance.profiles)
     rows = {entry.id for profile in profiles for entry in load_profile(profile).entries}
-    kinds = {ReferenceKind.MEASURED, ReferenceKind.CONTRACT}
     required = dict.fromkeys(item.reference for item in plan.items if item.required and not item.not_run)
-    return [one for one in required if one in rows and plan.references[one].kind in kinds]
+    ours = {ReferenceKind.BASELINE, ReferenceKind.LEARN}
+    return [one for one in required if one in rows and plan.references[one].kind not in ours]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,16 @@ def test_checks_are_listed_with_nothing_exported_but_the_run(at, run, tmp_path):
     assert "Found 2 check(s)" in said.stdout and said.returncode == 0
 
 
+@pytest.mark.parametrize("named", ["no-run", "run"])
+def test_what_is_no_run_is_an_error(named, plain, run, tmp_path):
+    """Catches: a mistyped run, of which ReFrame says PASSED 0/0 and exits 0; a relative one that it loses."""
+    (tmp_path / "no-run").mkdir()
+    path = tmp_path / named if named == "no-run" else Path(named)
+    ended = reframe(plain, ROOT / "reframe_tests", tmp_path, "--run", SHAKEDOWN_RUN=path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert len(ended.stderr.splitlines()) == 1 and str(path) in ended.stderr
+
+
 def test_a_missing_package_is_an_error(plain, run, tmp_path):
     """Catches: an environment without what shakedown needs, where ReFrame lists 0 checks and exits 0."""
     bare = tmp_path / "bare"
@@ -93,7 +103,7 @@ def test_a_missing_package_is_an_error(plain, run, tmp_path):
     shutil.rmtree(next(bare.glob("lib/python*/site-packages/pydantic")))
     argv = [bare / "bin/python", bare / "bin/reframe", "-C", ROOT / "reframe_tests/settings.py", "--list"]
     ended = done(argv, cwd=tmp_path, env={"HOME": str(tmp_path), "SHAKEDOWN_RUN": str(run)})
-    assert ended.returncode != 0
+    assert ended.returncode == 2
     said = ended.stdout + ended.stderr
     assert "pydantic" in said and "requirements/head.txt" in said
 

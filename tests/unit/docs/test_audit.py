@@ -20,7 +20,7 @@ from shakedown.references.files import load_profile, profile_names  # noqa: E402
 FOUND = publications()
 ITEMS = [(one.profile, item) for one in FOUND for item in one.items]
 # Profiles of demands that nobody published or measured elsewhere.
-PRINTED = {ReferenceKind.MEASURED, ReferenceKind.VENDOR}
+PRINTED = {ReferenceKind.COMPUTED, ReferenceKind.MEASURED, ReferenceKind.VENDOR}
 
 
 def rows(name: str) -> dict:

@@ -25,6 +25,13 @@ FAULTS = {
         ROW8,
         "scope nodes",
     ),
+    "computed of nothing": (
+        "kind: measured\n    source: nobody\n  - stage",
+        "kind: computed\n    source: nobody\n  - stage",
+        "invalid",
+        READ,
+        "kind computed needs printed",
+    ),
     "no unit": ("    unit: Gb/s\n", "", "missing-field", READ, "unit is missing"),
     "no source": ("    source: nobody\n  - stage", "  - stage", "missing-field", READ, "source is missing"),
     "no source of rows": (

@@ -1,0 +1,58 @@
+"""The audit's list against the tests: every figure that it calls judged fails one of them when worsened."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from test_pt import FIGURES, PT
+from test_systems import FOUR, WORSENED, WORSENED_ALONE, deciding, figures, planned
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "docs")]
+
+from generator.audit import publications  # noqa: E402
+
+from shakedown.references.files import load_profile  # noqa: E402
+
+# Rows that no shipped plan holds a cell to, and the test of this folder that fails a cell by them.
+BY_A_TEST_OF_ITS_OWN = {
+    "tolly-lora-drops": "test_systems.py::test_one_packet_dropped_while_tolly_trains_fails",
+    "primergy-accuracy": "test_systems.py::test_accuracy_is_judged_where_the_site_gives_weights",
+}
+
+
+def worsened() -> set[str]:
+    """Rows each of which some test of this folder worsens alone."""
+    rows = {row for name in WORSENED_ALONE for row in deciding(name)}
+    rows |= {entry.id for name in WORSENED for entry in figures(name)}
+    return rows | {entry.id for entry in FIGURES} | BY_A_TEST_OF_ITS_OWN.keys()
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_every_figure_that_the_audit_calls_judged_is_worsened(name):
+    """Catches: a published figure called judged that no test ever worsens, so that its gate may pass all."""
+    (audited,) = (one for one in publications() if one.profile == name)
+    profile = load_profile(name)
+    told = {entry.id for entry in profile.entries if not entry.gates}
+    judged = {row for item in audited.items if item.state == "judged" for row in item.rows_of(profile)}
+    assert judged - told
+    assert judged - told - worsened() == set()
+
+
+@pytest.mark.parametrize("row", BY_A_TEST_OF_ITS_OWN)
+def test_an_exception_has_its_test_and_no_cell(row):
+    """Catches: an exception whose test is gone, or that is planned by now and worsened like the rest."""
+    file, _, test = BY_A_TEST_OF_ITS_OWN[row].partition("::")
+    assert re.search(rf"^def {test}\(", (Path(__file__).parent / file).read_text(), re.MULTILINE)
+    plans = [planned(name) for name in (*FOUR, *WORSENED)]
+    assert not [
+        i for plan in plans for i in plan.items if i.reference == row and i.required and not i.not_run
+    ]
+
+
+def test_the_fourth_is_worsened_by_its_own_tests():
+    """Catches: a system of the four that falls out of all three lists."""
+    assert {*FOUR} <= {*WORSENED, *WORSENED_ALONE, PT}
