@@ -436,6 +436,20 @@ def test_pfc_that_is_off_is_no_pass(tmp_path):
     }
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("family", SITES)
+def test_global_pause_is_a_fault_only_beside_pfc(family, enabled):
+    """Catches: a site that has global pause instead of PFC failed for pausing, one way or the other."""
+    asked = site(family)
+    roce = asked.fabric.roce
+    roce = roce.model_copy(update={"pfc": roce.pfc.model_copy(update={"enabled": enabled})})
+    of = asked.model_copy(update={"fabric": asked.fabric.model_copy(update={"roce": roce})})
+    name = {"mlx5": "global_pause", "bnxt": "pause_frames"}[family]
+    found = {item.metric for item in plan_of(of)[0].items}
+    for way in ("rx", "tx"):
+        assert (f"counter.ethtool.{way}_{name}" in found) is enabled
+
+
 def test_unknown_drivers_are_told_and_refused_only_if_the_site_asks(tmp_path):
     """Catches: NICs of an unknown driver left out in silence, or a site that cannot be planned for them."""
     mine = site("mlx5")
