@@ -19,14 +19,11 @@ from shakedown.records.refusals import refusal
 # Eleven NICs with two thousand counters each have 1.5 MB; 60 MB of them took 35 s and 3 GB.
 _LARGEST = 4 << 20
 # Kept in 64 bits, so they never wrap: one that is less than before was set back, by a restart of the node or
-# of a driver, and all others of the device with it. The kernel's own (rtnl_link_stats64), Soft-RoCE's
-# (rxe_hw_counters.c), and those of mlx5's port, which a reset of the firmware clears (en_stats.c). Those of
-# bnxt's rings are as wide as the chip has them.
+# of a driver, and all others of the device with it. The kernel's own (rtnl_link_stats64), and those of mlx5's
+# port, which a reset of the firmware clears (en_stats.c). Those of bnxt's rings are as wide as the chip's.
 _NEVER_BACK = (
     *(f"netdev.{way}_{unit}" for way in ("rx", "tx") for unit in ("packets", "bytes")),
     *(f"ethtool.{way}_{unit}_phy" for way in ("rx", "tx") for unit in ("packets", "bytes")),
-    "rdma.rcvd_pkts",
-    "rdma.sent_pkts",
 )
 
 
