@@ -137,7 +137,9 @@ def nic_readings(
         for counters in (first, last):
             found |= dict.fromkeys(lacking(family, counters), (None, None))
     if was.read_at_s is not None and now.read_at_s is not None and not began_anew:
-        told = rates(first, last, now.read_at_s - was.read_at_s, now.speed_mbps)
+        # While a link is down it has no speed.
+        speed = next((n for n in (now.speed_mbps, was.speed_mbps) if n and n > 0), None)
+        told = rates(first, last, now.read_at_s - was.read_at_s, speed)
         found |= {name: (0, value) for name, value in told.items()}
     if before.took_s is not None and after.took_s is not None:
         found[OVERHEAD] = 0, round(1000 * (before.took_s + after.took_s))

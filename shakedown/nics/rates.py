@@ -43,8 +43,11 @@ SENT, RECEIVED = "link.tx_utilisation_ppm", "link.rx_utilisation_ppm"
 
 def rates(
     before: Mapping[str, int], after: Mapping[str, int], seconds: float, speed_mbps: int | None
-) -> dict[str, int]:
-    """Return what two readings say together, by name; what they do not tell is left out.
+) -> dict[str, int | None]:
+    """Return what two readings say together, by name; of what the driver does not count nothing is said.
+
+    None: the driver counts it, and these readings do not tell it: it stands in one of them only, was set back
+    in between, or the link's speed is not known.
 
     Args:
         before: the counters before a test.
@@ -65,37 +68,48 @@ def rates(
     found = _of_module(before, after)
     if seconds < _SHORTEST_S:
         return found
-    if speed_mbps and speed_mbps > 0:
-        bits = speed_mbps * 1_000_000 * seconds
-        # A driver may have several of these names; the one that counted the most is meant.
-        if (corrected := _grown(before, after, _CORRECTED_BITS)) is not None:
-            found[BER] = round(corrected * 10**12 / bits)
-        if (wrong := _grown(before, after, _SYMBOL_ERRORS)) is not None:
-            found[SYMBOL_ERRORS] = round(wrong * 10**15 / bits)
-        for name, way in ((SENT, "tx"), (RECEIVED, "rx")):
-            if (filled := _line_bits(before, after, way)) is not None:
-                found[name] = round(filled * 10**6 / bits)
+    bits = (speed_mbps or 0) * 1_000_000 * seconds
+    # A driver may have several of these names; the one that counted the most is meant.
+    for name, of, scale in ((BER, _CORRECTED_BITS, 10**12), (SYMBOL_ERRORS, _SYMBOL_ERRORS, 10**15)):
+        if _counted(before, after, of):
+            grown = _grown(before, after, of)
+            found[name] = None if grown is None or bits <= 0 else round(grown * scale / bits)
+    for name, way in ((SENT, "tx"), (RECEIVED, "rx")):
+        if (filled := _line_bits(before, after, way)) is not None and bits > 0:
+            found[name] = round(filled * 10**6 / bits)
     found |= _of_other_priorities(before, after)
-    marks = _grown(before, after, _MARKS)
-    for name, last in after.items():
-        match = _PAUSED_US.match(name)
-        if match is None or (delta := last - before.get(name, last)) < 0:
-            continue
-        way, priority = (match[1] or match[4]), (match[2] or match[3])
-        share = round(delta / seconds)  # us in a second: parts of a million
-        found[f"pause.prio{priority}_{way}_ppm"] = share
-        if way == "tx" and marks is not None:
-            found[f"pause.prio{priority}_unmarked_ppm"] = 0 if marks else share
+    found |= _of_pauses(before, after, seconds)
     return found
 
 
-def _of_module(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+def _of_module(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int | None]:
     """Return how many of its own alarms and warnings a module had raised; nothing of one without any."""
-    found: dict[str, int] = {}
+    found: dict[str, int | None] = {}
     for kind in ("alarms", "warnings"):
-        raised = [counters[f"dom.{kind}"] for counters in (before, after) if f"dom.{kind}" in counters]
-        if raised:
-            found[f"module.{kind}"] = max(*raised, _grown(before, after, (f"dom.{kind}_seen",)) or 0)
+        raised = [counters.get(f"dom.{kind}") for counters in (before, after)]
+        told = [n for n in raised if n is not None]
+        if len(told) == len(raised):
+            found[f"module.{kind}"] = max(*told, _grown(before, after, (f"dom.{kind}_seen",)) or 0)
+        elif told or "dom.unread" in before or "dom.unread" in after:
+            # What is raised in one reading is; that nothing is raised, one reading does not say of both.
+            found[f"module.{kind}"] = max(told, default=0) or None
+    return found
+
+
+def _of_pauses(before: Mapping[str, int], after: Mapping[str, int], seconds: float) -> dict[str, int | None]:
+    """Return for what part of the time each priority was paused, and how much of it without congestion."""
+    found: dict[str, int | None] = {}
+    marks = _grown(before, after, _MARKS)
+    for name in before.keys() | after.keys():
+        match = _PAUSED_US.match(name)
+        if match is None:
+            continue
+        way, priority = (match[1] or match[4]), (match[2] or match[3])
+        grown = _grown(before, after, (name,))
+        share = None if grown is None else round(grown / seconds)  # us in a second: parts of a million
+        found[f"pause.prio{priority}_{way}_ppm"] = share
+        if way == "tx" and _counted(before, after, _MARKS):
+            found[f"pause.prio{priority}_unmarked_ppm"] = None if marks is None else 0 if marks else share
     return found
 
 
@@ -121,6 +135,11 @@ def _of_other_priorities(before: Mapping[str, int], after: Mapping[str, int]) ->
             if own is not None:
                 found[f"class.prio{priority}_missed_ppm"] = round(max(total - own, 0) * 10**6 / total)
     return found
+
+
+def _counted(before: Mapping[str, int], after: Mapping[str, int], names: tuple[str, ...]) -> bool:
+    """Whether a driver has any of these counters."""
+    return any(name in before or name in after for name in names)
 
 
 def _grown(before: Mapping[str, int], after: Mapping[str, int], names: tuple[str, ...]) -> int | None:

@@ -98,6 +98,8 @@ def read_device(root: Path, device: Path, family: int, live: bool) -> dict[str, 
         "netdev": netdev,
         "driver": driver.resolve().name if driver.exists() else "",
         "pci": pci.resolve().name if pci.exists() else "",
+        # sysfs gives every device that is registered a number of its own (kernfs_new_node).
+        "inode": device.resolve().stat().st_ino if device.exists() else None,
     }
     flaws: list[str] = []
     if netdev:

@@ -15,6 +15,7 @@ from typing import Any
 FILE = Path("/run/shakedown/modules.json")
 # The timer runs every two minutes; what is older is of a reader that stopped.
 OLDEST_S = 600.0
+UNREAD = "unread"
 _LARGEST = 1 << 20
 _NAME = re.compile(r"[a-z_]{1,24}(?:\.lane\d{1,2})?\Z")
 
@@ -23,7 +24,8 @@ def readings(file: Path = FILE, *, now_s: float | None = None) -> dict[str, tupl
     """Return, by netdev, what its module says and why it says nothing; empty where no reader left anything.
 
     Values are `alarms` and `warnings`, flags that the module itself has raised, and `temperature_mc`,
-    `voltage_uv`, `bias_ua`, `tx_power_nw`, `rx_power_nw` (thousandths of degrees C, uV, uA, nW), by lane.
+    `voltage_uv`, `bias_ua`, `tx_power_nw`, `rx_power_nw` (thousandths of degrees C, uV, uA, nW), by lane;
+    `unread` where the reader has stopped.
     """
     try:
         with file.open("rb") as source:
@@ -40,7 +42,8 @@ def readings(file: Path = FILE, *, now_s: float | None = None) -> dict[str, tupl
         if not isinstance(told, dict):
             continue
         if not -OLDEST_S < age < OLDEST_S:
-            found[str(netdev)] = ({}, f"read {age:.0f} s ago: its reader has stopped")
+            # What was never read must not look like a module without anything to say.
+            found[str(netdev)] = ({UNREAD: 1}, f"read {age:.0f} s ago: its reader has stopped")
             continue
         found[str(netdev)] = _values(told.get("values")), str(told.get("why", ""))[:200]
     return found

@@ -13,7 +13,10 @@ from shakedown.references.files import load_profile
 # A fabric that reorders packets makes these count without a loss.
 _OF_ORDER = frozenset({"counter.rdma.out_of_sequence", "counter.rdma.oos_drop_count"})
 # Without PFC no priority is paused, and global pause may be what a site has instead.
-_OF_PFC = ("counter.pause.", "counter.ethtool.rx_global_pause", "counter.ethtool.rx_pause_frames")
+_OF_PFC = (
+    "counter.pause.",
+    *(f"counter.ethtool.{way}_{name}" for way in ("rx", "tx") for name in ("global_pause", "pause_frames")),
+)
 # In the name of a counter: the site's own RoCE priority.
 _PRIORITY = "prioN"
 

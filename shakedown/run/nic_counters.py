@@ -18,9 +18,13 @@ from shakedown.records.refusals import refusal
 
 # Eleven NICs with two thousand counters each have 1.5 MB; 60 MB of them took 35 s and 3 GB.
 _LARGEST = 4 << 20
-# Kept by the kernel in 64 bits (rtnl_link_stats64), so they never wrap: one that is less than before was set
-# back, by a restart of the node or of its driver, and all others of the device with it.
-_NEVER_BACK = ("netdev.rx_packets", "netdev.tx_packets", "netdev.rx_bytes", "netdev.tx_bytes")
+# Kept in 64 bits, so they never wrap: one that is less than before was set back, by a restart of the node or
+# of a driver, and all others of the device with it. The kernel's own (rtnl_link_stats64), and those of mlx5's
+# port, which a reset of the firmware clears (en_stats.c). Those of bnxt's rings are as wide as the chip's.
+_NEVER_BACK = (
+    *(f"netdev.{way}_{unit}" for way in ("rx", "tx") for unit in ("packets", "bytes")),
+    *(f"ethtool.{way}_{unit}_phy" for way in ("rx", "tx") for unit in ("packets", "bytes")),
+)
 
 
 class _Device(BaseModel):
@@ -33,6 +37,8 @@ class _Device(BaseModel):
     driver: Annotated[str, Field(max_length=64)] | None = None
     # Of its network device. One that is made anew, as by a reload of the driver, has another.
     ifindex: int | None = None
+    # Of the RDMA device in sysfs, likewise: RDMA's driver may be loaded anew while the netdev's stays.
+    inode: int | None = None
     speed_mbps: int | None = None
     # When, by the node's own clock that never steps.
     read_at_s: Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)] | None = None
@@ -58,6 +64,7 @@ class About:
     ifindex: int | None = None
     speed_mbps: int | None = None
     read_at_s: float | None = None
+    inode: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,8 @@ class NodeCounters:
             return True
         first, last = self.about.get(device, About()), later.about.get(device, About())
         if first.ifindex and last.ifindex and first.ifindex != last.ifindex:
+            return True
+        if first.inode and last.inode and first.inode != last.inode:
             return True
         return went_back(self.devices.get(device, {}), later.devices.get(device, {}), _NEVER_BACK)
 
@@ -117,6 +126,6 @@ def read_counters(path: Path) -> NodeCounters:
         {entry.device: entry.counters for entry in found.devices},
         found.boot_id,
         found.taken,
-        {e.device: About(e.driver, e.ifindex, e.speed_mbps, e.read_at_s) for e in found.devices},
+        {e.device: About(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode) for e in found.devices},
         found.took_s,
     )

@@ -8,9 +8,12 @@ import time
 
 import pytest
 
+from lab.errors import LabError
+
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
-FRAMES = 500
+# Some hundreds of packets beside RDMA are each rail's in a run: connection set-up, ARP, LLDP.
+FRAMES = 2000
 
 
 def failed_counters(verdict):
@@ -38,18 +41,25 @@ def grown(run, node, rail, counter):
     )
 
 
-def in_mid_test(site, act):
-    """Do something once, a few seconds into the first fabric job; returns the thread and what it gave."""
+def in_mid_test(site, node, act):
+    """Do something once, while a node runs perftest; returns the thread and what it gave or raised.
+
+    Not when its job begins: what happens before the first reading of the counters is in no difference.
+    """
     done = []
 
     def watch() -> None:
-        look = ["squeue", "--noheader", "--states=RUNNING", "--format=%j"]
+        look = ["sh", "-c", "cat /proc/[0-9]*/comm 2>/dev/null || true"]
         deadline = time.monotonic() + 900
-        while time.monotonic() < deadline and not done:
-            if site.lab.ssh("head", look).stdout.startswith("fabric."):
-                time.sleep(5)
-                done.append(act())
-            time.sleep(1)
+        while time.monotonic() < deadline:
+            running = site.lab.ssh(node, look).stdout.split()
+            if any(name.startswith(("ib_write", "ib_read", "ib_send")) for name in running):
+                try:
+                    done.append(act())
+                except LabError as error:
+                    done.append(error)
+                return
+            time.sleep(0.5)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -58,7 +68,7 @@ def in_mid_test(site, act):
 
 def test_packets_out_of_order_are_named_by_the_receivers_counter(fresh):
     """Catches: reordering that costs a rate and is told as slow; the other rail blamed beside."""
-    fresh.lab.fault_reorder("n1", "rail0", 25)
+    fresh.lab.fault_reorder("n1", "rail0", 5)
     status, verdict, _ = fresh.accept("reordered", "fabric")
     assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
     found, _ = failed_counters(verdict)
@@ -69,10 +79,10 @@ def test_packets_out_of_order_are_named_by_the_receivers_counter(fresh):
 
 def test_a_flap_of_two_seconds_in_mid_test_is_named_by_link_downed(fresh):
     """Catches: a link that was down for a moment, which retries hide and no rate shows."""
-    thread, done = in_mid_test(fresh, lambda: fresh.lab.fault_flap("n1", "rail0", 2.0))
+    thread, done = in_mid_test(fresh, "n1", lambda: fresh.lab.fault_flap("n1", "rail0", 2.0))
     status, verdict, _ = fresh.accept("flap", "fabric")
     thread.join(timeout=30)
-    assert done, "no fabric job was seen running"
+    assert done and "no carrier" in str(done[0]), done or "no perftest was seen running on n1"
     assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
     found, _ = failed_counters(verdict)
     assert ("rdma.link_downed", "n1", "rail0") in found, found
@@ -83,29 +93,50 @@ def test_a_flap_of_two_seconds_in_mid_test_is_named_by_link_downed(fresh):
 
 def test_a_small_receive_ring_is_named_at_its_nic_or_costs_nothing(fresh):
     """Catches: loss for want of receive buffers that is laid on the sender or on the other rail."""
-    small = fresh.lab.ssh("n1", ["ethtool", "-G", "fab0", "rx", "16"])
-    if small.returncode != 0:
-        pytest.skip(f"the guest's NIC takes no ring size: {small.stderr.strip()}")
-    fresh.lab.fault_small_rx_ring("n1", "rail0", 16)
+    try:
+        fresh.lab.fault_small_rx_ring("n1", "rail0", 16)
+    except LabError as error:
+        # Linux before 6.0 has no such setting; a QEMU without queue reset answers ENOENT (virtqueue_resize).
+        if "not supported" in str(error) or "No such file" in str(error):
+            pytest.skip(f"the guest's NIC takes no ring size: {error}")
+        raise
     _, verdict, run = fresh.accept("small-ring", "fabric")
     found, others = failed_counters(verdict)
     # Where the machine's NIC waits for a buffer, nothing is lost; where it drops, these count it.
     names = ("rdma.out_of_seq_request", "netdev.rx_dropped")
-    lost = {name: grown(run, "n1", "rail0", name) for name in names}
-    if not any(lost.values()):
-        assert not found and not others, (found, others)
-    assert {rail for _, _, rail in found} <= {"rail0"}, found
-    assert bool(found) is bool(lost["rdma.out_of_seq_request"]), (found, lost)
+    lost = {(name, "n1", "rail0") for name in names if grown(run, "n1", "rail0", name)}
+    if lost:
+        assert lost <= found, (lost, found)
+        assert {rail for _, _, rail in found} == {"rail0"}, found
+    else:
+        assert not found, found
+        assert not others, others
     assert fresh.lab.fault_clear()
 
 
-def test_pause_frames_are_counted_where_they_arrive_and_blame_nobody(fresh):
-    """Catches: frames of a neighbour that sends PFC, which a NIC without it drops, taken for lost RoCE."""
-    thread, done = in_mid_test(fresh, lambda: fresh.lab.fault_pause_frames("n1", "rail0", FRAMES))
+def test_pause_frames_are_counted_where_they_arrive_and_blame_no_other(fresh):
+    """Catches: frames of a neighbour that sends PFC laid on the other node or rail, or on RoCE."""
+    act = lambda: fresh.lab.fault_pause_frames("n1", "rail0", FRAMES)  # noqa: E731
+    thread, done = in_mid_test(fresh, "n1", act)
     status, verdict, run = fresh.accept("paused", "fabric")
     thread.join(timeout=30)
-    assert done, "no fabric job was seen running"
-    assert (status, verdict["outcome"]) == (0, "PASS"), verdict["reason"]
-    # virtio-net knows no pause: the kernel finds no protocol for the frames, and says so of this NIC alone.
-    assert grown(run, "n1", "rail0", "netdev.rx_dropped") >= FRAMES
-    assert grown(run, "n1", "rail1", "netdev.rx_dropped") < FRAMES
+    assert done and "pause frames" in str(done[0]), done or "no perftest was seen running on n1"
+
+    def beside_rdma(node, rail):
+        """Packets that a NIC received and that were not RDMA's."""
+        return grown(run, node, rail, "netdev.rx_packets") - grown(run, node, rail, "rdma.rcvd_pkts")
+
+    assert beside_rdma("n1", "rail0") >= FRAMES
+    assert beside_rdma("n1", "rail1") < FRAMES
+    assert beside_rdma("n2", "rail0") < FRAMES
+    # virtio-net knows no pause, the kernel no protocol for the frames: it counts them as dropped, unless a
+    # program hears all that arrives (lldpd). What it counts is named, and nothing else is.
+    own = ("netdev.rx_dropped", "n1", "rail0")
+    dropped = grown(run, "n1", "rail0", "netdev.rx_dropped")
+    found, others = failed_counters(verdict)
+    assert found == ({own} if dropped else set()), (found, dropped)
+    assert not others, others
+    # The other stages of the plan did not run, so the run as a whole has no PASS.
+    undecided = [c for c in verdict["cells"] if c["cell"].startswith("fabric/") and c["outcome"] != "PASS"]
+    assert len(undecided) == len(found), undecided
+    assert status == (1 if dropped else 3), verdict["reason"]

@@ -135,11 +135,14 @@ def test_a_flap_lasts_as_long_as_asked_and_leaves_nothing(lab, monkeypatch):
     assert lab.state.faults == {"n2 rail0": faults.LINK_DOWN}  # which clearing plugs in
 
 
-def test_pause_frames_leave_by_the_port_of_the_node(lab):
-    """Catches: frames sent into the bridge, which never forwards them, or at another node."""
+def test_pause_frames_leave_by_the_port_of_the_node_and_reach_it(lab, monkeypatch):
+    """Catches: frames sent into the bridge, at another node, or thrown away by virtio: no fault."""
+    monkeypatch.setattr(node_faults.time, "sleep", lambda s: lab.asked.append(("wait", [s])))
     assert "leaf0 swp4, into n2" in node_faults.pause_frames(lab, "n2", "rail1", 100)
-    machine, command = lab.asked[-1]
+    joined, (machine, command), waited, left = lab.asked
+    assert joined == ("n2", ["ip", "link", "set", "fab1", "allmulticast", "on"])
     assert (machine, command[-2:]) == ("leaf0", ["swp4", "100"])
+    assert (waited[0], left[1][-1]) == ("wait", "off")
     assert lab.state.faults == {}
 
 

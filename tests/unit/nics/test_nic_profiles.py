@@ -292,6 +292,98 @@ def test_a_driver_that_was_loaded_again_is_told(tmp_path):
     assert "restarted" in verdict.cells[0].reason
 
 
+def test_an_rdma_device_that_was_made_anew_is_told(tmp_path):
+    """Catches: RDMA's driver loaded again under a netdev that stays: errors counted before it are gone."""
+
+    def change(before, after):
+        before["inode"], after["inode"] = 70_123, 81_456
+
+    verdict, _ = cells(tmp_path, "mlx5", change)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "restarted" in verdict.cells[0].reason
+
+
+@pytest.mark.parametrize("name", ["ethtool.rx_packets_phy", "ethtool.tx_bytes_phy"])
+def test_a_port_that_was_cleared_proves_nothing(name, tmp_path):
+    """Catches: a reset of the firmware in mid-test, after which errors that were zero are zero again."""
+
+    def change(before, after):
+        before["counters"][name], after["counters"][name] = 10**12, 10**9
+
+    verdict, _ = cells(tmp_path, "mlx5", change)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    reset = [cell.cell for cell in verdict.cells if cell.rule == "counter-reset"]
+    assert any("counter.rdma.out_of_sequence/" in cell for cell in reset), reset
+
+
+@pytest.mark.parametrize(
+    ("family", "counter", "cell"),
+    [
+        ("mlx5", "corrected_bits", "phy.pre_fec_ber_e12"),
+        ("bnxt", "corrected_bits", "phy.pre_fec_ber_e12"),
+        ("mlx5", "symbol_err", "phy.symbol_errors_e15"),
+        ("bnxt", "pfc_pri3_rx_duration_us", "pause.prio3_rx_ppm"),
+        ("mlx5", "tx_prio3_pause_duration", "pause.prio3_tx_ppm"),
+        ("bnxt", "dom.alarms", "module.alarms"),
+    ],
+)
+@pytest.mark.parametrize("flaw", ["back", "gone", "new"])
+def test_what_cannot_be_worked_out_is_not_as_if_never_counted(family, counter, cell, flaw, tmp_path):
+    """Catches: a link's quality or pauses passed because their counters were cleared or lost in mid-test."""
+    if flaw == "back" and cell == "module.alarms":
+        pytest.skip("a state, no count")
+
+    def change(before, after):
+        names = [n for n in before["counters"] if counter in n and "seen" not in n]
+        assert names
+        for name in names:
+            if flaw == "back":
+                before["counters"][name], after["counters"][name] = 10**9, 3
+            else:
+                del (before if flaw == "new" else after)["counters"][name]
+
+    verdict, _ = cells(tmp_path, family, change)
+    assert verdict.outcome is Outcome.INCONCLUSIVE, verdict.reason
+    assert any(f"counter.{cell}/" in found.cell for found in verdict.cells if found.outcome != "PASS")
+
+
+def test_a_link_without_a_speed_has_no_quality(tmp_path):
+    """Catches: bits that FEC corrected passed over because a link that is down has no speed."""
+
+    def unknown(before, after):
+        before["speed_mbps"] = after["speed_mbps"] = -1
+
+    verdict, _ = cells(tmp_path, "mlx5", unknown)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+
+    def down_at_the_end(_before, after):
+        after["speed_mbps"] = None
+
+    verdict, _ = cells(tmp_path, "mlx5", down_at_the_end)
+    assert verdict.outcome is Outcome.PASS
+
+
+def test_a_module_whose_reader_stopped_is_no_quiet_module(tmp_path):
+    """Catches: alarms that nobody reads any more told as none; one that was read lost with the other."""
+
+    def stopped(before, after):
+        for reading in (before, after):
+            for name in [n for n in reading["counters"] if n.startswith("dom.")]:
+                del reading["counters"][name]
+            reading["counters"]["dom.unread"] = 1
+
+    verdict, _ = cells(tmp_path, "mlx5", stopped)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+
+    def raised(before, after):
+        before["counters"]["dom.alarms"] = 1
+        for name in [n for n in after["counters"] if n.startswith("dom.")]:
+            del after["counters"][name]
+
+    verdict, _ = cells(tmp_path, "mlx5", raised)
+    assert verdict.outcome is Outcome.FAIL
+
+
 @pytest.mark.parametrize(
     ("family", "lost"),
     [
@@ -342,6 +434,20 @@ def test_pfc_that_is_off_is_no_pass(tmp_path):
     assert {c.cell.split("/")[2] for c in verdict.cells if c.rule == "not-measured"} == {
         f"counter.pause.prio3_{what}_ppm" for what in ("rx", "tx", "unmarked")
     }
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("family", SITES)
+def test_global_pause_is_a_fault_only_beside_pfc(family, enabled):
+    """Catches: a site that has global pause instead of PFC failed for pausing, one way or the other."""
+    asked = site(family)
+    roce = asked.fabric.roce
+    roce = roce.model_copy(update={"pfc": roce.pfc.model_copy(update={"enabled": enabled})})
+    of = asked.model_copy(update={"fabric": asked.fabric.model_copy(update={"roce": roce})})
+    name = {"mlx5": "global_pause", "bnxt": "pause_frames"}[family]
+    found = {item.metric for item in plan_of(of)[0].items}
+    for way in ("rx", "tx"):
+        assert (f"counter.ethtool.{way}_{name}" in found) is enabled
 
 
 def test_unknown_drivers_are_told_and_refused_only_if_the_site_asks(tmp_path):

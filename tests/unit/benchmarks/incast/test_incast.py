@@ -21,6 +21,7 @@ from shakedown.records.base import cell_id
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.catalogue import Catalogue
+from shakedown.references.of_site import catalogue_of_site
 from shakedown.references.physical import add_physical
 from tests.unit.plan.test_planner import WHERE, document
 
@@ -102,6 +103,38 @@ def test_senders_must_be_held_back_where_it_is_counted(driver, not_run):
         assert not_run is None or not_run in (item.not_run or "")
     (reference,) = {item.reference for item in held}
     assert plan.references[reference].limit == 1
+
+
+@pytest.mark.parametrize("incast_asked", [True, False])
+def test_pauses_that_an_overload_must_bring_fail_no_nic_and_no_switch(incast_asked):
+    """Catches: a healthy site failed for a storm because the senders were paused, as the cell beside asks."""
+    inventory = document(3)
+    ports = [{"port": f"swp{n}", "host": f"n{n}", "netdev": "fab0", "rail": "rail0"} for n in (1, 2, 3)]
+    inventory["switches"] = {"hosts": ["leaf0"]}
+    inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": "sonic", "leaf_ports": ports}
+    plain = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 1000}
+    for node in ("n1", "n2", "n3"):
+        host = inventory["_meta"]["hostvars"][node]
+        asked = {"incast": ASKED} if incast_asked else {}
+        host["acceptance"] = {**asked, "perftest": [plain], "profiles": ["roce_switches"]}
+        host["fabric"] |= {"system": "acme", "profile": "physical"}
+        for nic in host["fabric_nics"]:
+            nic["driver"] = "mlx5_core"
+    site = site_of(inventory, WHERE)
+    plan, _ = make_plan(site, catalogue_of_site(site, Path()), run="r1", created="2026-01-01T00:00:00Z")
+    required = {}
+    for item in plan.items:
+        if item.metric.startswith("counter.") and item.stage == "fabric":
+            required.setdefault((item.test, item.metric.removeprefix("counter.")), set()).add(item.required)
+    for name in ("pfc_rx_ppm", "pfc_tx_ppm"):  # SONiC counts no marks
+        assert required["switches", name] == {not incast_asked}, name
+    assert required["switches", "roce_queue_drops"] == {True}
+    assert required["ib_write_bw", "pause.prio3_rx_ppm"] == {True}
+    if incast_asked:
+        assert required["incast", "pause.prio3_rx_ppm"] == {False}
+        # Nothing may be lost, and a receiver has no reason to pause the switch.
+        for name in ("rdma.out_of_sequence", "ethtool.rx_discards_phy", "pause.prio3_tx_ppm"):
+            assert required["incast", name] == {True}, name
 
 
 def test_what_comes_in_is_held_to_the_links_ceiling():

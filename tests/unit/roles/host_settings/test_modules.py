@@ -127,7 +127,8 @@ def test_an_old_reading_counts_for_nothing_and_is_said(tmp_path):
     file.write_text(json.dumps({"taken_s": 1000.0, "netdevs": {"fab0": {"values": values, "why": ""}}}))
     fresh = of_node.readings(file, now_s=1060.0)
     assert fresh == {"fab0": ({"alarms": 0, "rx_power_nw.lane1": 5}, "")}
-    assert of_node.readings(file, now_s=9000.0)["fab0"] == ({}, "read 8000 s ago: its reader has stopped")
+    why = "read 8000 s ago: its reader has stopped"
+    assert of_node.readings(file, now_s=9000.0)["fab0"] == ({"unread": 1}, why)
 
 
 def test_a_jobs_reading_has_them_beside_the_counters(tmp_path, monkeypatch):
