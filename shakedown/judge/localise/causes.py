@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shakedown.judge.localise.calibration import calibrated
-from shakedown.judge.localise.doubts import second_thoughts
+from shakedown.judge.localise.doubts import missing_thoughts, second_thoughts, without_paths
 from shakedown.judge.localise.fit import Settings, fit, to_finding
 from shakedown.judge.localise.groups import Groups
 from shakedown.judge.localise.levels import deviations
@@ -92,7 +92,8 @@ def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Ex
     supported = _supported(first, seen)
     findings = [f for m in route.matrices for f in _examine(m, route.fabric, supported, settings)]
     if len(first.nodes) < SMALL_MESH:
-        findings += examine_small(route.matrices, route.fabric, settings, supported)
+        small = examine_small(route.matrices, route.fabric, settings, supported)
+        findings += without_paths(small, route.fabric)
     return findings
 
 
@@ -101,7 +102,7 @@ def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Setting
     seen = deviations(matrix, fabric)
     residual = seen.residual
     groups = Groups(np.isfinite(residual) | matrix.failed, fabric, seen.quantile)
-    found = dead(matrix, groups)
+    found = missing_thoughts(dead(matrix, groups), matrix, groups)
     if len(matrix.nodes) < SMALL_MESH:
         return found
     before = residual.copy()

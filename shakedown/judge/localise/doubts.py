@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import betainc
 
 from shakedown.judge.localise.fit import DOUBTFUL
+from shakedown.judge.localise.groups import Groups
 from shakedown.judge.localise.model import Element, Explanation, Fabric, Matrix
+from shakedown.judge.localise.rare import DEAD_SHARE
 
 # Kinds that only a known path can name: what a leaf's flows have in common may as well lie beyond it.
 _BY_PATH = frozenset({"leaf", "spine", "uplink", "rail"})
@@ -22,13 +25,17 @@ _LEAST_DRAGGED = 2
 _MOST_OF_A_KIND = 0.05
 _ALIKE = 0.15
 _ALIKE_AT_LEAST = 0.002
+# Where results are missing everywhere, the probability that some part lost all of its own by chance.
+_MISSING_BY_CHANCE = 0.01
+# If more of the NICs' ways are dead, what they have in common is likelier than each of them.
+_MOST_DEAD = 0.5
 
 
 def second_thoughts(
     found: Sequence[Explanation], matrix: Matrix, fabric: Fabric, *, links_shared: bool = False
 ) -> list[Explanation]:
     """Return the findings, less blame; `links_shared`: many flows share links with others."""
-    kept = _without_paths(found, fabric)
+    kept = without_paths(found, fabric)
     if links_shared:
         why = "many flows share links, so what is bad now and then may be their meeting"
         kept = [_doubt(f, why) if f.blamed and f.pattern == "intermittent" else f for f in kept]
@@ -47,7 +54,33 @@ def _doubt(finding: Explanation, why: str, rivals: tuple[Element, ...] = ()) -> 
     )
 
 
-def _without_paths(found: Sequence[Explanation], fabric: Fabric) -> list[Explanation]:
+def missing_thoughts(found: Sequence[Explanation], matrix: Matrix, groups: Groups) -> list[Explanation]:
+    """Return what `dead` found, less blame for results that are missing everywhere, or here and there."""
+    tried = matrix.failed | np.isfinite(matrix.values)
+    ways = tuple(tried.sum(axis=axis) for axis in (2, 1))
+    rows, columns = (
+        (n > 0) & (matrix.failed.sum(axis=axis) >= DEAD_SHARE * n)
+        for n, axis in zip(ways, (2, 1), strict=True)
+    )
+    most = rows.sum() + columns.sum() > _MOST_DEAD * sum(int((n > 0).sum()) for n in ways)
+    others = tried & ~(rows[:, :, None] | columns[:, None, :])
+    # Where only whole lines are missing, that is no chance: several parts are dead.
+    at_random = bool((matrix.failed & others).any())
+    kept: list[Explanation] = []
+    for f in found:
+        all_its = round(f.cells / f.share)
+        usual = (int(matrix.failed.sum()) - f.cells) / max(1, int(tried.sum()) - all_its) if at_random else 0
+        chance = float(betainc(f.cells, all_its - f.cells + 1, usual)) if usual else 0.0
+        if f.blamed and most:
+            kept.append(_doubt(f, "most NICs have no result at all: look first at what they have in common"))
+        elif f.blamed and chance * groups.hypotheses > _MISSING_BY_CHANCE:
+            kept.append(_doubt(f, f"{usual:.0%} of the others' results are missing too, so it may be chance"))
+        else:
+            kept.append(f)
+    return kept
+
+
+def without_paths(found: Sequence[Explanation], fabric: Fabric) -> list[Explanation]:
     """Blame no switch, uplink or rail that no flow is known to cross."""
     if fabric.spine is not None:
         return list(found)

@@ -29,6 +29,10 @@ _SAMPLE = 20_000
 _LEAST_SLACK = 0.002
 # Distinct values in a tool's output, as a part of the results, below which they are steps and no chance.
 _STEPS_SHARE = 0.1
+# Coarser steps are believed only if they are seen beside whole rows and columns: in as many results, or more.
+_COARSE_STEP = 0.01
+_LOOSE_SHARE = 0.001
+_LOOSE_RESULTS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +114,24 @@ def _between_steps(values: Floats) -> tuple[Floats, float]:
         return values, 0.0
     step = float(np.diff(distinct).min())
     relative = step / float(np.median(good))
+    if relative > _COARSE_STEP and _differ_by_line(values):
+        return values, 0.0
     places = np.random.default_rng(len(good)).permutation(values.size)
     return values + step * ((places + 0.5) / values.size - 0.5).reshape(values.shape), relative
+
+
+def _differ_by_line(values: Floats) -> bool:
+    """Whether all results are one value, but for those of whole rows or columns, and a pair.
+
+    So do faults look where all else is the same to the last digit. Rounding comes at random, here and there.
+    """
+    finite = np.isfinite(values)
+    each, count = np.unique(values[finite], return_counts=True)
+    off = finite & (values != each[count.argmax()])
+    rows, columns = (2 * off.sum(axis=axis) > finite.sum(axis=axis) for axis in (2, 1))
+    outside = ~(rows[:, :, None] | columns[:, None, :])
+    loose, left = int((off & outside).sum()), int((finite & outside).sum())
+    return loose <= max(_LOOSE_RESULTS, _LOOSE_SHARE * left)
 
 
 def _some(values: Floats) -> Floats:

@@ -203,6 +203,13 @@ def test_a_slow_rail_is_no_fault_of_its_nodes():
     assert not any(c.blamed for c in localise_one(*small(4, spoil=scale(1, by=0.3))))
 
 
+@pytest.mark.parametrize("nodes", [4, 15, 16])
+def test_a_slow_rail_of_unknown_paths_is_a_suspect_at_every_size(nodes):
+    """Catches: a rail blamed, surely, though its switch or a load beside it may be what is slow."""
+    (cause,) = localise_one(*small(nodes, rails=8, cv=0.003, tests=1, spoil=scale(0, by=0.9)))
+    assert cause.element == Element("rail", rail="rail0") and not cause.blamed
+
+
 def test_an_uplink_of_unknown_path_is_not_blamed_on_nodes():
     """Catches: nodes behind a bad uplink blamed because the harness cannot see their paths."""
     sim = simulated((FaultKind.UPLINK, 0.5))
@@ -218,6 +225,44 @@ def test_missing_results_here_and_there_blame_nobody():
     sim.matrix.failed[lost] = True
     sim.matrix.failed[:, range(SHAPE.nodes), range(SHAPE.nodes)] = False
     assert blamed(sim) == []
+
+
+def lose(sim, where):
+    """Leave the results of `where` out, as planned, tried and without a value."""
+    sim.matrix.values[where] = np.nan
+    sim.matrix.failed[where] = True
+    nodes = range(len(sim.matrix.nodes))
+    sim.matrix.failed[:, nodes, nodes] = False
+    return sim
+
+
+@pytest.mark.parametrize("nodes", [4, 8, 20])
+def test_a_mesh_of_one_result_blames_nobody(nodes):
+    """Catches: every node but one drained, surely, for a run that broke off after its first result."""
+    sim = simulated(shape=Shape(nodes, 4, pod=4))
+    everywhere = np.ones(sim.matrix.values.shape, dtype=bool)
+    everywhere[0, 0, 1] = False
+    causes = localise_one([lose(sim, everywhere).matrix], sim.fabric)
+    assert causes and not any(c.blamed or c.confidence > 0.5 for c in causes)
+
+
+@pytest.mark.parametrize("nodes", [4])
+def test_half_of_a_small_mesh_missing_at_random_blames_nobody(nodes):
+    """Catches: a NIC of few results called dead, surely, though as many are missing everywhere."""
+    for seed in range(4):
+        sim = simulated(shape=Shape(nodes, 8, pod=4))
+        random = np.random.default_rng(seed).random(sim.matrix.values.shape) < 0.5
+        assert blamed(lose(sim, random)) == [], seed
+
+
+@pytest.mark.parametrize("nodes", [4, 20])
+def test_a_dead_node_is_named_beside_results_missing_here_and_there(nodes):
+    """Catches: a dead node excused by three results that others miss."""
+    sim = simulated(shape=Shape(nodes, 4, pod=4))
+    where = np.zeros(sim.matrix.values.shape, dtype=bool)
+    where[:, 1, :] = where[:, :, 1] = True
+    where[0, 0, 2] = where[1, 2, 0] = where[3, 2, 3] = True
+    assert blamed(lose(sim, where)) == [Element("node", node=sim.matrix.nodes[1])]
 
 
 def test_a_fault_needs_no_healthy_majority_on_its_leaf():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from one_route import localise_one
 
-from shakedown.judge.localise.model import Element
+from shakedown.judge.localise.model import Element, Fabric, Matrix
 from shakedown.simulate.benchmark import case, judge, ours, planted
 
 QUIET = (
@@ -79,3 +81,41 @@ def test_what_a_slow_sender_drags_is_not_blamed(number):
     sim = case("incast", "64x8", "5%", number)
     outcome = judge(planted(sim), ours(sim), ("", "", "", 0))
     assert outcome.first and not outcome.wrong
+
+
+def constant(rails, nodes, rate=390.0):
+    """Return a mesh in which all results are the same to the last digit."""
+    values = np.full((rails, nodes, nodes), rate)
+    values[:, range(nodes), range(nodes)] = np.nan
+    names = tuple(f"n{i}" for i in range(nodes)), tuple(f"rail{r}" for r in range(rails))
+    return Matrix("test", True, *names, values, np.zeros(values.shape, dtype=bool))
+
+
+@pytest.mark.parametrize("loss", [0.02, 0.05, 0.2, 0.5])
+@pytest.mark.parametrize(("rails", "nodes"), [(1, 16), (4, 16), (1, 64)])
+def test_a_fault_is_named_where_all_else_is_the_same(rails, nodes, loss):
+    """Catches: the one other value of a run taken for the tool's step, and half of the rate not missed."""
+    unknown = Fabric.unknown(rails, nodes)
+    for way, index in (("tx", (0, 1)), ("rx", (0, slice(None), 1))):
+        matrix = constant(rails, nodes)
+        matrix.values[index] *= 1 - loss
+        named = [c.element for c in localise_one([matrix], unknown) if c.blamed]
+        assert named == [Element("nic", node="n1", rail="rail0", direction=way)]
+    if loss >= 0.05:  # from which on pairs are named
+        matrix = constant(rails, nodes)
+        matrix.values[0, 1, 2] *= 1 - loss
+        matrix.values[0, 2, 1] *= 1 - loss
+        (cause,) = localise_one([matrix], unknown)
+        assert (cause.element.kind, cause.element.node, cause.element.peer) == ("pair", "n1", "n2")
+
+
+@pytest.mark.parametrize("step", [2.0, 5.0, 20.0])
+def test_coarse_steps_of_healthy_results_are_still_steps(step):
+    """Catches: a NIC blamed for being rounded the other way, since its steps were not taken for steps."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        matrix = constant(4, 16, 100.0)
+        ends = 1 + 0.003 * rng.standard_normal((2, 4, 16))
+        rates = matrix.values * ends[0][:, :, None] * ends[1][:, None, :] * (1 - 0.01 * rng.random())
+        matrix.values[:] = np.round(rates / step) * step
+        assert not [c for c in localise_one([matrix], Fabric.unknown(4, 16)) if c.blamed], seed
