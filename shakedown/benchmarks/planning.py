@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.registry import BENCHMARKS, JOB_KINDS, Acceptance
+from shakedown.benchmarks.registry import BENCHMARKS, JOB_KINDS, UNPUBLISHED, Acceptance
 from shakedown.benchmarks.uncovered import not_covered
 from shakedown.intent import inventory
 from shakedown.intent.site import Site
@@ -61,7 +61,7 @@ def make_plan(
     # What is left out may be too long for the partition.
     part = part.model_copy(update={"job_time": None})
     judged = tuple(part.nics) if scope is None else scope.nodes
-    draft = Draft(part, catalogue, learn=learn, mesh=wanted.mesh)
+    draft = Draft(part, catalogue, learn=learn, unpublished=UNPUBLISHED, mesh=wanted.mesh)
     plan, jobs = _made(draft, run, created, judged, wanted.stages)
     if scope is not None and (narrower := _narrower(scope, site, plan)):
         plan, jobs = narrowed_plan(plan, jobs, narrower)
@@ -99,7 +99,7 @@ def _made(
             if stages and benchmark.stage not in stages:
                 draft.do_without(missing)
     if draft.missing:
-        raise all_missing(list(draft.missing.values()))
+        raise all_missing(list(draft.missing.values()), learn=learn)
     if learn:
         draft.caveats.append(_learnt(draft))
     if site.shared_gpus:

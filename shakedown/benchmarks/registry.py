@@ -43,5 +43,9 @@ BENCHMARKS = _all()
 JOB_KINDS: dict[str, JobKind] = {kind: job for b in BENCHMARKS for kind, job in b.jobs.items()}
 TOOLS: dict[str, Tool] = {name: tool for b in BENCHMARKS for name, tool in b.tools.items()}
 PARSERS: tuple[Parser, ...] = tuple(parser for b in BENCHMARKS for parser in b.parsers)
+# Stage, unit and direction of what benchmarks measure and no shipped profile has, by test and metric.
+UNPUBLISHED = {pair: (b.stage, *unit) for b in BENCHMARKS for pair, unit in b.measures.items()}
+# Tests in words, where their name is not what a person would say.
+TEST_WORDS = {test: words for b in BENCHMARKS for test, words in b.words.items()}
 # The model of a site's acceptance.yml.
 Acceptance = acceptance_model(b.section for b in BENCHMARKS)

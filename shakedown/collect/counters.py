@@ -21,7 +21,6 @@ from shakedown.records.base import Better, Stage
 from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, Measurement, Problem
 from shakedown.run.nic_counters import About, NodeCounters, read_counters
 
@@ -54,20 +53,6 @@ def read_nodes(
                 flaws[node] = Problem(kind="other", message=f"{file.name}: {stale}")
         found[node] = (NodeCounters(), NodeCounters()) if node in flaws else (both[0], both[1])
     return found, flaws
-
-
-def node_counters(plan: Plan, jobs: Jobs, job_folder: Path, tests: Mapping[str, str]) -> list[CounterReading]:
-    """Return the counters of every NIC over one job, from `counters.NODE.{before,after}.json`.
-
-    `tests`: under which test they stand, by job (`counter_tests`). Raises BadInput if `job.json` is damaged.
-    """
-    job = read_record(job_folder / "job.json", JobRecord)
-    spec = next((spec for spec in jobs.jobs if spec.name == job.test), None)
-    if spec is None:
-        return []
-    return counted(
-        plan, jobs, job_folder, job, spec, tests[spec.name], read_nodes(job_folder, job, spec.nodes)[0]
-    )
 
 
 def counted(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from shakedown.benchmarks.registry import TEST_WORDS
+from shakedown.records.base import Stage
 from shakedown.records.plan import PlanItem
 from shakedown.records.wording import printable, size, those
 
@@ -17,41 +19,18 @@ _OPERATIONS = {
     "sendrecv": "send-receive",
     "pingpong": "ping-pong",
 }
-# Tests of programs that users run: a metric is of something in them.
-_APPLICATIONS = ("lora", "resnet50_server")
 _OF_AN_OPERATION = ("gdrdma_channels", "large_over_small")
 CLOCK = "clock"
 # Settings whose wrong value is another machine's doing.
 OWNERS = ("ipv4.duplicates", "ipv4.neighbours")
 CORRECTNESS = "correctness of "
 _LIBRARIES = {"nccl": "NCCL", "torch": "PyTorch", "mpi": "MPI"}
-_TESTS = {
-    "copy": "copy between host and GPU",
-    "crosscheck": "cable ends",
-    "gpudirect_read": "GPUDirect read",
-    "gpudirect_send": "GPUDirect send",
-    "gpudirect_write": "GPUDirect write",
-    "gpu_rate_bf16": "speed of bf16 products",
-    "gpu_rate_copy": "speed of copies within a GPU",
-    "gpu_rate_fp8": "speed of fp8 products",
-    "gpu_state": "GPU state",
-    "inventory": "hardware and software",
-    "lora": "LoRA training",
-    "mpi_allreduce_transport": "MPI all-reduce's transport",
-    "mpi_pingpong_transport": "MPI ping-pong's transport",
-    "nccl_transport": "NCCL transport",
-    "pcie_path": "PCIe path",
-    "resnet50_server": "ResNet50 inference",
-    "settings": "host settings",
-    "switch_settings": "switch settings",
-    "traffic_class": "traffic class of arriving RoCE",
-    "versions": "versions beside the published ones",
-}
 # What a cell of these found names the place and all else by itself.
 TELL_ALL = ("traffic_class",)
 # What a metric adds to its test; what says no more than the test itself adds nothing.
 _METRICS = {
     "bandwidth": "",
+    "bandwidth_in": "bandwidth received",
     "bandwidth_both": "bidirectional bandwidth",
     "busbw": "bandwidth",
     "comm_share": "share of time in communication",
@@ -59,6 +38,7 @@ _METRICS = {
     "differs": "",
     "final_loss": "final loss",
     "gdrdma_channels": "share of channels with GPUDirect RDMA",
+    "held_back": "pauses and marks",
     "large_over_small": "time of many small messages over one large",
     "latency_p99": "latency (99th percentile)",
     "latency_typical": "latency",
@@ -166,9 +146,9 @@ def kind(item: PlanItem) -> str:
         both = " in both directions" if found[2] else ""
         return f"copy {_COPIES[found[1]]}{both}"
     what = _METRICS.get(metric, metric.replace("_", " "))
-    if metric == "wrong" and test.partition("_")[0] in _LIBRARIES and test not in _TESTS:
+    if metric == "wrong" and test.partition("_")[0] in _LIBRARIES and test not in TEST_WORDS:
         return f"{CORRECTNESS}{test_words(test)}"
-    if test in _APPLICATIONS or metric in _OF_AN_OPERATION:
+    if item.stage is Stage.APPLICATION or metric in _OF_AN_OPERATION:
         return printable(f"{what} in {test_words(test)}")
     return printable(f"{test_words(test)} {what}".strip())
 
@@ -178,9 +158,9 @@ def test_words(test: str) -> str:
     prefix, _, operation = test.partition("_")
     if found := _PERFTEST.fullmatch(test):
         return f"RDMA {found[1]}"
-    if test not in _TESTS and prefix in _LIBRARIES:
+    if test not in TEST_WORDS and prefix in _LIBRARIES:
         return printable(f"{_LIBRARIES[prefix]} {_OPERATIONS.get(operation, operation.replace('_', ' '))}")
-    return printable(_TESTS.get(test) or test.replace("_", " "))
+    return printable(TEST_WORDS.get(test) or test.replace("_", " "))
 
 
 def test(item: PlanItem) -> str:

@@ -14,7 +14,7 @@ from shakedown.records.names import natural_key
 from shakedown.records.pairs import AllPairs, PairsAcross
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.references.catalogue import Catalogue, Entry
-from shakedown.references.learn import learnt_entry
+from shakedown.references.learn import Kind, learnt_entry
 from shakedown.references.missing import MissingReference
 
 
@@ -52,6 +52,8 @@ class Draft:
     missing: dict[str, MissingReference] = field(default_factory=dict)
     # Cells without a reference are measured to make one of, and not judged.
     learn: bool = False
+    # What benchmarks measure that no shipped profile has, by test and metric, for a run that learns.
+    unpublished: Mapping[tuple[str, str], Kind] = field(default_factory=dict)
     # Which pairs are measured, over what the site asks.
     mesh: Mesh | None = None
     # What the plan does not cover, beside what the site says itself.
@@ -81,9 +83,11 @@ class Draft:
         try:
             return self._find(test, metric, scope, node)
         except MissingReference as refused:
-            if self.learn and (entry := learnt_entry(test, metric, scope)) is not None:
-                self.references[entry.id] = entry.reference()
-                return entry
+            if self.learn:
+                entry = learnt_entry(test, metric, scope, self.unpublished)
+                if entry is not None:
+                    self.references[entry.id] = entry.reference()
+                    return entry
             self.missing.setdefault(refused.what, refused)
             return _STAND_IN.model_copy(update={"test": test, "metric": metric})
 

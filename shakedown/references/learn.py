@@ -13,20 +13,27 @@ from shakedown.references.files import load_profile, profile_names
 _SOURCE = "none yet: this run is to make it"
 # What comes out wrong or lost is never learnt: a first run with wrong sums must not make them the rule.
 _WRONG = ("wrong", "nonfinite_steps")
-_Kind = tuple[Stage, str, Better]
-# Of tests that no shipped profile has.
-_MORE: dict[tuple[str, str], _Kind] = {("stream", "bandwidth"): (Stage.NODE, "GB/s", Better.HIGHER)}
+# Stage, unit and direction.
+Kind = tuple[Stage, str, Better]
 
 
-def learnt_entry(test: str, metric: str, facts: Mapping[str, int | str]) -> Entry | None:
+def learnt_entry(
+    test: str, metric: str, facts: Mapping[str, int | str], unpublished: Mapping[tuple[str, str], Kind]
+) -> Entry | None:
     """Return the stand-in for a cell's reference, or None if there can be none.
 
     Of results that come out wrong none is allowed, whatever is learnt. The unit is that of the shipped
     profiles: of this test and metric, else of all tests of its family that have the metric
     (`nccl_broadcast` as `nccl_all_reduce`).
+
+    Args:
+        unpublished: what shipped profiles do not have, by test and metric (`Benchmark.measures`).
     """
-    found = _kinds().get((test, metric)) or _kinds().get((test.partition("_")[0], metric))
-    if not found or len(found) > 1:
+    if (kind := unpublished.get((test, metric))) is not None:
+        found = frozenset({kind})
+    else:
+        found = _kinds().get((test, metric)) or _kinds().get((test.partition("_")[0], metric), frozenset())
+    if len(found) != 1:
         return None
     stage, unit, better = next(iter(found))
     wrong = metric in _WRONG
@@ -46,13 +53,11 @@ def learnt_entry(test: str, metric: str, facts: Mapping[str, int | str]) -> Entr
 
 
 @cache
-def _kinds() -> dict[tuple[str, str], frozenset[_Kind]]:
+def _kinds() -> dict[tuple[str, str], frozenset[Kind]]:
     """Return stage, unit and direction by (test, metric) and by (family, metric), of all shipped profiles."""
-    found: dict[tuple[str, str], set[_Kind]] = {}
+    found: dict[tuple[str, str], set[Kind]] = {}
     for name in profile_names():
         for entry in load_profile(name).entries:
             for key in {entry.test, entry.test.partition("_")[0]}:
                 found.setdefault((key, entry.metric), set()).add((entry.stage, entry.unit, entry.better))
-    for pair, kind in _MORE.items():
-        found.setdefault(pair, {kind})
     return {key: frozenset(kinds) for key, kinds in found.items()}

@@ -27,16 +27,18 @@ class MissingReference(BadInput):
 
 
 # What there is beside writing the references by hand.
-OFFER = (
-    "or take floors derived from ceilings (acceptance.profiles: [physical]), "
-    "or let a first run make them (shakedown plan --learn)"
-)
+_PHYSICAL = "or take floors derived from ceilings (acceptance.profiles: [physical])"
+_LEARN = ", or let a first run make them (shakedown plan --learn)"
 
 
-def all_missing(missing: Sequence[MissingReference]) -> MissingReference:
-    """Return one refusal that tells of several cells; sizes of one kind of cell are told together."""
+def all_missing(missing: Sequence[MissingReference], *, learn: bool = False) -> MissingReference:
+    """Return one refusal that tells of several cells; sizes of one kind of cell are told together.
+
+    `learn`: the run was to learn, and cannot learn these: nothing says in which unit they are.
+    """
+    offer = _PHYSICAL if learn else _PHYSICAL + _LEARN
     if len(missing) == 1:
-        return MissingReference(missing[0].what, fix=f"{missing[0].fix}; {OFFER}")
+        return MissingReference(missing[0].what, fix=f"{missing[0].fix}; {offer}")
     alike: dict[tuple[str, str, str], list[MissingReference]] = {}
     for one in missing:
         facts = scope_text({key: value for key, value in one.facts.items() if key != "size_bytes"})
@@ -48,7 +50,7 @@ def all_missing(missing: Sequence[MissingReference]) -> MissingReference:
         more = f" to {sizes[-1]} ({len(sizes)} sizes)" if len(sizes) > 1 else ""
         cell = f"{test} {metric} {facts}{span}{more}" if test else group[0].what
         told.append(f"{cell}: {group[0].fix}")
-    return MissingReference(f"{len(missing)} cells have no reference: {'; '.join(told)}", fix=OFFER)
+    return MissingReference(f"{len(missing)} cells have no reference: {'; '.join(told)}", fix=offer)
 
 
 def scope_text(facts: Mapping[str, object]) -> str:

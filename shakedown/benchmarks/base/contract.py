@@ -18,7 +18,7 @@ from shakedown.benchmarks.base.night import Night
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Stage
+from shakedown.records.base import Better, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement, OutputRecord
 
@@ -141,6 +141,10 @@ class Benchmark:
         jobs: how its jobs are started, by `JobSpec.kind`.
         tools: what its jobs leave, by the journal's `tool`.
         parsers: what `shakedown parse` reads of it.
+        words: its tests as a person calls them, for sentences and tables of the verdict. A test that is
+            not here is called by its name, with blanks for underscores.
+        measures: unit and direction of what it measures, by test and metric, where no shipped profile has a
+            reference for it: a first run can then make one (`shakedown plan --learn`).
         gather: measurements that come from no job, read from the run's folder.
     """
 
@@ -152,4 +156,6 @@ class Benchmark:
     jobs: Mapping[str, JobKind] = field(default_factory=dict)
     tools: Mapping[str, Tool] = field(default_factory=dict)
     parsers: tuple[Parser, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
+    measures: Mapping[tuple[str, str], tuple[str, Better]] = field(default_factory=dict)
     gather: Callable[[Plan, Path], Iterator[Measurement]] | None = None

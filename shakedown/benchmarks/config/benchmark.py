@@ -49,4 +49,9 @@ BENCHMARK = Benchmark(
     },
     tools={"settings": Tool(metrics=settings)},
     gather=_of_the_snapshot,
+    words={
+        "inventory": "hardware and software",
+        "settings": "host settings",
+        "versions": "versions beside the published ones",
+    },
 )

@@ -55,4 +55,5 @@ BENCHMARK = Benchmark(
             options={"--fields": "fields"},
         ),
     ),
+    words={"gpu_state": "GPU state"},
 )

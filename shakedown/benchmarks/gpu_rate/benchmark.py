@@ -86,4 +86,9 @@ BENCHMARK = Benchmark(
     parsers=(
         Parser(tool="gpu-rate", module="shakedown.benchmarks.gpu_rate.output", function="parse_gpu_rate"),
     ),
+    words={
+        "gpu_rate_bf16": "speed of bf16 products",
+        "gpu_rate_copy": "speed of copies within a GPU",
+        "gpu_rate_fp8": "speed of fp8 products",
+    },
 )

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from shakedown.benchmarks.gpu_rate.options import Work
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
+from shakedown.records.refusals import refusal
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # Rounding of a rate that is printed with all its digits, beside the same from work and time.
@@ -88,8 +89,9 @@ def parse_gpu_rate(text: str, *, file: str | Path | None = None) -> tuple[GpuRun
         try:
             found = _LINE.validate_json(line)
         except ValidationError as error:
-            first = error.errors()[0]
-            _refuse(f"not a line of a GPU's rate: {first['msg']}", file, number)
+            about = "not a line of a GPU's rate"
+            kinds = _Header | Window | _Cannot | _End
+            raise refusal(error, kinds, file=file, line=number, about=about, fix="run it again") from None
         if (header is None) != isinstance(found, _Header):
             _refuse("a GPU's lines do not begin with a header and close with an end", file, number)
         if isinstance(found, _Header):

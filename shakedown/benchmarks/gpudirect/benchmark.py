@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
 from shakedown.benchmarks.base.night import NotAtNight
 from shakedown.benchmarks.gpudirect.metrics import gpudirect, moved
 from shakedown.benchmarks.gpudirect.names import NAME
-from shakedown.benchmarks.gpudirect.options import GpuDirect
+from shakedown.benchmarks.gpudirect.options import GpuDirect, Operation
 from shakedown.benchmarks.gpudirect.order import GpuDirectOrder
 from shakedown.benchmarks.gpudirect.plan import plan_gpudirect
 from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Stage
+from shakedown.records.base import Better, Stage
 from shakedown.records.errors import ExitStatus
 
 
@@ -48,5 +49,11 @@ BENCHMARK = Benchmark(
             moved=moved,
             own_bytes=lambda text: " PSN 0x" in text,
         )
+    },
+    words={f"{NAME}_{operation}": f"GPUDirect {operation}" for operation in get_args(Operation)},
+    measures={
+        (f"{NAME}_{operation}", metric): (unit, Better.HIGHER)
+        for operation in get_args(Operation)
+        for metric, unit in (("bandwidth", "Gb/s"), ("bandwidth_both", "Gb/s"), ("share_of_host", "%"))
     },
 )

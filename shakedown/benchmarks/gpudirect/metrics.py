@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from shakedown.benchmarks.base.metrics import Moved, Output, Read, Value
 from shakedown.benchmarks.gpudirect.names import HOST, gpus_name, perftests_of
@@ -17,6 +17,7 @@ from shakedown.benchmarks.perftest.metrics import moved as moved_by_perftest
 from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.records.base import Better, Record
 from shakedown.records.errors import BadInput
+from shakedown.records.refusals import refusal
 from shakedown.records.results import Problem
 
 _AGAIN = "measure the cell again"
@@ -33,7 +34,7 @@ class _Gpu(Record):
 class _Found(Record):
     """Which GPUs a node found near and far of its NICs (nearest.py)."""
 
-    schema_: int = 1
+    schema_: Literal[1] = Field(alias="schema")
     node: str
     gpus: tuple[_Gpu, ...]
 
@@ -135,12 +136,11 @@ def _gpu(output: Output[GpuDirectOrder], node: str, rail: str, memory: str) -> _
     name = gpus_name(node)
     file = output.folder.path / name
     try:
-        document = json.loads(output.folder.text(name))
-        document["schema_"] = document.pop("schema")
-        found = _Found.model_validate(document)
-    except (ValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput("is no note of GPUs near and far", fix=_AGAIN, file=file) from error
+        found = _Found.model_validate_json(output.folder.text(name))
+    except ValidationError as error:
+        about = "no note of GPUs near and far"
+        raise refusal(error, _Found, file=file, about=about, fix=_AGAIN) from None
     gpus = [gpu for gpu in found.gpus if (gpu.rail, gpu.memory) == (rail, memory)]
     if found.node != node or len(gpus) != 1:
-        raise BadInput(f"names no one {memory} GPU of {node}/{rail}", fix=_AGAIN, file=file)
+        raise BadInput(f"does not name exactly one {memory} GPU of {node}/{rail}", fix=_AGAIN, file=file)
     return gpus[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
 from shakedown.benchmarks.base.night import NotAtNight
 from shakedown.benchmarks.incast.metrics import incast, moved
-from shakedown.benchmarks.incast.names import NAME
+from shakedown.benchmarks.incast.names import ALL_TO_ALL, NAME
 from shakedown.benchmarks.incast.options import Incast
 from shakedown.benchmarks.incast.order import IncastOrder
 from shakedown.benchmarks.incast.plan import plan_incast
@@ -40,4 +40,5 @@ BENCHMARK = Benchmark(
         )
     },
     tools={NAME: Tool(metrics=incast, moved=moved)},
+    words={ALL_TO_ALL: "all-to-all between NICs"},
 )

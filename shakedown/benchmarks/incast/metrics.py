@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -16,6 +16,7 @@ from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.records.base import Better, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.names import natural_key
+from shakedown.records.refusals import refusal
 from shakedown.records.results import Problem
 
 _AGAIN = "measure the cell again"
@@ -24,7 +25,7 @@ _AGAIN = "measure the cell again"
 class _Note(Record):
     """What a receiver notes (job.py)."""
 
-    schema_: int = Field(alias="schema")
+    schema_: Literal[1] = Field(alias="schema")
     receiver: str
     rail: str
     files: dict[str, str]
@@ -85,9 +86,10 @@ def _senders(output: Output[IncastOrder]) -> tuple[str, ...]:
 
 def _note(output: Output[IncastOrder]) -> _Note:
     try:
-        note = _Note.model_validate(json.loads(output.text))
-    except (ValidationError, ValueError) as error:
-        raise BadInput(f"is no note of a receiver of {NAME}", fix=_AGAIN, file=output.file) from error
+        note = _Note.model_validate_json(output.text)
+    except ValidationError as error:
+        about = f"no note of a receiver of {NAME}"
+        raise refusal(error, _Note, file=output.file, about=about, fix=_AGAIN) from None
     senders = set(_senders(output))
     if (note.receiver, note.rail) != (output.node, output.record.rail) or set(note.files) != senders:
         raise BadInput("is the note of another receiver, rail or senders", fix=_AGAIN, file=output.file)

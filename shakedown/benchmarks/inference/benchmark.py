@@ -44,4 +44,5 @@ BENCHMARK = Benchmark(
     parsers=(
         Parser(tool="loadgen", module="shakedown.benchmarks.inference.output", function="parse_loadgen"),
     ),
+    words={"resnet50_server": "ResNet50 inference"},
 )

@@ -48,4 +48,5 @@ BENCHMARK = Benchmark(
         ),
     },
     tools={"pcie-path": Tool(metrics=pcie_path), "copies": Tool(metrics=copies, told_by_file="direction")},
+    words={"copy": "copy between host and GPU", "pcie_path": "PCIe path"},
 )

@@ -60,4 +60,5 @@ BENCHMARK = Benchmark(
             options={"--partial": "allow_truncated"},
         ),
     ),
+    words={"lora": "LoRA training"},
 )

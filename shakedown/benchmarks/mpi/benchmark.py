@@ -91,4 +91,8 @@ BENCHMARK = Benchmark(
         ),
     },
     tools={"mpi": Tool(metrics=mpi, moved=moved), "mpi-log": Tool(metrics=mpi_log)},
+    words={
+        "mpi_allreduce_transport": "MPI all-reduce's transport",
+        "mpi_pingpong_transport": "MPI ping-pong's transport",
+    },
 )

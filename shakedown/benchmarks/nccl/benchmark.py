@@ -63,4 +63,5 @@ BENCHMARK = Benchmark(
             options={"--partial": "allow_unfinished"},
         ),
     ),
+    words={"nccl_transport": "NCCL transport"},
 )

@@ -12,7 +12,7 @@ from shakedown.benchmarks.stream.output import stream
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Params, Stage
+from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
 
 
@@ -62,4 +62,6 @@ BENCHMARK = Benchmark(
     },
     tools={"stream": Tool(metrics=stream)},
     parsers=(Parser(tool="stream", module="shakedown.benchmarks.stream.output", function="parse_stream"),),
+    words={"stream": "STREAM memory bandwidth"},
+    measures={("stream", "bandwidth"): ("GB/s", Better.HIGHER)},
 )

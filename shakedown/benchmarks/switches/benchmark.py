@@ -17,4 +17,5 @@ BENCHMARK = Benchmark(
     plan=plan_switches,
     night=EveryNight(),
     gather=switch_measurements,
+    words={"crosscheck": "cable ends", "switch_settings": "switch settings"},
 )

@@ -38,4 +38,5 @@ BENCHMARK = Benchmark(
         )
     },
     tools={NAME: Tool(metrics=traffic_class, that_count=drop_superseded, moved=moved)},
+    words={"traffic_class": "traffic class of arriving RoCE"},
 )

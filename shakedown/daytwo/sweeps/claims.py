@@ -24,11 +24,6 @@ def time_reduction_percent(time: float, baseline: float) -> float:
     return 100 * (1 - time / baseline)
 
 
-def bandwidth_ratio(reduction_percent: float) -> float:
-    """Return how many times the bandwidth a reduction of the time gives: 82 % less time is 5.56 times."""
-    return 100 / (100 - reduction_percent)
-
-
 @dataclass(frozen=True)
 class Claim:
     """One claim and what became of it.

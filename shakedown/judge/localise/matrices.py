@@ -22,17 +22,12 @@ from shakedown.run.folder import Run
 _MOST_PLACES = 4096 * 4096 * 8
 
 
-def read_mesh(run: Run) -> list[Route]:
-    """Return the matrices of all pair tests of a run and its fabric, same-rail traffic and crossings apart.
+def read_pairs(run: Run) -> PairResults:
+    """Return the results of all planned pair tests of a run.
 
     Raises:
         BadInput: a file of the run cannot be used, or the run has no pair test.
     """
-    return routes_of(read_pairs(run), run)
-
-
-def read_pairs(run: Run) -> PairResults:
-    """Return the results of all planned pair tests of a run. Raises BadInput as `read_mesh` does."""
     planned = PlannedPairs(run.plan.items)
     pairs = PairResults(planned)
     for m in run.measurements():

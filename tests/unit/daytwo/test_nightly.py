@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import shakedown.daytwo.nightly.night as under_test
 from shakedown.benchmarks.planning import site_of
-from shakedown.collect.counters import node_counters
+from shakedown.collect.counters import counted, read_nodes
 from shakedown.commands import cli
 from shakedown.daytwo.nightly.config import Delivery, Draining, Mail, NightlyConfig, Webhook
 from shakedown.daytwo.nightly.deliver import SIGNATURE, STAMP, deliver, signature
@@ -474,6 +474,7 @@ def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
     site = site_of(site_document(), Path("x"))
     slots = [slot for slot in slot_costs(site, 4, 0) if slot.startswith("ib_write_bw")]
     shares = [Share(slot, nodes) for slot in slots for nodes in (NODES[:3], NODES[3:])]
+    read = []
     assert len(shares) == 4  # two rails, two groups of nodes
     plan, jobs, _ = nightly_plan(site, load_catalogue(["lab"]), shares, run="r", created=CREATED)
     for spec in jobs.jobs:
@@ -484,18 +485,15 @@ def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
         record = JobRecord(
             run="r", stage=spec.stage, test=spec.name, state="COMPLETED", job="1", attempt=1, problem=None
         )
-        (folder / "job.json").write_text(record.model_dump_json(by_alias=True))
         for node in spec.nodes:
             devices = [
                 {"device": nic.rdma_device, "counters": {"rdma.rcvd_pkts": 1}} for nic in jobs.nics[node]
             ]
             for when in ("before", "after"):
                 (folder / f"counters.{node}.{when}.json").write_text(json.dumps({"devices": devices}))
-    read = [
-        (r.test, r.device, r.port)
-        for folder in tmp_path.iterdir()
-        for r in node_counters(plan, jobs, folder, counter_tests(jobs.jobs))
-    ]
+        test, readings = counter_tests(jobs.jobs)[spec.name], read_nodes(folder, record, spec.nodes)[0]
+        lines = counted(plan, jobs, folder, record, spec, test, readings)
+        read += [(r.test, r.device, r.port) for r in lines]
     assert len(read) == len(set(read)), sorted(read)
     planned = [
         (item.test, node, item.params["port"])

@@ -100,3 +100,18 @@ def test_tables_have_a_row_a_line(page):
     for block in FENCE.sub("", page.read_text()).split("\n\n"):
         if block.startswith("| "):
             assert all(line.startswith("|") and line.endswith("|") for line in block.strip().splitlines())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_numbered_step_begins_a_line(page):
+    """Catches: steps that were reflowed as if they were prose, so that the second vanishes in the first."""
+    for line in FENCE.sub("", page.read_text()).splitlines():
+        assert line.startswith("|") or not re.search(r"[.:] [2-9]\. [A-Z`]", line), line
+
+
+def test_the_readme_names_every_room():
+    """Catches: a room of shakedown/ that the first page does not know."""
+    rooms = {path.parent.name for path in (ROOT / "shakedown").glob("*/__init__.py")}
+    listed = (ROOT / "README.md").read_text().partition("in rooms:\n")[2].partition("\nworkloads/")[0]
+    named = {room for line in listed.splitlines() for room in line[:30].split()}
+    assert named == rooms

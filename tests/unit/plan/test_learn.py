@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shakedown.benchmarks.planning import make_plan
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.commands.verdict import exit_status
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import ReferenceKind
 from shakedown.references.files import read_profile
-from shakedown.references.missing import MissingReference
+from shakedown.references.missing import MissingReference, all_missing
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.references.propose import profile_of, proposals
+from tests.unit.plan.test_planner import WHERE, document
 from tests.unit.plan.test_scope import measured, site
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -92,6 +93,34 @@ def test_what_was_not_measured_teaches_nothing(tmp_path):
     plan = bare(tmp_path, learn=True)
     kept = [one for one in results(plan) if one.test != "mpi_allreduce"]
     assert judge(plan, kept).outcome is Outcome.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("asked", "learnt"),
+    [
+        ({"incast": {"patterns": ["incast", "all_to_all"], "senders": 2}}, {"bandwidth_in"}),
+        ({"gpudirect": {"bidirectional": True}}, {"bandwidth", "bandwidth_both", "share_of_host"}),
+        ({"stream": {"numa_nodes": 1}}, {"bandwidth"}),
+    ],
+)
+def test_what_no_shipped_profile_has_is_learnt(asked, learnt):
+    """Catches: a benchmark that a first run cannot measure, and is told to let a first run measure it."""
+    inventory = document(3)
+    for host in inventory["_meta"]["hostvars"].values():
+        host["acceptance"] = {**asked, "counter_tests": False, "software_check": False}
+        host["fabric"] = {**host["fabric"], "profile": OTHER}
+        host["gpus"] = [{"index": index, "model": "H100-SXM"} for index in range(4)]
+    mine = site_of(inventory, WHERE)
+    plan, _ = make_plan(mine, catalogue_of_site(mine, WHERE), run="r1", created=CREATED, learn=True)
+    held = {item.metric for item in plan.items if plan.references[item.reference].kind is ReferenceKind.LEARN}
+    assert held == learnt
+
+
+def test_what_cannot_be_learnt_is_not_sent_to_learn():
+    """Catches: a run with --learn that is refused with the advice to use --learn."""
+    refused = MissingReference.of("disk", "bandwidth", {"nodes": 1}, fix="add one")
+    assert "--learn" in str(all_missing([refused]))
+    assert "--learn" not in str(all_missing([refused], learn=True))
 
 
 def test_learning_where_nothing_is_missing_is_refused():

@@ -11,7 +11,7 @@ from local_mesh import spec_data
 from shakedown.benchmarks.perftest.mesh.schedule import pack_rounds
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.judge.judged import judge_folder
-from shakedown.judge.localise.matrices import read_mesh
+from shakedown.judge.localise.matrices import read_pairs, routes_of
 from shakedown.judge.localise.model import Route
 from shakedown.judge.localise.quick import MATCHINGS, confirming_pairs, first_pairs, suspected_nodes, suspects
 from shakedown.run.folder import Run
@@ -63,7 +63,7 @@ def test_files_hold_what_was_simulated(shakedown, tmp_path):
     shape = Shape(10, 2, pod=5, dips=0.0)
     fabric = build_fabric(shape, rng)
     sim = measure(shape, fabric, [draw_fault(FaultKind.NIC_TX, 0.3, shape, fabric, rng)], rng)
-    [route] = read_mesh(Run(run))
+    [route] = routes_of(read_pairs(Run(run)), Run(run))
     [matrix], read = route.matrices, route.fabric
     np.testing.assert_allclose(matrix.values, sim.matrix.values, atol=0.006)
     assert [read.leaves[i] for i in read.leaf.ravel()] == [fabric.leaves[i] for i in fabric.leaf.ravel()]

@@ -1,0 +1,1 @@
+"""Node stage: how fast a node's local disk writes."""
