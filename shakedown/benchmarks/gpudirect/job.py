@@ -8,7 +8,6 @@ measure. A perftest without the interface, or a NIC without a GPU, leaves cells 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,14 +20,13 @@ from typing import Any
 
 from shakedown.benchmarks.gpudirect.names import FAR, NAME, NEAR, gpus_name, test_of
 from shakedown.benchmarks.gpudirect.nearest import gpus_of_nics
-from shakedown.benchmarks.perftest.mesh.driver import drive
+from shakedown.benchmarks.perftest.mesh.driver import drive, read_spec_and
 from shakedown.benchmarks.perftest.mesh.host import SYSFS
 from shakedown.benchmarks.perftest.mesh.pair import Buffers
-from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
+from shakedown.benchmarks.perftest.mesh.spec import Spec
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.onnode.software import enter
 from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.untrusted import loads, read_plain
 
 _PROBE_S = 30.0
 
@@ -45,8 +43,7 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
     folder, node = Path(arguments[0]), os.environ.get("SLURMD_NODENAME", "")
     try:
         file = folder / "spec.json"
-        raw = read_plain(file, "give the job's folder") or b"{}"
-        spec, memory = _ordered(raw, file)
+        spec, digest, memory = _ordered(file)
         if node not in spec.nodes:
             raise BadInput(
                 f"this node, SLURMD_NODENAME={node!r}, is not in the ring",
@@ -55,7 +52,7 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
             )
         return drive(
             spec,
-            hashlib.sha256(raw).hexdigest(),
+            digest,
             node,
             folder,
             sysfs,
@@ -67,16 +64,11 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
         return ExitStatus.BAD_INPUT
 
 
-def _ordered(raw: bytes, file: Path) -> tuple[Spec, dict[str, Any]]:
-    try:
-        settings = loads(raw)
-    except ValueError as error:
-        raise BadInput(f"not JSON: {error}", fix="restore the job's own file", file=file) from None
-    memory = settings.pop("memory", None) if isinstance(settings, dict) else None
-    known = memory if isinstance(memory, dict) else {}
-    if known.get("interface") not in ("cuda", "rocm") or known.get("path") not in ("dma-buf", "peer-mem"):
+def _ordered(file: Path) -> tuple[Spec, str, Mapping[str, Any]]:
+    spec, digest, memory = read_spec_and(file, "memory")
+    if memory.get("interface") not in ("cuda", "rocm") or memory.get("path") not in ("dma-buf", "peer-mem"):
         raise BadInput("memory: no interface and path", fix="restore the job's own file", file=file)
-    return parse_spec(settings, str(file)), known
+    return spec, digest, memory
 
 
 def _buffers(spec: Spec, node: str, memory: Mapping[str, Any], folder: Path, root: Path) -> Buffers:

@@ -9,7 +9,6 @@ receiver keeps the record. Only it and its senders are in a round: a node that d
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -22,7 +21,7 @@ from typing import Any
 from shakedown.benchmarks.incast.names import NAME, held_back_counters, note_name, output_name
 from shakedown.benchmarks.incast.rounds import Round, rounds_of
 from shakedown.benchmarks.perftest.mesh.agent import Agent
-from shakedown.benchmarks.perftest.mesh.driver import session_of
+from shakedown.benchmarks.perftest.mesh.driver import read_spec_and, session_of
 from shakedown.benchmarks.perftest.mesh.host import (
     SYSFS,
     Device,
@@ -33,7 +32,7 @@ from shakedown.benchmarks.perftest.mesh.host import (
 )
 from shakedown.benchmarks.perftest.mesh.perftest import Perftest, argv, wait_until_ended, wait_until_listening
 from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
-from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
+from shakedown.benchmarks.perftest.mesh.spec import Spec
 from shakedown.benchmarks.perftest.mesh.wire import Conversation, Message, PeerLost
 from shakedown.nics.families import family_of
 from shakedown.onnode.counters import read_device
@@ -42,7 +41,7 @@ from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.software import enter
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.names import natural_key
-from shakedown.records.untrusted import loads, read_plain, unused
+from shakedown.records.untrusted import unused
 
 _GRACE_S = 5.0
 _MARGIN_S = 15.0
@@ -59,30 +58,24 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
     folder, me = Path(arguments[0]), os.environ.get("SLURMD_NODENAME", "")
     try:
         file = folder / "spec.json"
-        raw = read_plain(file, "give the job's folder") or b"{}"
-        spec, crowd = _ordered(raw, file)
+        spec, digest, crowd = _ordered(file)
         if me not in spec.nodes:
             fix = "start it with srun"
             raise BadInput(
                 f"this node, SLURMD_NODENAME={me!r}, is not among those that send", fix=fix, file=file
             )
-        return Node(spec, crowd, me, folder, sysfs).run(hashlib.sha256(raw).hexdigest())
+        return Node(spec, crowd, me, folder, sysfs).run(digest)
     except BadInput as refused:
         print(f"shakedown {NAME}: {refused}", file=sys.stderr)
         return ExitStatus.BAD_INPUT
 
 
-def _ordered(raw: bytes, file: Path) -> tuple[Spec, dict[str, Any]]:
-    try:
-        settings = loads(raw)
-    except ValueError as error:
-        raise BadInput(f"not JSON: {error}", fix="restore the job's own file", file=file) from None
-    crowd = settings.pop("crowd", None) if isinstance(settings, dict) else None
-    known = crowd if isinstance(crowd, dict) else {}
-    numbers = (known.get("senders"), known.get("receivers"), known.get("priority"))
-    if not isinstance(known.get("patterns"), list) or not all(type(n) is int and n >= 0 for n in numbers):
+def _ordered(file: Path) -> tuple[Spec, str, Mapping[str, Any]]:
+    spec, digest, crowd = read_spec_and(file, "crowd")
+    numbers = (crowd.get("senders"), crowd.get("receivers"), crowd.get("priority"))
+    if not isinstance(crowd.get("patterns"), list) or not all(type(n) is int and n >= 0 for n in numbers):
         raise BadInput("crowd: not who sends to whom", fix="restore the job's own file", file=file)
-    return parse_spec(settings, str(file)), known
+    return spec, digest, crowd
 
 
 class Node:

@@ -8,20 +8,17 @@ cell that they could not measure is noted with the reason, which is no failure o
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
 from pathlib import Path
 
-from shakedown.benchmarks.perftest.mesh.driver import drive
+from shakedown.benchmarks.perftest.mesh.driver import drive, read_spec_and
 from shakedown.benchmarks.perftest.mesh.host import SYSFS
-from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.traffic_class.names import NAME
 from shakedown.benchmarks.traffic_class.watch import SOCKET, watching
 from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.untrusted import loads, read_plain
 
 
 def main(arguments: list[str], *, sysfs: Path = SYSFS, service: str = SOCKET) -> int:
@@ -34,14 +31,7 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS, service: str = SOCKET) ->
     folder, node = Path(arguments[0]), os.environ.get("SLURMD_NODENAME", "")
     try:
         file = folder / "spec.json"
-        raw = read_plain(file, "give the job's folder") or b"{}"
-        try:
-            settings = loads(raw)
-        except ValueError as error:
-            raise BadInput(f"not JSON: {error}", fix="restore the job's own file", file=file) from None
-        if isinstance(settings, dict):
-            settings.pop("wanted", None)
-        spec = parse_spec(settings, str(file))
+        spec, digest, _ = read_spec_and(file, "wanted")
         if node not in spec.nodes:
             raise BadInput(
                 f"this node, SLURMD_NODENAME={node!r}, is not in the ring",
@@ -50,7 +40,7 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS, service: str = SOCKET) ->
             )
         status = drive(
             spec,
-            hashlib.sha256(raw).hexdigest(),
+            digest,
             node,
             folder,
             sysfs,

@@ -20,8 +20,10 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from shakedown.benchmarks.perftest.mesh.again import Again
 from shakedown.benchmarks.perftest.mesh.agent import Agent
@@ -66,6 +68,15 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
 
 def read_spec(path: Path) -> tuple[Spec, str]:
     """Return the specification in a file and the digest of its bytes; raises BadInput."""
+    spec, digest, _ = read_spec_and(path, None)
+    return spec, digest
+
+
+def read_spec_and(path: Path, key: str | None) -> tuple[Spec, str, Mapping[str, Any]]:
+    """Return the specification, the digest, and what one more key of the file holds for the job that drives.
+
+    That is empty where the key is missing or holds no object. Raises BadInput.
+    """
     raw = read_plain(path, "give the file of the plan")
     if raw is None:
         raise BadInput("does not exist", fix="give the file of the plan", file=path)
@@ -74,7 +85,9 @@ def read_spec(path: Path) -> tuple[Spec, str]:
     except ValueError as error:
         line = getattr(error, "lineno", None)
         raise BadInput("not JSON", fix="give the file of the plan", file=path, line=line) from error
-    return parse_spec(data, str(path)), hashlib.sha256(raw).hexdigest()
+    beside = data.pop(key, None) if isinstance(data, dict) and key else None
+    digest = hashlib.sha256(raw).hexdigest()
+    return parse_spec(data, str(path)), digest, beside if isinstance(beside, dict) else {}
 
 
 def session_of(folder: Path, digest: str) -> str:
