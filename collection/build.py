@@ -2,8 +2,8 @@
 """Build the collection shakedown.roce from the roles: `make collection`, or `collection/build.py FOLDER`.
 
 Ansible finds plugins that lie in a role only outside a collection. So they move to the collection's
-`plugins`, and the roles' filters are called by their full names. What roles and filters need of the sources
-lies beside them.
+`plugins`, and the roles' filters and modules are called by their full names. What roles and filters need of
+the sources lies beside them.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def stage(folder: Path) -> None:
     text = (ROOT / "collection/galaxy.yml").read_text()
     (folder / "galaxy.yml").write_text(re.sub(r"(?m)^version: .*$", f"version: {version}", text))
     filters: set[str] = set()
+    tasks: set[str] = set()
     for kind, place in PLUGINS.items():
         (folder / "plugins" / place).mkdir(parents=True)
         for path in sorted(ROOT.glob(f"roles/*/{kind}/*.py")):
@@ -69,8 +70,9 @@ def stage(folder: Path) -> None:
                 raise ValueError(f"two roles have a plugin {path.name}: rename one")
             target.write_text(_plugin(path, kind))
             filters |= filter_names(path) if kind == "filter_plugins" else set()
+            tasks |= {path.stem} if kind in ("library", "action_plugins") else set()
     for path in [*folder.glob("roles/**/*.yml"), *folder.glob("roles/**/*.j2")]:
-        path.write_text(with_full_names(path.read_text(), filters))
+        path.write_text(with_full_names(path.read_text(), filters, tasks))
 
 
 def _plugin(path: Path, kind: str) -> str:
@@ -101,10 +103,14 @@ def filter_names(path: Path) -> set[str]:
     }
 
 
-def with_full_names(text: str, filters: set[str]) -> str:
-    """Return a task file or template with the collection's name before each of its filters."""
+def with_full_names(text: str, filters: set[str], tasks: set[str]) -> str:
+    """Return a task file or template with the collection's name before each of its filters and modules.
+
+    Ansible finds a collection's own modules without it; its strategy Mitogen does not.
+    """
     names = "|".join(sorted(filters, key=len, reverse=True))
-    return re.sub(rf"\|(\s*)({names})\b", rf"|\1{NAME}.\2", text)
+    text = re.sub(rf"\|(\s*)({names})\b", rf"|\1{NAME}.\2", text)
+    return re.sub(rf"(?m)^( +)({'|'.join(sorted(tasks))}):$", rf"\1{NAME}.\2:", text)
 
 
 def build(output: Path) -> Path:

@@ -43,7 +43,7 @@ def kept(
     problem = None
     if code != 0:
         how = f"exit status {code}" if code > 0 else f"signal {-code}"
-        tail = (folder / f"{test}.err").read_text(encoding="utf-8", errors="replace").strip()[-500:]
+        tail = _last_lines((folder / f"{test}.err").read_text(encoding="utf-8", errors="replace").strip())
         words = ": ".join(part for part in (command[0], how, said(), tail) if part)
         problem = {"kind": "killed" if code < 0 else "other", "message": words}
     Journal(folder).add(
@@ -57,6 +57,12 @@ def kept(
         problem=problem,
     )
     return code if code >= 0 else 128 - code
+
+
+def _last_lines(text: str) -> str:
+    """Return the last lines that fit into 500 characters, whole; of one that does not, its end."""
+    end = text[-500:]
+    return end if len(text) <= 500 or "\n" not in end else end.partition("\n")[2]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The built collection on machines: converge, come to rest, mend; with no checkout in reach. Not run yet."""
+"""The built collection on machines: converge, come to rest, mend; with no checkout in reach."""
 
 from __future__ import annotations
 

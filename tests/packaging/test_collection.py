@@ -179,6 +179,18 @@ def test_every_filter_is_called_by_its_full_name(installed):
     assert [(path.name, match[1]) for path in files for match in short.finditer(path.read_text())] == []
     full = re.compile(rf"\|\s*{re.escape(NAME)}\.({'|'.join(names)})\b")
     assert {match for path in files for match in full.findall(path.read_text())} == names
-    assert with_full_names("{{ a |  roce_x(1) | roce_xy }}", {"roce_x"}) == (
+    assert with_full_names("{{ a |  roce_x(1) | roce_xy }}", {"roce_x"}, {"m"}) == (
         f"{{{{ a |  {NAME}.roce_x(1) | roce_xy }}}}"
     )
+
+
+def test_every_module_is_called_by_its_full_name(installed):
+    """Catches: a module by its short name, which Mitogen does not find inside a collection."""
+    names = {
+        path.stem for kind in ("library", "action_plugins") for path in ROOT.glob(f"roles/*/{kind}/*.py")
+    }
+    assert names
+    root = installed / "ansible_collections/shakedown/roce/roles"
+    text = "\n".join(path.read_text() for path in root.glob("*/tasks/*.yml"))
+    called = re.findall(rf"(?m)^ *((?:{re.escape(NAME)}\.)?(?:{'|'.join(names)})):$", text)
+    assert set(called) == {f"{NAME}.{name}" for name in names}
