@@ -112,9 +112,15 @@ def check(system: System, target: Target) -> dict[str, Any]:
 
 
 def _busy(system: System) -> bool:
-    """Whether a step of a Slurm job runs on this host."""
+    """Whether a step of a Slurm job runs on this host.
+
+    `slurmstepd infinity` is none: with cgroup v2 slurmd keeps it, to hold the scope of all steps.
+    """
     return any(
-        system.read(f"/proc/{name}/comm") == "slurmstepd" for name in system.names("/proc") if name.isdigit()
+        system.read(f"/proc/{name}/comm") == "slurmstepd"
+        and (system.read(f"/proc/{name}/cmdline") or "").rstrip("\0").split("\0")[1:] != ["infinity"]
+        for name in system.names("/proc")
+        if name.isdigit()
     )
 
 

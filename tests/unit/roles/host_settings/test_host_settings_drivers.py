@@ -329,6 +329,19 @@ def test_a_running_job_is_not_interrupted(host):
         nic("rollback")
 
 
+def test_the_keeper_of_slurms_scope_is_no_job(host):
+    """Catches: an idle node with cgroup v2 taken for busy for ever; no setting of a link could be mended."""
+    nic = host("connectx7_inbox")
+    nic.fake.write("/proc/726/comm", "slurmstepd")
+    nic.fake.write("/proc/726/cmdline", "/usr/sbin/slurmstepd\0infinity\0")
+    nic.fake.write("/proc/4711/comm", "slurmstepd")
+    nic.fake.write("/proc/4711/cmdline", "slurmstepd: [23.0]")
+    with pytest.raises(ToolError, match="a Slurm job runs here -- drain the node"):
+        nic("apply")
+    (nic.fake.root / "proc/4711/comm").unlink()
+    assert nic("apply")["ok"]
+
+
 def test_unknown_driver_is_refused(host):
     """Catches a real NIC that would silently get Soft-RoCE."""
     nic = host("connectx7_inbox")
