@@ -1,7 +1,4 @@
-"""Evidence that is none, in the virtual cluster: work that was not done, and one machine that stands for two.
-
-Not run yet.
-"""
+"""Evidence that is none, in the virtual cluster: work not done, and one machine that stands for two."""
 
 from __future__ import annotations
 
