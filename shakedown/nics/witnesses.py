@@ -121,6 +121,14 @@ FAULTS = (
         (Cell("traffic_class", "share"),),
     ),
     Fault(
+        "sent-in-wrong-class",
+        "RoCE leaves this host in another priority than the intent's: its own marking is wrong",
+        "host",
+        {"mlx5": ("class.prioN_tx_missed_ppm",), "bnxt": ("class.prioN_tx_missed_ppm",)},
+        "the leaf's own counters by queue",
+        (Cell("traffic_class", "share"),),
+    ),
+    Fault(
         "pause-storm",
         "pause for half of the time or without end",
         "host",

@@ -38,7 +38,18 @@ MORE = {
 }
 NETDEV = "rx_packets tx_packets rx_bytes tx_bytes rx_dropped tx_dropped carrier_down_count carrier_up_count"
 # What grows while a healthy network carries load; everything else stands still.
-_GROWS = ("packets", "bytes", "_pkts", "_req", "_requests", "read_resp", "cnp_sent", "cnp_handled", "marked")
+_GROWS = (
+    "packets",
+    "bytes",
+    "_pkts",
+    "good_frames",
+    "_req",
+    "_requests",
+    "read_resp",
+    "cnp_sent",
+    "cnp_handled",
+    "marked",
+)
 
 
 def names(family: str) -> list[str]:

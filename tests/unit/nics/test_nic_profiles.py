@@ -137,6 +137,7 @@ WORKED_OUT = {
         "pause.prioN_rx_ppm": ("ethtool.rx_prio3_pause_duration", int(0.6e6 * SECONDS)),
         "pause.prioN_unmarked_ppm": ("ethtool.tx_prio3_pause_duration", int(0.2e6 * SECONDS)),
         "class.prioN_missed_ppm": ("ethtool.rx_prio3_bytes", 1000),
+        "class.prioN_tx_missed_ppm": ("ethtool.tx_prio3_bytes", 1000),
         "module.alarms": ("dom.alarms", 1),
         "module.warnings": ("dom.warnings", 1),
     },
@@ -147,6 +148,7 @@ WORKED_OUT = {
         "pause.prioN_rx_ppm": ("ethtool.pfc_pri3_rx_duration_us", int(0.6e6 * SECONDS)),
         "pause.prioN_unmarked_ppm": ("ethtool.pfc_pri3_tx_duration_us", int(0.2e6 * SECONDS)),
         "class.prioN_missed_ppm": ("ethtool.rx_bytes_pri3", 1000),
+        "class.prioN_tx_missed_ppm": ("ethtool.tx_bytes_pri3", 1000),
         "module.alarms": ("dom.alarms", 1),
         "module.warnings": ("dom.warnings", 1),
     },
@@ -201,6 +203,7 @@ SIGNATURES = {
     "TCP fallback: a few GB/s and NET/Socket": "tcp-fallback",
     "NET/IB without GDRDMA": "no-gpudirect",
     "RoCE bytes outside its priority": "wrong-class",
+    "RoCE bytes sent outside its priority": "sent-in-wrong-class",
     "no pause counters of the priority": "pfc-off",
 }
 # Counters that must stay zero on a lossless fabric; `phy.` where only a ratio can be held to a limit.
