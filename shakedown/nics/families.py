@@ -22,6 +22,7 @@ FAMILIES = (
     Family("mlx5", frozenset({"mlx5", "mlx5_core", "mlx5_ib"}), "mlx5", "mlx5_ib", "mlx5_core"),
     Family("bnxt", frozenset({"bnxt", "bnxt_en", "bnxt_re"}), "bnxt_re", "bnxt_re", "bnxt_en"),
     Family("rxe", frozenset({"rxe", "rdma_rxe"}), "rxe", "rxe", ""),
+    Family("irdma", frozenset({"irdma", "ice"}), "irdma", "irdma", "ice"),
 )
 BY_NAME = {family.name: family for family in FAMILIES}
 # The RDMA counters that a family keeps in 32 bits: mlx5's are fields of 32 bits in the firmware's answer

@@ -15,10 +15,13 @@ RDMA_BYTES = (
 # Soft-RoCE sends through its netdev, which therefore counts all of it (drivers/infiniband/sw/rxe).
 _SOFT_ROCE = ("rdma.sent_pkts", "rdma.rcvd_pkts")
 NETDEV_BYTES = ("netdev.tx_bytes", "netdev.rx_bytes", 1)
-# Frames of the port, as ethtool tells them: mlx5 (en_stats.c), bnxt (bnxt_ethtool.c). Every packet of RDMA is
-# in one; where they stand still, the driver shows what it knew before: mlx5 after an error of its firmware,
-# bnxt where the firmware was told to leave no statistics (ethtool -C, stats-block-usecs 0).
-_FRAMES = tuple(f"ethtool.{way}_{name}" for way in ("rx", "tx") for name in ("packets_phy", "good_frames"))
+# Frames of the port, as ethtool tells them: mlx5 (en_stats.c), bnxt (bnxt_ethtool.c), ice (ice_ethtool.c).
+# Every packet of RDMA is in one; where they stand still, the driver shows what it knew before: mlx5 after an
+# error of its firmware, bnxt where the firmware was told to leave no statistics (ethtool -C,
+# stats-block-usecs 0).
+_FRAMES = tuple(
+    f"ethtool.{way}_{name}" for way in ("rx", "tx") for name in ("packets_phy", "good_frames", "unicast.nic")
+)
 # Less may be within a NIC alone, or counted when a driver looks again.
 _ENOUGH_BYTES = 10_000_000
 
