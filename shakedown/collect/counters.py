@@ -13,7 +13,7 @@ from shakedown.collect.outputs import without_place
 from shakedown.collect.window import CLOCKS_S, Window, job_window, moment
 from shakedown.intent.site import NicSpec
 from shakedown.nics.counters import end_to_end
-from shakedown.nics.families import family_of, lacking, unwrapped
+from shakedown.nics.families import UNTRUSTED, family_of, lacking, unwrapped
 from shakedown.nics.rates import rates
 from shakedown.nics.traffic import ethtool_stood_still
 from shakedown.nos.readings import SwitchReading, load_reading, readings
@@ -115,6 +115,10 @@ def nic_readings(
     # Soft-RoCE's driver is that of the network device below it, or none. Readings of old did not say any.
     family = (
         family_of(now.driver, device) or family_of(nic.driver, device) if now.driver is not None else None
+    )
+    untrusted = UNTRUSTED.get(family.name, frozenset()) if family else frozenset()
+    first, last = (
+        {name: n for name, n in counters.items() if name not in untrusted} for counters in (first, last)
     )
     if ethtool_stood_still(first, last):
         last = {name: n for name, n in last.items() if not name.startswith("ethtool.")}

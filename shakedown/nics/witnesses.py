@@ -362,8 +362,6 @@ CONTEXT = {
         "rdma.ip4InDiscards",
         "ethtool.rx_priority_N_xoff.nic",
         "ethtool.tx_priority_N_xoff.nic",
-        "fec.corrected_blocks",
-        "fec.uncorrectable_blocks",
     ),
 }
 

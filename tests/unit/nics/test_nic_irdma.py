@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from shakedown.collect.counters import nic_readings
+from shakedown.judge.words import counter
+from shakedown.nics.counters import counts_errors
 from shakedown.nics.families import family_of
 from shakedown.nics.witnesses import seen, unseen
 from shakedown.onnode.counters import read_devices
 from shakedown.records.base import Outcome
+from shakedown.run.nic_counters import About, NodeCounters
 from tests.machines.recorded import put
 from tests.unit.nics.test_nic_profiles import cells, plan_of, planned, plant, site
 
@@ -49,8 +53,43 @@ def test_a_reading_of_an_e810_that_was_cut_is_inconclusive(lost, tmp_path):
 
 def test_blocks_that_the_driver_mixes_up_blame_no_cable(tmp_path):
     """Catches: corrected blocks, which ice's first releases show as uncorrectable, failed as loss."""
-    verdict, _ = cells(tmp_path, "irdma", plant(("fec.uncorrectable_blocks", 90_000)))
+    (tmp_path / "job").mkdir()
+    verdict, _ = cells(tmp_path / "job", "irdma", plant(("fec.uncorrectable_blocks", 90_000)))
     assert verdict.outcome is Outcome.PASS
+    device = planned("irdma")[1].nics["n1"][0]
+    both = [NodeCounters({device.rdma_device: {"fec.uncorrectable_blocks": n}}) for n in (0, 90_000)]
+    driven = [NodeCounters(b.devices, about={device.rdma_device: About("ice")}) for b in both]
+    assert "fec.uncorrectable_blocks" not in nic_readings(*driven, device, began_anew=False)
+
+
+def test_notices_of_congestion_are_no_errors_by_any_drivers_spelling():
+    """Catches: irdma's cnpSent, cnpHandled taken for errors when a slow NIC's cause is looked for."""
+    for name in (
+        "rdma.cnpSent",
+        "rdma.cnpHandled",
+        "rdma.np_cnp_sent",
+        "rdma.rp_cnp_handled",
+        "rdma.RxECNMrkd",
+    ):
+        assert not counts_errors(name), name
+    assert counts_errors("rdma.cnpIgnored") and counts_errors("ethtool.rx_crc_errors.nic")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ethtool.rx_crc_errors.nic", "received frames with bit errors"),
+        ("ethtool.mac_remote_faults.nic", "mac remote faults"),
+        ("pause.prio3_rx_ppm", "its switch held it back in priority 3 (slow is what it sends to"),
+        ("pause.prio5_tx_ppm", "it held its switch back in priority 5"),
+        ("class.prio3_tx_missed_ppm", "sent RoCE bytes outside priority 3"),
+        ("class.prio3_missed_ppm", "received RoCE bytes outside priority 3"),
+        ("phy.pre_fec_ber_e12", "bit errors before FEC"),
+    ],
+)
+def test_a_sentence_says_what_was_counted_and_who_is_slow(name, says):
+    """Catches: a NIC that is only held back named as the slow one; "counted 3 nic"."""
+    assert says in counter(name)
 
 
 def test_the_plan_says_that_an_e810_counts_no_loss():
