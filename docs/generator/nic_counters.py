@@ -17,11 +17,11 @@ time), `class.` (bytes outside the priority), `link.` (how full the line was on 
 way). `reading.both_ms` is how long the two readings of the node
 took, which is part of the job's time. No reading needs root. `prioN` is the site's own RoCE priority.
 
-`dom.` is what a NIC's optical module says of itself: `dom.alarms` and `dom.warnings` are flags by its own
-thresholds, beside temperature (thousandths of degrees C), voltage (uV), bias (uA) and light (nW) by lane. A
-timer of the node reads them every two minutes (`ethtool -m`); a job takes what was read last.
-`module.alarms` and `module.warnings` are what was up at either reading or in between. Copper has none of it:
-the reading says so under `flaws`, and nothing is missed.
+`dom.` is what a NIC's optical module says of itself: `dom.alarms` and `dom.warnings` are its flags, or its
+values beyond its own thresholds where those are more, beside temperature (thousandths of degrees C),
+voltage (uV), bias (uA) and light (nW) by lane. A timer of the node reads them every two minutes
+(`ethtool -m`); a job takes what was read last. `module.alarms` and `module.warnings` are what was up at
+either reading or in between. Copper has none of it: the reading says so under `flaws`, and nothing is missed.
 
 A NIC's driver is known by `driver` in `fabric_nics`, else by the name of its RDMA device; the profile of
 its family is then applied at any site, at the fabric stage and above, unless a profile of the site has

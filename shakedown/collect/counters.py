@@ -13,8 +13,9 @@ from shakedown.collect.outputs import without_place
 from shakedown.collect.window import CLOCKS_S, Window, job_window, moment
 from shakedown.intent.site import NicSpec
 from shakedown.nics.counters import end_to_end
-from shakedown.nics.families import family_of, lacking, unwrapped
+from shakedown.nics.families import UNTRUSTED, family_of, lacking, unwrapped
 from shakedown.nics.rates import rates
+from shakedown.nics.traffic import ethtool_stood_still
 from shakedown.nos.readings import SwitchReading, load_reading, readings
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Better, Stage
@@ -105,19 +106,27 @@ def nic_readings(
     """Return every counter of a NIC before and after a test, and what is worked out of them.
 
     A counter that the driver always reports and that a reading lacks was cut off or could not be read: it
-    stands there without a value, so that its cell is INCONCLUSIVE. One of 32 bits that went over its end is
-    told as if it had more.
+    stands there without a value, so that its cell is INCONCLUSIVE; so do ethtool's counters where they stood
+    still while RDMA moved bytes. One of few bits that went over its end is told as if it had more.
     """
     device = nic.rdma_device
     first, last = before.devices[device], after.devices[device]
     was, now = before.about.get(device, About()), after.about.get(device, About())
-    family = family_of(now.driver, device) if now.driver else None
-    found: dict[str, tuple[int | None, int | None]] = {}
-    for name in first.keys() | last.keys():
-        one, other = first.get(name), last.get(name)
-        if one is not None and other is not None and not began_anew:
-            other = unwrapped(family, name, one, other)
-        found[name] = one, other
+    # Soft-RoCE's driver is that of the network device below it, or none. Readings of old did not say any.
+    family = (
+        family_of(now.driver, device) or family_of(nic.driver, device) if now.driver is not None else None
+    )
+    untrusted = UNTRUSTED.get(family.name, frozenset()) if family else frozenset()
+    first, last = (
+        {name: n for name, n in counters.items() if name not in untrusted} for counters in (first, last)
+    )
+    if ethtool_stood_still(first, last):
+        last = {name: n for name, n in last.items() if not name.startswith("ethtool.")}
+    if not began_anew:
+        last = {name: unwrapped(family, name, first.get(name, n), n) for name, n in last.items()}
+    found: dict[str, tuple[int | None, int | None]] = {
+        name: (first.get(name), last.get(name)) for name in first.keys() | last.keys()
+    }
     if family is not None:
         for counters in (first, last):
             found |= dict.fromkeys(lacking(family, counters), (None, None))

@@ -72,6 +72,7 @@ _COUNTERS = {
     "roce_misclassified_rx_packets": "RoCE packets in another class",
     "roce_queue_drops": "packets dropped from the RoCE queue",
     "roce_rx_packets": "received RoCE packets",
+    "rx_crc_errors": "received frames with bit errors",
     "rx_crc_errors_phy": "received frames with bit errors",
     "rx_discards_phy": "packets discarded by the NIC",
     "rx_drops": "dropped received packets",
@@ -93,6 +94,19 @@ _COPIES = {
     "device_to_host": _FROM_GPU,
     "device_to_device": "between GPUs",
 }
+# What is worked out of a NIC's counters, by the whole name. Who is held back is not who is slow.
+_HELD = "millionths of the time in which it held its switch back in priority N"
+_WORKED_OUT = {
+    "pause.prioN_rx_ppm": "millionths of the time in which its switch held it back in priority N "
+    "(slow is what it sends to, or the way there)",
+    "pause.prioN_tx_ppm": _HELD,
+    "pause.prioN_unmarked_ppm": f"{_HELD} without congestion",
+    "class.prioN_missed_ppm": "millionths of its received RoCE bytes outside priority N",
+    "class.prioN_tx_missed_ppm": "millionths of its sent RoCE bytes outside priority N",
+    "phy.pre_fec_ber_e12": "bit errors before FEC in 10^12 bits",
+    "phy.symbol_errors_e15": "symbol errors in 10^15 bits",
+}
+_PRIORITY = re.compile(r"prio([0-7])_")
 _IN_CLASS = re.compile(r"tc([0-7])_(rx|tx)_(bytes|packets)")
 _PERFTEST = re.compile(r"ib_(write|read|send)_(bw|lat)(_confirm)?")
 _MEMCPY = re.compile(
@@ -175,7 +189,11 @@ def library(item: PlanItem) -> str:
 
 def counter(name: str) -> str:
     """Return what a counter of a NIC or a switch counts."""
-    last = name.rpartition(".")[2]
+    priority = _PRIORITY.search(name)
+    worked_out = _WORKED_OUT.get(_PRIORITY.sub("prioN_", name))
+    if worked_out:
+        return worked_out.replace("priority N", f"priority {priority[1]}") if priority else worked_out
+    last = name.removesuffix(".nic").rpartition(".")[2]  # ice names what is of the whole port so
     if found := _IN_CLASS.fullmatch(last):
         return f"{found[3]} {'received' if found[2] == 'rx' else 'sent'} in class {found[1]}"
     return _COUNTERS.get(last) or printable(last.replace("_", " "))

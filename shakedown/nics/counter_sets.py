@@ -80,7 +80,27 @@ _BNXT_RE = Sets(
         ),
     ),
 )
-RDMA = (_RXE, _MLX5_IB, _BNXT_RE)
+# drivers/infiniband/hw/irdma/verbs.c: irdma_hw_stat_names (5.14), of chips from E810 on; TCP's and the
+# counts of operations were renamed when the chips after E810 came, whose own are the last set.
+_IRDMA = Sets(
+    "irdma",
+    _names(
+        "ip4InDiscards ip4InTruncatedPkts ip4OutNoRoutes ip6InDiscards ip6InTruncatedPkts ip6OutNoRoutes"
+        " ip4InOctets ip4InPkts ip4InReasmRqd ip4InMcastPkts ip4OutOctets ip4OutPkts ip4OutSegRqd"
+        " ip4OutMcastPkts ip6InOctets ip6InPkts ip6InReasmRqd ip6InMcastPkts ip6OutOctets ip6OutPkts"
+        " ip6OutSegRqd ip6OutMcastPkts cnpHandled cnpIgnored cnpSent ip4InMcastOctets ip4OutMcastOctets"
+        " ip6InMcastOctets ip6OutMcastOctets RxUDP TxUDP RxECNMrkd"
+    ),
+    (
+        _names("tcpRetransSegs tcpInOptErrors tcpInProtoErrors tcpInSegs tcpOutSegs"),
+        _names("RetransSegs InOptErrors InProtoErrors InSegs OutSegs"),
+        _names(
+            "RNR_sent RNR_received ord_limit_count ird_limit_count Nak_Sequence_Error"
+            " Nak_Sequence_Error_Implied RTO Rcvd_Out_of_order_packets CRC_errors"
+        ),
+    ),
+)
+RDMA = (_RXE, _MLX5_IB, _BNXT_RE, _IRDMA)
 
 # drivers/net/ethernet/mellanox/mlx5/core/en_stats.c: vport_stats_desc; pport_802_3, 2863 and 2819 of the
 # physical port; per_prio_traffic and per_prio_pfc (a priority has pause counters while PFC is on for it).
@@ -171,7 +191,29 @@ _VIRTIO = Sets(
         " tx_kicks tx_tx_timeouts"
     ),
 )
-ETHTOOL = (_MLX5, _BNXT, _VMXNET3, _VIRTIO)
+# drivers/net/ethernet/intel/ice/ice_ethtool.c: ice_gstrings_pf_stats without rx_length_errors.nic, which is
+# gone since, and ice_get_strings; a physical function has all of it, others none.
+_ICE = Sets(
+    "ice",
+    frozenset(),
+    (
+        _names(
+            "rx_bytes.nic tx_bytes.nic rx_unicast.nic tx_unicast.nic rx_multicast.nic tx_multicast.nic"
+            " rx_broadcast.nic tx_broadcast.nic tx_errors.nic tx_timeout.nic rx_size_64.nic tx_size_64.nic"
+            " rx_size_127.nic tx_size_127.nic rx_size_255.nic tx_size_255.nic rx_size_511.nic"
+            " tx_size_511.nic rx_size_1023.nic tx_size_1023.nic rx_size_1522.nic tx_size_1522.nic"
+            " rx_size_big.nic tx_size_big.nic link_xon_rx.nic link_xon_tx.nic link_xoff_rx.nic"
+            " link_xoff_tx.nic tx_dropped_link_down.nic rx_undersize.nic rx_fragments.nic rx_oversize.nic"
+            " rx_jabber.nic rx_csum_bad.nic rx_dropped.nic rx_crc_errors.nic illegal_bytes.nic"
+            " mac_local_faults.nic mac_remote_faults.nic"
+        )
+        | _each(
+            "tx_priority_#_xon.nic tx_priority_#_xoff.nic rx_priority_#_xon.nic rx_priority_#_xoff.nic",
+            range(8),
+        ),
+    ),
+)
+ETHTOOL = (_MLX5, _BNXT, _VMXNET3, _VIRTIO, _ICE)
 # Names that drivers of other makers have too.
 _COMMON = _names("rx_packets rx_bytes tx_packets tx_bytes rx_drops duplicate_request out_of_buffer")
 

@@ -13,7 +13,7 @@ _DISCARDED = re.compile(r"drop|discard|overlimit|overrun|buf_|(rx|tx)_err")
 # What is no error, whatever its name: bits that FEC corrected (mlx5 calls those of a lane rx_err_lane_N_phy),
 # congestion notices and marks, pauses, ratios that are worked out, and what XDP programs drop on purpose.
 _NO_ERROR = re.compile(
-    r"(?<!un)corrected|err_lane_|cnp_(sent|handled|pkts)|ecn_mark|pre_fec_|pause|_xdp_|^(?:phy|class|reading)\."
+    r"(?<!un)corrected|err_lane_|cnp_?(sent|handled|pkts)|ecn_mark|pre_fec_|pause|_xdp_|^(?:phy|class|reading)\."
 )
 
 

@@ -20,11 +20,15 @@ _SYMBOL_ERRORS = ("ethtool.rx_pcs_symbol_err_phy", "ethtool.rx_symbol_err_phy", 
 _PAUSED_US = re.compile(r"ethtool\.(?:(rx|tx)_prio(\d)_pause_duration|pfc_pri(\d)_(rx|tx)_duration_us)\Z")
 # In which a NIC counts that packets came with an ECN mark, by driver.
 _MARKS = ("rdma.np_ecn_marked_roce_packets", "rdma.rx_ecn_marked_pkts")
-# Bytes that RDMA received, and those of a priority, by driver.
+# With more microseconds of pause than this for each marked packet, congestion is no reason of the pause: a
+# queue that is beyond its threshold for a millisecond marks hundreds of packets.
+_UNMARKED_US = 1000
+# Bytes that RDMA received or sent, and those of a priority, by driver; how the part outside it is called.
 _RDMA_BYTES = (
-    ("ethtool.rx_vport_rdma_unicast_bytes", "ethtool.rx_prio{}_bytes"),
-    ("rdma.rx_bytes", "ethtool.rx_bytes_pri{}"),
+    ("ethtool.{}_vport_rdma_unicast_bytes", "ethtool.{}_prio{}_bytes"),
+    ("rdma.{}_bytes", "ethtool.{}_bytes_pri{}"),
 )
+_MISSED = {"rx": "class.prio{}_missed_ppm", "tx": "class.prio{}_tx_missed_ppm"}
 # Bytes of frames on the wire, with header and check sum, and frames, by driver: mlx5 (en_stats.c,
 # pport_802_3_stats_desc), bnxt (bnxt_ethtool.c, bnxt_port_stats_arr). The netdev's own lack RDMA's.
 _ON_THE_WIRE = (
@@ -60,14 +64,23 @@ def rates(
         or in between;
         `phy.pre_fec_ber_e12`: bits corrected for 10^12 bits of the line; `phy.symbol_errors_e15`: symbols
         that stayed wrong for 10^15 bits; `pause.prioN_{rx,tx}_ppm`: part of the time for which this NIC was
-        told to pause (rx) or told its neighbour to (tx); `pause.prioN_unmarked_ppm`: the latter, if no packet
-        had an ECN mark: the receiver was slow, the network not congested; `class.prioN_missed_ppm`: part of
-        what RDMA received that priority N did not count; `link.{tx,rx}_utilisation_ppm`: part of the line's
-        rate that frames sent and received filled on average, preambles and gaps included.
+        told to pause (rx) or told its neighbour to (tx); `pause.prioN_unmarked_ppm`: the latter, unless
+        a packet for each millisecond of it had an ECN mark: the receiver was slow, the network not congested;
+        `class.prioN_missed_ppm` and `class.prioN_tx_missed_ppm`: part of what RDMA received and sent that
+        priority N did not count; `link.{tx,rx}_utilisation_ppm`: part of the line's rate that frames sent
+        and received filled on average, preambles and gaps included.
     """
-    found = _of_module(before, after)
-    if seconds < _SHORTEST_S:
-        return found
+    found = _of_module(before, after) | _of_other_priorities(before, after)
+    over_time = _over_time(before, after, max(seconds, _SHORTEST_S), speed_mbps)
+    # What was counted over no time to speak of is not told, which is not as if it were not counted.
+    return found | (over_time if seconds >= _SHORTEST_S else dict.fromkeys(over_time))
+
+
+def _over_time(
+    before: Mapping[str, int], after: Mapping[str, int], seconds: float, speed_mbps: int | None
+) -> dict[str, int | None]:
+    """Return what is a share of the time, or of the bits that the line carries in it."""
+    found: dict[str, int | None] = {}
     bits = (speed_mbps or 0) * 1_000_000 * seconds
     # A driver may have several of these names; the one that counted the most is meant.
     for name, of, scale in ((BER, _CORRECTED_BITS, 10**12), (SYMBOL_ERRORS, _SYMBOL_ERRORS, 10**15)):
@@ -77,9 +90,7 @@ def rates(
     for name, way in ((SENT, "tx"), (RECEIVED, "rx")):
         if (filled := _line_bits(before, after, way)) is not None and bits > 0:
             found[name] = round(filled * 10**6 / bits)
-    found |= _of_other_priorities(before, after)
-    found |= _of_pauses(before, after, seconds)
-    return found
+    return found | _of_pauses(before, after, seconds)
 
 
 def _of_module(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int | None]:
@@ -109,7 +120,10 @@ def _of_pauses(before: Mapping[str, int], after: Mapping[str, int], seconds: flo
         share = None if grown is None else round(grown / seconds)  # us in a second: parts of a million
         found[f"pause.prio{priority}_{way}_ppm"] = share
         if way == "tx" and _counted(before, after, _MARKS):
-            found[f"pause.prio{priority}_unmarked_ppm"] = None if marks is None else 0 if marks else share
+            congested = marks is not None and grown is not None and marks * _UNMARKED_US >= grown
+            found[f"pause.prio{priority}_unmarked_ppm"] = (
+                None if marks is None or grown is None else 0 if congested else share
+            )
     return found
 
 
@@ -123,17 +137,26 @@ def _line_bits(before: Mapping[str, int], after: Mapping[str, int], way: str) ->
     return None
 
 
-def _of_other_priorities(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Return, by priority, how much of what RDMA received it did not, in parts of a million."""
-    found: dict[str, int] = {}
+def _of_other_priorities(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int | None]:
+    """Return, by priority, how much of what RDMA received and sent it did not, in parts of a million.
+
+    The sender tells whose fault it is: of many senders, one with another class hardly shows at the receiver.
+    """
+    found: dict[str, int | None] = {}
     for rdma, of_priority in _RDMA_BYTES:
-        total = _grown(before, after, (rdma,))
-        if total is None or total < _ENOUGH_BYTES:
-            continue
-        for priority in range(8):
-            own = _grown(before, after, (of_priority.format(priority),))
-            if own is not None:
-                found[f"class.prio{priority}_missed_ppm"] = round(max(total - own, 0) * 10**6 / total)
+        for way, name in _MISSED.items():
+            total = _grown(before, after, (rdma.format(way),))
+            if not _counted(before, after, (rdma.format(way),)):
+                continue
+            for priority in range(8):
+                own_name = of_priority.format(way, priority)
+                own = _grown(before, after, (own_name,))
+                if not _counted(before, after, (own_name,)):
+                    continue
+                if total is None or own is None:
+                    found[name.format(priority)] = None
+                elif total >= _ENOUGH_BYTES:
+                    found[name.format(priority)] = round(max(total - own, 0) * 10**6 / total)
     return found
 
 

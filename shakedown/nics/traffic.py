@@ -15,12 +15,33 @@ RDMA_BYTES = (
 # Soft-RoCE sends through its netdev, which therefore counts all of it (drivers/infiniband/sw/rxe).
 _SOFT_ROCE = ("rdma.sent_pkts", "rdma.rcvd_pkts")
 NETDEV_BYTES = ("netdev.tx_bytes", "netdev.rx_bytes", 1)
+# Frames of the port, as ethtool tells them: mlx5 (en_stats.c), bnxt (bnxt_ethtool.c), ice (ice_ethtool.c).
+# Every packet of RDMA is in one; where they stand still, the driver shows what it knew before: mlx5 after an
+# error of its firmware, bnxt where the firmware was told to leave no statistics (ethtool -C,
+# stats-block-usecs 0).
+_FRAMES = tuple(
+    f"ethtool.{way}_{name}" for way in ("rx", "tx") for name in ("packets_phy", "good_frames", "unicast.nic")
+)
+# Less may be within a NIC alone, or counted when a driver looks again.
+_ENOUGH_BYTES = 10_000_000
 
 
 def counts_rdma_bytes(counters: Mapping[str, int]) -> bool:
     """Whether a device has any counter in which the bytes of RDMA must show."""
     known = any(sent in counters and received in counters for sent, received, _ in RDMA_BYTES)
     return known or all(name in counters for name in (*_SOFT_ROCE, *NETDEV_BYTES[:2]))
+
+
+def ethtool_stood_still(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    """Whether RDMA moved bytes over a port whose frames, as ethtool tells them, did not become more."""
+    told = [name for name in _FRAMES if name in before and name in after]
+    moved = [
+        unit * (after[name] - before[name])
+        for *both, unit in RDMA_BYTES
+        for name in map(str, both)
+        if name in before and name in after
+    ]
+    return bool(told) and max(moved, default=0) >= _ENOUGH_BYTES and all(after[n] == before[n] for n in told)
 
 
 def bytes_moved(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[int, int]:

@@ -100,6 +100,7 @@ FAULTS = (
                 "ethtool.rx_discards_phy",
             ),
             "bnxt": ("rdma.rx_roce_discards",),
+            "irdma": ("ethtool.rx_dropped.nic",),
         },
         "the sender's own sequence errors (on rxe)",
     ),
@@ -110,6 +111,7 @@ FAULTS = (
         {
             "mlx5": ("ethtool.tx_discards_phy", "ethtool.tx_errors_phy"),
             "bnxt": ("ethtool.tx_err", "ethtool.tx_fifo_underruns"),
+            "irdma": ("ethtool.tx_errors.nic", "ethtool.tx_timeout.nic"),
         },
     ),
     Fault(
@@ -117,6 +119,14 @@ FAULTS = (
         "RoCE arrives in another priority than the intent's",
         "switch",
         {"mlx5": ("class.prioN_missed_ppm",), "bnxt": ("class.prioN_missed_ppm",)},
+        "the leaf's own counters by queue",
+        (Cell("traffic_class", "share"),),
+    ),
+    Fault(
+        "sent-in-wrong-class",
+        "RoCE leaves this host in another priority than the intent's: its own marking is wrong",
+        "host",
+        {"mlx5": ("class.prioN_tx_missed_ppm",), "bnxt": ("class.prioN_tx_missed_ppm",)},
         "the leaf's own counters by queue",
         (Cell("traffic_class", "share"),),
     ),
@@ -142,6 +152,7 @@ FAULTS = (
         {
             "mlx5": ("ethtool.rx_global_pause", "ethtool.tx_global_pause"),
             "bnxt": ("ethtool.rx_pause_frames", "ethtool.tx_pause_frames"),
+            "irdma": ("ethtool.link_xoff_rx.nic", "ethtool.link_xoff_tx.nic"),
         },
     ),
     Fault(
@@ -156,7 +167,7 @@ FAULTS = (
         "cnp-ignored",
         "congestion notices are ignored: DCQCN is off for the priority",
         "host",
-        {"mlx5": ("rdma.rp_cnp_ignored",)},
+        {"mlx5": ("rdma.rp_cnp_ignored",), "irdma": ("rdma.cnpIgnored",)},
         "the settings' read-back of the config stage (bnxt has no counter of CNPs that it ignored)",
         (Cell("settings", "wrong", "others"),),
     ),
@@ -168,13 +179,23 @@ FAULTS = (
             "mlx5": ("ethtool.link_down_events_phy", "netdev.carrier_down_count"),
             "bnxt": ("ethtool.link_down_events", "netdev.carrier_down_count"),
             "rxe": ("rdma.link_downed",),
+            "irdma": (
+                "netdev.carrier_down_count",
+                "ethtool.mac_local_faults.nic",
+                "ethtool.mac_remote_faults.nic",
+                "ethtool.tx_dropped_link_down.nic",
+            ),
         },
     ),
     Fault(
         "damaged-frames",
         "frames damaged on the cable",
         "cable",
-        {"mlx5": ("ethtool.rx_crc_errors_phy",), "bnxt": ("ethtool.rx_fcs_err_frames",)},
+        {
+            "mlx5": ("ethtool.rx_crc_errors_phy",),
+            "bnxt": ("ethtool.rx_fcs_err_frames",),
+            "irdma": ("ethtool.rx_crc_errors.nic", "ethtool.illegal_bytes.nic"),
+        },
     ),
     Fault("symbol-errors", "symbols that stay wrong", "cable", {"mlx5": (_SYMBOLS,), "bnxt": (_SYMBOLS,)}),
     Fault(
@@ -196,7 +217,11 @@ FAULTS = (
         "mtu",
         "frames longer than this host's MTU",
         "switch",
-        {"mlx5": ("ethtool.rx_oversize_pkts_phy",), "bnxt": ("ethtool.rx_mtu_err_frames",)},
+        {
+            "mlx5": ("ethtool.rx_oversize_pkts_phy",),
+            "bnxt": ("ethtool.rx_mtu_err_frames",),
+            "irdma": ("ethtool.rx_oversize.nic",),
+        },
     ),
     Fault(
         "icrc",
@@ -234,13 +259,18 @@ FAULTS = (
                 "module.alarms",
             ),
             "bnxt": ("module.alarms",),
+            "irdma": ("module.alarms",),
         },
     ),
     Fault(
         "weak-light",
         "light, current, voltage or temperature beyond the thresholds that the module has of itself",
         "cable",
-        {"mlx5": ("module.alarms", "module.warnings"), "bnxt": ("module.alarms", "module.warnings")},
+        {
+            "mlx5": ("module.alarms", "module.warnings"),
+            "bnxt": ("module.alarms", "module.warnings"),
+            "irdma": ("module.alarms", "module.warnings"),
+        },
     ),
     Fault(
         "small-mtu",
@@ -325,6 +355,14 @@ CONTEXT = {
         "ethtool.rx_stat_discard",
     ),
     "rxe": ("rdma.duplicate_request", "rdma.rcvd_rnr_err", "rdma.completer_retry_err"),
+    "irdma": (
+        "rdma.RxECNMrkd",
+        "rdma.cnpSent",
+        "rdma.cnpHandled",
+        "rdma.ip4InDiscards",
+        "ethtool.rx_priority_N_xoff.nic",
+        "ethtool.tx_priority_N_xoff.nic",
+    ),
 }
 
 

@@ -37,7 +37,9 @@ def read_numbers(folder: Path, prefix: str) -> dict[str, int]:
     for file in files:
         value = _number(file)
         if value is not None:
-            numbers[prefix + file.name] = value  # `lifespan` and the like are settings, not numbers of events
+            # `lifespan` and the like are settings, not numbers of events. irdma's names have blanks
+            # ("RNR sent"), those of the records have not.
+            numbers[prefix + ethtool_stats.UNFIT.sub("_", file.name)] = value
     return numbers
 
 

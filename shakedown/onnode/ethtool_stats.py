@@ -24,7 +24,7 @@ _MOST = 32_768
 # "rx_queue_3_bytes" (ice, older virtio_net), "rx-3.bytes" (i40e). A 400G NIC has thousands; none is judged.
 _OF_RING = re.compile(r"\[\d+\]|(?:rx|tx|ch|rx_queue_|tx_queue_|rx-|tx-|veb\.tc_)\d+[_.]")
 # What the names of the records have not: blanks, brackets, colons.
-_UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
+UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 Ioctl = Callable[[int, int, bytearray], object]
 
@@ -66,7 +66,7 @@ def statistics(netdev: str, ioctl: Ioctl = fcntl.ioctl) -> dict[str, int]:
     for at, value in enumerate(numbers):
         field = raw[12 + at * _NAME_BYTES : 12 + (at + 1) * _NAME_BYTES]
         text = field.split(b"\0")[0].decode("ascii", "replace").strip()
-        name = _UNFIT.sub("_", text)
+        name = UNFIT.sub("_", text)
         if not name or _OF_RING.match(text):
             continue
         if name in found:

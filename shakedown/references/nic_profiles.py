@@ -11,11 +11,14 @@ from shakedown.references.catalogue import Catalogue, Entry
 from shakedown.references.files import load_profile
 
 # A fabric that reorders packets makes these count without a loss.
-_OF_ORDER = frozenset({"counter.rdma.out_of_sequence", "counter.rdma.oos_drop_count"})
+_OF_ORDER = frozenset(
+    f"counter.rdma.{name}" for name in ("out_of_sequence", "oos_drop_count", "Rcvd_Out_of_order_packets")
+)
 # Without PFC no priority is paused, and global pause may be what a site has instead.
 _OF_PFC = (
     "counter.pause.",
     *(f"counter.ethtool.{way}_{name}" for way in ("rx", "tx") for name in ("global_pause", "pause_frames")),
+    "counter.ethtool.link_xoff_",
 )
 # In the name of a counter: the site's own RoCE priority.
 _PRIORITY = "prioN"
@@ -45,7 +48,7 @@ def add_nic_counters(catalogue: Catalogue, site: Site) -> None:
     if None in families and site.acceptance.known_nics_only:
         raise BadInput(
             f"acceptance.known_nics_only: the driver of NICs of {families[None][0]} is not known",
-            fix="give driver in fabric_nics: mlx5_core or bnxt_en (as `ethtool -i` names it)",
+            fix="give driver in fabric_nics: mlx5_core, bnxt_en or ice (as `ethtool -i` names it)",
         )
     for family in families:
         if family is not None:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shakedown.nics.families import traffic_of_bnxt_back
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.counters import went_back
 from shakedown.records.errors import BadInput
@@ -89,7 +90,8 @@ class NodeCounters:
             return True
         if first.inode and last.inode and first.inode != last.inode:
             return True
-        return went_back(self.devices.get(device, {}), later.devices.get(device, {}), _NEVER_BACK)
+        before, after = self.devices.get(device, {}), later.devices.get(device, {})
+        return went_back(before, after, _NEVER_BACK) or traffic_of_bnxt_back(before, after)
 
 
 def read_before_and_after(folder: Path, node: str) -> tuple[NodeCounters, NodeCounters]:

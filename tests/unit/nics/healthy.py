@@ -35,10 +35,34 @@ MORE = {
         " ethtool.pfc_pri3_tx_transitions devlink.fw_errors devlink.hw_errors"
         " dom.alarms dom.alarms_seen dom.warnings dom.temperature_mc"
     ),
+    "irdma": (
+        "fec.corrected_blocks fec.uncorrectable_blocks dom.alarms dom.alarms_seen dom.warnings"
+        " dom.temperature_mc"
+    ),
 }
+# Not on an E810: the counters of younger chips, and names that took the place of those before them.
+YOUNGER = (
+    *("RNR_", "_limit_count", "Nak_Seq", "rdma.RTO", "Rcvd_Out", "CRC_errors"),
+    *("rdma.RetransSegs", "rdma.In", "rdma.OutSegs"),
+)
 NETDEV = "rx_packets tx_packets rx_bytes tx_bytes rx_dropped tx_dropped carrier_down_count carrier_up_count"
 # What grows while a healthy network carries load; everything else stands still.
-_GROWS = ("packets", "bytes", "_pkts", "_req", "_requests", "read_resp", "cnp_sent", "cnp_handled", "marked")
+_GROWS = (
+    *(
+        "packets",
+        "bytes",
+        "_pkts",
+        "good_frames",
+        "_req",
+        "_requests",
+        "read_resp",
+        "cnp_sent",
+        "cnp_handled",
+    ),
+    *("marked", "Octets", "InPkts", "OutPkts", "UDP", "unicast.nic", "rx_bytes.nic", "tx_bytes.nic"),
+    *("cnpSent", "cnpHandled", "RxECNMrkd"),
+)
+_NO_TRAFFIC = "illegal_bytes.nic"
 
 
 def names(family: str) -> list[str]:
@@ -51,6 +75,7 @@ def names(family: str) -> list[str]:
                 found += [f"{prefix}{name}" for name in sets.always.union(*sets.together)]
     # PFC and global pause exclude each other, and pause is counted where PFC is on.
     off = [f"_prio{n}_pause" for n in range(8) if n != PRIORITY] + ["global_pause"]
+    off += list(YOUNGER) if family == "irdma" else []
     return sorted({name for name in found if not any(part in name for part in off)})
 
 
@@ -65,7 +90,10 @@ def healthy(family: str, draw: random.Random, seconds: float, speed_mbps: int) -
     after = dict(before)
     received = int(0.75 * speed_mbps * 1e6 / 8 * seconds)
     for name in names(family):
-        if name.endswith(_GROWS) or any(part in name for part in ("_bytes", "_packets", "cnp_", "ecn_")):
+        if name.endswith(_GROWS) or (
+            not name.endswith(_NO_TRAFFIC)
+            and any(part in name for part in ("_bytes", "_packets", "cnp_", "ecn_"))
+        ):
             all_of_it = name.endswith(("bytes", "bytes_pri3"))
             after[name] += received if all_of_it else draw.randrange(1, received // 4096 + 2)
     for name in ("rdma.rp_cnp_ignored", "rdma.rx_icrc_encapsulated"):

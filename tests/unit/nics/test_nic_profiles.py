@@ -28,8 +28,8 @@ from tests.unit.plan.test_planner import WHERE, document
 
 INVENTORIES = Path(__file__).parents[3] / "inventories"
 SITES = ("mlx5", "bnxt")
-DRIVERS = {"mlx5": "mlx5_core", "bnxt": "bnxt_en"}
-SECONDS, SPEED = 20.0, {"mlx5": 400_000, "bnxt": 100_000}
+DRIVERS = {"mlx5": "mlx5_core", "bnxt": "bnxt_en", "irdma": "ice"}
+SECONDS, SPEED = 20.0, {"mlx5": 400_000, "bnxt": 100_000, "irdma": 100_000}
 
 
 def site(family, speed_gbps=None, **acceptance):
@@ -137,6 +137,7 @@ WORKED_OUT = {
         "pause.prioN_rx_ppm": ("ethtool.rx_prio3_pause_duration", int(0.6e6 * SECONDS)),
         "pause.prioN_unmarked_ppm": ("ethtool.tx_prio3_pause_duration", int(0.2e6 * SECONDS)),
         "class.prioN_missed_ppm": ("ethtool.rx_prio3_bytes", 1000),
+        "class.prioN_tx_missed_ppm": ("ethtool.tx_prio3_bytes", 1000),
         "module.alarms": ("dom.alarms", 1),
         "module.warnings": ("dom.warnings", 1),
     },
@@ -147,9 +148,11 @@ WORKED_OUT = {
         "pause.prioN_rx_ppm": ("ethtool.pfc_pri3_rx_duration_us", int(0.6e6 * SECONDS)),
         "pause.prioN_unmarked_ppm": ("ethtool.pfc_pri3_tx_duration_us", int(0.2e6 * SECONDS)),
         "class.prioN_missed_ppm": ("ethtool.rx_bytes_pri3", 1000),
+        "class.prioN_tx_missed_ppm": ("ethtool.tx_bytes_pri3", 1000),
         "module.alarms": ("dom.alarms", 1),
         "module.warnings": ("dom.warnings", 1),
     },
+    "irdma": {"module.alarms": ("dom.alarms", 1), "module.warnings": ("dom.warnings", 1)},
 }
 MARKS = {"mlx5": "rdma.np_ecn_marked_roce_packets", "bnxt": "rdma.rx_ecn_marked_pkts"}
 
@@ -171,7 +174,7 @@ def of_fault(family, counter):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", SITES)
+@pytest.mark.parametrize("family", [*SITES, "irdma"])
 def test_each_witness_sees_its_fault(family, tmp_path):
     """Catches: a row of the table of witnesses whose counter is not collected, not planned or not judged."""
     for fault in FAULTS:
@@ -201,6 +204,7 @@ SIGNATURES = {
     "TCP fallback: a few GB/s and NET/Socket": "tcp-fallback",
     "NET/IB without GDRDMA": "no-gpudirect",
     "RoCE bytes outside its priority": "wrong-class",
+    "RoCE bytes sent outside its priority": "sent-in-wrong-class",
     "no pause counters of the priority": "pfc-off",
 }
 # Counters that must stay zero on a lossless fabric; `phy.` where only a ratio can be held to a limit.
@@ -470,7 +474,7 @@ def test_unknown_drivers_are_told_and_refused_only_if_the_site_asks(tmp_path):
     assert not [one for one in plan_of(known)[0].not_covered if "driver is not known" in one.why]
 
 
-@pytest.mark.parametrize("family", [*SITES, "rxe"])
+@pytest.mark.parametrize("family", [*SITES, "rxe", "irdma"])
 def test_every_row_of_a_profile_is_planned_somewhere(family):
     """Catches: a limit for NICs that no site is held to, whatever its speed."""
     wanted = {entry.id for entry in load_profile(f"nic_{family}").entries}
@@ -511,7 +515,7 @@ def test_every_published_system_is_judged_by_its_nics(name, metric):
 def runs_that_fail(count, seed):
     """How many of so many simulated healthy runs of one node's NIC, of each family, break a limit."""
     draw, broken = random.Random(seed), []
-    for family in SITES:
+    for family in (*SITES, "irdma"):
         limits = {}
         for item in planned(family)[0].items:
             if item.metric.startswith("counter.") and item.test != "switches":
@@ -550,4 +554,4 @@ def test_a_thousand_healthy_runs_fail_nothing():
 def test_names_of_the_sets_and_families_agree():
     """Catches: a family that names a set of counters that is not there."""
     assert len(names_of("mlx5")) > 150 and len(names_of("bnxt")) > 120
-    assert set(BY_NAME) == {"mlx5", "bnxt", "rxe"}
+    assert set(BY_NAME) == {"mlx5", "bnxt", "rxe", "irdma"}

@@ -3,8 +3,9 @@
 `ethtool -m` asks a module's EEPROM through the driver and takes CAP_NET_ADMIN, which no job has. A timer
 runs this and leaves /run/shakedown/modules.json; nothing and nobody can tell it what to read.
 
-Lines are those of ethtool's sfpdiag.c, qsfp.c and cmis.c (SFF-8472, SFF-8636, CMIS): flags by which the
-module itself says that a value is beyond its own alarm or warning threshold, and the values beside them.
+Lines are those of ethtool's sfpdiag.c, qsfp.c, cmis.c and sff-common.c (SFF-8472, SFF-8636, CMIS): flags by
+which the module itself says that a value is beyond its own alarm or warning threshold, the values, and those
+thresholds. Values are held to them as well: not every module has flags, and reading them may clear them.
 """
 
 from __future__ import annotations
@@ -45,13 +46,64 @@ _VALUES = (
 )
 
 
+# What a threshold is of (sff-common.c, sff_show_thresholds), in the same unit as its value is.
+_THRESHOLD = re.compile(
+    rf"^\s*(Module temperature|Module voltage|Laser bias current|Laser output power|Laser rx power)"
+    rf" (high|low) (alarm|warning) threshold\s*:\s*{_NUMBER} (?:degrees C|V|mA|mW)\b",
+    re.M,
+)
+_OF = {
+    "Module temperature": "temperature_mc",
+    "Module voltage": "voltage_uv",
+    "Laser bias current": "bias_ua",
+    "Laser output power": "tx_power_nw",
+    "Laser rx power": "rx_power_nw",
+}
+_OF_LIGHT = ("bias_ua", "tx_power_nw", "rx_power_nw")
+_KINDS = ("alarm", "warning")
+
+
 def parse(text: str) -> dict[str, int]:
-    """Return flags that are on and values of one module; empty: it has no diagnostics, as copper has none."""
+    """Return alarms and warnings that are up and values of one module; empty: no diagnostics, as of copper.
+
+    An alarm is up where its flag is on or the value beyond the module's threshold: whichever tells more.
+    """
     flags = [(kind, state) for _, kind, _, state in _FLAG.findall(text)]
-    found = {}
-    if flags:
-        for kind in ("alarm", "warning"):
-            found[f"{kind}s"] = sum(state == "On" for of, state in flags if of == kind)
+    found = _values(text)
+    beyond = _beyond(text, found)
+    for kind in _KINDS:
+        if flags or beyond:
+            on = sum(state == "On" for of, state in flags if of == kind)
+            found[f"{kind}s"] = max(on, beyond.get(kind, 0))
+    return found
+
+
+def _beyond(text: str, values: dict[str, int]) -> dict[str, int]:
+    """Return how many values are beyond each kind of threshold; a kind that the module has none of is absent.
+
+    A lane without current is switched off: it has no light to be weak. Thresholds that leave nothing between
+    them (all zero) are none.
+    """
+    factors = {name: factor for name, _, factor in _VALUES}
+    limits: dict[tuple[str, str], dict[str, int]] = {}
+    for what, side, kind, value in _THRESHOLD.findall(text):
+        limits.setdefault((_OF[what], kind), {})[side] = round(float(value) * factors[_OF[what]])
+    found: dict[str, int] = {}
+    for (name, kind), sides in limits.items():
+        low, high = sides.get("low"), sides.get("high")
+        if low is None or high is None or low >= high:
+            continue
+        found.setdefault(kind, 0)
+        for key, value in values.items():
+            of, _, lane = key.partition(".")
+            dark = values.get(f"bias_ua.{lane}" if lane else "bias_ua") == 0
+            if of == name and not (dark and of in _OF_LIGHT):
+                found[kind] += not max(low, 0) <= value <= high
+    return found
+
+
+def _values(text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
     for name, pattern, factor in _VALUES:
         for match in pattern.finditer(text):
             *lane, value = match.groups()

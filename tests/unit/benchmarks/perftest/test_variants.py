@@ -124,6 +124,49 @@ def test_what_is_less_than_ordered_is_refused(tmp_path, suffix, printed, words):
         list(perftest(output_of(tmp_path / "o.txt", record, job_of(jobs, suffix).settings, text)))
 
 
+PRINTED = {
+    "plain": {},
+    "q4": {"qps": 4},
+    "rdma-cm": {"cm": True},
+    "sweep": {"size": None},
+    "both": {"both": True},
+}
+
+
+@pytest.mark.parametrize("ordered", PRINTED)
+def test_the_output_of_another_variant_is_no_value_of_this_one(tmp_path, ordered):
+    """Catches: a row of a sweep, one of both ways or of RDMA-CM counted for the test that was ordered."""
+    options, params = {**VARIANTS, "plain": ({}, {}), "both": ({"bidirectional": True}, {})}[ordered]
+    _, jobs = planned({**PLAIN, **options})
+    record = record_of(params if ordered == "sweep" else {"size_bytes": 65536, **params})
+    if ordered == "both":
+        record = record.model_copy(update={"direction": "both"})
+    for name, printed in PRINTED.items():
+        about = {"size": 65536, **printed}
+        text = report("ib_write_bw", about.pop("size"), 97.25, ENDS, **about)
+        output = output_of(tmp_path / "o.txt", record, jobs.jobs[0].settings, text)
+        if name == ordered:
+            assert list(perftest(output))
+            continue
+        with pytest.raises(BadInput, match="its record says"):
+            list(perftest(output))
+
+
+def test_another_type_of_connection_is_refused(tmp_path):
+    """Catches: perftest -c UC, which repeats nothing that was lost, taken for the reliable connection."""
+    _, jobs = planned(PLAIN)
+    text = report("ib_write_bw", 65536, 97.25, ENDS)
+    assert "Connection type : RC" in text
+    output = output_of(
+        tmp_path / "o.txt",
+        record_of({"size_bytes": 65536}),
+        jobs.jobs[0].settings,
+        text.replace("Connection type : RC", "Connection type : UC"),
+    )
+    with pytest.raises(BadInput, match="type UC, RC was ordered"):
+        list(perftest(output))
+
+
 def test_a_plain_test_that_was_connected_by_rdma_cm_is_refused(tmp_path):
     """Catches: -R taken for the plain test, whose traffic class is another's."""
     _, jobs = planned(PLAIN)

@@ -63,6 +63,65 @@ def test_flags_and_values_are_read_and_thresholds_are_no_flags():
     assert modules.parse(single) == {"rx_power_nw": 319_500}
 
 
+# What sff-common.c prints of thresholds, and four lanes of which none raises a flag.
+LIMITS = """\
+\tLaser bias current high alarm threshold   : 13.000 mA
+\tLaser bias current low alarm threshold    : 3.000 mA
+\tLaser output power high alarm threshold   : 2.2387 mW / 3.50 dBm
+\tLaser output power low alarm threshold    : 0.1585 mW / -8.00 dBm
+\tModule temperature high alarm threshold   : 75.00 degrees C / 167.00 degrees F
+\tModule temperature low alarm threshold    : -5.00 degrees C / 23.00 degrees F
+\tModule temperature high warning threshold : 70.00 degrees C / 158.00 degrees F
+\tModule temperature low warning threshold  : 0.00 degrees C / 32.00 degrees F
+\tModule voltage high alarm threshold       : 0.0000 V
+\tModule voltage low alarm threshold        : 0.0000 V
+\tLaser rx power high alarm threshold       : 2.2387 mW / 3.50 dBm
+\tLaser rx power low alarm threshold        : 0.0251 mW / -16.00 dBm
+\tLaser rx power high warning threshold     : 1.7783 mW / 2.50 dBm
+\tLaser rx power low warning threshold      : 0.0631 mW / -12.00 dBm
+"""
+
+
+def lanes(third="6.750 mA|0.8913|0.9110"):
+    """A module of four lanes, with the third one's current, sent light and received light (mW)."""
+    lines = ["\tModule temperature : 41.70 degrees C / 107.05 degrees F", "\tModule voltage : 3.2947 V"]
+    for lane in range(1, 5):
+        bias, sent, received = (third if lane == 3 else "6.750 mA|0.8913|0.9110").split("|")
+        lines += [
+            f"\tLaser bias current (Channel {lane})            : {bias}",
+            f"\tTransmit avg optical power (Channel {lane})    : {sent} mW / -0.50 dBm",
+            f"\tRcvr signal avg optical power(Channel {lane})  : {received} mW / -0.40 dBm",
+        ]
+    return "\n".join(lines) + "\n" + LIMITS
+
+
+@pytest.mark.parametrize("flags", [HEALTHY.splitlines()[4:7], []], ids=["flags-off", "no-flags"])
+@pytest.mark.parametrize(
+    ("third", "alarms", "warnings"),
+    [
+        ("6.750 mA|0.8913|0.9110", 0, 0),
+        ("6.750 mA|0.8913|0.0400", 0, 1),
+        ("6.750 mA|0.8913|0.0102", 1, 1),
+        ("6.750 mA|2.5000|0.9110", 1, 0),
+        ("14.100 mA|0.8913|0.9110", 1, 0),
+        ("0.000 mA|0.0000|0.0000", 0, 0),
+    ],
+    ids=["healthy", "weak", "dark", "bright", "worn-out", "switched-off"],
+)
+def test_one_lane_beyond_the_modules_own_threshold_is_up_without_a_flag(flags, third, alarms, warnings):
+    """Catches: weak light of one lane passed since no flag is on; a lane that is not used taken for weak."""
+    found = modules.parse(lanes(third) + "\n".join(flags) + "\n")
+    assert (found["alarms"], found["warnings"]) == (alarms, warnings)
+
+
+def test_a_hot_module_and_thresholds_that_are_none():
+    """Catches: heat beyond the module's own limit, or a module without thresholds that always alarms."""
+    hot = modules.parse(lanes().replace(": 41.70 degrees", ": 76.10 degrees"))
+    assert (hot["alarms"], hot["warnings"]) == (1, 1)
+    none = lanes().partition("\tLaser bias current high alarm threshold")[0]
+    assert "alarms" not in modules.parse(none)
+
+
 def test_a_flag_between_two_jobs_readings_is_not_lost(tmp_path):
     """Catches: a latched alarm that the next reading of the timer clears in mid-job."""
     node = Node(tmp_path, fab0=Done(0, QSFP, ""))
