@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
-from shakedown.nos.lldp import remote_port
+from shakedown.nos.lldp import is_mac, remote_ports
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.tool_text import Source
 
@@ -117,7 +117,6 @@ def links(outputs: Outputs, _ports: Sequence[str]) -> dict[str, Tree]:
 # The last line of the report.
 _TOTAL = re.compile(r"(?m)^\s*Total entries displayed: *(\d{1,9})\s*\Z")
 _SILENT = {"null", "not advertised", ""}
-_MAC = re.compile(r"(?i)([0-9a-f]{4}\.){2}[0-9a-f]{4}|([0-9a-f]{2}[:-]){5}[0-9a-f]{2}|")
 
 
 def _long(port: str) -> str:
@@ -148,9 +147,9 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
         name = said.get("System Name") or said.get("Chassis id", "")
         # The report does not say of what kind an id is; whatever is no MAC address is a port's name.
         port_id = said.get("Port id", "")
-        remote = remote_port(port_id, said.get("Port Description", ""), named=not _MAC.fullmatch(port_id))
-        if name and remote:
-            found.setdefault(_long(local), []).append((name, _long(remote)))
+        for remote in remote_ports(port_id, said.get("Port Description", ""), named=not is_mac(port_id)):
+            if name:
+                found.setdefault(_long(local), []).append((name, _long(remote)))
     return found
 
 

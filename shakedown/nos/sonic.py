@@ -119,6 +119,8 @@ def end(found: Tree, port: str) -> Tree:
         "mtu_bytes": mtu and int(mtu),
         "speed_gbps": speed and int(speed) / 1000,  # CONFIG_DB has Mbit/s
         "fec": row.get("fec"),
+        # By which LLDP calls it (lldpmgrd); its own name goes without saying.
+        "aliases": (row["alias"],) if row.get("alias") else (),
         "pfc_priorities": frozenset(int(p) for p in qos.get("pfc_enable", "").split(",") if p),
         "dscp_map": {int(dscp): int(group) for dscp, group in used.items()},
     }
@@ -136,7 +138,7 @@ SYSTEM = SwitchSystem(
     reported=reported,
     tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     end=end,
-    neighbours=lldp.neighbours,
+    neighbours=lldp.by_every_name,
     version=version,
     # pg_profile_lookup.ini of sonic-buildimage's 400G platforms; host variable roce_switch_cable_lengths_m
     # says what another platform's file has. Dynamic buffers take any length.
