@@ -83,6 +83,7 @@ _COUNTERS = {
     "tx_utilisation_ppm": "millionths of the link's rate sent",
     "warnings": "warnings that a cable's module raises of itself",
     "link_flaps": "changes of the link",
+    "fec_uncorrectable": "frames that FEC could not mend",
     "watchdog_events": "PFC watchdog events",
 }
 _TO_GPU, _FROM_GPU = "from host to GPU", "from GPU to host"

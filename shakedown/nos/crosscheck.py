@@ -115,7 +115,7 @@ def cross_check(
 
 
 def _called(ends: Mapping[tuple[str, str], End], known: Set[str]) -> dict[str, str]:
-    """Return which port each alias means, `spine0/etp1` to `spine0/Ethernet0`; two ports' alias means none."""
+    """Return which port each alias means, `spine0/etp1` to `spine0/Ethernet0`: none where two have it."""
     ports: dict[str, set[str]] = {}
     for (switch, port), end in ends.items():
         for alias in end.aliases:

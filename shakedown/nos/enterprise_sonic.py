@@ -26,6 +26,7 @@ SYSTEM = SwitchSystem(
     name="enterprise_sonic",
     parse=sonic.parse,  # the same daemons fill the same database
     reported=sonic.reported,
+    may_report=sonic.MAY_REPORT,
     tells=frozenset({MTU, PFC, DSCP, CABLING}),
     end=end,
     neighbours=lldp.by_every_name,

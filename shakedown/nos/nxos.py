@@ -24,6 +24,8 @@ _LINK = {
     "tx_drops": "eth_outdiscard",
     "rx_errors": "eth_inerr",
     "tx_errors": "eth_outerr",
+    # "interface resets" of `show interface`: a link that goes down and comes up is one.
+    "link_flaps": "eth_reset_cntr",
 }
 # Ethernet1/1   On   On  (8)    0   12
 _PFC_LINE = re.compile(r"(?P<port>Ethernet\S+)\s+.*?(?P<rx>\d+)\s+(?P<tx>\d+)")
