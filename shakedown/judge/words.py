@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from shakedown.benchmarks.registry import TEST_WORDS
+from shakedown.nos.readings import WHOLE_SWITCH
 from shakedown.records.base import Stage
 from shakedown.records.plan import PlanItem
 from shakedown.records.wording import printable, size, those
@@ -186,7 +187,9 @@ def counted(item: PlanItem, cell: str, many: str) -> str:
     """Return the start of a sentence about a counter: `leaf1 counted 12 dropped packets on port swp1`."""
     place, port = Place.of(cell), item.params.get("port")
     on = " of ".join(
-        part for part in (f"port {port}" if port and port != place.rail else "", place.rail) if part
+        part
+        for part in (f"port {port}" if port not in (None, place.rail, WHOLE_SWITCH) else "", place.rail)
+        if part
     )
     return printable(f"{those(place.nodes, 'node')} counted {many} {kind(item)}{' on ' if on else ''}{on}")
 
@@ -198,7 +201,7 @@ def subject(item: PlanItem, cell: str) -> str:
     where = those(place.nodes, "node")
     rail = f" on {place.rail}" if place.rail else ""
     if item.metric.startswith("counter."):
-        on = f", port {port}" if port and port != place.rail else ""
+        on = f", port {port}" if port not in (None, place.rail, WHOLE_SWITCH) else ""
         return printable(f"the counter of {kind(item)} at {where}{on}{rail}")
     part = ""
     if item.test == "copy" and place.direction:
