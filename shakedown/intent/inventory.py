@@ -306,6 +306,7 @@ def _reports(nos: str, fabric: Fabric | NoFabric) -> dict[str, tuple[str, ...]]:
     return {
         "reports": (*reader.reported(classes), *ratios(reader.reported(classes), classes)),
         "reports_of_rails": (LOST,) if reader.forwarded else (),
+        "may_report": reader.may_report,
     }
 
 

@@ -320,7 +320,7 @@ def cable_problems(fabric: Tree, switch: str, nos: str, lengths_m: Collection[in
     where = ("fabric", "roce", "headroom", "cable_m")
     if own is not None and own not in lengths_m:
         what = f"fabric.roce.headroom.cable_m is {own}, and {nos} has no buffers for that length"
-        yield Problem(where, what, fix)
+        yield Problem(where, what, fix, ("roce_switch_nos",))
     for link in links(fabric):
         if switch in (link.leaf, link.spine) and link.cable_m != own and link.cable_m not in lengths_m:
             name = f"fabric.switches.links[{link.entry}].cable_m"

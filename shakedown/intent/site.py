@@ -211,6 +211,7 @@ class SwitchHost(Record):
     # The counters that a reading of its system always has, of each port and of each rail; none: not read.
     reports: tuple[Name, ...] = ()
     reports_of_rails: tuple[Name, ...] = ()
+    may_report: tuple[Name, ...] = ()  # judged where a port has them
 
 
 class Site(Record):

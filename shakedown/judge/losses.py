@@ -39,6 +39,8 @@ class Losses:
     at_leaf: dict[_Place, _Drop] = field(default_factory=dict)
     at_nic: dict[_Place, _Drop] = field(default_factory=dict)
     in_leaf: dict[tuple[Stage, str], int] = field(default_factory=lambda: defaultdict(int))
+    # What the port of each switch counted that counted the most, toward hosts or switches.
+    at_switch: dict[tuple[Stage, str], _Drop] = field(default_factory=dict)
     # Of no rail: what ports between switches dropped, and what entered a switch with links and never left.
     at_link: dict[Stage, _Drop] = field(default_factory=dict)
     in_switch: dict[Stage, dict[str, int]] = field(
@@ -50,6 +52,10 @@ class Losses:
         rail, name, delta = reading.rail, reading.counter, reading.delta
         if delta is None or COUNTERS.get(name) is Due.BOUNDED:
             return
+        if reading.kind != "nic" and name != LOST and delta and _drops(name):
+            drop = (-delta, name, reading.device, reading.port)
+            at = (reading.stage, reading.device)
+            self.at_switch[at] = min(self.at_switch.get(at, drop), drop)
         if rail is None:
             self._add_link(reading, delta)
             return
@@ -57,7 +63,7 @@ class Losses:
             self.in_leaf[reading.stage, rail] += delta
         elif reading.kind == "nic" and delta and _MISSED.search(name):
             self.missed[reading.stage, reading.test, rail][reading.device] += delta
-        elif counts_errors(name) and not end_to_end(name):
+        elif _drops(name):
             nic = reading.kind == "nic"
             node = reading.device if nic else (reading.peer or "").partition("/")[0]
             found, place = self.at_nic if nic else self.at_leaf, (reading.stage, node, rail)
@@ -70,7 +76,7 @@ class Losses:
             return
         if name == LOST:
             self.in_switch[stage][reading.device] += delta
-        elif delta and counts_errors(name) and not end_to_end(name):
+        elif delta and _drops(name):
             drop = (-delta, name, reading.device, reading.port)
             self.at_link[stage] = min(self.at_link.get(stage, drop), drop)
 
@@ -136,6 +142,23 @@ class Losses:
                 all_ends = sorted(missed.keys() | {p for node in missed for p in partners[node]})
                 lead = f"packets were lost on {rail} between {those(all_ends, 'node')}, by which is not told"
         return f"{lead}: {said}, {why}"
+
+    def of_switch(self, stage: Stage, switch: str) -> str:
+        """Say which port lost what entered a switch and never left it, where one counted about as much."""
+        inside = self.in_switch.get(stage, {}).get(switch, 0)
+        drop = self.at_switch.get((stage, switch))
+        if not drop or -drop[0] * _MOST_TIMES < inside:
+            return ""
+        lost, name, device, port = drop
+        return (
+            f"{device} port {port} dropped packets: {count(inside, 'RoCE packet')} that entered {device} "
+            f"never left, and the port counted {-lost} {counter(name)}"
+        )
+
+
+def _drops(name: str) -> bool:
+    """Whether a counter counts packets where they were dropped or damaged."""
+    return counts_errors(name) and not end_to_end(name)
 
 
 def _worst(inside: Mapping[str, int]) -> tuple[str, int] | None:

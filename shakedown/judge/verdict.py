@@ -13,6 +13,8 @@ from shakedown.judge.remeasured import AGAIN, covered, of_pairs, settle, told, w
 from shakedown.judge.slow_class import with_slow_class
 from shakedown.judge.words import Place
 from shakedown.nics.counters import end_to_end
+from shakedown.nos.counters import LOST
+from shakedown.nos.readings import WHOLE_SWITCH
 from shakedown.records.base import Outcome, Stage, cell_id, tally
 from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, PlanItem, Waiver
@@ -279,9 +281,11 @@ def summarise(
 
 
 def _lost(judged: Judged, worst: headline.Bad) -> str:
-    """Say who lost packets, if the worst cell only counts at one end that they were lost between two."""
+    """Say who lost packets, if the worst cell only counts that they were: between two, or in a switch."""
     verdict, item = worst
     place, name = Place.of(verdict.cell), item.metric.removeprefix("counter.")
+    if name == LOST and item.params.get("port") == WHOLE_SWITCH and verdict.rule == Rule.GATE:
+        return judged.losses.of_switch(item.stage, place.nodes[0])
     if name == item.metric or not place.rail or not end_to_end(name) or verdict.rule != Rule.GATE:
         return ""
     pairs = judged.pairs(item.stage, item.test, place.rail)

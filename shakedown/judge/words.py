@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from shakedown.benchmarks.registry import TEST_WORDS
+from shakedown.nos.readings import WHOLE_SWITCH
 from shakedown.records.base import Stage
 from shakedown.records.plan import PlanItem
 from shakedown.records.wording import printable, size, those
@@ -84,6 +85,7 @@ _COUNTERS = {
     "tx_utilisation_ppm": "millionths of the link's rate sent",
     "warnings": "warnings that a cable's module raises of itself",
     "link_flaps": "changes of the link",
+    "fec_uncorrectable": "frames that FEC could not mend",
     "watchdog_events": "PFC watchdog events",
 }
 _TO_GPU, _FROM_GPU = "from host to GPU", "from GPU to host"
@@ -203,7 +205,9 @@ def counted(item: PlanItem, cell: str, many: str) -> str:
     """Return the start of a sentence about a counter: `leaf1 counted 12 dropped packets on port swp1`."""
     place, port = Place.of(cell), item.params.get("port")
     on = " of ".join(
-        part for part in (f"port {port}" if port and port != place.rail else "", place.rail) if part
+        part
+        for part in (f"port {port}" if port not in (None, place.rail, WHOLE_SWITCH) else "", place.rail)
+        if part
     )
     return printable(f"{those(place.nodes, 'node')} counted {many} {kind(item)}{' on ' if on else ''}{on}")
 
@@ -215,7 +219,7 @@ def subject(item: PlanItem, cell: str) -> str:
     where = those(place.nodes, "node")
     rail = f" on {place.rail}" if place.rail else ""
     if item.metric.startswith("counter."):
-        on = f", port {port}" if port and port != place.rail else ""
+        on = f", port {port}" if port not in (None, place.rail, WHOLE_SWITCH) else ""
         return printable(f"the counter of {kind(item)} at {where}{on}{rail}")
     part = ""
     if item.test == "copy" and place.direction:

@@ -51,6 +51,8 @@ class End(Record):
     fec: str | None = None  # as both ends spell it after lower-casing: none, rs, fc
     # Who is at the other end, `leaf0/swp1`; empty: LLDP was read and no neighbour was heard.
     neighbours: tuple[str, ...] | None = None
+    # What LLDP calls this port beside its name.
+    aliases: tuple[str, ...] = ()
 
 
 class Check(Record):
@@ -89,6 +91,14 @@ def cross_check(
         dscps: the DSCPs that matter, RoCE's and its CNPs'; the rest of a map may differ.
     """
     known = {end for cable in cables for end in (cable.host_end, cable.switch_end, cable.host, cable.switch)}
+    called = _called({**hosts, **switches}, known)
+    hosts, switches = (
+        {
+            at: end.model_copy(update={"neighbours": _by_name(end.neighbours, called, known)})
+            for at, end in ends
+        }
+        for ends in (hosts.items(), switches.items())
+    )
     twice = _heard_twice(cables, switches, known)
     for cable in cables:
         host = hosts.get((cable.host, cable.netdev), End())
@@ -102,6 +112,37 @@ def cross_check(
                 text = f"{what}: {cable.host_end} has {mine}, {cable.switch_end} has {theirs}"
                 yield Check(what=key, cable=cable, fits=fits, text=text)
         yield _cabling(cable, host, switch, known, twice)
+
+
+def _called(ends: Mapping[tuple[str, str], End], known: Set[str]) -> dict[str, str]:
+    """Return which port each alias means, `spine0/etp1` to `spine0/Ethernet0`: none where two have it."""
+    ports: dict[str, set[str]] = {}
+    for (switch, port), end in ends.items():
+        for alias in end.aliases:
+            ports.setdefault(f"{switch}/{alias}", set()).add(f"{switch}/{port}")
+    return {name: min(some) for name, some in ports.items() if len(some) == 1 and name not in known}
+
+
+def _by_name(
+    heard: tuple[str, ...] | None, called: Mapping[str, str], known: Set[str]
+) -> tuple[str, ...] | None:
+    """Return the neighbours by their ports' own names; of a neighbour with a known name, by that alone."""
+    if heard is None:
+        return None
+    names = [called.get(name) or called.get(_short(name)) or name for name in heard]
+    placed = {_short(name).partition("/")[0] for name in names if name in known or _short(name) in known}
+    kept = [
+        name
+        for name in names
+        if name in known or _short(name) in known or _short(name).partition("/")[0] not in placed
+    ]
+    return tuple(dict.fromkeys(kept))
+
+
+def _short(end: str) -> str:
+    """`spine0.example.org/swp1` is `spine0/swp1`: a machine may give its full name."""
+    name, _, port = end.partition("/")
+    return f"{name.partition('.')[0]}/{port}"
 
 
 def _pairs(

@@ -113,5 +113,5 @@ SYSTEM = SwitchSystem(
     tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     end=end,
     links=links,
-    neighbours=lldp.neighbours,
+    neighbours=lldp.by_every_name,
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
-from shakedown.nos.lldp import remote_port
+from shakedown.nos.lldp import remote_ports
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.errors import BadInput
 from shakedown.records.tool_text import Source
@@ -153,10 +153,10 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
             port_id = str(info.get("interfaceId_v2") or info.get("interfaceId") or "")
             description = str(info.get("interfaceDescription") or "")
             named = info.get("interfaceIdType") == "interfaceName"
-            remote = remote_port(port_id, description, named=named)
             name = one.get("systemName") or one.get("chassisId") if isinstance(one, dict) else None
-            if isinstance(name, str) and remote:
-                found.setdefault(str(local), []).append((name, remote.strip('"')))
+            for remote in remote_ports(port_id.strip('"'), description.strip('"'), named=named):
+                if isinstance(name, str) and name:
+                    found.setdefault(str(local), []).append((name, remote))
     return found
 
 

@@ -162,5 +162,5 @@ SYSTEM = SwitchSystem(
     forwarded=FORWARDED,
     tells=frozenset({MTU, DSCP, CABLING}),  # a bridge has no PFC, and a virtual port neither rate nor FEC
     end=end,
-    neighbours=lldp.neighbours,
+    neighbours=lldp.by_every_name,
 )

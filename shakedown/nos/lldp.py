@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from shakedown.records.tool_text import Source
+
+_MAC = re.compile(r"(?i)([0-9a-f]{4}\.){2}[0-9a-f]{4}|([0-9a-f]{2}[:-]){5}[0-9a-f]{2}|")
 
 
 def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
@@ -16,9 +20,28 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
     Raises:
         BadInput: not lldpd's JSON.
     """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for local, name, remotes in _heard(text, file):
+        found.setdefault(local, []).append((name, remotes[0]))
+    return found
+
+
+def by_every_name(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
+    """Return the same, with one entry for each name that the other end gives its port.
+
+    Raises:
+        BadInput: not lldpd's JSON.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for local, name, remotes in _heard(text, file):
+        found.setdefault(local, []).extend((name, remote) for remote in remotes)
+    return found
+
+
+def _heard(text: str, file: str | Path | None) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield (local port, system, its port's names) of every neighbour."""
     source = Source(text, file)
     document = source.json()
-    found: dict[str, list[tuple[str, str]]] = {}
     top = document.get("lldp") if isinstance(document, dict) else None
     if not isinstance(top, list):
         source.refuse("not lldpd's json0: no list `lldp`")
@@ -27,21 +50,30 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
         name = _text(_first(interface, "chassis"), "name") or _text(_first(interface, "chassis"), "id")
         kind = _first(port, "id")
         named = isinstance(kind, dict) and kind.get("type") == "ifname"
-        remote = remote_port(_text(port, "id"), _text(port, "descr"), named=named)
+        remotes = remote_ports(_text(port, "id"), _text(port, "descr"), named=named)
         local = interface.get("name")
-        if isinstance(local, str) and name and remote:
-            found.setdefault(local, []).append((name, remote))
-    return found
+        if isinstance(local, str) and name and remotes:
+            yield local, name, remotes
 
 
-def remote_port(port_id: str, description: str, *, named: bool) -> str:
-    """Return what the other end calls its port.
+def is_mac(port_id: str) -> bool:
+    """Whether a port's id is a MAC address, in any of the usual spellings, or nothing."""
+    return bool(_MAC.fullmatch(port_id))
+
+
+def remote_ports(port_id: str, description: str, *, named: bool) -> tuple[str, ...]:
+    """Return what the other end calls its port, the likeliest name first.
 
     A Linux host gives its MAC address for an id and the interface's name for a description. A switch gives
     the name for an id (`named`: the id is said to be an interface's name), and its description is what a
-    person wrote there: `to spine0`.
+    person wrote there: `to spine0`. An id of another kind is a name that the switch has beside its own:
+    SONiC gives a port's alias, and for a description what a person wrote or else its name
+    (sonic-buildimage, dockers/docker-lldp/lldpmgrd).
     """
-    return port_id if named and port_id else description or port_id
+    if named and port_id:
+        return (port_id,)
+    names = (description, "" if is_mac(port_id) else port_id)
+    return tuple(dict.fromkeys(name for name in names if name)) or ((port_id,) if port_id else ())
 
 
 def _first(entry: Any, key: str) -> Any:  # noqa: ANN401  (a value of JSON)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
-from shakedown.nos.lldp import remote_port
+from shakedown.nos.lldp import is_mac, remote_ports
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.tool_text import Source
 
@@ -24,6 +24,8 @@ _LINK = {
     "tx_drops": "eth_outdiscard",
     "rx_errors": "eth_inerr",
     "tx_errors": "eth_outerr",
+    # "interface resets" of `show interface`: a link that goes down and comes up is one.
+    "link_flaps": "eth_reset_cntr",
 }
 # Ethernet1/1   On   On  (8)    0   12
 _PFC_LINE = re.compile(r"(?P<port>Ethernet\S+)\s+.*?(?P<rx>\d+)\s+(?P<tx>\d+)")
@@ -117,7 +119,6 @@ def links(outputs: Outputs, _ports: Sequence[str]) -> dict[str, Tree]:
 # The last line of the report.
 _TOTAL = re.compile(r"(?m)^\s*Total entries displayed: *(\d{1,9})\s*\Z")
 _SILENT = {"null", "not advertised", ""}
-_MAC = re.compile(r"(?i)([0-9a-f]{4}\.){2}[0-9a-f]{4}|([0-9a-f]{2}[:-]){5}[0-9a-f]{2}|")
 
 
 def _long(port: str) -> str:
@@ -148,9 +149,9 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
         name = said.get("System Name") or said.get("Chassis id", "")
         # The report does not say of what kind an id is; whatever is no MAC address is a port's name.
         port_id = said.get("Port id", "")
-        remote = remote_port(port_id, said.get("Port Description", ""), named=not _MAC.fullmatch(port_id))
-        if name and remote:
-            found.setdefault(_long(local), []).append((name, _long(remote)))
+        for remote in remote_ports(port_id, said.get("Port Description", ""), named=not is_mac(port_id)):
+            if name:
+                found.setdefault(_long(local), []).append((name, _long(remote)))
     return found
 
 

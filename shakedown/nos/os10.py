@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, refuse_error_text
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
-from shakedown.nos.lldp import remote_port
+from shakedown.nos.lldp import remote_ports
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.tool_text import Source
 
@@ -174,11 +174,10 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
             )
         name = said["Remote System Name"] or said.get("Remote Chassis ID", "")
         named = said.get("Remote Port Subtype", "").lower().startswith("interface name")
-        remote = remote_port(
-            said.get("Remote Port ID", ""), said.get("Remote Port Description", ""), named=named
-        )
-        if name and remote:
-            found.setdefault(local, []).append((name, remote))
+        about = said.get("Remote Port Description", "")
+        for remote in remote_ports(said.get("Remote Port ID", ""), about, named=named):
+            if name:
+                found.setdefault(local, []).append((name, remote))
     return found
 
 

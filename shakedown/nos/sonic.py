@@ -2,7 +2,9 @@
 
 COUNTERS_DB names objects by number; COUNTERS_{PORT,QUEUE,PG}_NAME_MAP give the numbers of `Ethernet0`,
 `Ethernet0:3` (queue) and `Ethernet0:3` (priority group). Counter names are SAI's (saiport.h, saiqueue.h,
-saibuffer.h); the watchdog's are those of sonic-swss pfcwdorch.
+saibuffer.h); the watchdog's are those of sonic-swss pfcwdorch. How often a link went up or down is in
+APPL_DB, `PORT_TABLE:Ethernet0` `flap_count`, from the first time on and in releases that count it (sonic-swss
+orchagent/portsorch.cpp, updateDbPortFlapCount).
 """
 
 from __future__ import annotations
@@ -68,11 +70,17 @@ def parse(outputs: Outputs, classes: Classes, file: str | Path | None = None) ->
             fix="dump it with them, and while orchagent runs: sonic-db-dump -n COUNTERS_DB -y -k 'COUNTERS*'",
             file=file,
         )
-    return {
+    ports = {
         port: _port(database, port, oid, classes, file)
         for port, oid in _hash(database, _PORT_MAP).items()
         if port.startswith("Eth")
     }
+    if "ports" in outputs:  # an older release of the role did not read them
+        states = json_object(outputs, "ports", file)
+        for port, counters in ports.items():
+            if (flaps := _hash(states, f"PORT_TABLE:{port}").get("flap_count")) is not None:
+                counters["link_flaps"] = count(flaps, f"{port} flap_count", file)
+    return ports
 
 
 def _port(
@@ -119,6 +127,8 @@ def end(found: Tree, port: str) -> Tree:
         "mtu_bytes": mtu and int(mtu),
         "speed_gbps": speed and int(speed) / 1000,  # CONFIG_DB has Mbit/s
         "fec": row.get("fec"),
+        # By which LLDP calls it (lldpmgrd); its own name goes without saying.
+        "aliases": (row["alias"],) if row.get("alias") else (),
         "pfc_priorities": frozenset(int(p) for p in qos.get("pfc_enable", "").split(",") if p),
         "dscp_map": {int(dscp): int(group) for dscp, group in used.items()},
     }
@@ -130,13 +140,17 @@ def version(outputs: Outputs) -> str:
     return build[1].strip() if build else ""
 
 
+# FEC: where the link has it and the platform counts it. Symbols that FEC mended every 400G link has.
+MAY_REPORT = ("link_flaps", "fec_uncorrectable")
+
 SYSTEM = SwitchSystem(
     name="sonic",
     parse=parse,
     reported=reported,
+    may_report=MAY_REPORT,
     tells=frozenset({MTU, PFC, DSCP, CABLING, SPEED, FEC}),
     end=end,
-    neighbours=lldp.neighbours,
+    neighbours=lldp.by_every_name,
     version=version,
     # pg_profile_lookup.ini of sonic-buildimage's 400G platforms; host variable roce_switch_cable_lengths_m
     # says what another platform's file has. Dynamic buffers take any length.

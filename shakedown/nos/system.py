@@ -37,6 +37,7 @@ class SwitchSystem:
         parse: raw outputs of the counter commands to `{port: {counter: value}}`; None: no counter is read.
         reported: what a configured port always reports. A port that lacks one of these was not read, which is
             not zero.
+        may_report: what a port reports on some platforms, releases or links; judged where it is there.
         forwarded: counters of what enters and what leaves whose sums over a rail's ports must agree, if the
             system has such.
         tells: what its read-backs report of a cable's end (constants of `crosscheck`); None: unknown, so
@@ -52,6 +53,7 @@ class SwitchSystem:
     name: str
     parse: ParseCounters | None = None
     reported: Callable[[Classes], tuple[str, ...]] = lambda _classes: ()
+    may_report: tuple[str, ...] = ()
     forwarded: tuple[str, str] | None = None
     tells: frozenset[str] | None = None
     end: Callable[[Any, str], Tree] = tells_nothing

@@ -98,9 +98,10 @@ def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
         return
     # Switches of one kind name their ports alike.
     blocks: dict[tuple[str | None, str, str, bool], list[str]] = {}
+    some: dict[tuple[str | None, str, str, bool], list[str]] = {}
     for switch in draft.site.switches:
         rails = {rail for *_, rail in switch.ports}
-        why, required = "", gates
+        why, required, found = "", gates, blocks
         if not switch.reports:
             why = f"no counter of {switch.nos} is read, so zero loss cannot be claimed on it"
         elif name in switch.reports_of_rails and switch.uplinks:
@@ -113,14 +114,17 @@ def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
             continue
         elif name == LOST:
             continue  # systems that count drops have no need of it
+        elif name in switch.may_report:
+            found = some
         elif name not in switch.reports:
             why, required = f"{switch.nos} does not report {name}", False
         for port, _host, _netdev, rail in switch.ports:
-            blocks.setdefault((rail, port, why, required), []).append(switch.name)
+            found.setdefault((rail, port, why, required), []).append(switch.name)
         # That a link carried traffic at all depends on where its flows were hashed to: utilisation says that.
         for link in switch.uplinks if entry.better is Better.LOWER else ():
-            blocks.setdefault((None, link.port, why, required), []).append(switch.name)
+            found.setdefault((None, link.port, why, required), []).append(switch.name)
     _add(draft, entry, stage, blocks)
+    _add(draft, entry, stage, some, if_reported=True)
 
 
 def _uplink_counter(draft: Draft, entry: Entry, stage: Stage, name: str) -> None:
@@ -166,6 +170,8 @@ def _add(
     entry: Entry,
     stage: Stage,
     blocks: Mapping[tuple[str | None, str, str, bool], Sequence[str]],
+    *,
+    if_reported: bool = False,
 ) -> None:
     for (rail, port, why, required), names in blocks.items():
         draft.items.append(
@@ -180,6 +186,7 @@ def _add(
                 params={"port": port},
                 reference=entry.id,
                 required=required,
+                if_reported=if_reported or entry.if_reported,
                 not_run=why or None,
             )
         )

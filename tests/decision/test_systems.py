@@ -128,6 +128,38 @@ def published(plan: Plan) -> tuple[list[dict], list[dict]]:
     return results, counters
 
 
+@pytest.mark.parametrize("inside", [30, 50, 60])
+def test_loss_on_an_uplink_is_told_of_its_switch_and_port(inside):
+    """Catches: a verdict that begins "lost in the switch on port switch", or with the NIC that misses it."""
+    site = shipped("lab_fabric")
+    profile = INVENTORIES / "lab_fabric/profiles/lab_uplinks.yml"
+    plan, _ = make_plan(
+        site, load_catalogue([site.fabric.profile, str(profile)]), run="r", created="2026-11-20T08:00:00Z"
+    )
+    results, counters = published(plan)
+    moved = {
+        ("leaf0", "tx_drops", "swp3"): 50,
+        ("leaf0", "roce_lost_packets", "switch"): inside,
+        ("n2", "rdma.out_of_seq_request", "rxe0"): 20,
+    }
+    for line in counters:
+        limit = next(i for i in plan.items if i.metric == f"counter.{line['counter']}").reference
+        line["kind"] = "switch_port" if line["test"] == "switches" else "nic"
+        more = (
+            moved.get((line["device"], line["counter"], line["port"])) if line["stage"] == "fabric" else None
+        )
+        line["after"] = line["before"] + (int(plan.references[limit].value) if more is None else more)
+    verdict = judge(
+        plan,
+        [Measurement.model_validate(line) for line in results],
+        [CounterReading.model_validate(line) for line in counters],
+    )
+    assert verdict.outcome == "FAIL"
+    assert re.match(r"leaf0 (counted 50 packets dropped at egress on )?port swp3\b", verdict.reason), (
+        verdict.reason
+    )
+
+
 @functools.cache
 def healthy(name: str) -> tuple[list[Measurement], list[CounterReading]]:
     """The published figures of a shipped inventory as records: change copies of these lists only."""

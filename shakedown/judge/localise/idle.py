@@ -2,32 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from shakedown.judge.localise.causes import Cause
 from shakedown.judge.localise.model import Element
 from shakedown.nos.uplinks import IDLE
 from shakedown.records.counters import CounterReading
 
+# Fewer leaves than this tell a spine from one of its links: with two, a link that is down idles the other.
+_FEWEST_LEAVES = 3
+
 
 def idle_uplinks(readings: Iterable[CounterReading], wanted: Collection[tuple[str, str]]) -> list[Cause]:
     """Return, as causes, the uplinks that carried nothing while their siblings did.
 
-    `wanted`: those of which the plan requires that they do. An uplink is named once, whatever the stages say.
+    A spine of which no leaf's uplink carried anything is named in place of them. An uplink is named once,
+    whatever the stages say.
+
+    Args:
+        readings: of IDLE.
+        wanted: the uplinks, by leaf and port, of which the plan requires that they carry something.
     """
     found: dict[tuple[str, str], CounterReading] = {}
+    links: dict[str, set[tuple[str, str]]] = {}
     for reading in readings:
         place = (reading.device, reading.port)
-        if reading.counter == IDLE and reading.delta and place in wanted:
+        if reading.counter != IDLE or place not in wanted:
+            continue
+        links.setdefault(_spine(reading)[0], set()).add(place)
+        if reading.delta:
             found.setdefault(place, reading)
-    return [_cause(reading) for _, reading in sorted(found.items())]
+    causes = []
+    for spine, places in sorted(links.items()):
+        idle = [found[place] for place in sorted(places) if place in found]
+        leaves = {reading.device for reading in idle}
+        if len(leaves) > 1 and len(idle) == len(places):
+            causes.append(_of_spine(spine, idle, blamed=len(leaves) >= _FEWEST_LEAVES))
+        else:
+            causes += [_of_link(reading) for reading in idle]
+    return causes
 
 
-def _cause(reading: CounterReading) -> Cause:
+def _spine(reading: CounterReading) -> tuple[str, str]:
     spine, _, port = (reading.peer or "").partition("/")
-    ends = f"{reading.device}:{reading.port} to {spine}:{port}"
+    return spine, port
+
+
+def _link(reading: CounterReading) -> str:
+    return f"{reading.device}:{reading.port} to {':'.join(_spine(reading))}"
+
+
+def _of_spine(spine: str, idle: Sequence[CounterReading], *, blamed: bool) -> Cause:
+    """Return the cause for a spine that no uplink used; with two leaves either link may be the one."""
+    ends = " and ".join(_link(reading) for reading in idle)
+    links = tuple(Element("uplink", leaf=reading.device, spine=spine) for reading in idle)
+    one = "it is down" if blamed else "it, or its links from one leaf, are down"
     return Cause(
-        element=Element("uplink", leaf=reading.device, spine=spine),
+        element=Element("spine", spine=spine),
+        blamed=blamed,
+        confidence=1.0 if blamed else 1 / (1 + len(links)),
+        effect=-1.0,
+        findings=(),
+        evidence=(
+            f"{ends} carried less than 1 % of the mean of their leaves' uplinks over the {idle[0].stage} "
+            f"stage: {one}, or routing leaves it out",
+        ),
+        rivals=() if blamed else links,
+        proposal=f"look at {spine} and at {ends}: a port without LLDP neighbour is the one that is down",
+    )
+
+
+def _of_link(reading: CounterReading) -> Cause:
+    ends = _link(reading)
+    return Cause(
+        element=Element("uplink", leaf=reading.device, spine=_spine(reading)[0]),
         blamed=True,
         confidence=1.0,
         effect=-1.0,

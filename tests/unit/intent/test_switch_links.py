@@ -172,6 +172,25 @@ def test_a_refusal_names_both_places(name, tmp_path):
         assert key in "".join(lines[max(0, int(line) - 30) : int(line)]), (key, text)
 
 
+@pytest.mark.slow  # reads a folder through Ansible
+def test_a_cable_length_without_buffers_names_the_platforms_place_too(tmp_path):
+    """Catches a length refused without a word of where the platform that does not know it is named."""
+    inventory = two_leaves()
+    for host in inventory["_meta"]["hostvars"].values():
+        if "fabric" in host:
+            host["fabric"]["roce"]["headroom"] = {"cable_m": 100}
+            host["acceptance"]["config"] = {"targets": ["environment"]}
+        else:
+            host["roce_switch_nos"] = "sonic"
+    folder = written(tmp_path, inventory)
+    with pytest.raises(BadInput, match=r"headroom.cable_m is 100, and sonic") as refused:
+        read_site(folder)
+    there = re.search(r"\(the other place: ([\w.]+yml):(\d+)\)", str(refused.value))
+    assert there, refused.value
+    line = next(folder.rglob(there[1])).read_text().splitlines()[int(there[2]) - 1]
+    assert "roce_switch_nos" in line, line
+
+
 @pytest.mark.parametrize("where", ["fabric", "link"])
 def test_a_cable_length_without_buffers_is_refused(where):
     """Catches a lossless profile that names a length for which the platform has none."""

@@ -127,3 +127,17 @@ def test_symbols_that_fec_mended_are_no_drops():
     """Catches a link's corrected symbols, of which every 400G link has many, told as dropped packets."""
     said = told({"n1": 9}, ALL, between("fec_symbol_errors", 10**6))
     assert said.startswith("n1 rail0 rx: ")
+
+
+@pytest.mark.parametrize(
+    ("dropped", "begins"),
+    [(50, "leaf0 port up1 dropped packets: 50 RoCE packets that entered leaf0 never left"), (9, "")],
+)
+def test_a_switch_that_lost_packets_names_the_port_that_dropped_them(dropped, begins):
+    """Catches "lost in the switch" told of a leaf whose own port says that it dropped them."""
+    losses = Losses()
+    for one in (between("roce_lost_packets", 50, port="switch"), between("tx_drops", dropped)):
+        losses.add(one)
+    said = losses.of_switch(Stage.FABRIC, "leaf0")
+    assert said.startswith(begins) and bool(said) is bool(begins), said
+    assert losses.of_switch(Stage.FABRIC, "leaf1") == ""

@@ -83,8 +83,10 @@ def cabling(nos: str) -> list[dict[str, str]]:
     ]
 
 
-def cli_text(nos: str, fabric: dict[str, Any], ports: list[dict[str, Any]] | None = None) -> str:
-    """A rendered command-line configuration."""
+def cli_text(
+    nos: str, fabric: dict[str, Any], ports: list[dict[str, Any]] | None = None, queue: str = "uc-tx-queue"
+) -> str:
+    """A rendered command-line configuration; `queue`: what EOS calls one."""
     environment = Environment(
         loader=FileSystemLoader(ROLE / "templates"),
         trim_blocks=True,
@@ -95,7 +97,7 @@ def cli_text(nos: str, fabric: dict[str, Any], ports: list[dict[str, Any]] | Non
         fabric=fabric,
         _roce_switch_ports=cabling(nos) if ports is None else ports,
         roce_switch_lossless=general.lossless_priorities(fabric),
-        roce_switch_eos_queue="uc-tx-queue",
+        roce_switch_eos_queue=queue,
     )
 
 

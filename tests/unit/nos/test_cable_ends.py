@@ -10,8 +10,8 @@ from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, r
 
 from shakedown.benchmarks.config.host_end import host_end
 from shakedown.benchmarks.config.settings import TargetReport
-from shakedown.nos.cable_ends import cables, links_of, load_settings, neighbours_of, switch_ends
-from shakedown.nos.crosscheck import CABLING, FEC, SPEED, cross_check
+from shakedown.nos.cable_ends import cables, links_of, load_settings, neighbours_of, seen, switch_ends
+from shakedown.nos.crosscheck import CABLING, FEC, SPEED, Cable, End, cross_check
 from shakedown.nos.readings import SwitchReading, load_reading
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.errors import BadInput
@@ -413,3 +413,36 @@ def test_an_error_message_is_no_switch_without_neighbours(nos):
     """Catches `% Invalid command` (LLDP is off) read as a switch that hears nobody."""
     with pytest.raises(BadInput):
         neighbours_of(reading(nos, neighbours="% Invalid command at '^' marker.\n"))
+
+
+# As lldpd prints a SONiC spine's port with a description: its id is the port's alias (lldpmgrd, `local`).
+OF_SONIC = {
+    "linux": SPINES["cumulus"].replace('"ifname"', '"local"').replace("swp39", "etp1"),
+    "eos": SPINES["eos"].replace('"interfaceName"', '"local"').replace("Ethernet39", "etp1"),
+    "os10": SPINES["os10"]
+    .replace("Interface name (5)", "Locally assigned (7)")
+    .replace("ethernet1/1/39", "etp1"),
+    "nxos": SPINES["nxos"].replace("Eth1/39", "etp1"),
+}
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("nos", OF_SONIC)
+def test_a_sonic_spine_whose_ports_have_descriptions_is_known_by_its_alias(nos, swapped, tmp_path):
+    """Catches a cable that is never proven, or a swapped one passed: LLDP gives `etp1` and `to leaf0`."""
+    port = PORTS[nos][0]
+    found = read_back("sonic")
+    for number, name in enumerate(PORTS["sonic"], start=1):
+        # What is heard on the leaf is the alias of the planned port, or that of the other.
+        found["PORT"][name] |= {"alias": f"etp{3 - number if swapped else number}", "description": "to leaf0"}
+    spine = settings(tmp_path, "sonic", found).model_copy(update={"switch": "spine0"})
+    heard = {
+        ("leaf0", port): End(neighbours=seen(neighbours_of(reading(nos, neighbours=OF_SONIC[nos])), port))
+    }
+    cable = Cable(host="spine0", netdev="Ethernet0", switch="leaf0", port=port, role="uplink")
+    other = Cable(host="spine0", netdev="Ethernet4", switch="leaf0", port="swp40", role="uplink")
+    ends = switch_ends(spine)
+    check = next(c for c in cross_check([cable, other], ends, heard, ()) if c.what == CABLING)
+    assert check.fits is (not swapped), check.text
+    if swapped:
+        assert check.text.endswith(f"leaf0/{port} has spine0/Ethernet4 at its other end")

@@ -39,6 +39,8 @@ SONIC = {
         SAI_PORT_STAT_IF_OUT_ERRORS=6,
         SAI_PORT_STAT_PFC_3_RX_PKTS=31,
         SAI_PORT_STAT_PFC_3_TX_PKTS=32,
+        SAI_PORT_STAT_IF_IN_FEC_NOT_CORRECTABLE_FRAMES=12,
+        SAI_PORT_STAT_IF_IN_FEC_SYMBOL_ERRORS=13,
     ),
     "COUNTERS:oid:0x13": hash_of(
         SAI_QUEUE_STAT_PACKETS=300,
@@ -49,6 +51,10 @@ SONIC = {
     ),
     "COUNTERS:oid:0x16": hash_of(SAI_QUEUE_STAT_PACKETS=600, SAI_QUEUE_STAT_DROPPED_PACKETS=0),
     "COUNTERS:oid:0x23": hash_of(SAI_INGRESS_PRIORITY_GROUP_STAT_DROPPED_PACKETS=11),
+}
+SONIC_PORTS = {
+    "PORT_TABLE:Ethernet0": hash_of(alias="etp1", oper_status="up", flap_count=1),
+    "PORT_TABLE:PortConfigDone": hash_of(count=1),
 }
 LINKS = [
     {
@@ -133,6 +139,8 @@ NXOS = {
                     "eth_outdiscard": "4",
                     "eth_inerr": "5",
                     "eth_outerr": "6",
+                    "eth_link_flapped": "14week(s) 2day(s)",
+                    "eth_reset_cntr": 1,
                 },
                 {"interface": "mgmt0"},
             ]
@@ -171,7 +179,7 @@ def text(outputs):
 
 
 RAW = {
-    "sonic": ("Ethernet0", text({"counters": SONIC})),
+    "sonic": ("Ethernet0", text({"counters": SONIC, "ports": SONIC_PORTS})),
     "cumulus": ("swp1", text({"links": LINKS, "roce swp1": CUMULUS_ROCE})),
     "eos": ("Ethernet1/1", text(EOS)),
     "nxos": ("Ethernet1/1", text(NXOS)),
@@ -200,6 +208,8 @@ EXPECTED = {
     "pfc_tx_frames": 32,
     "roce_rx_packets": 310,
     "link_flaps": 1,
+    "fec_uncorrectable": 12,
+    "fec_symbol_errors": 13,
 }
 
 
@@ -251,6 +261,13 @@ def test_a_missing_output_is_refused(nos):
         counters_of(nos)(
             {label: v for label, v in outputs.items() if label not in ("links", "counters")}, CLASSES, None
         )
+
+
+@pytest.mark.parametrize("ports", [None, {"PORT_TABLE:Ethernet0": hash_of(oper_status="up")}])
+def test_a_sonic_release_that_counts_no_flaps_has_none_to_tell(ports):
+    """Catches an absent `flap_count` read as a link that never went down."""
+    outputs = text({"counters": SONIC} | ({"ports": ports} if ports else {}))
+    assert "link_flaps" not in counters_of("sonic")(outputs, CLASSES, None)["Ethernet0"]
 
 
 @pytest.mark.parametrize("names", [None, {}])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
 import rendering
+import yaml
+from jinja2 import Environment
 from rendering import PORTS, cabling, changed, cli, enterprise, general, intent, nvue, render
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -201,6 +204,28 @@ def test_a_map_of_another_dscp_is_left():
     assert (result["differences"], result["commands"]) == ([], [])
     roles = (rendering.ROLE / "vars/main.yml").read_text()
     assert "qos map dscp" not in roles.partition("  eos:\n")[2].partition("  nxos:\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("everything", "queue"),
+    [
+        ("interface Ethernet1\n   uc-tx-queue 3\n      no priority\n", "uc-tx-queue"),
+        ("interface Ethernet1\n   tx-queue 3\n      no priority\n", "tx-queue"),
+        ("hostname leaf1\n", "uc-tx-queue"),
+    ],
+    ids=["Tomahawk", "Jericho", "told neither"],
+)
+def test_eos_queues_are_called_as_the_switchs_own_configuration_calls_them(everything, queue):
+    """Catches `uc-tx-queue` typed into a Jericho switch, which knows only `tx-queue`."""
+    variables = yaml.safe_load((rendering.ROLE / "vars/main.yml").read_text())
+    environment = Environment(autoescape=False)  # noqa: S701  (as Ansible renders it)
+    environment.tests["search"] = lambda text, pattern: re.search(pattern, text) is not None
+    chosen = environment.from_string(variables["_roce_switch_eos_queue"]).render(
+        roce_switch_cli_everything={"stdout": everything}
+    )
+    assert chosen.strip() == queue
+    typed = rendering.cli_text("eos", intent(), queue=queue)
+    assert f"   {queue} 3\n" in typed and ("   uc-tx-queue" in typed) == (queue == "uc-tx-queue")
 
 
 def test_a_policy_of_somebody_else_is_named_as_theirs():

@@ -10,6 +10,7 @@ from shakedown.judge.localise.idle import idle_uplinks
 from shakedown.nos.readings import SwitchReading, readings
 from shakedown.nos.uplinks import IDLE, IMBALANCE, RECEIVED, SENT, Carried, spread
 from shakedown.records.base import Stage
+from shakedown.records.counters import CounterReading
 
 GB = 10**9
 
@@ -107,3 +108,36 @@ def test_a_readings_idle_uplink_is_named_with_switch_and_port():
     assert str(cause.element) == "uplink leaf1 spine2" and cause.blamed
     assert "leaf1:up2 to spine2:swp1 carried less than 1 %" in cause.evidence[0]
     assert idle_uplinks(lines, {("leaf1", "up1")}) == []
+
+
+@pytest.mark.parametrize(("leaves", "blamed"), [(2, False), (3, True)])
+def test_a_spine_that_nobody_uses_is_one_cause_and_with_two_leaves_a_suspect(leaves, blamed):
+    """Catches: a good leaf's uplink blamed because the other leaf's link to that spine is down."""
+    ends = [(f"leaf{n}", f"up{spine}") for n in range(leaves) for spine in (0, 1)]
+    lines = [
+        CounterReading(
+            run="r",
+            stage="fabric",
+            test="switches",
+            kind="switch_port",
+            device=leaf,
+            port=port,
+            peer=f"spine{port[-1]}/swp{leaf[-1]}",
+            counter=IDLE,
+            before=0,
+            after=int(port == "up1"),
+        )
+        for leaf, port in ends
+    ]
+    (cause,) = idle_uplinks(lines, set(ends))
+    assert (str(cause.element), cause.blamed) == ("spine spine1", blamed)
+    assert [str(rival) for rival in cause.rivals] == (
+        [] if blamed else ["uplink leaf0 spine1", "uplink leaf1 spine1"]
+    )
+    assert "leaf0:up1 to spine1:swp0" in cause.evidence[0]
+    # One leaf's own link, with others' in use: that leaf's.
+    lines = [line for line in lines if (line.device, line.port) == ("leaf0", "up1") or not line.after] + [
+        line.model_copy(update={"after": 0}) for line in lines if line.after and line.device != "leaf0"
+    ]
+    (cause,) = idle_uplinks(lines, set(ends))
+    assert (str(cause.element), cause.blamed) == ("uplink leaf0 spine1", True)

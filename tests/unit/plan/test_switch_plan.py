@@ -69,10 +69,20 @@ def test_what_a_system_does_not_count_is_listed_and_not_required():
 
 def test_a_link_that_goes_down_and_up_again_is_required_not_to_where_it_is_counted():
     """Catches an uplink that flaps during the mesh, which routing hides: nothing asked for its changes."""
-    for nos in ("linux", "cumulus", "eos"):
-        assert all(item.required for item in switch_cells(nos)["fabric", "link_flaps"]), nos
-    (flaps, *_) = switch_cells("nxos")["fabric", "link_flaps"]
-    assert (flaps.required, flaps.not_run) == (False, "nxos does not report link_flaps")
+    for nos in ("linux", "cumulus", "eos", "nxos"):
+        items = switch_cells(nos)["fabric", "link_flaps"]
+        assert all(item.required and not item.if_reported for item in items), nos
+    (flaps, *_) = switch_cells("os10")["fabric", "link_flaps"]
+    assert (flaps.required, flaps.not_run) == (False, "os10 does not report link_flaps")
+
+
+@pytest.mark.parametrize("nos", ["sonic", "enterprise_sonic"])
+@pytest.mark.parametrize("counter", ["link_flaps", "fec_uncorrectable"])
+def test_what_some_platforms_count_is_judged_where_it_is_there(nos, counter):
+    """Catches a link that flaps or loses frames past FEC, which SONiC counts and nothing judged."""
+    items = switch_cells(nos)["fabric", counter]
+    assert len(items) == 4
+    assert all(item.required and item.if_reported and item.not_run is None for item in items)
 
 
 def test_packets_lost_inside_a_switch_are_one_cell_a_rail():
