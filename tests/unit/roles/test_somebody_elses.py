@@ -221,3 +221,25 @@ def test_what_is_replaced_comes_back(tmp_path):
         assert (etc / name).read_text() == f"theirs: {name}\n"
         assert stat.S_IMODE((etc / name).stat().st_mode) == mode, name
     assert not (etc / "slurm/gres.conf.before-shakedown").exists()
+
+
+def test_packages_are_the_sites_and_what_is_missing_is_told_with_the_key(tmp_path):
+    """Catches: a package that is installed though manage.packages is false, or a missing program told in
+    Ansible's words, without the key that would allow it."""
+    installed = tmp_path / "installed"
+    for name in ("apt-get", "dnf"):
+        (tmp_path / name).write_text(f"#!/bin/sh\ntouch {installed}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "ompi_info").write_text("#!/bin/sh\necho mca:pml:ob1:version\n")
+    (tmp_path / "ompi_info").chmod(0o755)
+    tasks = [
+        {"block": [{"include_role": {"name": role}}], "rescue": [{"debug": {"msg": "refused"}}]}
+        for role in ("perftest", "openmpi")
+    ]
+    variables = {"manage": {"packages": False, "hosts": False}, "openmpi_control_subnet": "10.0.0.0/8"}
+    one = {"hosts": "n1", "gather_facts": False, "vars": variables, "environment": {"PATH": str(tmp_path)}}
+    said = play(tmp_path, [{**one, "tasks": tasks}], n1={})
+    words = "or let it be installed with manage.packages true, or say in software."
+    assert re.search(rf"n1: ib_write_bw --version says .{{1,300}}: install perftest, {words}perftest", said)
+    assert re.search(rf"n1: ompi_info says .mca:pml:ob1.{{1,300}} OpenMPI with UCX, {words}openmpi", said)
+    assert not installed.exists()
