@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from shakedown.records.base import Stage
     from shakedown.records.plan import Plan
 
+_SHOWN = 5  # of the marked lines
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -116,6 +118,26 @@ def plan(
         typer.echo(slurm_time(longest_s(jobs.jobs)))
         return
     deliver(made, jobs, output, as_json=as_json)
+    if not as_json and (marked := guesses(inventory)):
+        more = f" and {len(marked) - _SHOWN} more" if len(marked) > _SHOWN else ""
+        typer.echo(
+            f"Guesses: {len(marked)} lines are marked `# check` still, which nobody confirmed: "
+            f"{', '.join(marked[:_SHOWN])}{more}"
+        )
+
+
+def guesses(inventory: Path) -> list[str]:
+    """Return the lines of a site's folder that discover marked and nobody has read: FILE:LINE."""
+    if not inventory.is_dir():
+        return []
+    found = []
+    for file in sorted(inventory.rglob("*.yml")):
+        try:
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        found += [f"{file}:{number}" for number, line in enumerate(lines, start=1) if "# check: " in line]
+    return found
 
 
 def made_now(

@@ -21,6 +21,7 @@ from shakedown.intent.refusal import problems_of, refuse
 from shakedown.intent.rules import Problem
 from shakedown.intent.site import Fabric, NoFabric, Site
 from shakedown.intent.slurm_block import SlurmBlock
+from shakedown.intent.syntax import refuse_no_yaml
 from shakedown.intent.variables import check_names
 from shakedown.nos.counters import LOST, Classes, ratios
 from shakedown.nos.readings import port_name
@@ -341,6 +342,7 @@ def _values(inventory: Path) -> dict[str, Any]:
         lines = answer.stderr.strip().splitlines() or ["no message"]
         words = next((line for line in lines if line.startswith("[ERROR]")), lines[-1])
         refuse_impossible_date(inventory)
+        refuse_no_yaml(inventory)
         raise BadInput(f"ansible: {words[:300]}", fix="mend the inventory", file=inventory)
     try:
         document = json.loads(answer.stdout)

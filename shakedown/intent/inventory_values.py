@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import date
 from typing import Any
 
 from ansible.cli import CLI  # first: it sets up what the others need
@@ -156,6 +157,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         return str(value)
     if value is None or isinstance(value, bool | int | float):
         return value
+    if isinstance(value, date):  # as a waiver's last day is written: 2026-03-01
+        return value.isoformat()
     raise TypeError(f"{type(value).__name__} is no value of an inventory")
 
 

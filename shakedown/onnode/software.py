@@ -199,7 +199,9 @@ def _load(kind: str, place: Any) -> str | None:  # noqa: ANN401  (a path, or nam
         return f"bash: {error.strerror}"
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        return said[-1][:300]
+        # Spack's first error is the reason; what follows lists packages and says how to choose one.
+        errors = [line for line in said if kind == "spack" and line.startswith("==> Error: ")]
+        return ": ".join([said[-1], *(line.removeprefix("==> Error: ") for line in errors[:1])])[:300]
     pairs = (entry.partition(b"=") for entry in done.stdout.split(b"\0") if b"=" in entry)
     os.environ.update({os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs})
     return None

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from shakedown.benchmarks.planning import read_site
+from shakedown.commands.plan import guesses
 from shakedown.discover.answers import Answers
 from shakedown.discover.cabling import read_table
 from shakedown.discover.compare import differences
@@ -101,12 +102,28 @@ def test_the_lab_does_not_differ_from_its_folder(shakedown, recorded):
 def test_a_new_site_can_be_planned_at_once(shakedown, recorded, tmp_path):
     """Catches: a folder that planning refuses, or cells of it without a floor."""
     assert shakedown("discover", tmp_path / "site", "--from", recorded(two()))[0] == 0
+    status, out, err = shakedown("plan", tmp_path / "site")
+    assert (status, err) == (0, "")
+    assert f"Guesses: {len(guesses(tmp_path / 'site'))} lines are marked `# check` still" in out
     status, out, err = shakedown("plan", tmp_path / "site", "--json")
     assert (status, err) == (0, "")
     plan = json.loads(out)
     assert {item["stage"] for item in plan["items"]} == {"node", "fabric", "collective"}
     assert plan["nodes"] == ["gpu1", "gpu2"]
     assert len(plan["rails"]) == 8
+
+
+def test_a_plan_says_what_nobody_has_confirmed(recorded, shakedown, tmp_path):
+    """Catches: a plan that is signed though its subnets, class or shared folder are discover's guesses."""
+    site = tmp_path / "site"
+    assert shakedown("discover", site, "--from", recorded(two()))[0] == 0
+    marked = guesses(site)
+    stated = (site / "group_vars/all/site.yml").read_text().splitlines()
+    number = next(n for n, line in enumerate(stated, start=1) if "shared_stage_path" in line)
+    assert f"{site}/group_vars/all/site.yml:{number}" in marked
+    for path in site.rglob("*.yml"):
+        path.write_text("\n".join(line.partition("# check: ")[0] for line in path.read_text().splitlines()))
+    assert guesses(site) == [] == guesses(site / "hosts.yml")
 
 
 def test_storage_and_management_nics_are_told_apart_and_why():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -100,6 +103,17 @@ def test_a_value_that_cannot_be_had_is_named(inventory, more, says):
 def test_an_inventory_that_ansible_refuses_is_named(inventory):
     """Catches: a traceback, or the last line of Ansible's drawing of the place instead of what is wrong."""
     folder = inventory()
-    (folder / "group_vars" / "switches.yml").write_text("roce_switch_nos: [")
-    with pytest.raises(BadInput, match=r"ansible: \[ERROR\]: .*YAML"):
+    (folder / "group_vars" / "switches.yml").write_text("---\nroce_switch_nos: [\n")
+    with pytest.raises(BadInput, match=r"switches\.yml:3: is no YAML: expected") as refused:
         read_site(folder)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_waivers_last_day_is_written_as_the_page_has_it(inventory):
+    """Catches: a day without quotes, as YAML and the how-to have it, refused in Ansible's words."""
+    folder = inventory()
+    page = (Path(__file__).parents[3] / "docs/how-to/part-of-a-site.md").read_text()
+    block = next(b for b in page.split("```") if "expires: " in b)
+    assert re.search(r"expires: \d{4}-\d\d-\d\d", block)
+    (folder / "group_vars/compute.yml").write_text(block.removeprefix("yaml"))
+    assert str(read_site(folder).waivers[0].expires) == "2026-03-01"

@@ -167,6 +167,37 @@ def test_what_a_node_lacks_is_named_with_node_and_fix(node, monkeypatch, source,
     assert problem["message"].endswith("; make it available on n1, or change software.perftest")
 
 
+# As spack 0.23 prints it: shell on standard output, errors on the other (lib/spack/spack/cmd/load.py).
+SPACK = """#!/bin/sh
+[ "$1 $2" = "load --sh" ] || exit 2
+case $3 in
+perftest@25) echo "export CMAKE_PREFIX_PATH='/spack/p t';"; echo "export PATH=/spack/perftest/bin:$PATH;" ;;
+perftest) echo "==> Error: perftest matches multiple packages." >&2
+    echo "  Matching packages:" >&2; echo "    abcdefg perftest@24%gcc@13" >&2
+    echo "  Use a more specific spec (e.g., prepend '/' to the hash)." >&2; exit 1 ;;
+*) echo "==> Error: Spec '$3' matches no installed packages." >&2; exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("perftest@25", ""),
+        ("perftest", "spack load perftest failed: perftest matches multiple packages."),
+        ("ucx@9", "spack load ucx@9 failed: Spec 'ucx@9' matches no installed packages."),
+    ],
+)
+def test_spack_loads_or_says_why_not(node, monkeypatch, spec, why):
+    """Catches: Spack's environment that the job does not get, or a refusal without Spack's reason."""
+    monkeypatch.setenv("PATH", f"{program(node / 'bin', 'spack', SPACK).parent}:/usr/bin:/bin")
+    monkeypatch.setenv("CMAKE_PREFIX_PATH", "")
+    problem = software.use({"from": {"spack": spec}}, "perftest", node / "r/raw/j").problem
+    assert (why in problem["message"]) if why else problem is None
+    loaded = os.environ["PATH"].startswith("/spack/perftest/bin:")
+    assert (loaded, os.environ["CMAKE_PREFIX_PATH"]) == ((False, "") if why else (True, "/spack/p t"))
+
+
 def test_containers_are_entered_by_arguments(node, monkeypatch):
     """Catches: an image that does not see the run's folder, or that is entered by a shell."""
     program(node / "bin", "srun", "#!/bin/sh\necho ' --container-image=...'\n")
