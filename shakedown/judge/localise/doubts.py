@@ -21,6 +21,8 @@ _BY_PATH = frozenset({"leaf", "spine", "uplink", "rail"})
 # A slow receiver's neighbours lose no more than this part of what it loses.
 _DRAGGED = 0.6
 _LEAST_DRAGGED = 2
+# Of another leaf's: three at least, since two more that are slow on a rail may be two more faults.
+_LEAST_DRAGGED_AFAR = 3
 # Nodes of another kind differ by no more than this from the rest, and by so much of it from each other.
 _MOST_OF_A_KIND = 0.05
 _ALIKE = 0.15
@@ -98,20 +100,35 @@ def _back_pressure(found: Sequence[Explanation], matrix: Matrix, fabric: Fabric)
     neighbours: they are slower in the same rounds, but less. So are those that send in the same rounds as a
     slow sender, which makes its receivers slow one after another.
     """
-    sinks = [f for f in found if f.blamed and f.element.kind in {"nic", "node"}]
+    sinks = [f for f in found if (f.blamed or f.pattern == "slow") and f.element.kind in {"nic", "node"}]
+    afar = [s for s in sinks if _drags_afar(s, found, matrix, fabric)]
     kept: list[Explanation] = []
     for f in found:
         worse = [s.element for s in sinks if _may_drag(s, f, matrix, fabric)]
         dragged = [o for o in found if any(_may_drag(s, o, matrix, fabric) for s in sinks)]
+        beside = [s.element for s in afar if _may_drag_afar(s, f)]
         if f.blamed and worse and len(dragged) >= _LEAST_DRAGGED:
             kept.append(_doubt(f, f"it is on the same switch as {worse[0]}, which is slower", (worse[0],)))
+        elif f.blamed and beside:
+            why = f"it sends in the same rounds as {beside[0]}, which is slower, and so do others"
+            kept.append(_doubt(f, why, (beside[0],)))
         else:
             kept.append(f)
     return kept
 
 
+def _drags_afar(sink: Explanation, found: Sequence[Explanation], matrix: Matrix, fabric: Fabric) -> bool:
+    """Whether a slow sender drags those of other leaves: its own leaf is slow too, or several others are."""
+    own = {fabric.leaves[leaf] for _, leaf in _leaves(sink.element, matrix, fabric) if leaf >= 0}
+    leaf_too = any(
+        o.element.kind == "leaf" and o.element.leaf in own and o.pattern == "slow" and _loses_less(sink, o)
+        for o in found
+    )
+    return leaf_too or sum(_may_drag_afar(sink, o) for o in found) >= _LEAST_DRAGGED_AFAR
+
+
 def _may_drag(sink: Explanation, other: Explanation, matrix: Matrix, fabric: Fabric) -> bool:
-    if sink is other or other.pattern == "failed" or other.effect < _DRAGGED * sink.effect:
+    if not _loses_less(sink, other):
         return False
     e = other.element
     if e.kind in {"rail", "leaf"}:
@@ -121,6 +138,25 @@ def _may_drag(sink: Explanation, other: Explanation, matrix: Matrix, fabric: Fab
     if sink.element.direction == "tx" and e.direction != "tx":
         return False
     return bool(_leaves(sink.element, matrix, fabric) & _leaves(e, matrix, fabric))
+
+
+def _may_drag_afar(sink: Explanation, other: Explanation) -> bool:
+    """Whether a slow sender may drag another that sends on its rail, from whatever leaf.
+
+    They send to one leaf in the same rounds, which is a matter of the schedule and not of where they are.
+    """
+    of, e = sink.element, other.element
+    return (
+        _loses_less(sink, other)
+        and e.kind in {"nic", "node"}
+        and e.node != of.node
+        and {of.direction, e.direction} <= {"tx", "both"}
+        and (of.rail == e.rail or "" in {of.rail, e.rail})
+    )
+
+
+def _loses_less(sink: Explanation, other: Explanation) -> bool:
+    return sink is not other and other.pattern != "failed" and other.effect >= _DRAGGED * sink.effect
 
 
 def _leaves(element: Element, matrix: Matrix, fabric: Fabric) -> set[tuple[int, int]]:
