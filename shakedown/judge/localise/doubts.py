@@ -13,7 +13,7 @@ from scipy.special import betainc
 
 from shakedown.judge.localise.fit import DOUBTFUL
 from shakedown.judge.localise.groups import Groups
-from shakedown.judge.localise.model import Element, Explanation, Fabric, Matrix
+from shakedown.judge.localise.model import Bools, Element, Explanation, Fabric, Matrix
 from shakedown.judge.localise.rare import DEAD_SHARE
 
 # Kinds that only a known path can name: what a leaf's flows have in common may as well lie beyond it.
@@ -29,6 +29,9 @@ _ALIKE = 0.15
 _ALIKE_AT_LEAST = 0.002
 # Where results are missing everywhere, the probability that some part lost all of its own by chance.
 _MISSING_BY_CHANCE = 0.01
+# So many shuffles tell that; above so many results lines are too long to be missing by chance.
+_SHUFFLES = 400
+_SHORT_LINES = 1000
 # If more of the NICs' ways are dead, what they have in common is likelier than each of them.
 _MOST_DEAD = 0.5
 
@@ -56,22 +59,28 @@ def _doubt(finding: Explanation, why: str, rivals: tuple[Element, ...] = ()) -> 
     )
 
 
-def missing_thoughts(found: Sequence[Explanation], matrix: Matrix, groups: Groups) -> list[Explanation]:
-    """Return what `dead` found, less blame for results that are missing everywhere, or here and there."""
+def missing_thoughts(
+    found: Sequence[Explanation], matrix: Matrix, groups: Groups, beside: Sequence[Matrix] = ()
+) -> list[Explanation]:
+    """Return what `dead` found, less blame for results that are missing everywhere, or here and there.
+
+    `beside`: the other tests of the same parts. How often they miss what this one has is chance, too.
+    """
+    if not found:
+        return []
+    there = np.isfinite(matrix.values)
+    tries = sum(int((there & (m.failed | np.isfinite(m.values))).sum()) for m in beside)
+    in_others = sum(int((there & m.failed).sum()) for m in beside) / max(1, tries)
     tried = matrix.failed | np.isfinite(matrix.values)
-    ways = tuple(tried.sum(axis=axis) for axis in (2, 1))
-    rows, columns = (
-        (n > 0) & (matrix.failed.sum(axis=axis) >= DEAD_SHARE * n)
-        for n, axis in zip(ways, (2, 1), strict=True)
-    )
-    most = rows.sum() + columns.sum() > _MOST_DEAD * sum(int((n > 0).sum()) for n in ways)
-    others = tried & ~(rows[:, :, None] | columns[:, None, :])
-    # Where only whole lines are missing, that is no chance: several parts are dead.
-    at_random = bool((matrix.failed & others).any())
+    rows, columns = _dead_lines(matrix.failed, tried)
+    lines = sum(int((tried.sum(axis=axis) > 0).sum()) for axis in (2, 1))
+    most = rows.sum() + columns.sum() > _MOST_DEAD * lines
+    at_random = _at_random(matrix.failed, tried)
     kept: list[Explanation] = []
     for f in found:
         all_its = round(f.cells / f.share)
         usual = (int(matrix.failed.sum()) - f.cells) / max(1, int(tried.sum()) - all_its) if at_random else 0
+        usual = max(usual, in_others)
         chance = float(betainc(f.cells, all_its - f.cells + 1, usual)) if usual else 0.0
         if f.blamed and most:
             kept.append(_doubt(f, "most NICs have no result at all: look first at what they have in common"))
@@ -80,6 +89,40 @@ def missing_thoughts(found: Sequence[Explanation], matrix: Matrix, groups: Group
         else:
             kept.append(f)
     return kept
+
+
+def _dead_lines(failed: Bools, tried: Bools) -> tuple[Bools, Bools]:
+    """Return the rows and the columns of which next to nothing is there."""
+    ways = tuple(tried.sum(axis=axis) for axis in (2, 1))
+    rows, columns = (
+        (n > 0) & (failed.sum(axis=axis) >= DEAD_SHARE * n) for n, axis in zip(ways, (2, 1), strict=True)
+    )
+    return rows, columns
+
+
+def _at_random(failed: Bools, tried: Bools) -> bool:
+    """Whether results may be missing here and there, and not only those of whole lines.
+
+    Where only whole lines are missing, several parts are dead, unless lines are so short that as many results
+    missing at random lie in whole lines too: of three nodes a line has two results.
+    """
+
+    def in_lines(missing: Bools) -> bool:
+        rows, columns = _dead_lines(missing, tried)
+        return not (missing & ~(rows[:, :, None] | columns[:, None, :])).any()
+
+    if not in_lines(failed):
+        return True
+    cells = int(tried.sum())
+    if cells > _SHORT_LINES:
+        return False
+    rng = np.random.default_rng(cells)
+    chance, missing = failed[tried], np.zeros_like(failed)
+    so_too = 0
+    for _ in range(_SHUFFLES):
+        missing[tried] = rng.permutation(chance)
+        so_too += in_lines(missing)
+    return so_too > _MISSING_BY_CHANCE * _SHUFFLES
 
 
 def without_paths(found: Sequence[Explanation], fabric: Fabric) -> list[Explanation]:
