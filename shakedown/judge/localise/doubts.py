@@ -64,10 +64,12 @@ def missing_thoughts(
 ) -> list[Explanation]:
     """Return what `dead` found, less blame for results that are missing everywhere, or here and there.
 
-    `beside`: the other tests of the same parts. How often they miss what this one has is chance, too.
+    `beside`: the other tests of the same parts. How often they miss what this one has is chance, too, but for
+    a test that never ran.
     """
     if not found:
         return []
+    beside = [m for m in beside if np.isfinite(m.values).any()]
     there = np.isfinite(matrix.values)
     tries = sum(int((there & (m.failed | np.isfinite(m.values))).sum()) for m in beside)
     in_others = sum(int((there & m.failed).sum()) for m in beside) / max(1, tries)
