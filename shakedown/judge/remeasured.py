@@ -7,7 +7,8 @@ lost packets or odd settings is decided by its first result.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from shakedown.judge.cells import Bound, Rule
 from shakedown.records.base import Outcome
@@ -15,13 +16,14 @@ from shakedown.records.plan import PlanItem, Remeasure
 from shakedown.records.verdict import CellVerdict
 from shakedown.records.wording import count, number, those, where
 from shakedown.statistics.remeasure import Samples, Tally, most_by_chance
-from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
+from shakedown.statistics.robust import FALSE_DISCOVERIES, SMALLEST_CLASS, median, worse_outliers
 
 # What a cell measures if it may be measured again: a rate or a time. All else is counted.
 _RATES_AND_TIMES = frozenset({"Gb/s", "GB/s", "us", "ms", "s"})
 # The tool ended without a number although its job went well. A job that died is never retried into a PASS.
 _WITHOUT_VALUE = frozenset({Rule.NO_VALUE.value, Rule.OTHER.value})
 AGAIN = frozenset({Rule.TRANSIENT.value, Rule.LATE.value})
+_Line = TypeVar("_Line")
 
 
 def covered(item: PlanItem, rule: Remeasure | None) -> bool:
@@ -115,7 +117,9 @@ def _fail(cells: list[CellVerdict], which: Sequence[int] | set[int], text: str) 
 def with_slow_lines(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
     """Fail the cells of a NIC whose median is worse than its class by more than the reference's effect.
 
-    The median of a NIC's cells, not each cell: one result that is low by chance accuses no part.
+    The median of a NIC's cells, not each cell: one result that is low by chance accuses no part. The class is
+    all NICs, and then those of its rail: what the fabric does for a while is in all results of a rail, which
+    are measured together, and would lift a slow NIC among the NICs of the other rails.
     """
     effect, item = bound.reference.fleet_min_effect, bound.item
     if effect is None:
@@ -126,28 +130,46 @@ def with_slow_lines(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
             for element in elements(nodes, rail, direction):
                 if element.startswith("nic "):
                     lines[element].append(i)
-    names = sorted(name for name, found in lines.items() if len(found) >= SMALLEST_CLASS)
-    medians = [median([v for i in lines[name] if (v := cells[i].value) is not None]) for name in names]
-    if not medians:
-        return cells
-    centre = median(medians)
-    odd = worse_outliers(medians, higher=bound.higher, min_effect=effect)
-    for name, value, is_odd in zip(names, medians, odd, strict=True):
-        if not is_odd:
-            continue
-        share = abs(value - centre) / abs(centre)
-        for i in lines[name]:
-            if cells[i].outcome is Outcome.PASS:
-                cells[i] = cells[i].model_copy(
-                    update={
-                        "outcome": Outcome.FAIL,
-                        "rule": Rule.OUTLIER.value,
-                        "reason": f"{where(cells[i].cell)}: the median of the {len(lines[name])} results of "
-                        f"{name}, {number(value)} {item.unit}, is {share:.1%} worse than the median "
-                        f"{number(centre)} of its class of {len(names)}",
-                    }
-                )
+    medians = {
+        name: median([v for i in found if (v := cells[i].value) is not None])
+        for name, found in sorted(lines.items())
+        if len(found) >= SMALLEST_CLASS
+    }
+    accused: set[str] = set()
+    for of, names, q in classes_of_lines({name: name.split()[-2] for name in medians}):
+        values = [medians[name] for name in names]
+        odd = worse_outliers(values, higher=bound.higher, min_effect=effect, q=q)
+        centre = median(values)
+        for name, value, is_odd in zip(names, values, odd, strict=True):
+            if not is_odd or name in accused:
+                continue
+            accused.add(name)
+            share = abs(value - centre) / abs(centre)
+            for i in lines[name]:
+                if cells[i].outcome is Outcome.PASS:
+                    cells[i] = cells[i].model_copy(
+                        update={
+                            "outcome": Outcome.FAIL,
+                            "rule": Rule.OUTLIER.value,
+                            "reason": f"{where(cells[i].cell)}: the median of the {len(lines[name])} results "
+                            f"of {name}, {number(value)} {item.unit}, is {share:.1%} worse than the median "
+                            f"{number(centre)} of its class of {len(names)}{of}",
+                        }
+                    )
     return cells
+
+
+def classes_of_lines(rails: Mapping[_Line, str]) -> Iterator[tuple[str, list[_Line], float]]:
+    """Yield the classes that NICs are compared in: how it is called, its NICs, the false discovery rate.
+
+    `rails`: the rail of each NIC. All rails together, then each by itself; these share one rate, so that many
+    rails do not accuse more often than few.
+    """
+    if rails:
+        yield "", list(rails), FALSE_DISCOVERIES
+    each = sorted(set(rails.values()))
+    for rail in each if len(each) > 1 else ():
+        yield f" on {rail}", [x for x, on in rails.items() if on == rail], FALSE_DISCOVERIES / len(each)
 
 
 def of_pairs(item: PlanItem) -> bool:

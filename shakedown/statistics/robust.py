@@ -14,6 +14,8 @@ SMALLEST_CLASS = 6
 # Asymptotic efficiency of the MAD against the standard deviation for normal data (Rousseeuw and Croux 1993):
 # a MAD of n values knows the spread as well as a standard deviation of 0.37 n values.
 MAD_EFFICIENCY = 0.37
+# Part of the outliers of a class that may be healthy.
+FALSE_DISCOVERIES = 0.01
 
 
 def median(values: Sequence[float]) -> float:
@@ -106,7 +108,7 @@ def benjamini_hochberg(p: Sequence[float], q: float) -> list[bool]:
 
 
 def worse_outliers(
-    values: Sequence[float], *, higher: bool, min_effect: float, q: float = 0.01
+    values: Sequence[float], *, higher: bool, min_effect: float, q: float = FALSE_DISCOVERIES
 ) -> list[bool]:
     """Return which members are worse than their class, by robust z, minimum effect and false discovery rate.
 

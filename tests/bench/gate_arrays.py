@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 
 from shakedown.judge.cells import Rule
+from shakedown.judge.remeasured import classes_of_lines
 from shakedown.records.plan import Plan, Remeasure
 from shakedown.simulate.fabric import Simulated
 from shakedown.simulate.run import attempts
@@ -100,9 +101,10 @@ def _slow_lines(
     both = ((lines, 2), (lines, 1))
     medians = np.stack([np.nanmedian(part, axis=axis) for part, axis in both])
     known = np.stack([np.isfinite(part).sum(axis=axis) for part, axis in both]) >= SMALLEST_CLASS
-    odd = worse_outliers(medians[known].tolist(), higher=True, min_effect=effect)
-    found: list[tuple[int, int, slice] | tuple[int, slice, int]] = []
-    for (way, r, i), is_odd in zip(np.argwhere(known).tolist(), odd, strict=True):
-        if is_odd:
-            found.append((r, slice(None), i) if way else (r, i, slice(None)))
-    return found
+    places = [(way, r, i) for way, r, i in np.argwhere(known).tolist()]
+    found: set[tuple[int, int, int]] = set()
+    for _, names, q in classes_of_lines({place: str(place[1]) for place in places}):
+        of_class = [float(medians[place]) for place in names]
+        odd = worse_outliers(of_class, higher=True, min_effect=effect, q=q)
+        found.update(place for place, is_odd in zip(names, odd, strict=True) if is_odd)
+    return [(r, slice(None), i) if way else (r, i, slice(None)) for way, r, i in sorted(found)]

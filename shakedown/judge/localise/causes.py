@@ -16,7 +16,7 @@ from shakedown.judge.localise.doubts import missing_thoughts, second_thoughts, w
 from shakedown.judge.localise.fit import Settings, fit, to_finding
 from shakedown.judge.localise.groups import Groups
 from shakedown.judge.localise.levels import deviations
-from shakedown.judge.localise.model import Bools, Element, Explanation, Fabric, Matrix, Route, on_hardware
+from shakedown.judge.localise.model import Bools, Element, Explanation, Matrix, Route, on_hardware
 from shakedown.judge.localise.pairs import bad_pairs
 from shakedown.judge.localise.rare import dead, intermittent
 from shakedown.judge.localise.shared import beyond
@@ -90,19 +90,20 @@ def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Ex
         return []
     first = route.matrices[0]
     supported = _supported(first, seen)
-    findings = [f for m in route.matrices for f in _examine(m, route.fabric, supported, settings)]
+    findings = [f for m in route.matrices for f in _examine(m, route, supported, settings)]
     if len(first.nodes) < SMALL_MESH:
         small = examine_small(route.matrices, route.fabric, settings, supported)
         findings += without_paths(small, route.fabric)
     return findings
 
 
-def _examine(matrix: Matrix, fabric: Fabric, supported: Bools, settings: Settings) -> list[Explanation]:
-    """Return what one matrix says by itself."""
+def _examine(matrix: Matrix, route: Route, supported: Bools, settings: Settings) -> list[Explanation]:
+    """Return what one matrix of a route says."""
+    fabric, beside = route.fabric, [m for m in route.matrices if m is not matrix]
     seen = deviations(matrix, fabric)
     residual = seen.residual
     groups = Groups(np.isfinite(residual) | matrix.failed, fabric, seen.quantile)
-    found = missing_thoughts(dead(matrix, groups), matrix, groups)
+    found = missing_thoughts(dead(matrix, groups), matrix, groups, beside)
     if len(matrix.nodes) < SMALL_MESH:
         return found
     before = residual.copy()

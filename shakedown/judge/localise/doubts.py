@@ -13,7 +13,7 @@ from scipy.special import betainc
 
 from shakedown.judge.localise.fit import DOUBTFUL
 from shakedown.judge.localise.groups import Groups
-from shakedown.judge.localise.model import Element, Explanation, Fabric, Matrix
+from shakedown.judge.localise.model import Bools, Element, Explanation, Fabric, Matrix
 from shakedown.judge.localise.rare import DEAD_SHARE
 
 # Kinds that only a known path can name: what a leaf's flows have in common may as well lie beyond it.
@@ -21,12 +21,17 @@ _BY_PATH = frozenset({"leaf", "spine", "uplink", "rail"})
 # A slow receiver's neighbours lose no more than this part of what it loses.
 _DRAGGED = 0.6
 _LEAST_DRAGGED = 2
+# Of another leaf's: three at least, since two more that are slow on a rail may be two more faults.
+_LEAST_DRAGGED_AFAR = 3
 # Nodes of another kind differ by no more than this from the rest, and by so much of it from each other.
 _MOST_OF_A_KIND = 0.05
 _ALIKE = 0.15
 _ALIKE_AT_LEAST = 0.002
 # Where results are missing everywhere, the probability that some part lost all of its own by chance.
 _MISSING_BY_CHANCE = 0.01
+# So many shuffles tell that; above so many results lines are too long to be missing by chance.
+_SHUFFLES = 400
+_SHORT_LINES = 1000
 # If more of the NICs' ways are dead, what they have in common is likelier than each of them.
 _MOST_DEAD = 0.5
 
@@ -54,22 +59,30 @@ def _doubt(finding: Explanation, why: str, rivals: tuple[Element, ...] = ()) -> 
     )
 
 
-def missing_thoughts(found: Sequence[Explanation], matrix: Matrix, groups: Groups) -> list[Explanation]:
-    """Return what `dead` found, less blame for results that are missing everywhere, or here and there."""
+def missing_thoughts(
+    found: Sequence[Explanation], matrix: Matrix, groups: Groups, beside: Sequence[Matrix] = ()
+) -> list[Explanation]:
+    """Return what `dead` found, less blame for results that are missing everywhere, or here and there.
+
+    `beside`: the other tests of the same parts. How often they miss what this one has is chance, too, but for
+    a test that never ran.
+    """
+    if not found:
+        return []
+    beside = [m for m in beside if np.isfinite(m.values).any()]
+    there = np.isfinite(matrix.values)
+    tries = sum(int((there & (m.failed | np.isfinite(m.values))).sum()) for m in beside)
+    in_others = sum(int((there & m.failed).sum()) for m in beside) / max(1, tries)
     tried = matrix.failed | np.isfinite(matrix.values)
-    ways = tuple(tried.sum(axis=axis) for axis in (2, 1))
-    rows, columns = (
-        (n > 0) & (matrix.failed.sum(axis=axis) >= DEAD_SHARE * n)
-        for n, axis in zip(ways, (2, 1), strict=True)
-    )
-    most = rows.sum() + columns.sum() > _MOST_DEAD * sum(int((n > 0).sum()) for n in ways)
-    others = tried & ~(rows[:, :, None] | columns[:, None, :])
-    # Where only whole lines are missing, that is no chance: several parts are dead.
-    at_random = bool((matrix.failed & others).any())
+    rows, columns = _dead_lines(matrix.failed, tried)
+    lines = sum(int((tried.sum(axis=axis) > 0).sum()) for axis in (2, 1))
+    most = rows.sum() + columns.sum() > _MOST_DEAD * lines
+    at_random = _at_random(matrix.failed, tried)
     kept: list[Explanation] = []
     for f in found:
         all_its = round(f.cells / f.share)
         usual = (int(matrix.failed.sum()) - f.cells) / max(1, int(tried.sum()) - all_its) if at_random else 0
+        usual = max(usual, in_others)
         chance = float(betainc(f.cells, all_its - f.cells + 1, usual)) if usual else 0.0
         if f.blamed and most:
             kept.append(_doubt(f, "most NICs have no result at all: look first at what they have in common"))
@@ -78,6 +91,40 @@ def missing_thoughts(found: Sequence[Explanation], matrix: Matrix, groups: Group
         else:
             kept.append(f)
     return kept
+
+
+def _dead_lines(failed: Bools, tried: Bools) -> tuple[Bools, Bools]:
+    """Return the rows and the columns of which next to nothing is there."""
+    ways = tuple(tried.sum(axis=axis) for axis in (2, 1))
+    rows, columns = (
+        (n > 0) & (failed.sum(axis=axis) >= DEAD_SHARE * n) for n, axis in zip(ways, (2, 1), strict=True)
+    )
+    return rows, columns
+
+
+def _at_random(failed: Bools, tried: Bools) -> bool:
+    """Whether results may be missing here and there, and not only those of whole lines.
+
+    Where only whole lines are missing, several parts are dead, unless lines are so short that as many results
+    missing at random lie in whole lines too: of three nodes a line has two results.
+    """
+
+    def in_lines(missing: Bools) -> bool:
+        rows, columns = _dead_lines(missing, tried)
+        return not (missing & ~(rows[:, :, None] | columns[:, None, :])).any()
+
+    if not in_lines(failed):
+        return True
+    cells = int(tried.sum())
+    if cells > _SHORT_LINES:
+        return False
+    rng = np.random.default_rng(cells)
+    chance, missing = failed[tried], np.zeros_like(failed)
+    so_too = 0
+    for _ in range(_SHUFFLES):
+        missing[tried] = rng.permutation(chance)
+        so_too += in_lines(missing)
+    return so_too > _MISSING_BY_CHANCE * _SHUFFLES
 
 
 def without_paths(found: Sequence[Explanation], fabric: Fabric) -> list[Explanation]:
@@ -98,20 +145,35 @@ def _back_pressure(found: Sequence[Explanation], matrix: Matrix, fabric: Fabric)
     neighbours: they are slower in the same rounds, but less. So are those that send in the same rounds as a
     slow sender, which makes its receivers slow one after another.
     """
-    sinks = [f for f in found if f.blamed and f.element.kind in {"nic", "node"}]
+    sinks = [f for f in found if (f.blamed or f.pattern == "slow") and f.element.kind in {"nic", "node"}]
+    afar = [s for s in sinks if _drags_afar(s, found, matrix, fabric)]
     kept: list[Explanation] = []
     for f in found:
         worse = [s.element for s in sinks if _may_drag(s, f, matrix, fabric)]
         dragged = [o for o in found if any(_may_drag(s, o, matrix, fabric) for s in sinks)]
+        beside = [s.element for s in afar if _may_drag_afar(s, f)]
         if f.blamed and worse and len(dragged) >= _LEAST_DRAGGED:
             kept.append(_doubt(f, f"it is on the same switch as {worse[0]}, which is slower", (worse[0],)))
+        elif f.blamed and beside:
+            why = f"it sends in the same rounds as {beside[0]}, which is slower, and so do others"
+            kept.append(_doubt(f, why, (beside[0],)))
         else:
             kept.append(f)
     return kept
 
 
+def _drags_afar(sink: Explanation, found: Sequence[Explanation], matrix: Matrix, fabric: Fabric) -> bool:
+    """Whether a slow sender drags those of other leaves: its own leaf is slow too, or several others are."""
+    own = {fabric.leaves[leaf] for _, leaf in _leaves(sink.element, matrix, fabric) if leaf >= 0}
+    leaf_too = any(
+        o.element.kind == "leaf" and o.element.leaf in own and o.pattern == "slow" and _loses_less(sink, o)
+        for o in found
+    )
+    return leaf_too or sum(_may_drag_afar(sink, o) for o in found) >= _LEAST_DRAGGED_AFAR
+
+
 def _may_drag(sink: Explanation, other: Explanation, matrix: Matrix, fabric: Fabric) -> bool:
-    if sink is other or other.pattern == "failed" or other.effect < _DRAGGED * sink.effect:
+    if not _loses_less(sink, other):
         return False
     e = other.element
     if e.kind in {"rail", "leaf"}:
@@ -121,6 +183,25 @@ def _may_drag(sink: Explanation, other: Explanation, matrix: Matrix, fabric: Fab
     if sink.element.direction == "tx" and e.direction != "tx":
         return False
     return bool(_leaves(sink.element, matrix, fabric) & _leaves(e, matrix, fabric))
+
+
+def _may_drag_afar(sink: Explanation, other: Explanation) -> bool:
+    """Whether a slow sender may drag another that sends on its rail, from whatever leaf.
+
+    They send to one leaf in the same rounds, which is a matter of the schedule and not of where they are.
+    """
+    of, e = sink.element, other.element
+    return (
+        _loses_less(sink, other)
+        and e.kind in {"nic", "node"}
+        and e.node != of.node
+        and {of.direction, e.direction} <= {"tx", "both"}
+        and (of.rail == e.rail or "" in {of.rail, e.rail})
+    )
+
+
+def _loses_less(sink: Explanation, other: Explanation) -> bool:
+    return sink is not other and other.pattern != "failed" and other.effect >= _DRAGGED * sink.effect
 
 
 def _leaves(element: Element, matrix: Matrix, fabric: Fabric) -> set[tuple[int, int]]:

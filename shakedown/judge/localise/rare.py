@@ -28,8 +28,9 @@ MIN_BAD = 3
 # An element is noisier than most from this many times their noise on; less is chance among few results.
 NOISIER = 1.4
 MIN_BAD_SHARE = 0.05
-# Fewer partners were met within a moment or two, and a moment is no fault.
+# Fewer partners, or fewer than this part of them all, were met within a moment or two: a moment is no fault.
 MIN_PARTNERS_BAD = 4
+MIN_PARTNERS_SHARE = 0.1
 _MOST_RIVALS = 8
 
 
@@ -242,10 +243,12 @@ def _finding(
 ) -> Explanation:
     confidence = min(posterior(best, list(rivals)), DOUBTFUL if shared.why else 1.0)
     partners = far_ends(best.family, best.index, bad, groups)
+    every = groups.cells(best.family, best.index) & np.isfinite(matrix.values)
+    met = far_ends(best.family, best.index, every, groups)
     why = list(shared.why)
     if partners < MIN_PARTNERS:
         why.append(f"seen with {partners} partner only: measure it against another before blame")
-    elif pattern == "intermittent" and partners < MIN_PARTNERS_BAD:
+    elif pattern == "intermittent" and partners < max(MIN_PARTNERS_BAD, MIN_PARTNERS_SHARE * met):
         why.append(f"bad with {partners} partners only, which may have been one moment: measure it again")
     if confidence < MIN_CONFIDENCE and not shared.why:
         why.append("other elements explain the same results as well")

@@ -75,6 +75,22 @@ def test_a_bad_node_hides_no_shared_links_and_they_do_not_hide_it(fault, number)
     assert judge(planted(sim), ours(sim), ("", "", "", 0)).first
 
 
+@pytest.mark.parametrize("number", [7, 36, 75])
+def test_a_few_bad_moments_of_many_are_no_blame(number):
+    """Catches: a NIC drained that was slow with 4 of its 63 partners, two rounds and one chance meeting."""
+    causes = ours(case("bursts", "64x8", "none", number))
+    assert causes and not any(c.blamed for c in causes)
+
+
+@pytest.mark.parametrize("number", [4, 10, 26])
+def test_senders_that_a_bad_nic_drags_from_other_leaves_are_not_blamed(number):
+    """Catches: NICs of other leaves drained, three and more, because they send beside one at -20 %."""
+    sim = case("incast", "64x8", "20%", number)
+    causes = ours(sim)
+    assert not judge(planted(sim), causes, ("", "", "", 0)).wrong
+    assert planted(sim)[0] in {c.element for c in causes}
+
+
 @pytest.mark.parametrize("number", [0, 4])
 def test_what_a_slow_sender_drags_is_not_blamed(number):
     """Catches: neighbours drained that are slow only because of whom they send beside."""

@@ -155,3 +155,32 @@ def test_a_nic_slower_than_its_class_fails_within_the_gate():
     assert verdict.outcome is Outcome.FAIL
     assert {c.rule for c in verdict.cells} == {"outlier"}
     assert all("nic n05 rail0 tx" in c.reason for c in verdict.cells)
+
+
+def test_a_slow_nic_is_held_against_its_own_rail_too():
+    """Catches a NIC at -5 % that passes because its whole rail ran 2 % fast when it was measured.
+
+    Against the NICs of all rails it is 3.1 % slow, which its class allows.
+    """
+    rails = ("rail0", "rail1", "rail2")
+    whole = plan()
+    item = whole.items[0].model_copy(update={"rails": rails})
+    reference = REFERENCE.model_copy(update={"value": 390.0})
+    wide = whole.model_copy(update={"items": (item,), "rails": rails, "references": {"bw": reference}})
+    level = {"rail0": 390.0, "rail1": 390.0 * 1.02, "rail2": 390.0}
+
+    def mesh(share: float) -> list[Measurement]:
+        lines = []
+        for rail in rails:
+            for m in samples({}):
+                sends = m.nodes[0] if m.direction == "forward" else m.nodes[1]
+                slow = share if (rail, sends) == ("rail1", "n05") else 1.0
+                value = level[rail] * slow + 0.1 * (sum(map(ord, "".join(m.nodes))) % 5)
+                lines.append(m.model_copy(update={"rail": rail, "value": value}))
+        return lines
+
+    assert judge(wide, mesh(1.0)).outcome is Outcome.PASS
+    verdict = judge(wide, mesh(0.95))
+    assert verdict.outcome is Outcome.FAIL
+    assert {c.rule for c in verdict.cells} == {"outlier"} and len(verdict.cells) == 23
+    assert all("nic n05 rail1 tx" in c.reason and "of 48 on rail1" in c.reason for c in verdict.cells)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,3 +104,19 @@ def test_the_command_writes_noise_into_a_run(shakedown, tmp_path):
     assert "noise: classes:share=0.25, missing" in said
     parts = json.loads((folder / "inventory.json").read_text())["components"]
     assert sum(p["attributes"].get("firmware") == "simulated-1" for p in parts) == 4 * 2
+
+
+@pytest.mark.slow
+def test_what_was_recorded_is_what_the_recordings_give():
+    """Catches: a parameter whose source gives a number that no recorded run has."""
+    script = Path(__file__).parents[2] / "bench" / "fit_noise.py"
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+    cv, odd, of_odd, _, step = (float(x.strip().rstrip("%")) for x in told.splitlines()[-1].split("|")[3:])
+    sources = {(m.name, key): p.source for m in NOISE.values() for key, p in m.parameters.items()}
+    for place, said in (
+        (("iid", "cv"), f": {cv:.2f} %"),
+        (("contamination", "share"), f": {odd:g} %"),
+        (("contamination", "cv"), f": {of_odd:g} %"),
+        (("quantised", "step"), f"which is {step:g} GB/s"),
+    ):
+        assert said in sources[place], told
