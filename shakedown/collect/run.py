@@ -118,7 +118,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         if spec is not None and why is not None:
             theirs = failed if alone else {}
             measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, theirs))
-    of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran))
+    of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran), jobs.nics)
     counters = without_the_idle(plan, [*counters, *of_switches], measurements)
     measurements.extend(spoiled)
     for benchmark in BENCHMARKS:

@@ -246,3 +246,20 @@ def test_an_output_whose_program_ended_badly_decides_nothing(recorded_run, shake
     assert verdict.outcome == "INCONCLUSIVE"
     assert cells
     assert all("/ib_read_bw/" in c.cell and words in c.reason for c in cells.values())
+
+
+def test_a_switch_that_was_read_with_other_cables_than_planned_decides_nothing(recorded_run, shakedown):
+    """Catches: what one node's port dropped told of another node, after cables in the inventory changed."""
+    run = recorded_run("lab_healthy")
+    other = {"n1": "n2", "n2": "n1"}
+    for when in ("before", "after"):
+        path = run / f"raw/switches.fabric/leaf0.{when}.json"
+        reading = json.loads(path.read_text())
+        for cable in reading["cabling"]:
+            cable["host"] = other[cable["host"]]
+        path.write_text(json.dumps(reading))
+    verdict, cells = collected(shakedown, run)
+    words = "the reading has n2/fab0 at leaf0 swp1, the plan has n1/fab0"
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert cells
+    assert all(c.cell.startswith("fabric/switches/") and words in c.reason for c in cells.values())
