@@ -16,7 +16,7 @@ from shakedown.nics.counters import end_to_end
 from shakedown.nics.families import UNTRUSTED, family_of, lacking, unwrapped
 from shakedown.nics.rates import rates
 from shakedown.nics.traffic import ethtool_stood_still
-from shakedown.nos.readings import SwitchReading, load_reading, readings
+from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Better, Stage
 from shakedown.records.counters import CounterReading
@@ -181,13 +181,14 @@ def uncounted(
 
 
 def switch_counters(
-    plan: Plan, folder: Path, windows: Mapping[Stage, Window]
+    plan: Plan, folder: Path, windows: Mapping[Stage, Window], nics: Mapping[str, tuple[NicSpec, ...]]
 ) -> tuple[list[CounterReading], list[Measurement]]:
     """Return every switch's counters over each stage, from `raw/switches.STAGE/SWITCH.{before,after}.json`.
 
-    And, without values, the cells of switches whose readings are damaged, of another time, or not there
-    although the stage had jobs.
+    And, without values, the cells of switches whose readings are damaged, of another time or cabling, or not
+    there although the stage had jobs.
     """
+    ends = {(nic.leaf, nic.leaf_port): (node, nic.netdev) for node, own in nics.items() for nic in own}
     lines: list[CounterReading] = []
     spoiled: list[Measurement] = []
     for stage in Stage:
@@ -203,8 +204,8 @@ def switch_counters(
             raw = str(after.relative_to(folder))
             try:
                 first, last = load_reading(before), load_reading(after)
-                if stale := misplaced(plan, stage, first, last, windows):
-                    flaw = Problem(kind="other", message=stale)
+                if odd := misplaced(plan, stage, first, last, windows) or _cabled_otherwise(last, ends):
+                    flaw = Problem(kind="other", message=odd)
                 else:
                     lines += readings(first, last, run=plan.run, stage=stage, test="switches", raw=raw)
                     continue
@@ -226,6 +227,21 @@ def _switches(plan: Plan, stage: Stage) -> set[str]:
         if item.stage == stage and item.test == "switches" and item.metric.startswith("counter.")
         for (switch,) in item.nodes
     }
+
+
+def _cabled_otherwise(
+    reading: SwitchReading, ends: Mapping[tuple[str | None, str | None], tuple[str, str]]
+) -> str:
+    """Return where a switch's reading has another NIC at a port than the plan; empty if nowhere.
+
+    What it counts there would be told of the wrong node.
+    """
+    for cable in reading.cabling:
+        node, netdev = ends.get((reading.switch, port_name(cable.port)), (cable.host, cable.netdev))
+        if (node, netdev) != (cable.host, cable.netdev):
+            at = f"{reading.switch} {cable.port}"
+            return f"the reading has {cable.host}/{cable.netdev} at {at}, the plan has {node}/{netdev}"
+    return ""
 
 
 def misplaced(

@@ -92,6 +92,7 @@ def told_by(
             try:
                 tool, read = TOOLS[output.tool], ordered.output(output)
                 values = list(tool.metrics(read))
+                problem = problem or _bad_end(output, values)
                 moved = tuple(tool.moved(read)) if tool.moved and problem is None else ()
             except NoEvidence as nothing:
                 problem = problem or Problem(kind="not-run", message=without_place(job_folder, nothing))
@@ -105,6 +106,17 @@ def told_by(
             values = planned_without_value(plan, output)
         found.append(Told(tuple(_measurements(plan, whose, job_folder, output, values, problem)), moved))
     return found
+
+
+def _bad_end(output: OutputRecord, values: Iterable[Value]) -> Problem | None:
+    """Return why an output does not count whose program ended badly, though its record has no problem.
+
+    Programs that found wrong elements exit with a failure too: these are a result.
+    """
+    if output.exit_code == 0 or any(r.metric == "wrong" and r.value for r in (Read(*v) for v in values)):
+        return None
+    ended = "never ended by itself" if output.exit_code is None else f"ended with status {output.exit_code}"
+    return Problem(kind="other", message=f"the program that wrote {output.file} {ended}")
 
 
 def _own_part(job: JobRecord, output: OutputRecord, failed: Mapping[str, Problem]) -> JobRecord:

@@ -13,6 +13,7 @@ from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.collect.copies import without_copies
 from shakedown.collect.counters import counted, read_nodes, switch_counters, uncounted, without_the_idle
 from shakedown.collect.failed_tasks import told_by_tasks
+from shakedown.collect.job_record import as_kept
 from shakedown.collect.moved import confirmed
 from shakedown.collect.outputs import journal, most_records, told_by, without_place
 from shakedown.collect.window import clocks_ahead, stage_windows
@@ -85,20 +86,22 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
     clocks, most = clocks_ahead(folder), most_records(plan)
     if (folder / RAW).is_symlink():
         raise BadInput("is a link", fix="copy the folder here", file=folder / RAW)
-    for job_folder in sorted(path.parent for path in (folder / RAW).glob("*/job.json")):
-        job = _job(plan, specs, job_folder)
-        if job is None:
-            continue  # damaged, and no planned job's: there is no cell that it could measure
-        if job.run != plan.run:
+    folders = sorted(path.parent for path in (folder / RAW).glob("*/job.json"))
+    # One that is damaged and no planned job's has no cell that it could measure.
+    records = [(path, job) for path in folders if (job := _job(plan, specs, path)) is not None]
+    timed = any(job.started for _, job in records)
+    for job_folder, record in records:
+        if record.run != plan.run:
             raise BadInput(
-                f"belongs to run {job.run!r}, not {plan.run!r}",
+                f"belongs to run {record.run!r}, not {plan.run!r}",
                 fix="remove the folder: results of another run prove nothing here",
                 file=job_folder / "job.json",
             )
-        ran.append(job)
-        spec = specs.get(job.test)
+        ran.append(record)
+        spec = specs.get(record.test)
         flaws: list[BadInput] = []
-        job, failed, alone = told_by_tasks(job_folder, job, spec)
+        kept = as_kept(job_folder.name, record, spec, timed=timed)
+        job, failed, alone = told_by_tasks(job_folder, kept, spec)
         linked = job_folder.is_symlink()  # what lies elsewhere is not this run's: nothing of it is read
         outputs = [] if linked else journal(job_folder, flaws, most)
         told = told_by(plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed, alone=alone)
@@ -115,7 +118,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         if spec is not None and why is not None:
             theirs = failed if alone else {}
             measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, theirs))
-    of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran))
+    of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran), jobs.nics)
     counters = without_the_idle(plan, [*counters, *of_switches], measurements)
     measurements.extend(spoiled)
     for benchmark in BENCHMARKS:

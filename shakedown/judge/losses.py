@@ -2,7 +2,8 @@
 
 A NIC that receives counts what is missing, and one that sends counts what it had to repeat. Where the packets
 went is told by what drops or damages them, the leaf's ports and the NICs. What none of them counted was most
-likely lost before the leaf. Where that was not read, both ends are named.
+likely lost before the leaf. Where that was not read, both ends are named. Where the NICs received to the last
+packet what they sent, nothing was lost: packets overtook each other.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from shakedown.records.wording import count, those
 
 # What a receiver counts: a request or an answer came, and one before it had not.
 _MISSED = re.compile(r"out_of_seq|implied_nak_seq")
+# What a NIC sent and received of RDMA, in packets.
+_SENT = frozenset({"rdma.sent_pkts", "ib.port_xmit_packets"})
+_RECEIVED = frozenset({"rdma.rcvd_pkts", "ib.port_rcv_packets"})
 _Place = tuple[Stage, str, str]  # stage, node, rail
 _Drop = tuple[int, str, str, str]  # packets, negative so that the most comes first; counter, device, port
 # A drop explains up to this many times as many missed packets: after one, others come out of sequence.
@@ -35,6 +39,9 @@ class Losses:
     missed: dict[tuple[Stage, str, str], dict[str, int]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
+    # (stage, test, rail) -> node -> packets sent, and received
+    sent: dict[tuple[Stage, str, str], dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    received: dict[tuple[Stage, str, str], dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     # What was read there: the counter that counted the most, which may be nothing.
     at_leaf: dict[_Place, _Drop] = field(default_factory=dict)
     at_nic: dict[_Place, _Drop] = field(default_factory=dict)
@@ -63,6 +70,9 @@ class Losses:
             self.in_leaf[reading.stage, rail] += delta
         elif reading.kind == "nic" and delta and _MISSED.search(name):
             self.missed[reading.stage, reading.test, rail][reading.device] += delta
+        elif reading.kind == "nic" and name in _SENT | _RECEIVED:
+            found_of = self.sent if name in _SENT else self.received
+            found_of[reading.stage, reading.test, rail][reading.device] = delta
         elif _drops(name):
             nic = reading.kind == "nic"
             node = reading.device if nic else (reading.peer or "").partition("/")[0]
@@ -107,13 +117,20 @@ class Losses:
         ends = sorted({*missed, sender}) if sender else sorted(missed)
         leaf, nic = (_most(found, stage, rail, ends) for found in (self.at_leaf, self.at_nic))
         inside = self.in_leaf.get((stage, rail), 0)
+        in_nic = nic is not None and -nic[0] * _MOST_TIMES >= total
+        if not in_nic and (arrived := self._all_arrived(stage, test, rail, partners)):
+            return (
+                f"packets overtook each other on {rail} on their way to {receivers}: "
+                f"{count(total, 'packet')} came out of sequence and none was lost, "
+                f"the NICs received all {arrived} that they sent"
+            )
         if leaf and -leaf[0] * _MOST_TIMES >= total:
             _, name, device, port = leaf
             lead, why = (
                 f"{device} port {port} dropped packets on {rail}",
                 f"the port counted {-leaf[0]} {counter(name)}",
             )
-        elif nic and -nic[0] * _MOST_TIMES >= total:
+        elif nic and in_nic:
             _, name, device, _ = nic
             lead, why = (
                 f"{device}'s NIC on {rail} dropped packets",
@@ -154,6 +171,16 @@ class Losses:
             f"{device} port {port} dropped packets: {count(inside, 'RoCE packet')} that entered {device} "
             f"never left, and the port counted {-lost} {counter(name)}"
         )
+
+    def _all_arrived(self, stage: Stage, test: str, rail: str, nodes: Iterable[str]) -> int:
+        """Return how many packets these nodes sent, if they received exactly as many; else 0."""
+        place, both = (stage, test, rail), []
+        for told in (self.sent, self.received):
+            of_node = told.get(place, {})
+            if not all(node in of_node for node in nodes):
+                return 0
+            both.append(sum(of_node[node] for node in nodes))
+        return both[0] if both[0] == both[1] else 0
 
 
 def _drops(name: str) -> bool:

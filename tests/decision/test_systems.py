@@ -88,7 +88,7 @@ def test_no_cell_is_two_jobs_to_measure(name):
 def test_a_switch_that_was_not_read_says_so_in_the_stages_that_ran(tmp_path):
     """Catches: "planned, but no result" where the leaf could not be reached, and a headline without it."""
     plan = planned("lab")
-    readings, unread = switch_counters(plan, tmp_path, {Stage.FABRIC: Window("the fabric stage")})
+    readings, unread = switch_counters(plan, tmp_path, {Stage.FABRIC: Window("the fabric stage")}, {})
     assert not readings
     assert {(m.stage, m.nodes) for m in unread} == {(Stage.FABRIC, ("leaf0",))}
     assert all(m.problem and m.problem.kind == "not-run" for m in unread)

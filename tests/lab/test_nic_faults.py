@@ -67,7 +67,7 @@ def in_mid_test(site, node, act):
 
 
 def test_packets_out_of_order_are_named_by_the_receivers_counter(fresh):
-    """Catches: reordering that costs a rate and is told as slow; the other rail blamed beside."""
+    """Catches: reordering that is told as slow or as the leaf's loss; the other rail blamed beside."""
     # Soft-RoCE sends all again from the first packet that is missed: with 5 % nothing arrives any more.
     fresh.lab.fault_reorder("n1", "rail0", 0.2)
     status, verdict, _ = fresh.accept("reordered", "fabric")
@@ -75,6 +75,8 @@ def test_packets_out_of_order_are_named_by_the_receivers_counter(fresh):
     found, _ = failed_counters(verdict)
     assert ("rdma.out_of_seq_request", "n1", "rail0") in found, found
     assert {rail for _, _, rail in found} == {"rail0"}, found
+    assert "overtook each other on rail0" in verdict["reason"], verdict["reason"]
+    assert "leaf0" not in verdict["reason"], verdict["reason"]
     assert fresh.lab.fault_clear()
 
 

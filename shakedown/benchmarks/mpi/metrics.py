@@ -12,6 +12,7 @@ from shakedown.benchmarks.mpi.transport import judge_way
 from shakedown.benchmarks.mpi.ucx_log import parse_ucx_log
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
+from shakedown.records.wording import count
 
 
 def mpi(output: Output[MpiOrder]) -> Iterator[Value]:
@@ -71,9 +72,10 @@ def _allreduce(output: Output[MpiOrder]) -> AllreduceResult:
     if header.sizes != order.steps():
         sizes = ", ".join(map(str, header.sizes))
         raise BadInput(f"sizes are {sizes}, planned were {order.steps()}", fix=fix, file=output.file)
-    if len(header.hosts) != len(output.record.nodes):
+    if len(header.hosts) != len(output.record.nodes) or len(set(header.hosts)) != len(header.hosts):
         nodes = len(output.record.nodes)
-        what = f"it ran on {len(header.hosts)} ranks, planned was one on each of {nodes} nodes"
+        ranks, hosts = count(len(header.hosts), "rank"), count(len(set(header.hosts)), "host")
+        what = f"it ran on {ranks} of {hosts}, planned was one on each of {nodes} nodes"
         raise BadInput(what, fix=fix, file=output.file)
     if header.iterations not in (None, order.iterations):
         what = f"it ran {header.iterations} iterations, {order.iterations} were planned"

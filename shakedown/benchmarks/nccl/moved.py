@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from shakedown.benchmarks.base.metrics import Moved, Output
 from shakedown.benchmarks.nccl.metrics import repeats
@@ -29,31 +29,46 @@ def moved(output: Output[NcclOrder]) -> Iterator[Moved]:
         for row in run.rows:
             root_at = _node_of_root(run, row, nodes)
             timings = sum(1 for one in (row.out_of_place, row.in_place) if one and one.wrong is not None)
-            for node, total in sums.items():
-                least = least_crossing_bytes(
-                    operation,
-                    size_bytes=row.size_bytes,
-                    ranks=order.ranks,
-                    of_node=order.gpus[node],
-                    root=None if root_at is None else node == root_at,
-                )
+            for node, least in least_by_node(operation, row.size_bytes, order.gpus, root_at).items():
                 for way, bytes_ in enumerate(least):
-                    total[way] += bytes_ * calls * timings
+                    sums[node][way] += bytes_ * calls * timings
     for node, (sent, received) in sums.items():
         yield Moved(node, None, sent, received)
 
 
+def least_by_node(
+    operation: Collective, size_bytes: int, gpus: Mapping[str, int], root_at: str | None
+) -> dict[str, tuple[float, float]]:
+    """Return the least that each node must (send, receive) in one call, given the ranks of each."""
+    return {
+        node: least_crossing_bytes(
+            operation,
+            size_bytes=size_bytes,
+            ranks=sum(gpus.values()),
+            of_node=of_node,
+            root=None if root_at is None else node == root_at,
+        )
+        for node, of_node in gpus.items()
+    }
+
+
 def _leaves_rdma_out(order: NcclOrder) -> bool:
     """Whether NCCL was told to use no verbs, where they are planned (NCCL user guide, environment)."""
-    if order.expect.interfaces:
-        return False
-    off = order.variables.get("NCCL_IB_DISABLE", "0") != "0"
-    return off or order.variables.get("NCCL_NET", "IB").upper() != "IB"
+    return not order.expect.interfaces and without_rdma(order.variables)
+
+
+def without_rdma(variables: Mapping[str, str]) -> bool:
+    """Whether NCCL uses no verbs with these variables (NCCL user guide, environment)."""
+    return variables.get("NCCL_IB_DISABLE", "0") != "0" or variables.get("NCCL_NET", "IB").upper() != "IB"
 
 
 def _node_of_root(run: NcclResult, row: NcclRow, nodes: tuple[str, ...]) -> str | None:
     """Return the node whose rank is the root; None if there is no root, or no node of its host's name."""
     # JSON lists the first rank of each process only.
-    host = next((d.host for d in reversed(run.devices) if d.rank <= row.root), "")
+    return node_of(next((d.host for d in reversed(run.devices) if d.rank <= row.root), ""), nodes)
+
+
+def node_of(host: str, nodes: Iterable[str]) -> str | None:
+    """Return the node of a host's own name, with or without its domain; None if there is none, or several."""
     found = [node for node in nodes if node in (host, host.partition(".")[0])]
     return found[0] if len(found) == 1 else None

@@ -16,6 +16,7 @@ class OrderedNic(_Part):
     """A NIC that is measured."""
 
     ipv4: str
+    netdev: str | None = None
 
 
 class OrderedNode(_Part):

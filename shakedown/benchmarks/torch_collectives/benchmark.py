@@ -7,6 +7,7 @@ from pathlib import Path
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
 from shakedown.benchmarks.base.night import NotAtNight
 from shakedown.benchmarks.torch_collectives.metrics import torch_collectives
+from shakedown.benchmarks.torch_collectives.moved import moved
 from shakedown.benchmarks.torch_collectives.options import TorchCollectives
 from shakedown.benchmarks.torch_collectives.order import TorchOrder
 from shakedown.benchmarks.torch_collectives.plan import plan_torch
@@ -44,5 +45,5 @@ BENCHMARK = Benchmark(
             also_good=ExitStatus.INCOMPLETE.value,
         )
     },
-    tools={"torch-collectives": Tool(metrics=torch_collectives, told_by_file="test")},
+    tools={"torch-collectives": Tool(metrics=torch_collectives, moved=moved, told_by_file="test")},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
@@ -14,16 +15,18 @@ from shakedown.records.errors import BadInput
 def torch_collectives(output: Output[TorchOrder]) -> Iterator[Value]:
     """Yield one operation's busbw and wrong elements by size, and what many small messages cost."""
     order, operation = output.order, output.record.test.removeprefix("torch_")
-    rows = {(r.size_bytes, r.messages): r for r in as_ordered(output).rows if r.operation == operation}
+    found = [row for row in as_ordered(output).rows if row.operation == operation]
+    # The comparison may have a message of a size of the sweep.
+    sweep = {row.size_bytes: row for row in found if row.checked and row.messages == 1}
     for size in order.sizes if operation in order.operations else ():
-        if row := rows.get((size, 1)):
+        if row := sweep.get(size):
             params: Params = {"size_bytes": size}
             yield "busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params
-            wrong = None if row.wrong is None else float(row.wrong)
-            yield "wrong", wrong, "1", Better.LOWER, params
+            yield "wrong", float(row.wrong or 0), "1", Better.LOWER, params
     many, large = order.many, order.large_bytes
     if operation != "all_reduce" or not many:
         return
+    rows = {(row.size_bytes, row.messages): row for row in found if not row.checked}
     one, small = rows.get((large, 1)), rows.get((large // many, many))
     for messages, row in ((1, one), (many, small)):
         if row:
@@ -35,12 +38,18 @@ def torch_collectives(output: Output[TorchOrder]) -> Iterator[Value]:
 
 
 def as_ordered(output: Output[TorchOrder]) -> TorchResult:
-    """Return the result, if it is of the ranks and backend that were ordered. Raises BadInput."""
+    """Return the result, if it is of the ranks, hosts and backend that were ordered. Raises BadInput."""
     result, order = parse_torch_collectives(output.text, file=output.file), output.order
     ranks = sum(order.ranks.values())
     if result.header.ranks != ranks or result.header.backend != order.backend:
         found = f"{result.header.ranks} ranks over {result.header.backend}"
         raise BadInput(f"{found}, planned were {ranks} over {order.backend}", file=output.file)
+    # Ranks by host, whatever the hosts call themselves.
+    on_hosts = sorted(Counter(result.header.hosts).values())
+    if on_hosts != sorted(order.ranks.values()):
+        found = f"{' + '.join(map(str, on_hosts))} ranks by host"
+        planned = " + ".join(map(str, sorted(order.ranks.values())))
+        raise BadInput(f"{found}, planned were {planned}", fix="run it as planned", file=output.file)
     if result.header.iterations not in (None, order.iterations):
         found = f"{result.header.iterations} iterations"
         raise BadInput(f"{found}, planned were {order.iterations}", fix="run it as planned", file=output.file)

@@ -35,6 +35,8 @@ class TorchCollectives(Record):
     def _asks_for_something(self) -> TorchCollectives:
         if not self.operations and not self.many:
             raise ValueError("neither operations nor many: nothing to run")
+        if self.many == 1:
+            raise ValueError("many: 1 compares one large message with itself, give 2 or more")
         if self.operations and not {"min_bytes", "max_bytes"} <= self.model_fields_set:
             raise ValueError("operations need min_bytes and max_bytes")
         return self

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from math import isclose
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from shakedown.benchmarks.torch_collectives.options import TorchOperation
+from shakedown.physics.collectives import Collective, busbw_factor
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 
+_ROUNDING = 1e-6  # the program prints every digit
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -27,16 +31,21 @@ class Header(Record):
 
 
 class Row(Record):
-    """One size. `wrong` None: not checked."""
+    """One size. `wrong` None: not checked, which is so of the one large message and the many small ones."""
 
     type: Literal["row"]
-    operation: str
+    operation: TorchOperation
     size_bytes: int = Field(gt=0)
     messages: int = Field(ge=1)
     time_us: Rate
     algbw_gb_per_s: Rate
     busbw_gb_per_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     wrong: int | None = Field(ge=0)
+
+    @property
+    def checked(self) -> bool:
+        """Whether it is of the sweep, whose elements are compared."""
+        return self.wrong is not None
 
 
 class TorchResult(Record):
@@ -51,10 +60,11 @@ def parse_torch_collectives(text: str, *, file: str | Path | None = None) -> Tor
     """Parse one run's output; other lines, such as a library's warnings, are passed over.
 
     Raises:
-        BadInput: no header, no row, a damaged line, or a rate that contradicts size and time.
+        BadInput: no header, no row, a damaged line, a row twice, or a rate that contradicts size and time.
     """
     header: Header | None = None
     rows: list[Row] = []
+    seen: set[str] = set()
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.startswith("{"):
             continue
@@ -67,16 +77,31 @@ def parse_torch_collectives(text: str, *, file: str | Path | None = None) -> Tor
             raise refusal(
                 error, Row if header else Header, file=file, line=number, fix="run it again"
             ) from None
-        if rows and header and len(header.hosts) != header.ranks:
-            raise BadInput("as many hosts as ranks are due", file=file, line=number)
-        if (
-            rows
-            and abs(
-                rows[-1].size_bytes * rows[-1].messages / rows[-1].time_us / 1e3 - rows[-1].algbw_gb_per_s
-            )
-            > 1e-6 * rows[-1].algbw_gb_per_s
-        ):
-            raise BadInput("algbw contradicts size and time", fix="run it again", file=file, line=number)
+        if rows and header:
+            if len(header.hosts) != header.ranks:
+                raise BadInput("as many hosts as ranks are due", file=file, line=number)
+            if what := _contradiction(rows[-1], header.ranks):
+                raise BadInput(what, fix="run it again", file=file, line=number)
+            if (what := _which(rows[-1])) in seen:
+                raise BadInput(f"{what} once more", fix="run it again", file=file, line=number)
+            seen.add(what)
     if header is None or not rows:
         raise BadInput("the output ends before its first row", fix="run it again", file=file)
     return TorchResult(header=header, rows=tuple(rows))
+
+
+def _which(row: Row) -> str:
+    kind = "" if row.checked else ", unchecked"
+    return f"{row.operation} of {row.messages} x {row.size_bytes} bytes{kind}"
+
+
+def _contradiction(row: Row, ranks: int) -> str:
+    """Return what a row says of its rate and its own size and time do not give; empty if nothing."""
+    algbw = row.size_bytes * row.messages / row.time_us / 1e3
+    if not isclose(row.algbw_gb_per_s, algbw, rel_tol=_ROUNDING):
+        return "algbw contradicts size and time"
+    # One rank moves nothing, so there is no bus bandwidth to speak of.
+    busbw = algbw * busbw_factor(Collective(row.operation), ranks) if ranks > 1 else row.busbw_gb_per_s
+    if not isclose(row.busbw_gb_per_s, busbw, rel_tol=_ROUNDING):
+        return "busbw contradicts algbw and the number of ranks"
+    return ""

@@ -29,6 +29,11 @@ def busbw_factor(operation: str, ranks: int) -> float:
     return {"all_reduce": 2 * (ranks - 1) / ranks, "broadcast": 1.0}.get(operation, (ranks - 1) / ranks)
 
 
+def burst_iterations(iterations: int) -> int:
+    """Return how often one large message, or as many small ones, are timed."""
+    return max(2, iterations // 4)
+
+
 def main() -> int:
     """Run everything; exit 1 if any element was wrong."""
     import torch
@@ -100,7 +105,7 @@ def main() -> int:
                 for _ in range(messages):
                     dist.all_reduce(buffer)
 
-            seconds = clock(burst, max(2, spec["iterations"] // 4))
+            seconds = clock(burst, burst_iterations(spec["iterations"]))
             if rank == 0:
                 row("all_reduce", size, messages, seconds, ranks, None)
     dist.destroy_process_group()

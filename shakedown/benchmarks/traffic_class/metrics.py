@@ -98,6 +98,13 @@ def _evidence(output: Output[TrafficClassOrder], sink: str) -> Evidence:
         raise refusal(error, Evidence, file=file, about="no count of arrivals", fix=_AGAIN) from None
     if evidence.node != sink:
         raise BadInput(f"was counted by {evidence.node}, the data went to {sink}", fix=_AGAIN, file=file)
+    netdev = output.order.nodes[sink].rails[output.record.rail or ""].netdev
+    if netdev not in (None, evidence.netdev):
+        raise BadInput(
+            f"was counted at {evidence.netdev} of {sink}, the data went to its {netdev}",
+            fix=_AGAIN,
+            file=file,
+        )
     try:
         sent, begin, end = map(
             datetime.fromisoformat, (output.record.started, evidence.started, evidence.ended)

@@ -172,7 +172,7 @@ def test_an_all_reduce_of_less_than_was_ordered_decides_nothing(recorded_run, sh
     """Catches: one iteration, or one rank, in place of the ordered ones, fast because it did nothing."""
     for old, new, words in (
         ('"n2"], "sizes"', '"n2"], "iterations": 1, "sizes"', "it ran 1 iterations, 5 were planned"),
-        ('"hosts": ["n1", "n2"]', '"hosts": ["n1"]', "it ran on 1 ranks, planned was one on each of 2 nodes"),
+        ('"hosts": ["n1", "n2"]', '"hosts": ["n1", "n1"]', "it ran on 2 ranks of 1 host, planned was one on"),
     ):
         run = recorded_run("lab_healthy")
         raw = run / "raw/collective.mpi_allreduce.a1/mpi_allreduce.txt"
@@ -207,3 +207,59 @@ def test_fewer_iterations_of_nccl_tests_decide_nothing(recorded_run, shakedown):
     spoiled = [c for c in cells.values() if "it ran 5 iterations after 5 of warm-up, 20 after 5" in c.reason]
     assert spoiled
     assert all("/nccl_all_reduce/" in c.cell and c.outcome == "INCONCLUSIVE" for c in spoiled)
+
+
+def test_an_all_reduce_whose_rate_is_not_that_of_its_time_decides_nothing(recorded_run, shakedown):
+    """Catches: a time or a bus bandwidth edited alone, each of which is judged."""
+    for key, words in (("busbw_gb_per_s", "busbw contradicts"), ("time_us", "algbw contradicts")):
+        run = recorded_run("lab_healthy")
+        raw = run / "raw/collective.mpi_allreduce.a1/mpi_allreduce.txt"
+        lines = [json.loads(line) for line in raw.read_text().splitlines()]
+        lines[-1][key] *= 0.9 if key == "time_us" else 1.1
+        raw.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        verdict, cells = collected(shakedown, run)
+        assert verdict.outcome == "INCONCLUSIVE"
+        assert cells
+        assert all("/mpi_allreduce/" in c.cell and words in c.reason for c in cells.values())
+
+
+def test_outputs_of_other_nodes_than_planned_decide_nothing(recorded_run, shakedown):
+    """Catches: a job's record that contradicts its order, read and not held against it."""
+    run = recorded_run("lab_healthy")
+    path = run / JOB / "job.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"nodes": ["n3", "n4"]}))
+    verdict, cells = collected(shakedown, run)
+    words = "the job ran on n3 and n4, planned were n1 and n2"
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert cells
+    assert all("/ib_read_bw/" in c.cell and words in c.reason for c in cells.values())
+
+
+@pytest.mark.parametrize(("code", "words"), [(1, "ended with status 1"), (None, "never ended by itself")])
+def test_an_output_whose_program_ended_badly_decides_nothing(recorded_run, shakedown, code, words):
+    """Catches: a program's bad end that its record holds and whose problem somebody lost."""
+    run = recorded_run("lab_healthy")
+    for path in (run / JOB).glob("outputs.*.jsonl"):
+        lines = [json.loads(line) | {"exit_code": code} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert cells
+    assert all("/ib_read_bw/" in c.cell and words in c.reason for c in cells.values())
+
+
+def test_a_switch_that_was_read_with_other_cables_than_planned_decides_nothing(recorded_run, shakedown):
+    """Catches: what one node's port dropped told of another node, after cables in the inventory changed."""
+    run = recorded_run("lab_healthy")
+    other = {"n1": "n2", "n2": "n1"}
+    for when in ("before", "after"):
+        path = run / f"raw/switches.fabric/leaf0.{when}.json"
+        reading = json.loads(path.read_text())
+        for cable in reading["cabling"]:
+            cable["host"] = other[cable["host"]]
+        path.write_text(json.dumps(reading))
+    verdict, cells = collected(shakedown, run)
+    words = "the reading has n2/fab0 at leaf0 swp1, the plan has n1/fab0"
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert cells
+    assert all(c.cell.startswith("fabric/switches/") and words in c.reason for c in cells.values())

@@ -141,3 +141,27 @@ def test_a_switch_that_lost_packets_names_the_port_that_dropped_them(dropped, be
     said = losses.of_switch(Stage.FABRIC, "leaf0")
     assert said.startswith(begins) and bool(said) is bool(begins), said
     assert losses.of_switch(Stage.FABRIC, "leaf1") == ""
+
+
+def sent_and_received(node, sent, received):
+    """What a node's NIC counted of Soft-RoCE's packets."""
+    return reading("nic", node, "rdma.sent_pkts", sent), reading("nic", node, "rdma.rcvd_pkts", received)
+
+
+def test_packets_that_all_arrived_were_not_lost_by_anyone():
+    """Catches: a good leaf, NIC or cable blamed with loss for packets that only overtook each other."""
+    pair = [("n1", "n2")]
+    all_here = (*sent_and_received("n1", 500, 565), *sent_and_received("n2", 565, 500))
+    inside = reading("switch_port", "n1", "roce_lost_packets", 65)
+    for others in (all_here, (*all_here, inside)):
+        assert told({"n1": 65}, pair, *others) == (
+            "packets overtook each other on rail0 on their way to n1: 65 packets came out of sequence and "
+            "none was lost, the NICs received all 1065 that they sent"
+        )
+    # One packet that is missing is a loss, and so is what a NIC dropped after it had counted it.
+    lost = (*sent_and_received("n1", 500, 564), *sent_and_received("n2", 565, 500))
+    assert told({"n1": 65}, pair, *lost).startswith("n2 rail0 tx: n1 missed 65 packets")
+    in_nic = reading("nic", "n1", "rx_discards", 65)
+    assert told({"n1": 65}, pair, *all_here, in_nic).startswith("n1's NIC on rail0 dropped packets")
+    # Who was not read may have lost some.
+    assert told({"n1": 65}, pair, *all_here[:2]).startswith("n2 rail0 tx: ")

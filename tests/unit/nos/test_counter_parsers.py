@@ -426,3 +426,32 @@ def test_an_error_message_is_no_empty_table(nos, label, printed):
     outputs = {"queues ethernet1/1/4": OS10} if nos == "os10" else dict(RAW[nos][1])
     with pytest.raises(BadInput):
         counters_of(nos)({**outputs, label: printed}, CLASSES, None)
+
+
+def linux_port(root, *below):
+    """A port of a Linux leaf with these queueing disciplines, as `tc -s -j qdisc` has them."""
+    qdiscs = [
+        {
+            "dev": "swp1",
+            "handle": handle,
+            "kind": kind,
+            "packets": n,
+            "bytes": 100 * n,
+            "drops": 0,
+            "marked": 0,
+        }
+        for handle, kind, n in (root, *below)
+    ]
+    qdiscs[0]["root"] = True
+    outputs = {"links": LINKS, "qdiscs": qdiscs}
+    return counters_of("linux")(text(outputs), CLASSES, "leaf0.after.json")["swp1"]
+
+
+def test_linux_packets_that_overtake_the_queues_are_sent():
+    """Catches a leaf that reorders told as one that lost every packet that a delaying root sent at once."""
+    queues = [("1:", "ets", 935), ("10:", "pfifo", 5), ("20:", "red", 900), ("30:", "pfifo", 30)]
+    reordered = linux_port(("fa17:", "netem", 1000), *queues)
+    assert (reordered["roce_tx_packets"], reordered["roce_tx_bytes"]) == (965, 96500)
+    lost = linux_port(("fa17:", "netem", 935), *queues)  # what netem loses enters no queue
+    assert lost["roce_tx_packets"] == 900
+    assert linux_port(*queues)["roce_tx_packets"] == 900

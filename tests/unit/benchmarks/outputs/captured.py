@@ -10,9 +10,11 @@ from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
 from shakedown.benchmarks.gpu.output_nvidia_smi import parse_nvidia_smi, parse_query
 from shakedown.benchmarks.inference.output import parse_loadgen
 from shakedown.benchmarks.lora.output import parse_trainer
+from shakedown.benchmarks.mpi.output import parse_allreduce
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.benchmarks.perftest.output import parse_perftest
+from shakedown.benchmarks.stream.output import parse_stream
 from shakedown.nics.ethtool import parse_ethtool
 from shakedown.nics.rdma import parse_rdma
 
@@ -28,6 +30,8 @@ PARSERS: dict[str, Callable[..., object]] = {
     "ethtool": parse_ethtool,
     "rdma": parse_rdma,
     "nvidia-smi": parse_nvidia_smi,
+    "mpi-allreduce": parse_allreduce,
+    "stream": parse_stream,
 }
 # Without a header: the fields must be named.
 QUERY_FIELDS = ("index", "name", "memory.total", "power.draw")

@@ -20,6 +20,7 @@ FUZZ = settings(max_examples=25, deadline=None, suppress_health_check=[HealthChe
 _ENDS = {
     "nccl-tests": re.compile(r"# Collective test concluded: \S+"),
     "nccl": re.compile(r"(?s).*Destroy COMPLETE"),
+    "stream": re.compile(r"(?m)^Solution Validates"),
 }
 TOKENS = [
     "nan",
@@ -130,6 +131,7 @@ GOOD = (
     "loadgen_6.0.17_offline_invalid.txt",
     "loadgen_6.0.17_server_valid.txt",
     "loadgen_6.0.17_single_stream_valid.txt",
+    "mpi-allreduce_5.0.7_tcp_2nodes.jsonl",
     "nccl-tests_2.19.6_all_reduce_4xH200.json",
     "nccl-tests_2.19.6_all_reduce_4xH200.txt",
     "nccl-tests_2.19.6_reduce_scatter_4xH200.txt",
@@ -142,6 +144,7 @@ GOOD = (
     "perftest_4.5_rxe_write_bw_client.json",
     "perftest_4.5_rxe_write_lat_sweep_server.txt",
     "rdma_6.15_statistic_rxe.json",
+    "stream_shakedown_2cores.txt",
     "trainer_synthetic_2ranks.jsonl",
 )
 MUTATIONS = 60  # of a kind and a file

@@ -196,12 +196,13 @@ def test_a_part_that_is_rewritten_fails(ring):
     ("change", "words"),
     [
         ({"node": "n1"}, "was counted by n1, the data went to n2"),
+        ({"netdev": "fab1"}, "was counted at fab1 of n2, the data went to its fab0"),
         ({"started": "2025-12-31T00:00:00Z", "ended": "2025-12-31T00:00:05Z"}, "perftest ran at"),
         ({"schema": 2}, "no count of arrivals"),
     ],
 )
 def test_a_count_of_something_else_is_undecided(ring, change, words):
-    """Catches a file of another node or another time that stands in for this one's."""
+    """Catches a file of another node, NIC or time that stands in for this one's."""
     ring.evidence[N2_FROM_N1].update(change)
     outcome, reason = ring.cells()[N2_FROM_N1]
     assert outcome == "INCONCLUSIVE"

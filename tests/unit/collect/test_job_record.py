@@ -1,0 +1,67 @@
+"""What Slurm said of a job, as its folder keeps it, lets its outputs count or not."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.collect.job_record import as_kept
+from shakedown.plan.jobs import JobSpec
+from shakedown.records.base import Stage
+from shakedown.records.results import JobRecord, Problem
+
+SPEC = JobSpec(
+    name="fabric.ib_read_bw",
+    kind="mesh",
+    stage=Stage.FABRIC,
+    tests=("ib_read_bw",),
+    nodes=("n1", "n2"),
+    time_limit_s=60,
+    expected_s=1,
+    settings={},
+)
+GOOD = JobRecord(
+    run="r1",
+    stage=Stage.FABRIC,
+    test=SPEC.name,
+    job="7",
+    state="COMPLETED",
+    exit_code="0:0",
+    nodes=("n2", "n1"),
+    started="2026-11-20T13:29:27Z",
+    duration_s=16.0,
+)
+
+
+def problem(folder="fabric.ib_read_bw.a1", spec=SPEC, *, timed=True, **changes):
+    """What is wrong with the record; None if nothing is."""
+    kept = as_kept(folder, GOOD.model_copy(update=changes), spec, timed=timed)
+    return kept.problem and kept.problem.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"nodes": ("n3", "n4")}, "the job ran on n3 and n4, planned were n1 and n2"),
+        ({"nodes": ("n1",)}, "the job ran on n1, planned were n1 and n2"),
+        ({"nodes": ()}, "the job ran on nodes that are not known"),
+        ({"exit_code": "1:0"}, "Slurm says COMPLETED and exit code 1:0"),
+        ({"exit_code": "0:9"}, "Slurm says COMPLETED and exit code 0:9"),
+        ({"attempt": 2}, "the folder fabric.ib_read_bw.a1 holds the record of attempt 2"),
+        ({"started": None}, "when the job ran is not known"),
+        ({"duration_s": None}, "when the job ran is not known"),
+    ],
+)
+def test_a_record_that_contradicts_itself_or_its_order_is_told(changes, words):
+    """Catches: outputs of other nodes, of a failed job or of an unknown time, which a good state covers."""
+    assert words in problem(**changes)
+
+
+def test_good_records_and_those_that_have_a_problem_stay_as_they_are():
+    """Catches: a good job doubted, or the reason of a bad one replaced."""
+    assert problem() is None
+    assert problem("fabric.ib_read_bw.a2", attempt=2) is None
+    # Slurm told of no job of the run when it ran: nothing is odd about this one.
+    assert problem(timed=False, started=None, duration_s=None) is None
+    assert problem(spec=None, nodes=()) is None
+    node_fail = Problem(kind="killed", message="Slurm says NODE_FAIL")
+    assert problem(state="NODE_FAIL", problem=node_fail, nodes=()) == "Slurm says NODE_FAIL"
