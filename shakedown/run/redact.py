@@ -131,7 +131,7 @@ def redact(text: str) -> str:
     if _DUMP_MARK.search(f"\n{text}"):
         text = _DUMP.sub(lambda m: f"environment {MASK}\n" if _DUMP_MARK.search(f"\n{m[0]}") else m[0], text)
     left = [_MOST] * len(_NAMED)
-    parts = []
+    parts: list[str] = []
     for chunk in _chunks(text):
         parts.append(_chunk_redacted(chunk, left))
         if min(left) < 0:
@@ -165,7 +165,8 @@ def _chunk_redacted(text: str, left: list[int]) -> str:
                 return _lines_redacted(text, lower, left)
             end = lower.find("\n", found.start())
             found = word.search(lower, end) if end >= 0 else None
-    parts, position, waiting = [], 0, sorted(starts, reverse=True)
+    parts: list[str] = []
+    position, waiting = 0, sorted(starts, reverse=True)
     while waiting and min(left) >= 0:
         start = end = waiting.pop()
         while end == start or (waiting and waiting[-1] == end):  # lines beside one another in one go
@@ -210,7 +211,8 @@ def _without_named(expression: re.Pattern[str], text: str, left: int) -> tuple[s
 
     Returns the text, and how many are left; below zero it was cut off.
     """
-    parts, position, line_end = [], 0, 0
+    parts: list[str] = []
+    position, line_end = 0, 0
     match = expression.search(text)
     while match:
         left -= 1
@@ -259,7 +261,8 @@ def _web_token_masked(word: re.Match[str]) -> str:
     One expression for it would look at the rest of the line from each `eyJ` in it.
     """
     text = word[0]
-    parts, position, at = [], 0, 0
+    parts: list[str] = []
+    position, at = 0, 0
     while head := _HEAD.search(text, at):
         first = text.find(".", head.start())
         second = text.find(".", first + 1) if first >= 0 else -1
