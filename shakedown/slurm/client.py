@@ -177,7 +177,7 @@ _REASON = re.compile(
 )
 # Never a leading "-", which would be an option.
 _HOSTS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,65535}")
-_RESERVED = re.compile(r"^ReservationName=(\S+).*?\sNodes=(\S*)")
+_RESERVED = re.compile(r"^ReservationName=(\S++).*?\sNodes=(\S*)")
 
 
 @dataclass(frozen=True)
