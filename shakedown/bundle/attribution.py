@@ -191,7 +191,13 @@ def _files(
     for file, owner in owners.items():
         by = [owner] if owner else list(spec.nodes)
         digests = {signed[node][file] for node in by if node in signed and file in signed[node]}
+        # Whichever node it was: root of another one can claim the file and sign what it made of it.
+        unlike = [
+            n for n in signed if signed[n].get(file, sums[f"{place}/{file}"]) != sums[f"{place}/{file}"]
+        ]
         if sums[f"{place}/{file}"] in digests:
+            if unlike:
+                yield Finding(f"{place}/{file}", f"{unlike[0]} signed it with another content")
             continue
         others = [n for n in signed if n not in by and signed[n].get(file) == sums[f"{place}/{file}"]]
         if digests:

@@ -94,12 +94,18 @@ def _free(name: str) -> bool:
     return name.startswith(("ansible_", "_"))
 
 
+_OPEN, _CLOSE = re.compile(r"\{[{%]"), re.compile(r"[}%]\}")
+
+
 def _used(inventory: Path) -> Iterator[str]:
     """Yield every word inside a template of this inventory."""
     for file in variable_files(inventory):
         text = file.read_text(encoding="utf-8", errors="replace")
-        for template in re.findall(r"\{[{%].*?[}%]\}", text, flags=re.DOTALL):
-            yield from re.findall(r"[A-Za-z_]\w*", template)
+        at = 0
+        # Two searches and not one expression: that would read the rest of the file from each `{{` in it.
+        while (begin := _OPEN.search(text, at)) and (end := _CLOSE.search(text, begin.end())):
+            yield from re.findall(r"[A-Za-z_]\w*", text[begin.start() : end.end()])
+            at = end.end()
 
 
 def _known(house: Path) -> Iterator[str]:

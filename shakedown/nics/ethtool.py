@@ -18,7 +18,8 @@ from shakedown.records.base import Record
 from shakedown.records.tool_text import Count, Line, Source, quote
 
 # The name may hold blanks, brackets and colons ("[0]: rx_ucast_packets"); the value follows the last colon.
-_COUNTER = re.compile(r"\s+(?P<name>\S.*?)\s*: *(?P<value>\S+)\Z")
+# Bounds far above what the kernel has (32 characters, 20 digits), so that no line takes long.
+_COUNTER = re.compile(r"\s+(?P<name>\S.{0,200}?)\s{0,100}: {0,100}(?P<value>\S{1,100})\Z")
 # vmxnet3 numbers its queues in a line of their own, indents their counters by two blanks more, and what makes
 # up one of them by five (drivers/net/vmxnet3/vmxnet3_ethtool.c). ethtool itself indents by five.
 _SECTION = re.compile(r" {5}(?P<name>[TR]x Queue#): *(?P<number>\d{1,4})\Z")

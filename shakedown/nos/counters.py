@@ -24,7 +24,8 @@ _DIGITS = re.compile(r"\d{1,20}|\d{1,3}(,\d{3}){1,6}")
 # How the command lines say that a command failed: NX-OS and EOS `% Invalid command`, OS9 and OS10 `% Error:`,
 # OS10 `Syntax error:`, a shell `command not found`. EOS's JSON has an object `errors`.
 _FAILED = re.compile(
-    r"(?im)^\s*(% ?(invalid|error|incomplete|ambiguous|unrecognized|illegal|failed|permission|authorization)"
+    r"(?im)^[^\S\n]*+"
+    r"(% ?(invalid|error|incomplete|ambiguous|unrecognized|illegal|failed|permission|authorization)"
     r"|(syntax )?error:|.*returned error code|.*command not found)|\A\s*\{\s*\"errors\"\s*:"
 )
 

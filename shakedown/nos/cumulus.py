@@ -97,8 +97,8 @@ def links(outputs: Outputs, ports: Sequence[str]) -> dict[str, Tree]:
     """Return rate and FEC of ports as ethtool tells them; None where it tells none."""
     found = {}
     for port in ports:
-        speed = re.search(r"(?m)^\s*Speed: (\d+)Mb/s$", outputs.get(f"ethtool {port}", ""))
-        fec = re.search(r"(?m)^Active FEC encoding:\s*(\w+)\s*$", outputs.get(f"fec {port}", ""))
+        speed = re.search(r"(?m)^[^\S\n]*+Speed: (\d+)Mb/s$", outputs.get(f"ethtool {port}", ""))
+        fec = re.search(r"(?m)^Active FEC encoding:[^\S\n]*(\w+)[^\S\n]*$", outputs.get(f"fec {port}", ""))
         found[port] = {
             "speed_gbps": int(speed[1]) / 1000 if speed else None,
             "fec": _FEC.get(fec[1].lower(), fec[1].lower()) if fec else None,

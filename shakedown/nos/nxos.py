@@ -28,11 +28,13 @@ _LINK = {
     "link_flaps": "eth_reset_cntr",
 }
 # Ethernet1/1   On   On  (8)    0   12
-_PFC_LINE = re.compile(r"(?P<port>Ethernet\S+)\s+.*?(?P<rx>\d+)\s+(?P<tx>\d+)")
+_PFC_LINE = re.compile(r"(?P<port>Ethernet\S+)\s.*?(?<!\d)(?P<rx>\d+)\s+(?P<tx>\d+)")
 _PORT_LINE = re.compile(r".*?\b(?P<port>Ethernet\d\S*)\b.*")
 _GROUP_LINE = re.compile(r"\|?\s*QOS GROUP\s+(?P<group>\d)\b.*")
 # |                   Tx Pkts |       50800151|              0|
-_VALUE_LINE = re.compile(r"\|?\s*(?P<name>[A-Za-z/&+ ]+?)\s*\|\s*(?P<value>[\d,]+)\s*(\|.*)?")
+_VALUE_LINE = re.compile(
+    r"\|?\s*+(?P<name>[A-Za-z/&+](?:[A-Za-z/&+ ]*[A-Za-z/&+])?)\s*\|\s*(?P<value>[\d,]+)\s*(\|.*)?"
+)
 _QUEUE = {"Tx Pkts": "tx_packets", "Tx Byts": "tx_bytes", "WRED/AFD & Tail Drop Pkts": "queue_drops"}
 
 
@@ -117,7 +119,7 @@ def links(outputs: Outputs, _ports: Sequence[str]) -> dict[str, Tree]:
 
 
 # The last line of the report.
-_TOTAL = re.compile(r"(?m)^\s*Total entries displayed: *(\d{1,9})\s*\Z")
+_TOTAL = re.compile(r"(?m)^[^\S\n]*+Total entries displayed: *(\d{1,9})\s*\Z")
 _SILENT = {"null", "not advertised", ""}
 
 
@@ -141,7 +143,7 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
     for block in blocks:
         said = {
             key: "" if value.strip() in _SILENT else value.strip()
-            for key, value in re.findall(r"(?m)^\s*([A-Z][A-Za-z ]*?):[ \t]*(.*)$", block)
+            for key, value in re.findall(r"(?m)^[^\S\n]*+([A-Z][A-Za-z ]*?):[ \t]*(.*)$", block)
         }
         local = said.get("Local Port id", "")
         if not local:

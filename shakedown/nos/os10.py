@@ -77,11 +77,11 @@ def _queues(port: str, text: str, classes: Classes, file: str | Path | None) -> 
 def _interface(port: str, text: str, file: str | Path | None) -> dict[str, int]:
     """Return what a port as a whole counted. A missing line leaves its counter out, which is not 0."""
     _state(port, text, file)
-    parts = re.split(r"(?m)^\s*(Input|Output) statistics:\s*$", text)[1:]
+    parts = re.split(r"(?m)^[^\S\n]*+(Input|Output) statistics:[^\S\n]*$", text)[1:]
     found: dict[str, int] = {}
     for part, body in zip(parts[::2], parts[1::2], strict=True):
         for name, pattern in _PORT[part].items():
-            if match := re.search(rf"(?m)^\s*{pattern}\s*$", body):
+            if match := re.search(rf"(?m)^[^\S\n]*+{pattern}[^\S\n]*$", body):
                 found[name] = sum(count(value, f"{port} {name}", file) for value in match.groups())
     return found
 
@@ -138,7 +138,7 @@ def links(outputs: Outputs, ports: Sequence[str]) -> dict[str, Tree]:
         text = outputs.get(f"{INTERFACE}{port}")
         if text is None or not _state(port, text):
             continue
-        speed = re.search(r"(?m)^\s*LineSpeed (\d+)([GM])\b", text)
+        speed = re.search(r"(?m)^[^\S\n]*+LineSpeed (\d+)([GM])\b", text)
         fec = re.search(r"(?m)\bNegotiated FEC is (\S+)$", text)
         found[port] = {
             "speed_gbps": int(speed[1]) / (1000 if speed[2] == "M" else 1) if speed else None,

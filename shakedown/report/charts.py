@@ -199,7 +199,8 @@ def _few_decades(axes: Axes) -> bool:
 
 def _inline(svg: str, chart: Chart) -> str:
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    before, _, metadata = svg.partition("<metadata>")
+    svg = before + metadata.partition("</metadata>")[2] if metadata else svg
     svg = re.sub(r'^(<svg[^>]*?) (?:width="[^"]*")', r"\1", svg)
     svg = re.sub(r'^(<svg[^>]*?) (?:height="[^"]*")', r"\1", svg)
     # Several figures share the page: ids must differ, and xlink needs no namespace of its own.

@@ -172,10 +172,12 @@ def _moment(text: str | None) -> datetime | None:
 
 _NODE_FIELD = re.compile(r"(?:^|\s)(NodeName|State|Partitions)=(\S*)")
 # Last in its line but for the user and time that Slurm adds: `Reason=bad NIC [root@2026-11-20T02:10:00]`.
-_REASON = re.compile(r"\sReason=(.*?)(?: \[([^\[\]@]+)@[^\[\]]+\])?(?:\s+(?:Comment|ReservationName)=.*)?$")
+_REASON = re.compile(
+    r"\sReason=(.*?)(?: \[([^\[\]@]+)@[^\[\]]+\])?(?:(?<!\s)\s+(?:Comment|ReservationName)=.*)?$"
+)
 # Never a leading "-", which would be an option.
 _HOSTS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,65535}")
-_RESERVED = re.compile(r"^ReservationName=(\S+).*?\sNodes=(\S*)")
+_RESERVED = re.compile(r"^ReservationName=(\S++).*?\sNodes=(\S*)")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ OF_PROGRAMS = {
 OF_SWITCHES = "switch_os"
 _SWITCHES = "switches.config"
 # NVIDIA's containers name themselves in PyTorch's version: 2.3.0a0+40ec155e58.nv24.03 is NGC 24.03.
-_NGC = re.compile(r"\+.*\bnv([0-9]{2}\.[0-9]{2})\b")
+_NGC = re.compile(r"\+[^+\n]*\bnv([0-9]{2}\.[0-9]{2})\b")
 _LIBRARY = re.compile(r"\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
 
 

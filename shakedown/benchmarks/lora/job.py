@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,10 @@ EXIT_MISSING = 127
 _GRACE_S = 8.0
 
 # How torchrun tells which process failed first (torch.distributed.elastic.multiprocessing.errors).
-_ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+# Three searches and not one expression: that would read the rest of the words from each "Root Cause" in them.
+_ROOT_CAUSE = "Root Cause"
+_RANK = re.compile(r"rank\s*+:\s*+(\d{1,9})")
+_EXITCODE = re.compile(r"exitcode\s*+:\s*+(-?\d{1,9})")
 
 _ENDED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 
@@ -193,6 +197,14 @@ def _summary(steps: dict[tuple[int, int], dict[str, Any]], elapsed_s: float) -> 
     return summary | ({"final_loss": first[-1]["loss"]} if "loss" in first[-1] else {})
 
 
+def _root_causes(words: str) -> Iterator[tuple[int, int]]:
+    """Yield rank and exit status of each process that torchrun says failed first."""
+    at = words.find(_ROOT_CAUSE)
+    while at >= 0 and (rank := _RANK.search(words, at)) and (status := _EXITCODE.search(words, rank.end())):
+        yield int(rank[1]), int(status[1])
+        at = words.find(_ROOT_CAUSE, status.end())
+
+
 def reason(folder: Path, code: int) -> dict[str, str]:
     """Return why the trainer gave no result: a death by signal, a rank's own reason, or the first failure.
 
@@ -200,7 +212,7 @@ def reason(folder: Path, code: int) -> dict[str, str]:
     error that it did not expect yields to a death by signal (but SIGTERM, with which torchrun ends the rest).
     """
     words = (folder / LAUNCHER_LOG).read_text(encoding="utf-8", errors="replace")
-    died = [(int(rank), int(status)) for rank, status in _ROOT_CAUSE.findall(words)]
+    died = list(_root_causes(words))
     killed = [(rank, status) for rank, status in died if status < 0 and status != -signal.SIGTERM]
     given: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError):

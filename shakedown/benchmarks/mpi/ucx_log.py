@@ -23,7 +23,7 @@ _LINE = re.compile(
 _CONFIGURATION = re.compile(
     r"(?:ep_cfg\[\d+\]:|(?:\S+ )?(?P<way>self|intra-node|inter-node) cfg#\d+) ?(?P<features>.*)\Z"
 )
-_FEATURE = re.compile(r"(\w+)\(([^()]*)\)")
+_FEATURE = re.compile(r"(?<!\w)(\w+)\(([^()]*)\)")
 # MPI's messages go over these: tag matching, or active messages where OpenMPI was built for them.
 _MESSAGES = ("tag", "am")
 _LANE = re.compile(r"(?P<transport>[a-z0-9_]+)/(?P<device>[^\s/]+)\Z")

@@ -12,7 +12,11 @@ import re
 
 CLOCK_UNKNOWN = "perftest could not tell the rate of its CPU's clock and printed no usable number"
 _WARNING = "Correlation coefficient r^2: "
-_ROW = re.compile(r"^\s*[0-9]+\s+[0-9]+\s+(?:0\.0+\s+0\.0+\s+0\.0+|-?(?:inf|nan)\s)", re.MULTILINE)
+# Blanks of its own line only: `\s` would go on to the end of the file from each of a million empty lines.
+_ROW = re.compile(
+    r"^[^\S\n]*+[0-9]++[^\S\n]++[0-9]++[^\S\n]++(?:0\.0++[^\S\n]++0\.0++[^\S\n]++0\.0+|-?(?:inf|nan)\s)",
+    re.MULTILINE,
+)
 
 
 def clock_unknown(text: str) -> bool:

@@ -16,8 +16,10 @@ from shakedown.run.server_power import MOST_WATTS
 ROOT = "/redfish/v1/Chassis"
 # A path on the same BMC, never another host, another scheme or a way up.
 _LINK = re.compile(r"/redfish/v1/[A-Za-z0-9._~()/-]{1,300}\Z")
-_DCMI = re.compile(r"^\s*Instantaneous power reading\s*:\s*([0-9]{1,6}) Watts\s*$", re.MULTILINE)
-_STATE = re.compile(r"^\s*Power reading state is\s*:\s*(\w+)\s*$", re.MULTILINE)
+_DCMI = re.compile(
+    r"^[^\S\n]*+Instantaneous power reading[^\S\n]*:[^\S\n]*([0-9]{1,6}) Watts[^\S\n]*$", re.MULTILINE
+)
+_STATE = re.compile(r"^[^\S\n]*+Power reading state is[^\S\n]*:[^\S\n]*(\w+)[^\S\n]*$", re.MULTILINE)
 _MOST_CHASSIS = 16
 
 

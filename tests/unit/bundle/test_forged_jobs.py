@@ -18,6 +18,8 @@ sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
 from ordered import World, make_world, reseal  # noqa: E402
 from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perftest  # noqa: E402
 
+from shakedown.records.base import Outcome  # noqa: E402
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen"),
@@ -121,6 +123,10 @@ def logs_of_reframe_edited(w: World) -> None:
         (w.run / WRITE / name).write_text("srun: error: n1: task 0: Exited with exit code 1\n")
 
 
+def certificate_added(w: World) -> None:
+    (w.run / "certificate.txt").write_text("PASS\n")
+
+
 def last_job(w: World) -> Path:
     """The last job's folder: nothing follows in any chain that a hole could be seen by."""
     return w.run / "raw" / w.jobs()[-1][0]
@@ -188,6 +194,29 @@ def hosts_removed(w: World) -> None:
     (w.run / "inventory.json").unlink()
 
 
+def signs_again(w: World, node: str, *, first: str = "") -> None:
+    """What root of a node can: its chain made anew; of the job `first` it signs what bears no node's name."""
+    shutil.rmtree(w.machines[node].path("/var/lib/shakedown-sign"))
+    for name, _, end in w.jobs():
+        w.sign(node, name, end, first=name == first)
+
+
+def output_of_all_nodes_by_root_of_another(w: World) -> None:
+    """The first node has signed it; root of the other one writes to the share and signs it as well."""
+    output = w.run / "raw/collective.mpi_allreduce.a1/mpi_allreduce.txt"
+    with output.open("a") as file:
+        file.write("\n")
+    signs_again(w, "n2", first=output.parent.name)
+
+
+def output_claimed_by_root_of_another(w: World) -> None:
+    """n1 has signed it; n2's journal names it as its own, and n2 signs both."""
+    number_in_perftest(w)
+    with (w.run / f"{WRITE}/outputs.n2.jsonl").open("a") as journal:
+        journal.write(json.dumps({"file": Path(OUTPUT).name, "nonce": w.ordered.nonce}) + "\n")
+    signs_again(w, "n2")
+
+
 FORGERIES: dict[Callable[[World], None], str] = {
     run_twice_as_another_user: "another user had outputs of this order signed",
     record_of_a_job_removed: "job.json: chain broken: the job was run and this is not in the bundle",
@@ -210,6 +239,8 @@ FORGERIES: dict[Callable[[World], None], str] = {
     record_of_another_job: "is of another job, fabric.ib_write_bw",
     node_left_out_of_the_snapshot: "inventory.json: says nothing of n2",
     hosts_removed: "inventory.json: is missing",
+    output_of_all_nodes_by_root_of_another: "mpi_allreduce.txt: n1 signed it with another content",
+    output_claimed_by_root_of_another: f"{OUTPUT}: n1 signed it with another content",
 }
 
 
@@ -225,7 +256,9 @@ def test_forged_job_is_named(world, forgery):
 
 
 @pytest.mark.parametrize(
-    "forgery", [output_in_a_folder_of_its_own, logs_of_reframe_edited], ids=lambda f: f.__name__
+    "forgery",
+    [output_in_a_folder_of_its_own, logs_of_reframe_edited, certificate_added],
+    ids=lambda f: f.__name__,
 )
 def test_what_no_node_signs_decides_nothing_and_is_listed(world, forgery):
     """Catches: a value that is read from a file whose writer nobody signs for."""
@@ -236,6 +269,16 @@ def test_what_no_node_signs_decides_nothing_and_is_listed(world, forgery):
     assert [(world.run / name).read_bytes() for name in files] == before
     assert world.verify().authentic
     assert "**What decides nothing**" in TRUST.read_text()
+
+
+def test_a_last_job_left_out_of_every_chain_is_no_pass(world):
+    """Catches: a job that went badly, taken out where no hole shows it, and a run that passes without."""
+    shutil.rmtree(last_job(world))
+    chain = world.run / "raw/chain.jsonl"
+    chain.write_bytes(b"".join(chain.read_bytes().splitlines(keepends=True)[:-1]))
+    reseal(world.run, world.vendor)
+    assert world.verify().outcome is Outcome.NOT_RUN
+    assert "**The last job, left out of every chain.**" in TRUST.read_text()
 
 
 def test_what_the_jobs_user_writes_is_listed(world):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parent))
+from plain_redaction import plainly
+
+from shakedown.run import redact as redaction
 from shakedown.run.redact import redact
 
 SECRET = "s3cr3t-V4lue_x"  # noqa: S105  (made up)
@@ -137,6 +142,75 @@ def test_redacting_twice_changes_nothing(text):
     assert redact(once) == once
 
 
+# What stands at the edges of secrets, letters beside ASCII among it.
+EDGES = PIECES | st.sampled_from(
+    [
+        *(
+            "secret",
+            "passwd",
+            "api_key",
+            "_b64",
+            "_pwd",
+            ":=",
+            "\t",
+            ";",
+            "true",
+            "1.5e3",
+            "-",
+            "_",
+            ".",
+            "--a-",
+        ),
+        *("eyJabcdefgh.", "abcdefghij", "u://a:b@c", "hf_" + "a" * 20, "Negotiate abcdefgh1", "export "),
+        *(
+            "environ({",
+            "})",
+            '\\"',
+            "-----END PRIVATE KEY-----",
+            "\xa0",
+            "\x85",
+            "\r",
+            "\u2028",
+            "\U00010400",
+        ),
+    ]
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None)
+@given(st.lists(EDGES, max_size=40).map("".join), st.sampled_from([8, 2**18]), st.sampled_from([1, 64]))
+def test_the_quick_way_finds_what_the_expressions_find(text, chunk, dense):
+    """Catches: a secret that a look-up of fixed words passes over, or a line that it damages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redaction, "_CHUNK", chunk)
+        patch.setattr(redaction, "_DENSE", dense)
+        assert redact(text) == plainly(text)
+
+
+@pytest.mark.parametrize("name", ["\u017fecret", "credent\u0131als", "CREDENT\u0130ALS", "to\u212aen"])
+def test_letters_that_are_told_apart_by_case_alone_hide_nothing(name):
+    """Catches: a look-up in lower case that does not know what expressions take for the same letter."""
+    assert SECRET not in redact(f"{name}={SECRET}")
+
+
+def test_a_file_of_secrets_alone_is_cut_off(monkeypatch):
+    """Catches: 64 MB of `token=` that took half a minute, and a secret behind the place of the cut."""
+    monkeypatch.setattr(redaction, "_MOST", 3)
+    for between in ("\n", " "):
+        once = redact(between.join(f"a_token={SECRET}" for _ in range(9)))
+        assert SECRET not in once and once.count("a_token=") == 3
+        assert redact(once) == once
+    dumps = redact('"env":["A"],' * 9)
+    assert dumps.count("[]") == 3 and dumps.endswith("REDACTED")
+
+
+def test_a_dump_larger_than_an_environment_is_cut_off(monkeypatch):
+    """Catches: a gigabyte of memory for the lists in 64 MB of `[[],[],...`."""
+    monkeypatch.setattr(redaction, "_MOST_OF_A_DUMP", 100)
+    assert redact('"env":[' + "[]," * 200 + f'"{SECRET}"],"a":1') == '"env":REDACTED'
+
+
 @pytest.mark.parametrize(
     ("piece", "times"),
     [
@@ -156,17 +230,26 @@ def test_redacting_twice_changes_nothing(text):
         ("eyJa", 50_000),
         ("eyJaaaaaaaa-", 100_000),
         ("eyJaaaaaaaa.", 50_000),
+        ("token='", 150_000),
+        ("token=x ", 120_000),
+        ("--token x ", 100_000),
+        ("token=\n", 150_000),
+        ("tokena", 150_000),
+        ("token=,", 140_000),
     ],
 )
 def test_hostile_text_takes_linear_time(piece, times):
     """Catches catastrophic backtracking: quadratic time would take minutes here."""
     started = time.process_time()
     redact(piece * times)
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 2
 
 
 def test_an_honest_log_is_read_quickly():
-    """Catches: every expression tried at every place of a log that holds no secret, 1.8 MB/s."""
+    """Catches: every expression tried at every place of a log that holds no secret, 1.8 MB/s.
+
+    70 MB/s where 50 are asked for; the bound leaves room for a machine that does other things as well.
+    """
     lines = [
         line
         for path in sorted((Path(__file__).parents[1] / "benchmarks" / "outputs").rglob("*.txt"))
@@ -175,7 +258,7 @@ def test_an_honest_log_is_read_quickly():
     text = "\n".join(random.Random(1).choices(lines, k=100_000))
     started = time.process_time()
     redact(text)
-    assert len(text) / (time.process_time() - started) > 10e6
+    assert len(text) / (time.process_time() - started) > 30e6
 
 
 def test_no_capture_is_damaged():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +360,15 @@ def test_the_rank_that_torchrun_saw_die_first_is_named(tmp_path):
     said["kind"] = "setup"
     (tmp_path / "reason.json").write_text(json.dumps(said))
     assert reason(tmp_path, 1) == said
+
+
+@pytest.mark.parametrize("words", ["Root Cause rank", "Root Cause rank : 1 exitcode", "rank ", "exitcode  "])
+def test_what_torchrun_says_is_read_in_linear_time(tmp_path, words):
+    """Catches: 10 kB of words that took 4 s to read, 100 kB of them for ever."""
+    (tmp_path / "lora.err").write_text("Root Cause" + words * (100_000 // len(words)))
+    began = time.process_time()
+    assert reason(tmp_path, 1)["kind"] == "other"
+    assert time.process_time() - began < 1
 
 
 def test_the_command_quotes_what_a_site_may_name(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import captured
 import perftest_output as out
 import pytest
@@ -398,3 +400,10 @@ def test_a_latency_without_a_clock_is_named():
     with pytest.raises(BadInput, match="clock"):
         parse_perftest("Correlation coefficient r^2: 0.891538 < 0.9\n" + table)
     assert not clock_unknown(table)
+
+
+def test_a_clock_that_was_not_told_is_looked_for_in_linear_time():
+    """Catches: a megabyte of empty lines under perftest's warning, which took hours to read."""
+    began = time.process_time()
+    assert not clock_unknown("Correlation coefficient r^2: 0.5 < 0.9" + "\n" * 1_000_000)
+    assert time.process_time() - began < 2
