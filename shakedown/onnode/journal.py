@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -67,7 +68,9 @@ def watched(
         encoding="utf-8", errors="replace"
     )
     how = f"exit status {code}" if code > 0 else f"signal {-code}"
-    return (code if code > 0 else None), cause(words) or {
+    if (known := cause(words)) is None and (task := first_killed(words)):
+        return (code if code > 0 else None), {"kind": "killed", "message": f"{name}: {task}"}
+    return (code if code > 0 else None), known or {
         "kind": "killed" if code < 0 else "other",
         "message": f"{name}: {how}: {' '.join(words.split())[-500:]}",
     }
@@ -95,6 +98,27 @@ def cause(words: str) -> dict[str, str] | None:
         for mark, kind, meaning in CAUSES:
             if mark in line:
                 return {"kind": kind, "message": f"{meaning}: {line.strip()[:300]}"}
+    return None
+
+
+# What srun says of a task that ended badly, and of its ending the other tasks after that.
+_TASK = re.compile(r"srun: error: (?P<node>\S+): (?P<tasks>tasks? [\d,-]+): (?P<how>.+)$")
+_OTHERS = re.compile(r"srun: .*_step_signal: Terminating|slurmstepd\S*: error: \*\*\* STEP .* CANCELLED")
+_NO_SIGNAL = ("Exited with exit code", "Terminated")
+
+
+def first_killed(words: str) -> str | None:
+    """Return which task of a step a signal ended first, and on which node; None if none did.
+
+    The first task that srun names decides: it ends the others by signals of its own.
+    """
+    for line in words.splitlines():
+        if _OTHERS.match(line):
+            return None
+        if found := _TASK.match(line):
+            if found["how"].startswith(_NO_SIGNAL):
+                return None
+            return f"{found['tasks']} on {found['node']} ended by a signal: {found['how'][:60]}"
     return None
 
 

@@ -8,11 +8,13 @@ together.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,10 @@ from shakedown.onnode.software import Ready, enter
 from shakedown.records.errors import ExitStatus
 from shakedown.records.places import SOURCE
 
-# Until the slowest of eight processes has loaded PyTorch; the others wait for it.
-_START_S = 20.0
+# The longest that the node's GPUs wait for the slowest of their processes to load PyTorch.
+_START_S = 50.0
+# How often the processes' outputs are looked at meanwhile.
+_LOOK_S = 0.1
 # Between two kinds of work: making the matrices, finding the size of a batch.
 _BETWEEN_S = 6.0
 
@@ -72,11 +76,11 @@ def _measure(folder: Path, file: Path, spec: dict[str, Any], node: str, ready: R
     """Run a process on each GPU and join what they print; return their exit statuses."""
     sampler = subprocess.Popen([sys.executable, "-m", "shakedown.onnode.gpus", "sample", str(folder)])
     order = {key: spec[key] for key in ("work", "seconds", "warmup_s", "matrix", "copy_bytes")}
-    order |= {"begin": time.time() + _START_S, "slot_s": spec["seconds"] + spec["warmup_s"] + _BETWEEN_S}
+    order |= {"slot_s": spec["seconds"] + spec["warmup_s"] + _BETWEEN_S}
     # The interpreter is the site's own: it finds this package where this one lies.
     path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
     stems = [str(folder / f"gpu_rate.{node}.gpu{gpu}") for gpu in range(spec["gpus"][node])]
-    limit = _START_S + len(spec["work"]) * 2 * (spec["seconds"] + spec["warmup_s"]) + 30
+    limit = len(spec["work"]) * 2 * (spec["seconds"] + spec["warmup_s"]) + 30
     children = []
     for gpu, stem in enumerate(stems):
         words = [*ready.prefix, ready.interpreter, "-m", "shakedown.benchmarks.gpu_rate.program"]
@@ -84,16 +88,17 @@ def _measure(folder: Path, file: Path, spec: dict[str, Any], node: str, ready: R
             children.append(
                 subprocess.Popen(
                     [*words, json.dumps(order | {"gpu": gpu})],
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,
                     stdout=out,
                     stderr=err,
                     env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": _device(gpu)},
                 )
             )
+    begin = start_together(children, [Path(f"{stem}.out") for stem in stems])
     codes = []
     for child in children:
         try:
-            codes.append(child.wait(max(1.0, order["begin"] + limit - time.time())))
+            codes.append(child.wait(max(1.0, begin + limit - time.time())))
         except subprocess.TimeoutExpired:
             child.kill()
             codes.append(child.wait())
@@ -103,6 +108,28 @@ def _measure(folder: Path, file: Path, spec: dict[str, Any], node: str, ready: R
         for stem in stems:
             joined.write(Path(f"{stem}.out").read_bytes())
     return codes
+
+
+def start_together(
+    children: Sequence[subprocess.Popen[bytes]], outputs: Sequence[Path], *, patience_s: float = _START_S
+) -> float:
+    """Tell all processes when to begin, as soon as each has said its first line; return that time."""
+    until = time.monotonic() + patience_s
+    while time.monotonic() < until and any(
+        child.poll() is None and not output.stat().st_size
+        for child, output in zip(children, outputs, strict=True)
+    ):
+        time.sleep(_LOOK_S)
+    begin = time.time() + 1.0
+    for child in children:
+        assert child.stdin is not None
+        # One that has ended already says so by its exit status.
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(f"{begin!r}\n".encode())
+            child.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
+    return begin
 
 
 def _device(gpu: int) -> str:

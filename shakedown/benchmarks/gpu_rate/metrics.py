@@ -47,6 +47,8 @@ def gpu_rate(output: Output[GpuRateOrder]) -> Iterator[Value]:
                 yield Read(metric, None, unit, Better.HIGHER, {"gpu": gpu}, problem=why)
             continue
         mine, told = rates[gpu], f"{len(rates[gpu])} windows of 1 s; {seen[gpu].words()}"
+        if seen[gpu].others:
+            told = f"{told}; another process was on it at the end: {', '.join(seen[gpu].others)}"[:900]
         yield Read("rate", medians[gpu], unit, Better.HIGHER, {"gpu": gpu}, told, tuple(mine))
         yield Read("rate_p1", lowest(mine), unit, Better.HIGHER, {"gpu": gpu}, told)
     if order.gpus[node] >= SMALLEST_CLASS and not unable:

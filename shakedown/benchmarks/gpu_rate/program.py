@@ -37,9 +37,11 @@ def main(argv: list[str]) -> int:
             "copy_bytes": order["copy_bytes"],
         }
     )
+    # The node's job says when, once every GPU's process has said that much.
+    begin = float(sys.stdin.readline())
     for number, work in enumerate(order["work"]):
         # All GPUs of the node begin each kind together, so that they share its power and cooling.
-        _wait_until(order["begin"] + number * order["slot_s"])
+        _wait_until(begin + number * order["slot_s"])
         try:
             operation, amount = _operation(torch, device, work, order)
         except (RuntimeError, AttributeError) as error:

@@ -11,12 +11,16 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 
 from shakedown.benchmarks.gpu_rate.explain import Shown, explain
+from shakedown.benchmarks.gpu_rate.job import start_together
 from shakedown.benchmarks.gpu_rate.metrics import lowest
 from shakedown.benchmarks.gpu_rate.output import parse_gpu_rate
 from shakedown.benchmarks.planning import make_plan
@@ -30,6 +34,7 @@ from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
 
 PROFILES = Path(parse_gpu_rate.__code__.co_filename).parents[2] / "references" / "profiles"
+RECORDED_RUNS = Path(__file__).resolve().parents[3] / "runs"
 WINDOWS = 10
 
 
@@ -173,6 +178,39 @@ def test_one_gpu_at_three_percent_less_is_named_with_its_reason(judged, recorded
     assert re.search(
         rf"GPU {place} is [23]\.\d% behind: .*; another process: process \d+ \(638 MiB\)", found[cell]
     )
+
+
+@pytest.fixture(scope="session")
+def staged(tmp_path_factory):
+    """Raw files of runs through the whole stage on one H200 (tests/runs/h200_rate_*), by their names."""
+    found = {}
+    for made in sorted(RECORDED_RUNS.glob("h200_rate_*")):
+        folder = tmp_path_factory.mktemp(made.name)
+        with tarfile.open(made / "run.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+        found[made.name.removeprefix("h200_rate_")] = folder / "raw/node.gpu_rate.a1"
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", ["bf16", "copy"])
+def test_eight_runs_of_the_stage_make_a_healthy_node(judged, staged, work):
+    """Catches a GPU blamed for what eight runs of one GPU, minutes apart, differ by."""
+    verdict = judged([(staged[f"{n}"], 0) for n in range(1, 9)], work=work)
+    assert not any("straggler" in cell for cell in failed(verdict)), failed(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", ["bf16", "copy"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_run_of_the_stage_beside_another_process_is_the_straggler(judged, staged, number, work):
+    """Catches the straggler of 3 % that the stage measured, passed among seven of its own healthy runs."""
+    parts = [(staged[f"{n}"], 0) for n in range(1, 9)]
+    parts[number] = (staged[f"busy_{number}"], 0)
+    found = {cell: why for cell, why in failed(judged(parts, work=work)).items() if "straggler" in cell}
+    (cell,) = found
+    assert f"gpu={number}" in cell
+    assert re.search(rf"GPU {number} is [34]\.\d% behind: .*; another process: process \d+", found[cell])
 
 
 @pytest.mark.slow
@@ -361,3 +399,34 @@ def test_a_site_without_pytorch_is_refused():
 def test_it_has_its_turn_at_night():
     """Catches a benchmark that the rotation leaves out silently."""
     assert alone_slots(planned()[2])["gpu_rate"] == ("n1",)
+
+
+@pytest.mark.parametrize("late", [0.0, 0.7])
+def test_no_gpu_begins_before_the_slowest_process_is_ready(tmp_path, late):
+    """Catches GPUs that work alone, with more power each, while another's process still loads PyTorch."""
+    code = (
+        "import sys, time; time.sleep(float(sys.argv[1])); print('ready', repr(time.time()), flush=True); "
+        "print(sys.stdin.readline(), flush=True)"
+    )
+    outputs = [tmp_path / "a", tmp_path / "b"]
+    children = []
+    for output, seconds in zip(outputs, (0.0, late), strict=True):
+        with output.open("wb") as out:
+            words = [sys.executable, "-c", code, str(seconds)]
+            children.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=out))
+    begin = start_together(children, outputs)
+    assert [child.wait(10) for child in children] == [0, 0]
+    said = [output.read_text().split() for output in outputs]
+    assert [float(words[2]) for words in said] == [begin, begin]
+    assert begin > max(float(words[1]) for words in said)
+
+
+def test_a_process_that_ends_at_once_holds_nobody_up(tmp_path):
+    """Catches a job that waits for a GPU whose PyTorch does not load, or ends itself on its closed pipe."""
+    output = tmp_path / "a"
+    with output.open("wb") as out:
+        child = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE, stdout=out)
+    asked = time.time()
+    start_together([child], [output], patience_s=20)
+    assert time.time() - asked < 10
+    assert child.wait(10) == 0
