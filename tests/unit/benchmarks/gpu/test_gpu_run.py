@@ -139,6 +139,19 @@ def test_a_wrong_sum_fails(run):
     assert "7, none allowed" in reason
 
 
+def test_a_failure_that_no_row_shows_fails(run):
+    """Catches: FAILED in a run's footer as INCONCLUSIVE because no row says which size is wrong."""
+    change(run, "nccl_all_reduce.r2.txt", "Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED")
+    bad = cells(run)
+    outcome, reason = bad[SIZE.format("wrong", 8589934592)]
+    assert outcome is Outcome.FAIL
+    assert "3, none allowed" in reason
+    assert "footer says 3 out of bounds, FAILED, and no row of its run has any" in reason
+    assert {outcome for cell, (outcome, _) in bad.items() if "/nccl_all_reduce/wrong/" in cell} == {
+        Outcome.FAIL
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "says"),
     [
