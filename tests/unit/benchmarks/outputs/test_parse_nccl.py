@@ -200,6 +200,19 @@ def test_wrong_elements_are_a_result():
 
 
 @pytest.mark.parametrize("form", ["txt", "json"])
+def test_what_nccl_said_last_is_kept(form):
+    """Catches ncclGetLastError's text, which may say why a run is slow, lost or taken for damage."""
+    said = "NET/IB : Got async event : port error"
+    if form == "txt":
+        text = captured.read(f"{ALL_REDUCE}.txt")
+        text = text.replace("# Collective test concluded", f"# error: {said}\n# Collective test concluded")
+    else:
+        text = edit(ALL_REDUCE, lambda d: d.update(errors=[said]))
+    good = parse_nccl(captured.read(f"{ALL_REDUCE}.{form}"))
+    assert parse_nccl(text) == good.model_copy(update={"last_error": said})
+
+
+@pytest.mark.parametrize("form", ["txt", "json"])
 def test_a_failure_that_no_row_shows_is_a_result_too(form):
     """Catches "3 FAILED" with no wrong row refused as damaged: the data are wrong, and nobody knows where."""
     text = captured.read(f"{ALL_REDUCE}.{form}")
