@@ -50,10 +50,20 @@ def read_nodes(
             except (BadInput, OSError) as refused:
                 flaws[node] = Problem(kind="parse", message=without_place(job_folder, refused))
                 break
-            if stale := window.misses(both[-1].taken, ahead_s=[(clocks or {}).get(node, 0.0)]):
+            if stale := _of_another_time(both[-1], window, (clocks or {}).get(node, 0.0)):
                 flaws[node] = Problem(kind="other", message=f"{file.name}: {stale}")
         found[node] = (NodeCounters(), NodeCounters()) if node in flaws else (both[0], both[1])
     return found, flaws
+
+
+def _of_another_time(reading: NodeCounters, window: Window, ahead_s: float) -> str:
+    """Return why a node's reading does not belong to its job; empty if it does, or if it holds nothing.
+
+    All releases write when they read: without it, a reading may be any other job's.
+    """
+    if reading.taken is None and reading.devices and window.begin is not None:
+        return "it does not say when it was read, so that it may be of another job"
+    return window.misses(reading.taken, ahead_s=[ahead_s])
 
 
 def counted(

@@ -13,7 +13,7 @@ from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.collect.copies import without_copies
 from shakedown.collect.counters import counted, read_nodes, switch_counters, uncounted, without_the_idle
 from shakedown.collect.failed_tasks import told_by_tasks
-from shakedown.collect.job_record import as_kept
+from shakedown.collect.job_record import as_kept, shared_jobs
 from shakedown.collect.moved import confirmed
 from shakedown.collect.outputs import journal, most_records, told_by, without_place
 from shakedown.collect.window import clocks_ahead, stage_windows
@@ -89,7 +89,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
     folders = sorted(path.parent for path in (folder / RAW).glob("*/job.json"))
     # One that is damaged and no planned job's has no cell that it could measure.
     records = [(path, job) for path in folders if (job := _job(plan, specs, path)) is not None]
-    timed = any(job.started for _, job in records)
+    shared = shared_jobs((path.name, job) for path, job in records)
     for job_folder, record in records:
         if record.run != plan.run:
             raise BadInput(
@@ -100,7 +100,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         ran.append(record)
         spec = specs.get(record.test)
         flaws: list[BadInput] = []
-        kept = as_kept(job_folder.name, record, spec, timed=timed)
+        kept = as_kept(job_folder.name, record, spec, shared)
         job, failed, alone = told_by_tasks(job_folder, kept, spec)
         linked = job_folder.is_symlink()  # what lies elsewhere is not this run's: nothing of it is read
         outputs = [] if linked else journal(job_folder, flaws, most)

@@ -22,6 +22,7 @@ from shakedown.records.results import JobRecord
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
+from tests.ended_job import ENDED
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = Path(os.environ.get("TRAINING_ENV", Path.home() / ".cache/shakedown/training-venv"))
@@ -143,8 +144,10 @@ class Training:
                 "run": "r1",
                 "stage": Stage.APPLICATION,
                 "test": self.job.name,
-                "job": "1",
+                "job": str(self.attempt),
+                **ENDED,
                 "state": state,
+                "exit_code": f"{code}:0",
                 "nodes": NODES,
                 "attempt": self.attempt,
                 "problem": problem,

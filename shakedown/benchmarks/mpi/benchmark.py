@@ -10,7 +10,7 @@ from shakedown.benchmarks.base.night import NotAtNight
 from shakedown.benchmarks.base.software import of, within
 from shakedown.benchmarks.mpi import job as mpi_job
 from shakedown.benchmarks.mpi.metrics import moved, mpi, mpi_log
-from shakedown.benchmarks.mpi.options import Mpi, MpiOrder, Sweep
+from shakedown.benchmarks.mpi.options import Mpi, MpiOrder
 from shakedown.benchmarks.mpi.plan import plan_mpi
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
@@ -19,7 +19,7 @@ from shakedown.records.errors import ExitStatus
 from shakedown.records.places import SOURCE
 
 
-def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:
+def _started(words: Callable[[MpiOrder], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:
     def launch(job: JobSpec, out: Path) -> Launch:
         name, source = of(job, "openmpi")
         # A container has a Python of its own, with its own mpi4py; any other software is found by this one.
@@ -36,6 +36,8 @@ def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Pa
             # Keeps what rank 0 prints and what UCX logs, and notes which cells they measure.
             keep=module("shakedown.benchmarks.mpi.job", out, job.tests[0], ",".join(job.nodes), "--"),
             variables={
+                # The heading of mpi4py's table has a plus-minus sign, whatever the site's language.
+                "PYTHONIOENCODING": "utf-8",
                 **order.variables,
                 **mpi_job.variables(out),
                 **({"PYTHONPATH": str(SOURCE)} if source and source.contained else {}),
@@ -47,7 +49,7 @@ def _started(words: Callable[[Sweep], tuple[str, ...]]) -> Callable[[JobSpec, Pa
     return launch
 
 
-def _allreduce(sweep: Sweep) -> tuple[str, ...]:
+def _allreduce(sweep: MpiOrder) -> tuple[str, ...]:
     return module(
         "shakedown.benchmarks.mpi.allreduce",
         f"--min={sweep.min_bytes}",
@@ -57,11 +59,13 @@ def _allreduce(sweep: Sweep) -> tuple[str, ...]:
     )
 
 
-def _pingpong(sweep: Sweep) -> tuple[str, ...]:
-    # mpi4py's own numbers of iterations, 10,000 below 16 KiB and 1,000 above, suit hardware.
-    loops = (f"--loop={sweep.iterations}", f"--loop-large={sweep.iterations}", "--skip=2")
+def _pingpong(sweep: MpiOrder) -> tuple[str, ...]:
+    # mpi4py's own numbers of iterations, 10,000 up to 16 KiB, 1,000 up to 1 MiB and 10 above, suit hardware.
+    loops = tuple(f"--{name}={sweep.iterations}" for name in ("loop", "loop-large", "loop-huge"))
     sizes = (f"--min-size={sweep.min_bytes}", f"--max-size={sweep.max_bytes}")
-    return module("mpi4py.bench", "pingpong", "--no-stats", *sizes, *loops)
+    # The times and samples are the second witness of each bandwidth.
+    plain = () if sweep.timed else ("--no-stats",)
+    return module("mpi4py.bench", "pingpong", *plain, *sizes, *loops, "--skip=2")
 
 
 BENCHMARK = Benchmark(

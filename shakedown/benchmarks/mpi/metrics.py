@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shakedown.benchmarks.base.metrics import Moved, Output, Read, Value
 from shakedown.benchmarks.base.pinning import Deviation, judge_pinning
 from shakedown.benchmarks.mpi.options import MpiOrder
-from shakedown.benchmarks.mpi.output import AllreduceResult, parse_allreduce, parse_pingpong
+from shakedown.benchmarks.mpi.output import AllreduceResult, PingpongRow, parse_allreduce, parse_pingpong
 from shakedown.benchmarks.mpi.transport import judge_way
 from shakedown.benchmarks.mpi.ucx_log import parse_ucx_log
 from shakedown.records.base import Better, Params
@@ -26,7 +26,7 @@ def mpi(output: Output[MpiOrder]) -> Iterator[Value]:
                 yield "busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params
             yield "wrong", float(row.wrong), "1", Better.LOWER, params
     else:
-        for pingpong in parse_pingpong(output.text, sizes=output.order.powers_of_two(), file=output.file):
+        for pingpong in _pingpong(output):
             params = {"size_bytes": pingpong.size_bytes}
             yield "bandwidth", pingpong.bandwidth_gb_per_s, "GB/s", Better.HIGHER, params
 
@@ -58,10 +58,24 @@ def moved(output: Output[MpiOrder]) -> Iterator[Moved]:
         sizes = [row.size_bytes for row in _allreduce(output).rows]
         payload = float(sum(sizes) * order.iterations)
     else:
-        rows = parse_pingpong(output.text, sizes=order.powers_of_two(), file=output.file)
-        payload = float(sum(row.size_bytes for row in rows) * order.iterations)
+        payload = float(sum(row.size_bytes for row in _pingpong(output)) * order.iterations)
     for node in nodes:
         yield Moved(node, None, payload, payload)
+
+
+def _pingpong(output: Output[MpiOrder]) -> tuple[PingpongRow, ...]:
+    """Return the rows of the ping-pong, if it is the one that was ordered. Raises BadInput."""
+    order, fix = output.order, "run it as planned"
+    rows = parse_pingpong(output.text, sizes=order.powers_of_two(), file=output.file)
+    for row in rows:
+        if row.samples is None:
+            if order.timed:
+                what = f"{row.size_bytes} bytes: no time beside the bandwidth, which nothing else bears out"
+                raise BadInput(what, fix=fix, file=output.file)
+        elif row.samples != order.iterations:
+            what = f"{row.size_bytes} bytes: {count(row.samples, 'sample')}, planned were {order.iterations}"
+            raise BadInput(what, fix=fix, file=output.file)
+    return rows
 
 
 def _allreduce(output: Output[MpiOrder]) -> AllreduceResult:

@@ -56,6 +56,7 @@ class MpiOrder(Sweep):
         pinned: whether every rank must run where its node's rank file says.
         variables: the environment of the job; none: what the node's own file sets.
         paths: what is looked at before anything is measured over TCP, by node.
+        timed: whether the ping-pong prints times and samples beside its bandwidths; not of older releases.
     """
 
     transport: Transport | None = None
@@ -63,3 +64,4 @@ class MpiOrder(Sweep):
     pinned: bool = False
     variables: dict[Variable, Value] = Field(default_factory=dict)
     paths: TcpPaths = Field(default_factory=dict)
+    timed: bool = False

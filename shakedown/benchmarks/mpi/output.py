@@ -14,7 +14,10 @@ from shakedown.records.tool_text import Amount, Count, Line, Source
 _ROUNDING = 1e-6  # the all-reduce prints every digit
 _PINGPONG_HEADING = ["#", "Size", "[B]", "Bandwidth", "[MB/s]"]
 # Size and bandwidth (10^6 byte/s); since mpi4py 4 also mean time and its deviation in s, and samples.
-_PINGPONG_ROW = re.compile(r"\s*(\d+)\s+(\S+)(?: \| (\S+) \S+ (\S+)\s+(\d+))?\s*\Z")
+_PINGPONG_ROW = re.compile(
+    r"\s*(?P<size>\d+)\s+(?P<bandwidth>\S+)"
+    r"(?: \| (?P<seconds>\S+) \S+ \S+\s+(?P<samples>\d+))?\s*\Z"
+)
 
 
 class PingpongRow(Record):
@@ -22,7 +25,9 @@ class PingpongRow(Record):
 
     size_bytes: Count
     bandwidth_gb_per_s: Amount
-    time_us: Amount | None  # None: printed without statistics
+    # None: printed without statistics (--no-stats), as older releases ordered.
+    time_us: Amount | None
+    samples: Count | None
 
 
 def parse_pingpong(
@@ -31,32 +36,41 @@ def parse_pingpong(
     """Read `python -m mpi4py.bench pingpong`. It has no closing line, so the planned sizes are needed.
 
     Raises:
-        BadInput: a size is missing or out of turn, or a token is not a number.
+        BadInput: a size is missing or out of turn, a token is not a number, or a bandwidth is not that of its
+            time.
     """
     source = Source(text, file)
     lines = [line for line in source.lines if line.text.strip()]
     heading = next((i for i, x in enumerate(lines) if x.text.split()[:5] == _PINGPONG_HEADING), None)
     if heading is None:
         source.ends_before("the table of results")
-    rows = tuple(_pingpong_row(source, line) for line in lines[heading + 1 :])
+    # The heading promises times or none; a row that lost them is not the tool's.
+    timed = "Samples" in lines[heading].text.split()
+    rows = tuple(_pingpong_row(source, line, timed=timed) for line in lines[heading + 1 :])
     if not source.terminated or tuple(row.size_bytes for row in rows) != sizes:
         got = ", ".join(str(row.size_bytes) for row in rows) or "none"
         source.refuse(f"sizes measured are {got}, expected were {sizes[0]} to {sizes[-1]} by doubling")
     return rows
 
 
-def _pingpong_row(source: Source, line: Line) -> PingpongRow:
+def _pingpong_row(source: Source, line: Line, *, timed: bool) -> PingpongRow:
     match = _PINGPONG_ROW.match(line.text)
-    if not match:
+    if not match or timed is (match["seconds"] is None):
         source.refuse(f"not a row of the ping-pong table: {line.text[:80]!r}", line=line)
-    size, bandwidth, seconds, *_ = match.groups()
-    return source.build(
+    row = source.build(
         PingpongRow,
         line=line,
-        size_bytes=source.integer(size, "size", line=line),
-        bandwidth_gb_per_s=source.number(bandwidth, "bandwidth", line=line) / 1e3,
-        time_us=None if seconds is None else source.number(seconds, "mean time", line=line) * 1e6,
+        size_bytes=source.integer(match["size"], "size", line=line),
+        bandwidth_gb_per_s=source.number(match["bandwidth"], "bandwidth", line=line) / 1e3,
+        time_us=source.number(match["seconds"], "mean time", line=line) * 1e6 if timed else None,
+        samples=source.integer(match["samples"], "samples", line=line) if timed else None,
     )
+    if row.time_us is not None:
+        due = row.size_bytes / row.time_us / 1e3 if row.time_us else math.inf
+        # Printed are two decimals of MB/s, and eight digits of the time.
+        if not math.isclose(row.bandwidth_gb_per_s, due, rel_tol=1e-6, abs_tol=0.0051e-3):
+            source.refuse("bandwidth contradicts size and mean time", line=line)
+    return row
 
 
 class AllreduceRow(Record):

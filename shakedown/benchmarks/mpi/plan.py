@@ -66,6 +66,7 @@ def _mpi_job(
         pinned=mpi.pinned,
         variables=mpi.variables,
         paths=all_tcp_paths(draft.site, nodes),
+        timed=kind == "mpi_pingpong",
     )
     for reference, checks in (
         (TRANSPORT, WAY_CHECKS if len(nodes) > 1 else ()),

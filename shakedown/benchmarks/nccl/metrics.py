@@ -29,7 +29,9 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
     order = output.order
     chosen = _choices(output)
     runs = repeats(output)
-    said = _last_error(runs)
+    somewhere = wrong_somewhere(runs)
+    unplaced = f"nccl-tests' footer says {somewhere} out of bounds, FAILED, and no row of its run has any"
+    said = "; ".join(x for x in (unplaced if somewhere else "", _last_error(runs)) if x)
     for size, rows in planned_rows(runs, output.record.test, order):
         timings = [deciding(row) for row in rows]
         short = size < order.time_below_bytes
@@ -43,7 +45,8 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
             continue
         many = samples if len(samples) > 1 else ()
         yield Read(metric, median(samples), unit, better, {"size_bytes": size}, chosen.get(size, ""), many)
-        yield Read("wrong", float(wrong_elements(rows)), "1", Better.LOWER, {"size_bytes": size}, said)
+        wrong = float(wrong_elements(rows) or somewhere)
+        yield Read("wrong", wrong, "1", Better.LOWER, {"size_bytes": size}, said)
     if order.power:
         yield from power(output)
     if order.server_power:
@@ -76,6 +79,11 @@ def deciding(row: NcclRow) -> NcclTiming:
 def wrong_elements(rows: list[NcclRow]) -> int:
     """Return how many elements were wrong, in place and out of place."""
     return sum(t.wrong or 0 for row in rows for t in (row.out_of_place, row.in_place) if t)
+
+
+def wrong_somewhere(runs: list[NcclResult]) -> int:
+    """Return how many wrong elements were counted that no row shows: no size of these runs is known good."""
+    return sum(run.wrong_somewhere for run in runs)
 
 
 def _last_error(runs: list[NcclResult]) -> str:

@@ -72,7 +72,7 @@ def check(source: Source, result: NcclResult, digits: list[tuple[Line | None, li
         digits: for every row its line and the precision of its timings, out of place first.
 
     Raises:
-        BadInput: a contradiction, or a failure in the footer that no row shows.
+        BadInput: a contradiction. A failure in the footer that no row shows is none: the data are wrong.
     """
     process = result.threads * result.gpus_per_thread
     if not process or result.ranks % process:
@@ -101,9 +101,6 @@ def _check_footer(source: Source, result: NcclResult, last: Line | None) -> None
     wrong = any(timing.wrong for row in result.rows for timing in _timings(row))
     if wrong and not result.out_of_bounds:
         source.refuse("a row has wrong elements but the footer says 0 out of bounds", line=last)
-    if result.out_of_bounds and not wrong:
-        what = f"the footer says {result.out_of_bounds} out of bounds, FAILED, and no row has a wrong element"
-        source.refuse(what, line=last, fix="treat the data as wrong; run the test again")
 
 
 def _check_laws(source: Source, result: NcclResult, digits: list[tuple[Line | None, list[Digits]]]) -> None:

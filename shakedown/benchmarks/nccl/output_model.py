@@ -82,6 +82,12 @@ class NcclResult(Record):
     last_error: str | None  # what ncclGetLastError said at the end
     warnings: tuple[str, ...] = ()
 
+    @property
+    def wrong_somewhere(self) -> int:
+        """How many wrong elements the footer counts where no row has any: nobody knows of which size."""
+        told = any(t.wrong for row in self.rows for t in (row.out_of_place, row.in_place) if t)
+        return 0 if told else self.out_of_bounds
+
 
 def nccl_version(code: int) -> str:
     """Decode NCCL's version number: 22809 is 2.28.9, and before 2.9, 2804 was 2.8.4."""

@@ -14,7 +14,7 @@ from shakedown.benchmarks.base.metrics import Output
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.gpu.output_look import parse_gpu_look
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.benchmarks.nccl.metrics import deciding, planned_rows, repeats, wrong_elements
+from shakedown.benchmarks.nccl.metrics import deciding, planned_rows, repeats, wrong_elements, wrong_somewhere
 from shakedown.benchmarks.nccl.order import NcclOrder
 from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow
 from shakedown.benchmarks.registry import JOB_KINDS
@@ -164,7 +164,7 @@ def _nccl_sweeps(spec: JobSpec, order: NcclOrder, job: _Attempt) -> Iterator[Swe
                 facts = _nccl_facts(runs[0])
                 draw = _draw(output) if order.power else None
                 for size, rows in planned_rows(runs, test, order):
-                    points[size] = _nccl_point(operation, runs[0].ranks, rows)
+                    points[size] = _nccl_point(operation, runs[0].ranks, rows, wrong_somewhere(runs))
             except BadInput as refused:
                 reason = job.said(refused)
         if reason:
@@ -183,11 +183,13 @@ def _nccl_sweeps(spec: JobSpec, order: NcclOrder, job: _Attempt) -> Iterator[Swe
         )
 
 
-def _nccl_point(operation: str, ranks: int, rows: list[NcclRow]) -> Samples | str:
+def _nccl_point(operation: str, ranks: int, rows: list[NcclRow], somewhere: int) -> Samples | str:
     if any(row.size_bytes == 0 for row in rows):
         return "rounded down to 0 bytes: no data moved"
     if wrong := wrong_elements(rows):
         return f"{wrong} wrong elements"
+    if somewhere:
+        return f"{somewhere} wrong elements in some size of the run"
     # nccl-tests prints two decimals of busbw, which is nothing for small messages: it is computed again, by
     # nccl-tests' own formula, from the time.
     times = tuple(deciding(row).time_us for row in rows)

@@ -31,6 +31,7 @@ from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_verdict
 from shakedown.run.job_folder import JobFolder
 from shakedown.run.nic_counters import read_counters
+from tests.ended_job import ENDED
 from tests.unit.plan.test_planner import WHERE, document
 
 GOLDEN = Path(__file__).parent / "lab_job"
@@ -75,9 +76,8 @@ def write_job(folder: Path, **changes: object) -> None:
         "stage": "fabric",
         "test": "fabric.ib_write_bw",
         "job": "7",
-        "state": "COMPLETED",
-        "exit_code": "0:0",
         "nodes": ["n1", "n2"],
+        **ENDED,
     }
     (folder / "job.json").write_text(json.dumps(record | changes))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.collect.job_record import as_kept
+from shakedown.collect.job_record import as_kept, shared_jobs
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 from shakedown.records.results import JobRecord, Problem
@@ -32,9 +32,13 @@ GOOD = JobRecord(
 )
 
 
-def problem(folder="fabric.ib_read_bw.a1", spec=SPEC, *, timed=True, **changes):
-    """What is wrong with the record; None if nothing is."""
-    kept = as_kept(folder, GOOD.model_copy(update=changes), spec, timed=timed)
+FOLDER = "fabric.ib_read_bw.a1"
+
+
+def problem(folder=FOLDER, spec=SPEC, others=(), **changes):
+    """What is wrong with the record beside others; None if nothing is."""
+    job = GOOD.model_copy(update=changes)
+    kept = as_kept(folder, job, spec, shared_jobs([*others, (folder, job)]))
     return kept.problem and kept.problem.message
 
 
@@ -46,6 +50,7 @@ def problem(folder="fabric.ib_read_bw.a1", spec=SPEC, *, timed=True, **changes):
         ({"nodes": ()}, "the job ran on nodes that are not known"),
         ({"exit_code": "1:0"}, "Slurm says COMPLETED and exit code 1:0"),
         ({"exit_code": "0:9"}, "Slurm says COMPLETED and exit code 0:9"),
+        ({"exit_code": None}, "Slurm says COMPLETED and no exit code"),
         ({"attempt": 2}, "the folder fabric.ib_read_bw.a1 holds the record of attempt 2"),
         ({"started": None}, "when the job ran is not known"),
         ({"duration_s": None}, "when the job ran is not known"),
@@ -60,8 +65,16 @@ def test_good_records_and_those_that_have_a_problem_stay_as_they_are():
     """Catches: a good job doubted, or the reason of a bad one replaced."""
     assert problem() is None
     assert problem("fabric.ib_read_bw.a2", attempt=2) is None
-    # Slurm told of no job of the run when it ran: nothing is odd about this one.
-    assert problem(timed=False, started=None, duration_s=None) is None
     assert problem(spec=None, nodes=()) is None
     node_fail = Problem(kind="killed", message="Slurm says NODE_FAIL")
     assert problem(state="NODE_FAIL", problem=node_fail, nodes=()) == "Slurm says NODE_FAIL"
+
+
+def test_one_job_has_one_folder():
+    """Catches: a job's outputs copied to another job's folder, with its record under the other's name."""
+    other = ("fabric.ib_write_bw.a1", GOOD)
+    words = f"{FOLDER} and {other[0]} say that they are Slurm's job 7: at most one is"
+    assert words in problem(others=[other])
+    # Another job, and one of which Slurm never told.
+    assert problem(job="8", others=[other]) is None
+    assert problem(job=None, others=[(other[0], GOOD.model_copy(update={"job": None}))]) is None

@@ -263,3 +263,58 @@ def test_a_switch_that_was_read_with_other_cables_than_planned_decides_nothing(r
     assert verdict.outcome == "INCONCLUSIVE"
     assert cells
     assert all(c.cell.startswith("fabric/switches/") and words in c.reason for c in cells.values())
+
+
+def edit_json(path: Path, **changes: object) -> None:
+    """Change keys of a file; None takes one away."""
+    content = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def one_id_for_two_jobs(run: Path) -> None:
+    """The job of another test says that it is this one's."""
+    edit_json(run / "raw/fabric.ib_write_bw.a1/job.json", job="3")
+
+
+def no_exit_code(run: Path) -> None:
+    """COMPLETED, and nobody knows how."""
+    edit_json(run / JOB / "job.json", exit_code=None)
+
+
+def no_times_at_all(run: Path) -> None:
+    """As if Slurm had told of no job when it ran."""
+    for path in run.glob("raw/*/job.json"):
+        edit_json(path, started=None, duration_s=None)
+
+
+def neighbours_counters(run: Path) -> None:
+    """Another job's counters, without their time."""
+    for path in (run / "raw/fabric.ib_write_bw.a1").glob("counters.n2.*.json"):
+        edit_json(run / JOB / path.name, **(json.loads(path.read_text()) | {"taken": None}))
+
+
+@pytest.mark.parametrize(
+    ("edit", "test", "words"),
+    [
+        (
+            one_id_for_two_jobs,
+            "fabric/ib_",
+            "fabric.ib_read_bw.a1 and fabric.ib_write_bw.a1 say that they are Slurm's job 3: at most one is",
+        ),
+        (no_exit_code, "/ib_read_bw/", "Slurm says COMPLETED and no exit code"),
+        (no_times_at_all, "/", "when the job ran is not known"),
+        (
+            neighbours_counters,
+            "/ib_read_bw/counter.",
+            "it does not say when it was read, so that it may be of",
+        ),
+    ],
+)
+def test_what_a_record_no_longer_says_decides_nothing(recorded_run, shakedown, edit, test, words):
+    """Catches: PASS of what nothing ties to its job: a check that is off where its key is missing."""
+    run = recorded_run("lab_healthy")
+    edit(run)
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert cells
+    assert all(test in c.cell and words in c.reason for c in cells.values())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.physics.collectives import Collective, busbw_factor
+from tests.ended_job import ENDED
 
 Times = Mapping[int, Sequence[float]]  # by size, the time of every repeat in us
 REFERENCE = {
@@ -196,14 +197,7 @@ def _job(name: str, kind: str, test: str, nodes: Sequence[str], settings: dict[s
 def _raw(folder: Path, name: str) -> Path:
     raw = folder / "raw" / f"{name}.a1"
     raw.mkdir(parents=True, exist_ok=True)
-    record = {
-        "schema": 1,
-        "run": folder.name,
-        "stage": "collective",
-        "test": name,
-        "job": "1",
-        "state": "COMPLETED",
-    }
+    record = {"schema": 1, "run": folder.name, "stage": "collective", "test": name, "job": name, **ENDED}
     (raw / "job.json").write_text(json.dumps(record))
     return raw
 

@@ -45,7 +45,8 @@ raw = folder / "raw" / f"{spec.name}.a1"
 raw.mkdir(parents=True)
 (raw / "spec.json").write_text(json.dumps(spec.settings))
 record = {"schema": 1, "run": "r1", "stage": "node", "test": spec.name, "job": "7", "nodes": ["n1"]}
-(raw / "job.json").write_text(json.dumps({**record, "state": "COMPLETED", "exit_code": "0:0"}))
+record |= {"state": "COMPLETED", "exit_code": "0:0", "started": when, "duration_s": 1e9}
+(raw / "job.json").write_text(json.dumps(record))
 os.environ["SLURMD_NODENAME"] = "n1"
 status = job.main(["job", str(raw)])
 collect(folder)

@@ -16,6 +16,7 @@ from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
 from shakedown.records.snapshot import ClockReading, Component, Snapshot
 from shakedown.references.catalogue import Catalogue
+from tests.ended_job import ENDED
 
 MACS = {"n1": "52:54:00:00:00:01", "n2": "52:54:00:00:00:02"}
 STRANGER = "52:54:00:00:00:99"
@@ -60,7 +61,7 @@ def verdict(tmp_path):
     )
     (tmp_path / "inventory.json").write_text(inventory.model_dump_json(by_alias=True))
     about = {"schema": 1, "run": "r1", "stage": "config", "test": "config.settings", "job": "7"}
-    about |= {"state": "COMPLETED", "nodes": names}
+    about |= {"nodes": names, **ENDED}
     (job / "job.json").write_text(json.dumps(about))
 
     def judged(**changes: dict):

@@ -19,6 +19,7 @@ from shakedown.intent.site import Site
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.files import load_profile
 from shakedown.run.folder import Run
+from tests.ended_job import ENDED
 
 FIRMWARE = {"n1": "28.39.1002 (MT_0000000838)", "n2": "28.40.1000"}
 
@@ -35,8 +36,8 @@ SWITCH_TEXTS = {
 def told_by_programs(folder: Path) -> None:
     """What the look at the site's software found on both nodes."""
     folder.mkdir(parents=True)
-    job = {"run": "r1", "stage": "config", "test": "config.software", "job": "1", "state": "COMPLETED"}
-    (folder / "job.json").write_text(json.dumps(job))
+    job = {"run": "r1", "stage": "config", "test": "config.software", "job": "1"}
+    (folder / "job.json").write_text(json.dumps({**job, **ENDED}))
     for node, version in TORCH.items():
         torch = {"version": version, "cuda": "12.4", "nccl": "2.20.5", "program": "/opt/python3"}
         library = "/usr/lib/libnccl.so.2.21.5" if node == "n1" else "libnccl.so.2"

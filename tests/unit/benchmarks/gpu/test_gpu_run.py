@@ -139,6 +139,31 @@ def test_a_wrong_sum_fails(run):
     assert "7, none allowed" in reason
 
 
+def test_what_nccl_said_last_is_told_and_decides_nothing(run):
+    """Catches: NCCL's last error read and told to nobody, or a warning that did no harm failing a cell."""
+    healthy = cells(run)
+    error = "# error: NET/IB : Got async event : port error\n# Collective test concluded"
+    change(run, "nccl_all_reduce.r2.txt", "# Collective test concluded", error)
+    assert {cell: outcome for cell, (outcome, _) in cells(run).items()} == {
+        cell: outcome for cell, (outcome, _) in healthy.items()
+    }
+    details = {m.detail for m in gather(run)[0] if (m.test, m.metric) == ("nccl_all_reduce", "wrong")}
+    assert details == {"NCCL's last error: NET/IB : Got async event : port error"}
+
+
+def test_a_failure_that_no_row_shows_fails(run):
+    """Catches: FAILED in a run's footer as INCONCLUSIVE because no row says which size is wrong."""
+    change(run, "nccl_all_reduce.r2.txt", "Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED")
+    bad = cells(run)
+    outcome, reason = bad[SIZE.format("wrong", 8589934592)]
+    assert outcome is Outcome.FAIL
+    assert "3, none allowed" in reason
+    assert "footer says 3 out of bounds, FAILED, and no row of its run has any" in reason
+    assert {outcome for cell, (outcome, _) in bad.items() if "/nccl_all_reduce/wrong/" in cell} == {
+        Outcome.FAIL
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "says"),
     [

@@ -25,6 +25,7 @@ from shakedown.records.places import SOURCE
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
 from shakedown.run.job_folder import JobFolder
+from tests.ended_job import ENDED
 from tests.unit.plan.test_planner import WHERE, document
 
 JOB: dict[str, Any] = {
@@ -137,6 +138,7 @@ def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float
                 "stage": "application",
                 "test": job.name,
                 "job": "1",
+                **ENDED,
                 "state": state,
                 "nodes": ["n1", "n2"],
                 "problem": problem,

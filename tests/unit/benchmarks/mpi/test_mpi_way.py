@@ -21,6 +21,7 @@ from shakedown.onnode import pin
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
+from tests.ended_job import ENDED
 
 PROFILE = """
 schema: 1
@@ -101,7 +102,7 @@ def measured(tmp_path, monkeypatch):
         raw = folder / "raw" / f"{spec.name}.a1"
         raw.mkdir(parents=True)
         (raw / "spec.json").write_text(json.dumps(spec.settings))
-        state = {"state": "FAILED" if fails else "COMPLETED", "exit_code": "1:0" if fails else "0:0"}
+        state = ENDED | ({"state": "FAILED", "exit_code": "1:0"} if fails else {})
         about = {"schema": 1, "run": "r1", "stage": "collective", "test": spec.name, "job": "7"}
         (raw / "job.json").write_text(json.dumps({**about, "nodes": ["n1", "n2"], **state}))
         for note in notes:

@@ -21,6 +21,7 @@ from shakedown.onnode import software
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
+from tests.ended_job import ENDED
 from tests.unit.plan.test_planner import WHERE, document
 
 # Stands for Lmod: loads what lies under the folder MODULES.
@@ -237,7 +238,7 @@ def run(node, monkeypatch):
         sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
         (raw / "software.json").write_text(json.dumps(sources))
         record = {"schema": 1, "run": "r1", "stage": "config", "test": spec.name, "job": "7"}
-        record |= {"nodes": list(spec.nodes), "state": "COMPLETED", "exit_code": "0:0"}
+        record |= {"nodes": list(spec.nodes), **ENDED}
         (raw / "job.json").write_text(json.dumps(record))
         for name in spec.nodes:
             monkeypatch.setenv("SLURMD_NODENAME", name)

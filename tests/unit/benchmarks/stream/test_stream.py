@@ -19,6 +19,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
+from tests.ended_job import ENDED
 
 PROFILE = """
 schema: 1
@@ -63,7 +64,7 @@ def measured(tmp_path, monkeypatch):
         ordered = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
         (raw / "software.json").write_text(json.dumps(ordered))
         record = {"schema": 1, "run": "r1", "stage": "node", "test": spec.name, "job": "7", "nodes": ["n1"]}
-        (raw / "job.json").write_text(json.dumps({**record, "state": "COMPLETED", "exit_code": "0:0"}))
+        (raw / "job.json").write_text(json.dumps({**record, **ENDED}))
         (tmp_path / "numa/node0").mkdir(parents=True)
         (tmp_path / "numa/node0/cpulist").write_text(f"{cpus}\n")
         (tmp_path / "numa/node1").mkdir()

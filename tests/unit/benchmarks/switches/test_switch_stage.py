@@ -13,6 +13,7 @@ from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json
+from tests.ended_job import ENDED
 from tests.unit.nos.rendering import leaf
 from tests.unit.plan.test_planner import WHERE, document
 
@@ -134,7 +135,7 @@ def test_a_leaf_that_is_off_is_named_first(run):
     job = run.folder / "raw/config.traffic_class.a1"
     job.mkdir()
     about = {"schema": 1, "run": "r1", "stage": "config", "test": "config.traffic_class", "job": "7"}
-    about |= {"state": "COMPLETED", "nodes": ["n1", "n2"]}
+    about |= {"nodes": ["n1", "n2"], **ENDED}
     (job / "job.json").write_text(json.dumps(about))
     lines = []
     for number, (rail, way) in enumerate((r, w) for r in ("rail0", "rail1") for w in ("forward", "reverse")):
