@@ -45,11 +45,13 @@ def make_plan(
     created: str,
     wanted: Wanted | None = None,
     learn: bool = False,
+    inventory: Path | None = None,
 ) -> tuple[Plan, Jobs]:
     """Return the plan of a run and the jobs that carry it out, both in the order of the ladder.
 
     `wanted`: the part of the site that is to be measured; the plan says so, and so does its verdict.
     `learn`: cells without a reference are measured to make one of; the run then ends as BASELINE, never PASS.
+    `inventory`: the folder of the site, so that a refusal of one of its waivers names file and line.
 
     Raises:
         MissingReference: a cell has no reference.
@@ -67,7 +69,7 @@ def make_plan(
         plan, jobs = narrowed_plan(plan, jobs, narrower)
         plan = plan.model_copy(update={"expectation": expectation(jobs)})
     refuse_longer(jobs.jobs, site.job_time)
-    return with_waivers(plan, site.waivers, whole=plan.scope is None), jobs
+    return with_waivers(plan, site.waivers, whole=plan.scope is None, inventory=inventory), jobs
 
 
 def _narrower(scope: PlanScope, site: Site, plan: Plan) -> PlanScope | None:

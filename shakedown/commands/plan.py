@@ -162,6 +162,7 @@ def made_now(
         created=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         wanted=wanted,
         learn=learn,
+        inventory=inventory,
     )
 
 

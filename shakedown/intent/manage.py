@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StrictBool
+from pydantic import StrictBool
 
 from shakedown.records.base import Record
+from shakedown.records.shapes import PATH, shape
 
-_Folder = Annotated[str, Field(max_length=400, pattern=r"^/[A-Za-z0-9_./+-]+$")]
+_Folder = Annotated[str, shape(*PATH, max_length=400)]
 
 
 class Manage(Record):

@@ -12,6 +12,7 @@ from shakedown.intent import places
 from shakedown.intent.rules import Contradiction, Problem
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import UNKNOWN, nearest, walk
+from shakedown.records.shapes import words_of
 
 # What a person reads of a value of another kind; pydantic's own words are Python's.
 _KEYS = "must be keys with values (KEY: VALUE)"
@@ -98,7 +99,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], at: tuple[str, .
                 and str(loc[-1]).startswith("literal[")
             ):
                 continue  # the word instead of a block that is there, and is wrong inside
-            text = _WORDS.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
+            text = _WORDS.get(detail["type"]) or words_of(detail)
             given = detail["input"]
             value = f" {given!r:.80}" if isinstance(given, str | int | float | None) else ""
             # Without pydantic's own marks, which no file holds.

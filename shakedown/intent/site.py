@@ -16,10 +16,11 @@ from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.intent.software import Sources
 from shakedown.records.base import Name, Record
 from shakedown.records.plan import Waiver
+from shakedown.records.shapes import PORT, shape
 
 Priority = Annotated[int, Field(ge=rules.EIGHT[0], le=rules.EIGHT[1])]
 # A port as its switch names it: Ethernet1/1, hundredGigE 1/1.
-PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
+PortName = Annotated[str, shape(*PORT)]
 Dscp = Annotated[int, Field(ge=rules.DSCP[0], le=rules.DSCP[1])]
 
 

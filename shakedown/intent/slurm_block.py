@@ -16,10 +16,20 @@ from pydantic import AfterValidator, Field, field_validator
 from shakedown.intent import job_time
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
+from shakedown.records.shapes import shape
 
 # What Slurm's names look like (slurm.conf; sacctmgr); commas list several.
-SlurmName = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:@+-]*$")]
+_SLURM_NAME = shape(
+    r"^[A-Za-z0-9_][A-Za-z0-9_.:@+-]*$",
+    "one name as Slurm has it, of letters, digits and _ . : @ + -",
+    "gpu",
+    max_length=128,
+)
+SlurmName = Annotated[str, _SLURM_NAME]
 _NAMES = r"[A-Za-z0-9_][A-Za-z0-9_.:@+,-]{0,255}"
+_USER = shape(
+    r"^[a-z_][a-z0-9_-]*\$?$", "a user's name of lower-case letters, digits, _ and -", "bench", max_length=32
+)
 _COUNT = r"[0-9]{1,9}"
 _SIZE = r"[0-9]{1,9}[KMGT]?"
 _TIME = r"[0-9:-]{1,16}|now(?:\+[0-9]{1,9}[a-z]{0,7})?|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:]{4,8})?"
@@ -109,7 +119,7 @@ class SlurmBlock(Record):
     # Further options of sbatch, such as --mem=0, from a closed list.
     options: tuple[SbatchOption, ...] = Field(default=(), max_length=32)
     # Login name that owns jobs, ReFrame and the stage folder. Without it: who connects to the submit host.
-    run_as: Annotated[str, Field(max_length=32, pattern=r"^[a-z_][a-z0-9_-]*\$?$")] | None = None
+    run_as: Annotated[str, _USER] | None = None
     # Seconds that the longest of the site's prolog and epilog scripts takes; every job gets them on top.
     prolog_s: int = Field(default=0, ge=0, le=86_400)
     # What the partition allows a job, as its MaxTime, in quotes: a plan with a longer job is refused.

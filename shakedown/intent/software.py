@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 
 from shakedown.intent.rules import Problem
 from shakedown.records.base import Record
+from shakedown.records.shapes import PATH, shape
 
 KEY = "software"
 # What a site can say where it is. loadgen: PyTorch with LoadGen, for inference; without it PyTorch's.
@@ -29,16 +30,23 @@ def _plain(path: str) -> str:
 
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
-ModuleName = Annotated[str, Field(pattern=rf"^{_PART}(/{_PART}){{1,4}}$", max_length=200)]
-AbsolutePath = Annotated[str, Field(pattern=r"^/[A-Za-z0-9_./+-]+$", max_length=400), AfterValidator(_plain)]
-SpackSpec = Annotated[str, Field(pattern=r"^[A-Za-z0-9/][A-Za-z0-9_.+~@%/=^:-]*$", max_length=200)]
-Image = Annotated[
-    str,
-    Field(
-        pattern=r"^(/[A-Za-z0-9_./+-]+|((docker|oras|library)://)?[A-Za-z0-9][A-Za-z0-9_.#@:/+-]*)$",
-        max_length=400,
-    ),
-]
+_MODULE = shape(rf"^{_PART}(/{_PART}){{1,4}}$", "NAME/VERSION", "openmpi/4.1.6", max_length=200)
+ModuleName = Annotated[str, _MODULE]
+AbsolutePath = Annotated[str, shape(*PATH, max_length=400), AfterValidator(_plain)]
+_SPACK = shape(
+    r"^[A-Za-z0-9/][A-Za-z0-9_.+~@%/=^:-]*$",
+    "the spec of an installed Spack package, without blanks or quotes",
+    "openmpi@4.1.6%gcc@13.2.0",
+    max_length=200,
+)
+SpackSpec = Annotated[str, _SPACK]
+_IMAGE = shape(
+    r"^(/[A-Za-z0-9_./+-]+|((docker|oras|library)://)?[A-Za-z0-9][A-Za-z0-9_.#@:/+-]*)$",
+    "an image's absolute path, or its name in a registry",
+    "docker://nvcr.io/nvidia/pytorch:24.10-py3",
+    max_length=400,
+)
+Image = Annotated[str, _IMAGE]
 
 
 class Origin(Record):

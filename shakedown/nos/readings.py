@@ -21,6 +21,7 @@ from shakedown.records.counters import CounterReading, went_back
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_output
 from shakedown.records.refusals import refusal
+from shakedown.records.shapes import PORT, shape
 from shakedown.records.untrusted import loads
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -28,7 +29,7 @@ RecordT = TypeVar("RecordT", bound=Record)
 WHOLE_SWITCH = "switch"
 # A port's traffic never decreases: where it did, its drops were set back with it.
 _TRAFFIC = tuple(name for name, due in COUNTERS.items() if due is Due.TRAFFIC)
-PortName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$")]
+PortName = Annotated[str, shape(*PORT)]
 
 
 class Cable(Record):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date
+from pathlib import Path
 
+from shakedown.intent.refusal import refuse
+from shakedown.intent.rules import Problem
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, Waiver
@@ -13,8 +16,12 @@ from shakedown.records.plan import Plan, PlanItem, Waiver
 _CORRECTNESS = ("wrong", "nonfinite_steps")
 
 
-def with_waivers(plan: Plan, waivers: Iterable[Waiver], *, whole: bool) -> Plan:
+def with_waivers(
+    plan: Plan, waivers: Iterable[Waiver], *, whole: bool, inventory: Path | None = None
+) -> Plan:
     """Return the plan with the waivers that cover one of its cells; `whole`: it is of the whole site.
+
+    `inventory`: the folder that the waivers are from, so that a refusal names file and line.
 
     Raises:
         BadInput: a waiver that has expired, that covers what is about correct data, that covers nothing of a
@@ -23,30 +30,44 @@ def with_waivers(plan: Plan, waivers: Iterable[Waiver], *, whole: bool) -> Plan:
     today = date.fromisoformat(plan.created[:10])
     kept: list[Waiver] = []
     names: set[str] = set()
-    for waiver in waivers:
+    for number, waiver in enumerate(waivers):
         if waiver.name in names:
-            raise BadInput(f"two waivers are named {waiver.name}", fix="give each a name of its own")
+            raise _refusal(
+                inventory, number, f"two waivers are named {waiver.name}", "give each a name of its own"
+            )
         names.add(waiver.name)
         if waiver.expires < today:
-            raise BadInput(
+            raise _refusal(
+                inventory,
+                number,
                 f"waiver {waiver.name} of {waiver.owner} expired on {waiver.expires}",
-                fix="take it out of group_vars/all/waivers.yml, or have it signed for anew",
+                "take it out, or have it signed for anew",
             )
         covered = [item for item in plan.items if _covers(waiver, item)]
         for item in covered:
             if _is_about_data(plan, item):
-                raise BadInput(
+                raise _refusal(
+                    inventory,
+                    number,
                     f"waiver {waiver.name} covers {item.test} {item.metric}, which is about data",
-                    fix="waive speeds and settings; data that are lost or wrong are never waived",
+                    "waive speeds and settings; data that are lost or wrong are never waived",
                 )
         if covered:
             kept.append(waiver)
         elif whole:
-            raise BadInput(
+            raise _refusal(
+                inventory,
+                number,
                 f"waiver {waiver.name} covers no planned cell: {waiver.cells}",
-                fix="write STAGE/TEST/METRIC/NODES/RAIL/DIRECTION/PARAMETERS as verdict.json has it, with *",
+                "write STAGE/TEST/METRIC/NODES/RAIL/DIRECTION/PARAMETERS as verdict.json has it, with *",
             )
     return plan.model_copy(update={"waivers": tuple(kept)})
+
+
+def _refusal(inventory: Path | None, number: int, what: str, fix: str) -> BadInput:
+    if inventory is None:
+        return BadInput(what, fix=fix)
+    return refuse([(None, Problem(("waivers", number), what, fix))], inventory)
 
 
 def _covers(waiver: Waiver, item: PlanItem) -> bool:

@@ -13,11 +13,23 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shakedown.records.shapes import shape
+
 SCHEMA = 1
 # Host, rail, test, metric and counter names end up in paths, cell ids and HTML.
-Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+>-]*$")]
+_NAME = shape(
+    r"^[A-Za-z0-9][A-Za-z0-9_.:+>-]*$",
+    "a name of letters, digits and _ . : + > - that begins with a letter or digit",
+    "gpu001",
+    min_length=1,
+    max_length=128,
+)
+Name = Annotated[str, _NAME]
 # A comma or an equals sign would let two different sets of parameters have one cell id.
-Param = bool | int | float | Annotated[str, Field(max_length=200, pattern=r"^[^,=\x00-\x1f\x7f]*$")]
+_PARAM = shape(
+    r"^[^,=\x00-\x1f\x7f]*$", "a text without comma, equals sign, line break", "65536", max_length=200
+)
+Param = bool | int | float | Annotated[str, _PARAM]
 Params = dict[Name, Param]
 # Counters of NICs and switches have 64 bits. A larger number was never counted, and would not fit the
 # arithmetic that judges it.

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 from shakedown.records.base import Better, Name, Params, Record, Stage, params_text
 from shakedown.records.expectation import Expectation, NotCovered
 from shakedown.records.pairs import AllPairs, PairsAcross, apart
+from shakedown.records.shapes import shape
 
 # A plan lists its nodes and only multiplies them by rails and directions: 36 kB could ask for 10^9 cells, and
 # each costs a kilobyte when it is judged. Eight rails, each with each, in two directions are 128.
@@ -139,6 +140,14 @@ class PlanItem(Record):
         return len(self.nodes) * len(self.rails) * len(self.directions)
 
 
+_CELLS = shape(
+    r"^[a-z]+/[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+/[^\[\]]+$",
+    "STAGE/TEST/METRIC/REST with stage, test and metric written out, and * or ? in the rest alone",
+    "fabric/ib_write_bw/bandwidth/*n7*/rail2/*",
+    max_length=300,
+)
+
+
 class Waiver(Record):
     """A failure that a person accepts, signed for: whose it is, until when, and why.
 
@@ -147,7 +156,7 @@ class Waiver(Record):
     """
 
     name: Name  # told in verdict and report
-    cells: Annotated[str, Field(max_length=300, pattern=r"^[a-z]+/[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+/[^\[\]]+$")]
+    cells: Annotated[str, _CELLS]
     reason: Annotated[str, Field(min_length=3, max_length=300)]
     owner: Annotated[str, Field(min_length=2, max_length=100)]
     expires: date  # the last day on which it holds, by the day on which the run was planned

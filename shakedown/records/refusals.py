@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, g
 from pydantic import BaseModel, ValidationError
 
 from shakedown.records.errors import BadInput
+from shakedown.records.shapes import words_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -55,7 +56,7 @@ def explain(error: ValidationError, model: object) -> str:
 
     A misspelt key comes first: the key that is missing for it is only its consequence.
     """
-    details = error.errors(include_url=False, include_context=False)
+    details = error.errors(include_url=False)
     # Of several models that one place tries in turn, the error names its own.
     model = next((b for b in _branches(model) if getattr(b, "__name__", "") == error.title), model)
     for detail in details:
@@ -81,7 +82,7 @@ def nearest(key: str, known: Iterable[str]) -> str:
 
 
 def _words(detail: ErrorDetails) -> str:
-    message = detail["msg"].removeprefix("Value error, ")
+    message = words_of(detail)
     # What is missing has no value; what the whole document says is in the file.
     given = "" if detail["type"] == "missing" or not detail["loc"] else repr(detail["input"])[:_VALUE]
     return f"{message} (got {given})" if given else message

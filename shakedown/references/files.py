@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import unknown_key
+from shakedown.records.shapes import words_of
 from shakedown.records.yaml_lines import At, Lines, parse_strict
 from shakedown.references.catalogue import Catalogue, Entry, Profile
 from shakedown.references.lint import LintProblem, LintRule
@@ -168,7 +169,7 @@ def _rule(detail: ErrorDetails) -> LintRule:
 
 def _message(detail: ErrorDetails) -> str:
     where = " ".join(str(part) for part in detail["loc"] if part not in ("float", "int", "str"))
-    text = detail["msg"].removeprefix("Value error, ")
+    text = words_of(detail)
     if detail["type"] == "missing":
         return f"{where} is missing"
     if detail["type"] == "extra_forbidden":

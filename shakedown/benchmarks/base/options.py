@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from shakedown.records.shapes import PATH, shape
 
 # Files that a job reads: their paths end up in argv.
-Program = Annotated[str, Field(pattern=r"^/[A-Za-z0-9_./+-]+$", max_length=400)]
+Program = Annotated[str, shape(*PATH, max_length=400)]
 
 
 def without(settings: Any, *keys: str) -> Any:  # noqa: ANN401  (as the file has it)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from shakedown.records.base import Record
+from shakedown.records.shapes import shape
 
 Bandwidth = Literal[
     "host_to_device_memcpy_ce",
@@ -17,6 +18,8 @@ Bandwidth = Literal[
     "device_to_device_bidirectional_memcpy_write_ce",
 ]
 
+_LINK = shape(r"^(NV\d+|PIX|PXB|PHB|NODE|SYS)$", "a connection as nvidia-smi topo -m has it", "NV18")
+
 
 class GpuState(Record):
     """What every GPU of a node must show. None: not checked, because the platform does not report it."""
@@ -25,7 +28,7 @@ class GpuState(Record):
     pcie_width: int | None = Field(default=None, ge=1)
     nvlinks: int | None = Field(default=None, ge=0)  # active ones of each GPU
     nvlink_gb_per_s: float | None = Field(default=None, gt=0)  # of each link, as `nvidia-smi nvlink -s` says
-    topology: Annotated[str, Field(pattern=r"^(NV\d+|PIX|PXB|PHB|NODE|SYS)$")] | None = None  # between GPUs
+    topology: Annotated[str, _LINK] | None = None  # between GPUs
     numa: tuple[int, ...] | None = None  # NUMA node of GPU 0, 1, ...
     ecc: bool = True
     xid: bool = True  # the kernel log can be read and must hold no Xid of the driver

@@ -8,6 +8,11 @@ from pydantic import Field, model_validator
 
 from shakedown.benchmarks.base.options import Program
 from shakedown.records.base import Name, Record
+from shakedown.records.shapes import shape
+
+_SHA256 = shape(
+    r"^[0-9a-f]{64}$", "64 digits of 0-9 and a-f as sha256sum prints them", "0123456789abcdef" * 4
+)
 
 
 class Inference(Record):
@@ -40,7 +45,7 @@ class Inference(Record):
     pace_us: float = Field(default=500, gt=0)  # the tiny model's time for an image
     weights: Program | None = None  # torchvision's ResNet50, a state_dict; None: random
     # What `sha256sum` prints of the weights: an accuracy is that of these weights and no others.
-    weights_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    weights_sha256: Annotated[str, _SHA256] | None = None
     images: Program | None = None  # images.npy, n x 224 x 224 x 3 bytes
     labels: Program | None = None  # labels.npy, n class numbers
 

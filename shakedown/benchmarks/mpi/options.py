@@ -8,12 +8,20 @@ from pydantic import Field
 
 from shakedown.benchmarks.base.tcp import TcpPaths
 from shakedown.records.base import Record
+from shakedown.records.shapes import shape
 
 # How UCX carries messages: reliable, unreliable or dynamically connected queue pairs of verbs, or TCP.
 Transport = Literal["rc", "ud", "dc", "tcp"]
 # What steers the communication libraries, and nothing that loads code; the value stands in a job's script.
-Variable = Annotated[str, Field(max_length=80, pattern=r"^(UCX|OMPI_MCA|PMIX_MCA|PRTE_MCA)_[A-Za-z0-9_]+$")]
-Value = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9_.,:/^+=@-]+$")]
+_VARIABLE = shape(
+    r"^(UCX|OMPI_MCA|PMIX_MCA|PRTE_MCA)_[A-Za-z0-9_]+$",
+    "a variable of UCX_, OMPI_MCA_, PMIX_MCA_ or PRTE_MCA_",
+    "UCX_TLS",
+    max_length=80,
+)
+Variable = Annotated[str, _VARIABLE]
+_VALUE = shape(r"^[A-Za-z0-9_.,:/^+=@-]+$", "a value without blanks or quotes", "rc,self", max_length=200)
+Value = Annotated[str, _VALUE]
 
 
 class Sweep(Record):

@@ -7,13 +7,19 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from shakedown.records.base import Name, Record
+from shakedown.records.shapes import shape
 
 Operation = Literal["all_reduce", "all_gather", "alltoall", "broadcast", "reduce_scatter", "sendrecv"]
 Launcher = Literal["one-process", "srun", "mpirun"]
 Split = Literal["none", "mod", "div"]
 Dtype = Literal["float", "half", "bfloat16", "double", "int32", "uint8"]
 # Only what steers the communication libraries: nothing of a site's options may load code into a job.
-Variable = Annotated[str, Field(pattern=r"^(NCCL|UCX|OMPI_MCA|PMIX_MCA|CUDA_DEVICE)_[A-Z0-9_a-z]+$")]
+_VARIABLE = shape(
+    r"^(NCCL|UCX|OMPI_MCA|PMIX_MCA|CUDA_DEVICE)_[A-Z0-9_a-z]+$",
+    "a variable of NCCL_, UCX_, OMPI_MCA_, PMIX_MCA_ or CUDA_DEVICE_",
+    "NCCL_IB_QPS_PER_CONNECTION",
+)
+Variable = Annotated[str, _VARIABLE]
 
 
 class NcclExpect(Record):

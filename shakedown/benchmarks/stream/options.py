@@ -7,8 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shakedown.records.base import Record
+from shakedown.records.shapes import shape
 
 Kernel = Literal["copy", "scale", "add", "triad"]
+
+_COMPILER = shape(r"^[A-Za-z0-9_./+-]+$", "a compiler's name or path", "gcc-13", max_length=400)
 
 
 class Stream(Record):
@@ -24,7 +27,7 @@ class Stream(Record):
     times: int = Field(default=20, ge=2, le=1000)
     # The C compiler that builds our STREAM. software.stream names the site's own instead (McCalpin's, built
     # with the array size above).
-    compiler: Annotated[str, Field(pattern=r"^[A-Za-z0-9_./+-]+$", max_length=400)] = "cc"
+    compiler: Annotated[str, _COMPILER] = "cc"
     # Seconds that one NUMA node may take.
     timeout_s: int = Field(default=300, gt=0)
 

@@ -11,35 +11,37 @@ from pydantic import Field, ValidationError
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
 from shakedown.records.names import FILE_NAME
+from shakedown.records.shapes import shape
 from shakedown.records.untrusted import read_plain
 from shakedown.records.yaml_lines import parse_strict
 
 _LONGEST_PASSWORD = 256
 # Nothing that a program could take for an option, a path or a second address; here `$` is the very end.
-_ADDRESS = r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,253}$"
-_USER = r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,31}$"
-_CHASSIS = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+_ADDRESS = shape(r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,253}$", "a host name or IP address", "10.0.9.17")
+_USER = shape(r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,31}$", "a user's name of 32 characters at most", "monitor")
+_CHASSIS = shape(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", "the id of a chassis in Redfish", "System.Embedded.1")
+_NODE = shape(f"^{FILE_NAME}$", "a node's name, which is also that of a file", "gpu001")
 
 
 class Bmc(Record):
     """One node's BMC."""
 
     through: Literal["redfish", "ipmi"]  # redfish over HTTPS, or ipmitool's lanplus
-    address: Annotated[str, Field(pattern=_ADDRESS)]  # host name or IP address
-    user: Annotated[str, Field(pattern=_USER)]  # who may read power; no more rights are needed
+    address: Annotated[str, _ADDRESS]  # host name or IP address
+    user: Annotated[str, _USER]  # who may read power; no more rights are needed
     # Of mode 600; relative to the file that names it.
     password_file: Annotated[str, Field(min_length=1, max_length=1000)]
     # Certificates that Redfish's own must be signed by; none: the system's.
     ca_file: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     # Of Redfish, where a BMC has several that tell a power.
-    chassis: Annotated[str, Field(pattern=_CHASSIS)] | None = None
+    chassis: Annotated[str, _CHASSIS] | None = None
     port: Annotated[int, Field(gt=0, lt=65536)] | None = None  # where it is not the usual one
 
 
 class Bmcs(Record):
     """All nodes' BMCs."""
 
-    bmcs: dict[Annotated[str, Field(pattern=f"^{FILE_NAME}$")], Bmc] = Field(min_length=1)
+    bmcs: dict[Annotated[str, _NODE], Bmc] = Field(min_length=1)
 
 
 def read_bmcs(file: Path) -> dict[str, Bmc]:

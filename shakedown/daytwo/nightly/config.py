@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from shakedown.intent.slurm_block import AccessOption
 from shakedown.records.base import Name, Record
+from shakedown.records.shapes import shape
 
 
 class Mail(Record):
@@ -23,7 +24,7 @@ class Mail(Record):
 class Webhook(Record):
     """A signed POST of the night as JSON."""
 
-    url: Annotated[str, Field(pattern=r"^https?://")]
+    url: Annotated[str, shape(r"^https?://", "an address of http or https", "https://ops.example.com/hook")]
     key_file: str
     only_if_needed: bool = False
 

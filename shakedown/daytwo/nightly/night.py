@@ -110,6 +110,7 @@ class Nightly:
                 shares,
                 run=run,
                 created=now.strftime(_TIME),
+                inventory=Path(self.config.inventory),
             )
             write_plan(folder, plan)
             write_aside(folder / JOBS, to_json(jobs))

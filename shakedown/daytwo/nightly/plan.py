@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from shakedown.benchmarks.base.night import EveryNight, NodeAlone, NotAtNight, Pairs
 from shakedown.benchmarks.planning import make_plan
@@ -54,7 +55,13 @@ def left_out(site: Site) -> dict[str, str]:
 
 
 def nightly_plan(
-    site: Site, catalogue: Catalogue, shares: Sequence[Share], *, run: str, created: str
+    site: Site,
+    catalogue: Catalogue,
+    shares: Sequence[Share],
+    *,
+    run: str,
+    created: str,
+    inventory: Path | None = None,
 ) -> tuple[Plan, Jobs, dict[str, str]]:
     """Return the plan and jobs of a night: settings of all its nodes, then its shares; and each cell's slot.
 
@@ -121,7 +128,7 @@ def nightly_plan(
         references={k: v for k, v in references.items() if k in used},
         caveats=(*site.acceptance.caveats, "A nightly run measures a part; the rest has its turn."),
     )
-    plan = with_waivers(plan, site.waivers, whole=False)
+    plan = with_waivers(plan, site.waivers, whole=False, inventory=inventory)
     return (plan, jobs_of_site(run, jobs, site, nodes), slots)
 
 

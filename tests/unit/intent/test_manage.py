@@ -29,8 +29,17 @@ def refusal(**variables: Any) -> str:
         ({"manage": True}, "manage True: must be keys with values (KEY: VALUE)"),
         ({"manage": {"slurms": True}}, "manage: unknown key 'slurms' -- use slurm"),
         ({"manage": {"slurm": "no"}}, "manage.slurm 'no': must be true or false"),
-        ({"shared_stage_path": "stage"}, "shared_stage_path 'stage': String should match pattern"),
-        ({"shared_stage_path": "/scratch/a b"}, "shared_stage_path '/scratch/a b': String should match"),
+        ({"shared_stage_path": "stage"}, "shared_stage_path 'stage': must be an absolute path of letters, "),
+        ({"shared_stage_path": "/scratch/a b"}, "shared_stage_path '/scratch/a b': must be an absolute path"),
+        ({"slurm": {"partition": "a b"}}, "slurm.partition 'a b': must be one name as Slurm has it"),
+        (
+            {"software": {"perftest": {"from": {"module": "ompi"}}}},
+            "'ompi': must be NAME/VERSION, such as openmpi/4.1.6",
+        ),
+        (
+            {"software": {"perftest": {"from": {"spack": "openmpi @4"}}}},
+            "must be the spec of an installed Spack package, without blanks or quotes, such as openmpi@4",
+        ),
         ({"waivers": {"name": "x"}}, "waivers: must be a list"),
         ({"slurm": {"partition": ["a", "b"]}}, "slurm.partition: must be one text"),
         (

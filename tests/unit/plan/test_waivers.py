@@ -8,8 +8,10 @@ from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.commands.verdict import exit_status
 from shakedown.judge.verdict import judge
 from shakedown.plan.scope import Wanted
+from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
+from shakedown.records.plan import Waiver
 from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document
 from tests.unit.plan.test_scope import measured
@@ -105,6 +107,23 @@ def test_what_cannot_be_waived_is_refused(changes, said):
     with pytest.raises(BadInput) as refused:
         plan_with(waiver(**changes))
     assert said in str(refused.value)
+
+
+def test_a_refusal_names_file_and_line(tmp_path):
+    """Catches: an expired waiver that is told without its place, or with that of another file or waiver."""
+    file = tmp_path / "group_vars/all/accepted.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text("# signed for\nwaivers:\n  - name: fast-n1\n  - name: slow-n2\n    expires: 2025-12-31\n")
+    rows = [waiver(), waiver(expires="2025-12-31")]
+    old = [
+        Waiver.model_validate(row | {"name": name})
+        for row, name in zip(rows, ("fast-n1", "slow-n2"), strict=True)
+    ]
+    with pytest.raises(BadInput) as refused:
+        with_waivers(plan_with(), old, whole=True, inventory=tmp_path)
+    assert str(refused.value).startswith(
+        f"{file}:4: waiver slow-n2 of A. Person expired on 2025-12-31 -- take it"
+    )
 
 
 def test_it_holds_to_the_last_day_and_two_need_two_names():

@@ -6,6 +6,7 @@ The roles' own tasks are played, with /etc below a folder: one copy of the roles
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import re
@@ -31,6 +32,7 @@ _MUNGE = (
     "and was not written by Shakedown: leave it with manage.slurm false, "
     "or replace it with -e munge_take_over=true"
 )
+_MARK = f"munge.key was written by Shakedown (roles/munge), sha256 {hashlib.sha256(b'older').hexdigest()}\n"
 _FOLDER = (
     "and not by Shakedown: use it as it is with manage.shared_folder false, or name another shared_stage_path"
 )
@@ -60,7 +62,21 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
     ),
     "empty": ({}, "", ""),
     "munge-key": ({"munge/munge.key": "theirs"}, "", f"/etc/munge/munge.key is not that of key {_MUNGE}"),
-    "munge-ours": ({"munge/munge.key": "older", "munge/.shakedown": ""}, "", ""),
+    "munge-ours": ({"munge/munge.key": "older", "munge/.shakedown": _MARK}, "", ""),
+    # Changed by the site since, or marked by a version that also marked keys which it had only found.
+    "munge-changed": (
+        {"munge/munge.key": "changed", "munge/.shakedown": _MARK},
+        "",
+        f"/etc/munge/munge.key is not that of key {_MUNGE}",
+    ),
+    "munge-marked": (
+        {
+            "munge/munge.key": "older",
+            "munge/.shakedown": "munge.key was written by Shakedown (roles/munge)\n",
+        },
+        "",
+        f"/etc/munge/munge.key is not that of key {_MUNGE}",
+    ),
     "fstab": ({"fstab": "fs:/x {share} nfs noauto 0 0\n"}, "", f"fs:/x is in fstab for {{share}}, {_FOLDER}"),
     "fstab-ours": ({"fstab": "10.20.0.10:{share} {share} nfs4 rw 0 0\n"}, "", ""),
     "exports": (
@@ -187,40 +203,95 @@ def test_what_is_not_ours_is_refused_with_its_path_and_key(refused, host):
     assert says in said
 
 
+def munge_with(folder: Path, key: str) -> Path:
+    """Copy the role munge with a takeover.yml: its own tasks, but with this key as that of the cluster."""
+    role = copied(folder, "munge")
+    block = next(
+        b["block"] for b in yaml.safe_load((role / "tasks/configure.yml").read_text()) if "block" in b
+    )
+    tasks = {task["name"]: task for task in block}
+    for task in tasks.values():
+        for words in task.values():
+            if isinstance(words, dict):
+                words.pop("owner", None), words.pop("group", None)
+    install = tasks["Install the key"]
+    del install["notify"], install["ansible.builtin.copy"]["src"]
+    install["ansible.builtin.copy"]["content"] = key
+    names = ("Keep the key that is replaced", install["name"], "Look at the key that is there now")
+    wanted = [{"include_tasks": "preflight.yml"}, *(tasks[name] for name in (*names, "Note that it is ours"))]
+    (role / "tasks/takeover.yml").write_text(json.dumps(wanted))
+    return role
+
+
+def rollback_of(folder: Path) -> dict[str, object]:
+    """Return the play of rollback.yml for Slurm, with the roles of this folder."""
+    book = yaml.safe_load((ROOT / "playbooks/rollback.yml").read_text())
+    found = next(one for one in book if one["name"] == "Slurm that Shakedown replaced")
+    for task in found["tasks"]:
+        role = task["ansible.builtin.include_role"]
+        role["name"] = str(folder / role["name"])
+    return {**found, "hosts": "n1"}
+
+
 def test_what_is_replaced_comes_back(tmp_path):
     """Catches: a slurm.conf or munge.key that is lost with -e ..._take_over=true, or ours kept as theirs by a
-    second run; a rollback that leaves a key that others may read."""
+    second run; a gres.conf of ours that stays beside their slurm.conf; a rollback that leaves a key that
+    others may read, or writes over what the site has changed since."""
     etc, bin_path = tmp_path / "etc", programs(tmp_path, "")
     theirs = {"slurm/slurm.conf": 0o644, "slurm/cgroup.conf": 0o640, "munge/munge.key": 0o400}
-    for name, mode in theirs.items():
+    for name, mode in {**theirs, "slurm/slurmdbd.conf": 0o600}.items():
         (etc / name).parent.mkdir(parents=True, exist_ok=True)
         (etc / name).write_text(f"theirs: {name}\n")
         (etc / name).chmod(mode)
-    slurm, munge = copied(tmp_path, "slurm"), copied(tmp_path, "munge")
-    keep = next(
-        task
-        for block in yaml.safe_load((munge / "tasks/configure.yml").read_text())
-        for task in block.get("block", ())
-        if task["name"] == "Keep the key that is replaced"
-    )
+    slurm, munge = copied(tmp_path, "slurm"), munge_with(tmp_path, "ours")
+    ours = [f"slurm/{name}.conf" for name in ("slurm", "cgroup", "gres")]
     takeover = [
         {"include_role": {"name": str(slurm), "tasks_from": "preflight"}},
-        {"include_role": {"name": str(munge), "tasks_from": "preflight"}},
-        keep,
-        *({"copy": {"dest": str(etc / name), "content": _OURS, "mode": "0644"}} for name in theirs),
+        {"include_role": {"name": str(munge), "tasks_from": "takeover"}},
+        *({"copy": {"dest": str(etc / name), "content": _OURS, "mode": "0644"}} for name in ours),
     ]
     variables = {"slurm_nodes": ["n1"], "slurm_take_over": True, "munge_take_over": True}
     path = f"{bin_path}:{os.environ['PATH']}"
     play_of = {"hosts": "n1", "gather_facts": False, "vars": variables, "environment": {"PATH": path}}
-    book = yaml.safe_load(below(tmp_path, (ROOT / "playbooks/rollback.yml").read_text()))
-    rollback = next(one for one in book if one["name"] == "Slurm that Shakedown replaced")
-    said = play(tmp_path, [{**play_of, "tasks": takeover}] * 2 + [{**rollback, "hosts": "n1"}], n1={})
+    look = {"hosts": "n1", "gather_facts": False, "tasks": [{"command": f"cp -a {etc} {tmp_path}/taken"}]}
+    change = {"hosts": "n1", "gather_facts": False, "tasks": []}
+    change["tasks"] = [
+        {"copy": {"dest": str(etc / name), "content": "since\n"}}
+        for name in ("slurm/slurm.conf", "munge/munge.key")
+    ]
+    back = rollback_of(tmp_path)
+    keep = {**look, "tasks": [{"command": f"cp -a {etc} {tmp_path}/back"}]}
+    plays = [*[{**play_of, "tasks": takeover}] * 2, look, back, keep, change, back]
+    said = play(tmp_path, plays, n1={})
     assert "failed=0" in said, said[-3000:]
+    assert (tmp_path / "taken/munge/munge.key").read_text() == "ours"
+    assert (tmp_path / "taken/slurm/gres.conf").read_text() == _OURS
     for name, mode in theirs.items():
         assert (etc / f"{name}.before-shakedown").read_text() == f"theirs: {name}\n"
-        assert (etc / name).read_text() == f"theirs: {name}\n"
-        assert stat.S_IMODE((etc / name).stat().st_mode) == mode, name
-    assert not (etc / "slurm/gres.conf.before-shakedown").exists()
+        assert (tmp_path / "back" / name).read_text() == f"theirs: {name}\n"
+        assert stat.S_IMODE((tmp_path / "back" / name).stat().st_mode) == mode, name
+    assert sorted(path.name for path in (tmp_path / "back/slurm").glob("*.conf")) == [
+        "cgroup.conf",
+        "slurm.conf",
+        "slurmdbd.conf",
+    ]
+    assert (etc / "slurm/slurmdbd.conf").read_text() == "theirs: slurm/slurmdbd.conf\n"
+    for name in ("slurm/slurm.conf", "munge/munge.key"):
+        assert (etc / name).read_text() == "since\n", name
+
+
+def test_a_key_that_all_nodes_share_already_stays_the_sites(tmp_path):
+    """Catches: a munge.key of the site's that is marked as Shakedown's because all hosts have the same one: a
+    later, different key would replace it without a word, and without a copy."""
+    (tmp_path / "etc/munge").mkdir(parents=True)
+    (tmp_path / "etc/munge/munge.key").write_text("theirs")
+    role = munge_with(tmp_path, "theirs")
+    one = {"hosts": "n1", "gather_facts": False, "vars": {"munge_key_host": "n1"}}
+    said = play(
+        tmp_path, [{**one, "tasks": [{"include_role": {"name": str(role), "tasks_from": "takeover"}}]}], n1={}
+    )
+    assert "failed=0" in said, said[-3000:]
+    assert [path.name for path in (tmp_path / "etc/munge").iterdir()] == ["munge.key"]
 
 
 def test_packages_are_the_sites_and_what_is_missing_is_told_with_the_key(tmp_path):
