@@ -137,7 +137,7 @@ class _Weeks:
         # A spread that was believed to be too narrow would call all nights far: they count, drawn in.
         all_nights = self.nights[rows].sum(axis=1)
         self.variance[rows] += (np.clip(away, -far, far) ** 2 - self.variance[rows]) / (all_nights + 1)
-        return plain
+        return np.asarray(plain)
 
 
 def _medians(values: Floats) -> Floats:
