@@ -40,7 +40,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.order import Order
 from shakedown.records.plan import Plan
 from shakedown.records.results import JobRecord, Problem
-from shakedown.run import chain
+from shakedown.run import chain, signing
 from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
 from shakedown.run.ownership import SECRET
 from shakedown.slurm.cancel_stuck import Pending
@@ -277,8 +277,7 @@ class Guard(rfm.RegressionTestPlugin):
         account = ""
         with contextlib.suppress(BadInput):
             account = Slurm().ask("scontrol", "--oneliner", "show", "job", job)
-        sign = attest.ask if Path(attest.SOCKET).exists() else None
-        chain.add(folder / RAW, self.out.name, order, account, sign)
+        chain.add(folder / RAW, self.out.name, order, account, signing.signer())
 
     def about(self) -> dict[str, object]:
         """Return the fields that a job record has from the plan alone."""

@@ -16,15 +16,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode import service
 from shakedown.onnode.counters import node_name, unwritable
 from shakedown.onnode.journal import NONCE
 from shakedown.run.ownership import LINK, MANIFEST, journals_of, writers
 from shakedown.run.redact import redact_bytes
+from shakedown.run.signing import SOCKET, ask
 
-SOCKET = "/run/shakedown/sign.sock"
 ORDER = "SHAKEDOWN_ORDER"  # the environment variable that jobs of an order have, beside NONCE
-_TIMEOUT_S = 60.0
 
 
 def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[str, Any]:
@@ -52,22 +50,6 @@ def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[
         "job": os.environ.get("SLURM_JOB_ID", ""),
         "files": files,
     }
-
-
-def ask(request: str, path: str = SOCKET, timeout_s: float = _TIMEOUT_S) -> dict[str, str]:
-    """Return the service's `link` and `signature` for two digests in hexadecimal.
-
-    Raises:
-        OSError: there is no service, or it was busy all the time.
-        ValueError: it refused, or answered nonsense.
-    """
-    document = service.ask(path, timeout_s, request.encode("ascii"))
-    if "error" in document:
-        raise ValueError(str(document["error"]))
-    link, signature = document.get("link"), document.get("signature")
-    if not isinstance(link, str) or not isinstance(signature, str):
-        raise ValueError("the answer is no signature")
-    return {"link": link, "signature": signature}
 
 
 def main(argv: list[str], path: str = SOCKET) -> int:

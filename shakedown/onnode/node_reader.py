@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from shakedown.onnode import service
+from shakedown.run import service
 
 SOCKET = "/run/shakedown/node.sock"
 _TIMEOUT_S = 60.0  # an emulated node takes seconds to start the service

@@ -111,6 +111,7 @@ _WORDS = (*_OF_A_NAME, *_OF_A_HEADER, *_OF_A_TOKEN, *_OF_A_URL, *_OF_A_WEB_TOKEN
 
 # A file with more is no output of a tool: what comes after goes as a whole, so that reading stays quick.
 _MOST = 500_000
+_MOST_NAMES = 3_000_000  # with or without a value: `token=` and nothing after it costs a look as well
 _MOST_OF_A_DUMP = 4 * 2**20  # characters; Linux gives a process 2 MiB of arguments and environment
 _CHUNK = 2**18  # characters
 _DENSE = 64  # characters for each line with such a word; then lines are not looked for
@@ -130,7 +131,7 @@ def redact(text: str) -> str:
         text = _ENVIRON_REPR.sub(f"environ({MASK})", text)
     if _DUMP_MARK.search(f"\n{text}"):
         text = _DUMP.sub(lambda m: f"environment {MASK}\n" if _DUMP_MARK.search(f"\n{m[0]}") else m[0], text)
-    left = [_MOST] * len(_NAMED)
+    left = [*[_MOST] * len(_NAMED), _MOST_NAMES]
     parts: list[str] = []
     for chunk in _chunks(text):
         parts.append(_chunk_redacted(chunk, left))
@@ -154,7 +155,7 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _chunk_redacted(text: str, left: list[int]) -> str:
-    """Return whole lines without secrets, cut off where there is none `left` of a kind."""
+    """Return whole lines without secrets, cut off where there is none `left` of a kind, or of all names."""
     lower = _folded(text)
     starts: set[int] = set()
     for word in _WORDS:
@@ -191,7 +192,10 @@ def _lines_redacted(text: str, lower: str, left: list[int]) -> str:
     """Return lines without secrets; no expression here goes past the end of a line."""
     if _any(_OF_A_URL, lower):
         text = _URL.sub(rf"\1{MASK}@", text)
-    if _any(_OF_A_NAME, lower):
+    if names := sum(sum(1 for _ in word.finditer(lower)) for word in _OF_A_NAME):
+        left[-1] -= names
+        if left[-1] < 0:
+            return ""
         for kind, (expression, needs) in enumerate(_NAMED):
             if any(mark in text for mark in needs):
                 text, left[kind] = _without_named(expression, text, left[kind])

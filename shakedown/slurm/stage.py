@@ -22,7 +22,7 @@ from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, Problem
-from shakedown.run import chain
+from shakedown.run import chain, signing
 from shakedown.run.folder import JOBS, ORDER, RAW, to_json, write_aside
 from shakedown.run.lock import RunLock
 from shakedown.slurm.client import Slurm
@@ -66,7 +66,7 @@ def unended(run: Path, jobs: Jobs, stage: Stage, why: str, cancelled: Mapping[st
         write_aside(folder / "job.json", to_json(_record(jobs, spec, attempt, job, message)))
         if job and (run / ORDER).is_file():
             ordered = hashlib.sha256((run / ORDER).read_bytes()).hexdigest()
-            chain.add(run / RAW, folder.name, ordered, "")
+            chain.add(run / RAW, folder.name, ordered, "", signing.signer())
         count += 1
     return count
 

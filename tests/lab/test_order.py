@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
@@ -56,7 +57,8 @@ def call(site, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_ordered_run_is_signed_by_each_node_and_verifies(ordered_site):
-    """Catches: a node that cannot sign where it measures; an honest run that is not as ordered; an output
+    """Catches: a node that cannot sign where it measures; a submit host, no node itself,
+    that cannot sign the chain; an honest run that is not as ordered; an output
     that is changed after its node had signed it, and verifies."""
     site, folder = ordered_site, ordered_site.folder
     run, key, order = folder / "ordered", folder / "customer", folder / "order.json"
@@ -66,8 +68,7 @@ def test_an_ordered_run_is_signed_by_each_node_and_verifies(ordered_site):
     (folder / "known").write_text("".join(f"{machine} {text}" for machine, text in keys.items()))
     made = call(site, "plan", site.inventory, "--output", run)
     assert made.returncode == 0, made.stderr
-    # The head is no compute node, and so has no service that signs: no --submit.
-    words = ("--key", key, "--hosts", folder / "known", "--output", order)
+    words = ("--key", key, "--hosts", folder / "known", "--submit", "head", "--output", order)
     made = call(site, "order", run, *words)
     assert made.returncode == 0, made.stderr
     well, printed = site.play(
@@ -78,6 +79,8 @@ def test_an_ordered_run_is_signed_by_each_node_and_verifies(ordered_site):
         assert sorted(p.name for p in job.parent.glob("signed.*.link.json")) == [
             f"signed.{node}.link.json" for node in ("n1", "n2")
         ]
+    lines = [json.loads(line) for line in (run / "raw" / "chain.jsonl").read_text().splitlines()]
+    assert lines and all("signature" in line for line in lines), lines
     assert call(site, "seal", run, "--redact", "--key", key).returncode == 0
     verify = ("verify", run, "--signers", folder / "signers", "--order", order)
     verified = call(site, *verify)

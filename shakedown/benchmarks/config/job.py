@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.benchmarks.config.neighbours import Wanted, neighbours, peers
-from shakedown.onnode import service
 from shakedown.onnode.counters import node_name, unwritable
 from shakedown.onnode.journal import Clock, Journal
+from shakedown.run import service
 
 SOCKET = "/run/shakedown/settings.sock"
 # A read-back takes a second on hardware and half a minute on an emulated node.

@@ -24,7 +24,9 @@ from shakedown.records.errors import ExitStatus
 # One file for each rank; UCX puts in its host's name and process number.
 _UCX_LOGS = "ucx.*.log"
 # UCX's lines of these levels say why it could not do what it was told.
-_COMPLAINT = re.compile(r"\bUCX\s+(ERROR|FATAL|WARN)\s+(?P<text>.*)|(?P<assertion>Assertion `.*' failed.*)")
+_COMPLAINT = re.compile(
+    r"\bUCX\s+(ERROR|FATAL|WARN)\s+(?P<text>.*)|(?P<assertion>Assertion `.{0,500}' failed.*)"
+)
 # OpenMPI on its messaging layer: "select: component ucx selected", "selected ucx best priority 51".
 _LAYER = re.compile(r"\] (?:select: component \w+ selected|selected \w+ best priority)")
 

@@ -73,19 +73,28 @@ def of_calls() -> Iterator[tuple[str, re.Pattern[str], str]]:
                 yield where, re.compile(node.args[0].value), node.func.attr
 
 
-def usage() -> dict[str, set[str]]:
-    """Return by which methods patterns are called, by their names."""
+def usage() -> dict[tuple[str, str], set[str]]:
+    """Return by which methods patterns are called, by module and name; under "" as well, for all modules."""
     called = re.compile(rf"\b([A-Za-z_]\w*)(?:\[[^]\n]*\])?\.({'|'.join(METHODS)})\(")
-    found: dict[str, set[str]] = {}
-    for source in SOURCES.values():
+    found: dict[tuple[str, str], set[str]] = {}
+    for path, source in SOURCES.items():
+        where = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
         for name, method in called.findall(source):
-            found.setdefault(name, set()).add(method)
+            found.setdefault((where, name), set()).add(method)
+            found.setdefault(("", name), set()).add(method)
     return found
 
 
-def used_as(name: str) -> list[str]:
-    """Return the methods that a pattern of this name, or a call, is used with."""
-    return [name] if name in METHODS else sorted(USAGE.get(name, {"search"}))
+def used_as(where: str, name: str) -> list[str]:
+    """Return the methods that a pattern of this name, or a call, is used with.
+
+    A private name is its module's own: `_FIELD` of another module says nothing of this one. One that its
+    module does not call itself (it hands it on) counts with the methods of all that are named so.
+    """
+    if name in METHODS:
+        return [name]
+    own = USAGE.get((where.removesuffix(".__init__"), name)) if name.startswith("_") else None
+    return sorted(own or USAGE.get(("", name), {"search"}))
 
 
 USAGE = usage()
@@ -164,7 +173,7 @@ ALL = {
     (pattern.pattern, pattern.flags, method): (where, name, pattern)
     for where, pattern, name in (*of_modules(), *of_calls())
     if isinstance(pattern.pattern, str)
-    for method in used_as(name)
+    for method in used_as(where, name)
 }
 
 

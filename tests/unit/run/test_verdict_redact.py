@@ -266,3 +266,14 @@ def test_no_capture_is_damaged():
     for path in sorted((Path(__file__).parents[1] / "benchmarks" / "outputs").rglob("*.txt")):
         text = path.read_text(errors="replace")
         assert redact(text) == text, path.name
+
+
+@pytest.mark.parametrize("piece", ["token=\n", "token :\n", "my_key\n"])
+def test_names_without_values_are_bounded_as_well(piece, monkeypatch):
+    """Catches: 64 MB of `token=` that take 10 s, because only names with a value were counted; a cut that is
+    not said, that comes at another place the second time, or in a file with as many names as are allowed."""
+    monkeypatch.setattr("shakedown.run.redact._MOST_NAMES", 100)
+    assert redact(piece * 100) == piece * 100
+    cut = redact(f"{piece * 100}{'x' * 300_000}\n{piece}password=hunter2\n")
+    assert cut.endswith("REDACTED") and "hunter2" not in cut and cut.startswith(piece * 100)
+    assert redact(cut) == cut

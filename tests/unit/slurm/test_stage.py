@@ -16,6 +16,7 @@ from shakedown.plan.stage_limit import stage_limit_s
 from shakedown.records.base import Stage
 from shakedown.records.reading import read_record
 from shakedown.run.lock import Holder, RunLock
+from shakedown.slurm.stage import unended
 
 HOLDER = Holder(run="r1", host="h", boot="b", pid=1, start_ticks=1, user="u", since="s", ticket="t1")
 
@@ -123,3 +124,24 @@ def test_a_silent_slurm_at_the_end_is_said(site):
     done = stage(site, "--at-most=2")
     assert done.returncode == 0
     assert "jobs of this run may be left in Slurm: squeue" in done.stdout
+
+
+def test_a_job_that_was_cancelled_is_signed_into_the_chain(tmp_path, monkeypatch):
+    """Catches: an honest run, of which a job ran into its time limit, that an order
+    with a submit host calls unsigned."""
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "order.json").write_text("{}")
+    job = {"kind": "mesh", "tests": ["t"], "nodes": ["n1"], "name": "f0", "stage": "fabric"}
+    jobs = Jobs.model_validate(
+        {"schema": 1, "run": "r", "nics": {}, "jobs": [job | {"time_limit_s": 9}], "waits": {}}
+    )
+    asked: list[str] = []
+
+    def sign(request: str) -> dict[str, str]:
+        asked.append(request)
+        return {"link": "l", "signature": "s"}
+
+    monkeypatch.setattr("shakedown.run.signing.signer", lambda: sign)
+    assert unended(tmp_path, jobs, Stage.FABRIC, "ended", {"f0": "70"}) == 1
+    (line,) = (tmp_path / "raw" / "chain.jsonl").read_text().splitlines()
+    assert json.loads(line)["signature"] == "s" and len(asked) == 1

@@ -72,7 +72,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="host-settings", description=__doc__)
     parser.add_argument("action", choices=[*_ACTIONS, "arrivals", "modules", "node", "sign"])
     parser.add_argument(
-        "targets", nargs="*", metavar="TARGET", help="a netdev, environment, gpudirect or pinning"
+        "targets", nargs="*", metavar="TARGET", help="a netdev, environment, gpudirect, pinning or signing"
     )
     parser.add_argument("--all", action="store_true", help="every target that has a wanted state")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")

@@ -24,11 +24,12 @@ _SLURMD_TEXT = "# Written by host-settings.\n[Service]\nLimitMEMLOCK=infinity\n"
 _NCCL_KEY = "NCCL_IB_TC"
 # Where jobs without privileges read settings back and what only root may read, count packets, and have their
 # outputs signed.
+SIGN_SOCKET = "host-settings-sign.socket"
 _SOCKETS = (
     "host-settings-report.socket",
     "host-settings-arrivals.socket",
     "host-settings-node.socket",
-    "host-settings-sign.socket",
+    SIGN_SOCKET,
 )
 # And what reads the NICs' modules for them, when nobody asks.
 _UNITS = (*_SOCKETS, "host-settings-modules.timer")
@@ -70,12 +71,15 @@ def read(system: System) -> dict[str, Any]:
     found["memlock.slurmd"] = _slurmd_limit(system)
     found["live"] = system.root == Path("/")
     found["clock"] = system.clock()
-    for unit in _UNITS:
-        found[unit] = None
-        if system.root == Path("/"):
-            states = [system.run("systemctl", verb, unit).out.strip() for verb in ("is-enabled", "is-active")]
-            found[unit] = " ".join(states)
-    return found
+    return {**found, **{unit: unit_state(system, unit) for unit in _UNITS}}
+
+
+def unit_state(system: System, unit: str) -> str | None:
+    """Whether a unit is enabled and active; None in a recorded tree."""
+    if system.root != Path("/"):
+        return None
+    states = [system.run("systemctl", verb, unit).out.strip() for verb in ("is-enabled", "is-active")]
+    return " ".join(states)
 
 
 def _text(system: System, path: str) -> str | None:
@@ -140,6 +144,18 @@ def _memlock_items(found: Mapping[str, Any], memlock: str) -> list[Item]:
     ]
 
 
+def unit_item(unit: str, found: str | None) -> Item:
+    """A unit that should be enabled and active; what it was before can be brought back."""
+
+    def serve(value: str) -> tuple[Action, ...]:
+        verb = "enable" if value == "enabled active" else "disable"
+        return (Run(("systemctl", "--quiet", verb, "--now", unit)),)
+
+    if found is None:
+        return NotApplicable(unit, "a recorded tree runs no services")
+    return Setting(unit, found, "enabled active", serve)
+
+
 def items(found: dict[str, Any], roce: Roce, clock: str = "keep", memlock: str = "keep") -> list[Item]:
     """What should be, beside what is."""
 
@@ -149,17 +165,8 @@ def items(found: dict[str, Any], roce: Roce, clock: str = "keep", memlock: str =
     def nccl(value: str | None) -> tuple[Action, ...]:
         return (WriteFile(NCCL_FILE, nccl_with(found[NCCL_FILE], value)),)
 
-    def service(unit: str) -> Item:
-        def serve(value: str) -> tuple[Action, ...]:
-            verb = "enable" if value == "enabled active" else "disable"
-            return (Run(("systemctl", "--quiet", verb, "--now", unit)),)
-
-        if found[unit] is None:
-            return NotApplicable(unit, "a recorded tree runs no services")
-        return Setting(unit, found[unit], "enabled active", serve)
-
     return [
-        *map(service, _UNITS),
+        *(unit_item(unit, found[unit]) for unit in _UNITS),
         whole(ENV_FILE, env_text(roce)),
         whole(PROFILE_FILE, profile_text()),
         Setting("clock", found["clock"], "synchronised")

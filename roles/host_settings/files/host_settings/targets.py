@@ -1,4 +1,4 @@
-"""The targets: every fabric NIC by its name, and three that concern the host as a whole."""
+"""The targets: every fabric NIC by its name, and four that concern the host as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DESIRED_FOLDER = "/etc/shakedown/settings"
 SCHEMA = 1
 _AGAIN = "run the playbook that configures hosts"
 # No NIC may have one of these names.
-HOST_TARGETS = ("environment", "gpudirect", "pinning")
+HOST_TARGETS = ("environment", "gpudirect", "pinning", "signing")
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,9 @@ def _host_target(system: System, name: str, data: Mapping[str, Any]) -> Target:
     if name == "gpudirect":
         gpu = gpudirect.parse(data)
         return Target(name, "", lambda: gpudirect.items(gpudirect.read(system, gpu), gpu))
+    if name == "signing":  # a submit host that is no node: this one service, and nothing else
+        unit = environment.SIGN_SOCKET
+        return Target(name, "", lambda: [environment.unit_item(unit, environment.unit_state(system, unit))])
     pins = pinning.parse(data)
     return Target(name, "", lambda: pinning.items(pinning.read(system, pins), pins))
 

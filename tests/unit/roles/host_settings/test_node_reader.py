@@ -13,8 +13,9 @@ from host_settings import cli, node_reader
 from host_settings.system import Done, System
 
 from shakedown.benchmarks.interconnect import path_job
-from shakedown.onnode import gpus, service
+from shakedown.onnode import gpus
 from shakedown.onnode.node_reader import ask
+from shakedown.run import service
 
 XID = "NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus."
 LOG = f"[1.0] audit: user alice ran secret\n[2.0] {XID}\n[3.0] eth0: link up 10.0.0.1\n"
@@ -141,7 +142,7 @@ def test_ports_are_known_to_an_ordinary_user(serve):
 
 def test_an_endless_answer_ends(monkeypatch, serve):
     """Catches: a service that fills the memory of a node."""
-    monkeypatch.setattr("shakedown.onnode.service.LARGEST_ANSWER", 10)
+    monkeypatch.setattr("shakedown.run.service.LARGEST_ANSWER", 10)
     with pytest.raises(ValueError, match="too long"):
         ask(serve(b" " * 100))
 

@@ -16,7 +16,7 @@ from host_settings import environment, signer
 from host_settings.system import System
 
 from shakedown.bundle.keygen import key_of
-from shakedown.onnode import attest, service
+from shakedown.run import service, signing
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 ORDER, OUTPUTS = "a" * 64, "b" * 64
@@ -114,7 +114,7 @@ def test_a_busy_service_is_asked_again(node, tmp_path, monkeypatch):
                         connection.sendall(signer.serve(node, connection.fileno()).encode())
 
     threading.Thread(target=serve, daemon=True).start()
-    found = attest.ask(ORDER + OUTPUTS, path, 20)
+    found = signing.ask(ORDER + OUTPUTS, path, 20)
     assert json.loads(found["link"])["digest"] == OUTPUTS
 
 
