@@ -82,6 +82,9 @@ def write_run(run: Path, folder: Path, count: int) -> None:
     line = json.loads((run / "raw/chain.jsonl").read_text())
     line["line"] = re.sub(r'"time": "[^"]+"', f'"time": "{AT}"', line["line"])
     (run / "raw/chain.jsonl").write_text(json.dumps(line) + "\n")
+    machines = [{"kind": "node", "host": n, "name": n, "attributes": {}} for n in names]
+    snapshot = json.loads((lab / "inventory.json").read_text()) | {"components": machines}
+    (run / "inventory.json").write_text(json.dumps(snapshot))
     collect(run)
     write_verdict(run, judge_folder(run))
     sign_sums(run, customer)
@@ -160,14 +163,21 @@ def _digest(path: Path) -> str:
 
 
 def verify(run: Path, folder: Path) -> tuple[float, float, str]:
-    """Run the command; return (CPU seconds of it and its children, wall seconds, what it said)."""
+    """Run the command; return (CPU seconds of it and its children, wall seconds, what it said).
+
+    Raises:
+        SystemExit: it is not verified, so what the time was for is not known.
+    """
     before, began = os.times(), time.perf_counter()
     command = [sys.executable, "-m", "shakedown", "verify", run]
     command += ["--signers", folder / "signers", "--order", folder / "order.json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return cpu, time.perf_counter() - began, (done.stdout + done.stderr).splitlines()[0][:160]
+    wall, said = time.perf_counter() - began, done.stdout + done.stderr
+    if done.returncode:
+        sys.exit(f"not verified, exit status {done.returncode}: {said[:2000]}")
+    return cpu, wall, said.splitlines()[0][:160]
 
 
 def main() -> None:
