@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shakedown.statistics.nightcharts import LEARNING_NIGHTS, SMALLEST_EFFECT, Alarm, Charts
+from shakedown.statistics.ownweeks import without_own_weeks
 
 __all__ = ["FALSE_ALARMS_PER_1000_YEARS", "LEARNING_NIGHTS", "SMALLEST_EFFECT", "Alarm", "find_alarms"]
 
@@ -32,6 +33,7 @@ def find_alarms(
     resolution: float | Floats = 0.0,
     pooled: bool = True,
     changes: Sequence[tuple[int, int]] = (),
+    weekdays: NDArray[np.intp] | None = None,
 ) -> list[Alarm]:
     """Return the alarms of many series.
 
@@ -42,7 +44,11 @@ def find_alarms(
         pooled: whether the series are one metric of many nodes, which learn their noise from each other.
         changes: (series, night) of the first night with other parts. A step at that time is alarmed; after
             two weeks the level with the new parts is what the next nights are held against.
+        weekdays: the day of the week of each night, 0 to 6, if a week of each series' own is to be learnt;
+            only for series of one metric.
     """
+    if weekdays is not None:
+        values = without_own_weeks(values, weekdays, LEARNING_NIGHTS)
     charts = Charts(values, higher, resolution, pooled=pooled)
     changed = np.zeros(values.shape, dtype=bool)
     for series, night in changes:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shakedown.records.base import Better, Record
-from shakedown.statistics.alarms import Alarm, find_alarms
+from shakedown.statistics.alarms import LEARNING_NIGHTS, Alarm, find_alarms
 from shakedown.statistics.changepoints import change_points
 from shakedown.statistics.commonmode import split_common
+from shakedown.statistics.ownweeks import weekdays
 from shakedown.statistics.robust import resolution
 
 Floats = NDArray[np.float64]
@@ -84,7 +85,8 @@ def findings(
         events: the inventory changes by node.
         common: the changes of hosts that are no nodes.
         one_metric: the series are one metric of all nodes. They learn their noise from each other then, and
-            what all did in a night is taken out of each and told once, as an alarm of all nodes.
+            what all did in a night is taken out of each and told once, as an alarm of all nodes; what
+            a node does every week is no alarm.
     """
     steps = _resolutions(series, values)
     by_row = [[*events.get(of.node, ()), *common] for of in series]
@@ -118,7 +120,10 @@ def findings(
     own, fleet = split_common(values) if one_metric else (values, None)
     higher = np.array([of.better is Better.HIGHER for of in series])
     changes = [(row, at) for row, near in enumerate(by_row) for at in _nights(near, times)]
-    alarms = find_alarms(own, higher=higher, resolution=steps, pooled=one_metric, changes=changes)
+    days = weekdays(times, LEARNING_NIGHTS) if one_metric else None
+    alarms = find_alarms(
+        own, higher=higher, resolution=steps, pooled=one_metric, changes=changes, weekdays=days
+    )
     found = [alarm(a, series[a.series], by_row[a.series], own[a.series]) for a in alarms]
     if fleet is not None and np.isfinite(fleet).any():
         middle = float(np.nanmedian(values))

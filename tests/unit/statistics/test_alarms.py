@@ -10,6 +10,7 @@ import pytest
 from shakedown.statistics.alarms import LEARNING_NIGHTS, find_alarms
 from shakedown.statistics.changepoints import PENALTY, _can_change, _join_costs, change_points
 from shakedown.statistics.commonmode import split_common
+from shakedown.statistics.ownweeks import weekdays, without_own_weeks
 
 pytestmark = pytest.mark.slow  # thousands of series
 
@@ -102,6 +103,67 @@ def heavy(seed: int, series: int, count: int) -> np.ndarray:
 def test_nights_that_are_neither_independent_nor_normal_are_no_alarms(values, most):
     """Catches: charts that hold for white noise only: 29 to 869 false alarms in 1,000 years, not 1."""
     assert len(find_alarms(values(), higher=True)) <= most
+
+
+def own_weeks(seed: int, series: int, count: int) -> np.ndarray:
+    """Healthy values of nodes that each have a best and a worst weekday of their own, 1 % apart."""
+    phase = np.random.default_rng([seed, 1]).random((series, 1))
+    return nights(seed, series, count) * (1 + 0.005 * np.sin(2 * np.pi * (np.arange(count) / 7 + phase)))
+
+
+@pytest.mark.parametrize(
+    ("values", "least"),
+    [
+        (lambda: heavy(31, 1000, 92), 0.92),
+        (lambda: correlated(32, 1000, 92, 0.7), 0.98),
+        (lambda: own_weeks(33, 1000, LEARNING_NIGHTS + 3), 0.98),
+        (lambda: own_weeks(34, 1000, 92), 0.98),
+    ],
+)
+def test_a_step_is_alarmed_within_two_nights_whatever_the_noise(values, least):
+    """Catches: limits that take two nights alike for two odd ones (t4: 87 %), what the night before says left
+    aside (AR 0.7: 94 %), and a weekday's own level taken for noise (27 %)."""
+    healthy = values()
+    night = healthy.shape[1] - 2
+    healthy[:, night:] *= 0.98
+    found = find_alarms(healthy, higher=True, weekdays=np.arange(night + 2) % 7)
+    assert len({a.series for a in found if a.night == night + 1}) >= least * 1000
+
+
+def test_no_week_is_taken_out_of_nodes_that_have_none():
+    """Catches: the weekdays' chance means of thirty nights believed, which makes every node noisier."""
+    values = nights(35, 512, 120)
+    away = (without_own_weeks(values, np.arange(120) % 7, LEARNING_NIGHTS) - values) / 390
+    assert np.std(away) < 0.05 * CV
+
+
+def test_a_week_is_learnt_from_nights_before():
+    """Catches: an alarm of last month that is another one today, since a later night changed the week."""
+    values = own_weeks(36, 64, 150)
+    values[3, ::2] = values[5, :40] = np.nan
+    days = np.arange(150) % 7
+    early = without_own_weeks(values[:, :100], days[:100], LEARNING_NIGHTS)
+    assert np.array_equal(early, without_own_weeks(values, days, LEARNING_NIGHTS)[:, :100], equal_nan=True)
+    assert np.nanstd(early[:, 60:] / np.nanmean(early, axis=1, keepdims=True)) < 1.15 * CV
+
+
+def test_a_step_that_stands_does_not_become_a_week():
+    """Catches: three sick nights learnt as three slow weekdays, so that the next week finds nothing."""
+    values = own_weeks(37, 256, 120)
+    values[:16, 80:] *= 0.97
+    days = np.arange(120) % 7
+    plain = without_own_weeks(values, days, LEARNING_NIGHTS)
+    loss = 1 - plain[:16, 80:].mean(axis=0) / plain[:16, 40:80].mean()
+    assert loss == pytest.approx(0.03, abs=0.004)
+
+
+def test_nights_around_midnight_have_one_weekday():
+    """Catches: runs of 23:50 and of 00:10, seven days apart, held against different weekdays."""
+    times = np.datetime64("2026-03-01T23:50") + np.arange(60) * np.timedelta64(1440, "m")
+    late = times + np.where(np.arange(60) % 3 == 1, 20, 0) * np.timedelta64(1, "m")
+    days = weekdays(late, LEARNING_NIGHTS)
+    assert np.array_equal(np.diff(days) % 7, np.ones(59))
+    assert len(weekdays(times[:0], LEARNING_NIGHTS)) == 0
 
 
 def test_single_odd_nights_are_no_alarms():
