@@ -10,7 +10,10 @@ import pytest
 from shakedown.statistics.alarms import LEARNING_NIGHTS, find_alarms
 from shakedown.statistics.changepoints import PENALTY, _can_change, _join_costs, change_points
 from shakedown.statistics.commonmode import split_common
+from shakedown.statistics.nightcharts import LOG_RATIO
+from shakedown.statistics.nightnoise import Noise
 from shakedown.statistics.ownweeks import weekdays, without_own_weeks
+from shakedown.statistics.twonights import log_ratio
 
 pytestmark = pytest.mark.slow  # thousands of series
 
@@ -197,6 +200,23 @@ def test_two_worse_nights_that_disagree_are_no_step(second, alarmed):
     values = nights(12, 64, 80)
     values[0, 78:] = 390 * np.array([0.968, second])
     assert [a.series for a in find_alarms(values, higher=True)] == alarmed
+
+
+@pytest.mark.parametrize(
+    ("freedom", "away", "step"),
+    [
+        (300.0, (6.7, 6.7), True),
+        (300.0, (8.0, 2.5), False),
+        (4.0, (6.7, 6.7), True),
+        (4.0, (8.0, 2.5), False),
+    ],
+)
+def test_an_odd_night_beside_a_slow_one_is_no_step(freedom, away, step):
+    """Catches: a likelihood that knows no odd nights: 1.5 false alarms in 1,000 years where 0.1 % are odd."""
+    one = np.ones(1)
+    noise = Noise(one, 0 * one, freedom * one, 0.75, 0.001 * one).of(np.array([0]))
+    ratio = log_ratio(np.array([away]), np.full(1, np.nan), 30 * one, noise)
+    assert (ratio[0] > LOG_RATIO) == step
 
 
 def test_odd_nights_count_from_the_first_night_on():
