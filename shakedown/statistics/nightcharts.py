@@ -18,21 +18,17 @@ from shakedown.statistics.nightnoise import (
     one_level,
     window_variance,
 )
-from shakedown.statistics.twonights import log_ratio
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 # Nights that a series must have before it can give an alarm.
 LEARNING_NIGHTS = 30
-# Of more than two nights: how many are summed, the limit of the sum in its own standard deviations, and
-# whether they must agree: each then counts for hardly more than the one that is least bad, so that a lower
-# limit does. The benchmark counts what comes of it (tests/bench/bench_alarms.py).
-WINDOWS = ((3, 4.5, True), (4, 4.5, True), (4, 5.0, False), (8, 5.0, False))
+# Nights that are summed, the limit of the sum in its own standard deviations, and whether the nights must
+# agree: each then counts for hardly more than the one that is least bad, so that a lower limit does. The
+# benchmark counts what comes of it (tests/bench/bench_alarms.py).
+WINDOWS = ((2, 4.4, True), (3, 4.5, True), (4, 4.5, True), (4, 5.0, False), (8, 5.0, False))
 LONGEST_WINDOW = 8
-# Logarithm of the ratio from which two nights are a step (`twonights`). By integration over two nights of a
-# level known exactly: 0.7 in 1,000 years where all nights are t4, less than 0.1 where they are normal.
-LOG_RATIO = 8.8
 LIMIT = 4.8
 # A score is bounded: what is further out only says that the night was odd.
 LARGEST_SCORE = 8.0
@@ -220,7 +216,7 @@ class Charts:
         may = ready & (self.run >= alike)
         most_apart = one_level(noise)
         further = np.maximum(SMALLEST_EFFECT, np.minimum(self.told, _FURTHER))
-        for length, limit, agree in ((2, 0.0, True), *WINDOWS):
+        for length, limit, agree in WINDOWS:
             rows = np.flatnonzero(may)
             if not len(rows):
                 break
@@ -237,8 +233,7 @@ class Charts:
             effect = (mean - level[rows]) / scale[rows]
             with np.errstate(invalid="ignore"):
                 most_sigma = limit + (_CORRELATED * np.minimum(noise.ar[rows] / 0.3, 1.0) if agree else 0.0)
-                hit = self._evident(rows, nights, noise) if length == 2 else total > most_sigma * sigma
-                hit &= effect >= SMALLEST_EFFECT
+                hit = (total > most_sigma * sigma) & (effect >= SMALLEST_EFFECT)
                 hit &= (self.run[rows] >= needed[rows]) | agreed
                 hit &= loss - self.told[rows] >= np.where(self.alarmed[rows] >= 0, further[rows], -np.inf)
             for i, by, lost in zip(rows[hit], effect[hit], loss[hit], strict=True):
@@ -259,14 +254,6 @@ class Charts:
         drifted = full & sure & (loss - self.told >= np.maximum(DRIFT_EFFECT, self.told))
         for i in np.flatnonzero(drifted):
             self._raise(int(i), night, "drift", float(loss[i]), float(self.home[i]), float(loss[i]))
-
-    def _evident(self, rows: NDArray[np.intp], nights: Floats, noise: Noise) -> Flags:
-        """Whether tonight and the night before are a step by themselves."""
-        last = self.seen[rows] - 1
-        away = self.raw_scores[rows[:, None], np.stack([last - 1, last], axis=1)]
-        away = away * np.sqrt(1 + 1 / nights[rows, None])
-        ratio = log_ratio(away, self.scores[rows, -3], nights[rows], noise.of(rows))
-        return np.asarray(ratio > LOG_RATIO)
 
     def _raise(
         self, i: int, night: int, chart: Literal["step", "drift"], effect: float, before: float, loss: float

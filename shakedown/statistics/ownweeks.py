@@ -20,8 +20,8 @@ _FAR = 3.0
 _SURE = 3.0
 # Nights in the level, and of each weekday in the week: half a year, so that a new week is learnt.
 _LEVEL_NIGHTS, _MOST_OF_A_DAY = 28, 26
-# One node with a week of its own is not to speak for all.
-_MOST_OF_ONE = 50.0
+# One node with a week of its own is not to speak for all: its variance counts so many times its noise's.
+_MOST_OF_ONE = 10.0
 
 
 def weekdays(times: NDArray[np.datetime64], first: int) -> Days:
@@ -68,7 +68,7 @@ class _Weeks:
     def __init__(self, count: int) -> None:
         self.level, self.variance = np.zeros(count), np.ones(count)
         # Sums are about the level.
-        self.sums, self.nights = np.zeros((count, DAYS)), np.zeros((count, DAYS))
+        self.sums, self.squares, self.nights = (np.zeros((count, DAYS)) for _ in range(3))
         self.begun = np.zeros(count, dtype=bool)
 
     def begin(self, rows: NDArray[np.intp], first: Floats, days: Days) -> None:
@@ -88,21 +88,23 @@ class _Weeks:
         free = np.maximum(first.shape[1] - (nights > 0).sum(axis=1), 1)
         self.level[rows], self.nights[rows] = level, nights
         self.sums[rows] = (means - level[:, None]) * nights
+        self.squares[rows] = ((drawn - level[:, None])[:, :, None] ** 2 * of_day).sum(axis=1)
         self.variance[rows] = np.maximum((inside**2).sum(axis=1) / free, 1e-300)
         self.begun[rows] = True
 
     def prior(self) -> float:
-        """Return how many nights of a weekday weigh as much as what all weekdays have in common."""
-        nights = self.nights[self.begun]
-        present = nights > 0
-        means = self.sums[self.begun] / np.maximum(nights, 1)
-        middle = (means * present).sum(axis=1) / present.sum(axis=1)
-        squares = (nights * (means - middle[:, None]) ** 2).sum(axis=1) / self.variance[self.begun]
-        freedom = np.maximum(present.sum(axis=1) - 1, 1)
-        excess = np.minimum(squares / freedom - 1, _MOST_OF_ONE)
-        if excess.mean() <= _SURE * np.sqrt(2 / freedom.sum()):
-            return np.inf
-        return float((nights.sum(axis=1) / present.sum(axis=1)).mean() / excess.mean())
+        """Return how many nights of a weekday weigh as much as what all weekdays have in common.
+
+        Two nights of one weekday vary together by the variance of weeks, and by nothing else, however heavy
+        the tails.
+        """
+        nights, sums = self.nights[self.begun], self.sums[self.begun]
+        pairs = np.maximum((nights * (nights - 1)).sum(axis=1), 1)
+        together = (sums**2 - self.squares[self.begun]).sum(axis=1) / pairs / self.variance[self.begun]
+        share = np.minimum(together, _MOST_OF_ONE)
+        # Few series do not show how far they differ: no less than chance makes of normal ones.
+        error = np.sqrt(max(float(np.var(share)), 2 / float(pairs.mean())) / len(share))
+        return float(1 / share.mean()) if share.mean() > _SURE * error else np.inf
 
     def of_the_others(self, rows: NDArray[np.intp], first: Floats, days: Days) -> Floats:
         """Return for each learning night what the other nights of its weekday say."""
@@ -133,6 +135,7 @@ class _Weeks:
         kept = rows[near]
         older = np.minimum(self.nights[kept, day], _MOST_OF_A_DAY - 1) / np.maximum(self.nights[kept, day], 1)
         self.sums[kept, day] = self.sums[kept, day] * older + (x - level)[near]
+        self.squares[kept, day] = self.squares[kept, day] * older + (x - level)[near] ** 2
         self.nights[kept, day] = np.minimum(self.nights[kept, day] + 1, _MOST_OF_A_DAY)
         # A spread that was believed to be too narrow would call all nights far: they count, drawn in.
         all_nights = self.nights[rows].sum(axis=1)

@@ -111,30 +111,28 @@ def own_weeks(seed: int, series: int, count: int) -> np.ndarray:
     return nights(seed, series, count) * (1 + 0.005 * np.sin(2 * np.pi * (np.arange(count) / 7 + phase)))
 
 
+@pytest.mark.parametrize("count", [LEARNING_NIGHTS + 3, 92])
+def test_a_step_of_a_node_with_its_own_week_is_alarmed_within_two_nights(count):
+    """Catches: a weekday's own level taken for noise: 23 to 28 % were found."""
+    values = own_weeks(33, 1000, count)
+    values[:, -2:] *= 0.98
+    found = find_alarms(values, higher=True, weekdays=np.arange(count) % 7)
+    assert len({a.series for a in found if a.night == count - 1}) >= 970
+
+
 @pytest.mark.parametrize(
-    ("values", "least"),
+    "values",
     [
-        (lambda: heavy(31, 1000, 92), 0.92),
-        (lambda: correlated(32, 1000, 92, 0.7), 0.98),
-        (lambda: own_weeks(33, 1000, LEARNING_NIGHTS + 3), 0.98),
-        (lambda: own_weeks(34, 1000, 92), 0.98),
+        lambda: nights(35, 512, 120),
+        lambda: heavy(35, 512, 120),
+        lambda: correlated(35, 512, 120, 0.7),
+        lambda: odd_nights(35, 120, 0.01),
     ],
 )
-def test_a_step_is_alarmed_within_two_nights_whatever_the_noise(values, least):
-    """Catches: limits that take two nights alike for two odd ones (t4: 87 %), what the night before says left
-    aside (AR 0.7: 94 %), and a weekday's own level taken for noise (27 %)."""
-    healthy = values()
-    night = healthy.shape[1] - 2
-    healthy[:, night:] *= 0.98
-    found = find_alarms(healthy, higher=True, weekdays=np.arange(night + 2) % 7)
-    assert len({a.series for a in found if a.night == night + 1}) >= least * 1000
-
-
-def test_no_week_is_taken_out_of_nodes_that_have_none():
-    """Catches: the weekdays' chance means of thirty nights believed, which makes every node noisier."""
-    values = nights(35, 512, 120)
-    away = (without_own_weeks(values, np.arange(120) % 7, LEARNING_NIGHTS) - values) / 390
-    assert np.std(away) < 0.05 * CV
+def test_no_week_is_taken_out_of_nodes_that_have_none(values):
+    """Catches: chance means of few Mondays believed: of losses of 2 % under t4 87 % found and not 93 %."""
+    own = values()
+    assert np.array_equal(without_own_weeks(own, np.arange(120) % 7, LEARNING_NIGHTS), own)
 
 
 def test_a_week_is_learnt_from_nights_before():
