@@ -8,6 +8,7 @@ import pytest
 from test_systems import plan_and_jobs, planned
 
 from shakedown.collect.run import gather
+from tests.ended_job import ENDED
 
 
 def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_path):
@@ -16,11 +17,12 @@ def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_pat
     (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
     (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
     published = {(1, 4_000_000_000): 157.1, (1000, 4_000_000): 46.8}
-    for job in (job for job in jobs.jobs if job.kind == "torch_collectives" and job.settings["many"]):
+    asked_many = [job for job in jobs.jobs if job.kind == "torch_collectives" and job.settings["many"]]
+    for number, job in enumerate(asked_many, 1):
         raw = tmp_path / "raw" / f"{job.name}.a1"
         raw.mkdir(parents=True)
         common = {"schema": 1, "nodes": job.nodes, "started": "2026-11-20T08:00:00Z", "duration_s": 1}
-        state = {"run": plan.run, "stage": job.stage, "test": job.name, "job": "1", "state": "COMPLETED"}
+        state = {"run": plan.run, "stage": job.stage, "test": job.name, "job": str(number), **ENDED}
         (raw / "job.json").write_text(json.dumps(common | state))
         output = {
             "tool": "torch-collectives",
