@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import StrictBool
 
 from shakedown.records.base import Record
-from shakedown.records.shapes import PATH, shape
-
-_Folder = Annotated[str, shape(*PATH, max_length=400)]
+from shakedown.records.shapes import PlainPath
 
 
 class Manage(Record):
@@ -32,5 +28,5 @@ class Ownership(Record):
 
     manage: Manage = Manage()
     # Folder of the stage: environment, checks and runs, on a file system that all nodes share.
-    shared_stage_path: _Folder | None = None
-    shared_code_path: _Folder | None = None  # of the programs, where nodes may only read them
+    shared_stage_path: PlainPath | None = None
+    shared_code_path: PlainPath | None = None  # of the programs, where nodes may only read them

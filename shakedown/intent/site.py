@@ -16,11 +16,9 @@ from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.intent.software import Sources
 from shakedown.records.base import Name, Record
 from shakedown.records.plan import Waiver
-from shakedown.records.shapes import PORT, shape
+from shakedown.records.shapes import PortName
 
 Priority = Annotated[int, Field(ge=rules.EIGHT[0], le=rules.EIGHT[1])]
-# A port as its switch names it: Ethernet1/1, hundredGigE 1/1.
-PortName = Annotated[str, shape(*PORT)]
 Dscp = Annotated[int, Field(ge=rules.DSCP[0], le=rules.DSCP[1])]
 
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 
 from shakedown.intent.rules import Problem
 from shakedown.records.base import Record
-from shakedown.records.shapes import PATH, shape
+from shakedown.records.shapes import PlainPath, shape
 
 KEY = "software"
 # What a site can say where it is. loadgen: PyTorch with LoadGen, for inference; without it PyTorch's.
@@ -32,7 +32,7 @@ def _plain(path: str) -> str:
 _PART = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
 _MODULE = shape(rf"^{_PART}(/{_PART}){{1,4}}$", "NAME/VERSION", "openmpi/4.1.6", max_length=200)
 ModuleName = Annotated[str, _MODULE]
-AbsolutePath = Annotated[str, shape(*PATH, max_length=400), AfterValidator(_plain)]
+AbsolutePath = Annotated[PlainPath, AfterValidator(_plain)]
 _SPACK = shape(
     r"^[A-Za-z0-9/][A-Za-z0-9_.+~@%/=^:-]*$",
     "the spec of an installed Spack package, without blanks or quotes",

@@ -28,19 +28,24 @@ BY_NAME = {family.name: family for family in FAMILIES}
 # What a family's drivers told wrongly: ice's first releases with FEC statistics have the corrected blocks
 # under uncorrectable and the others under corrected (ice_ethtool.c, ice_get_port_fec_stats). No evidence.
 UNTRUSTED = {"irdma": frozenset({"fec.corrected_blocks", "fec.uncorrectable_blocks"})}
-# The RDMA counters that a family keeps in 32 bits: mlx5's are fields of 32 bits in the firmware's answer
-# (mlx5_ib_query_q_counters in drivers/infiniband/hw/mlx5/counters.c; link_down_events in en_stats.c).
+# How many bits a chip gives its counters, where they are less than 64. mlx5: fields of 32 bits in the answer
+# of its firmware (mlx5_ib_query_q_counters in drivers/infiniband/hw/mlx5/counters.c; link_down_events in
+# en_stats.c).
 _Q_COUNTERS = frozenset().union(*(s.always.union(*s.together) for s in RDMA if s.driver == "mlx5_ib"))
 _OF_64_BITS = {"rp_cnp_ignored", "rp_cnp_handled", "np_ecn_marked_roce_packets", "np_cnp_sent"}
-WRAPS = {
-    "mlx5": frozenset(f"rdma.{name}" for name in _Q_COUNTERS - _OF_64_BITS) | {"ethtool.link_down_events_phy"}
-}
-# Traffic that bnxt's chip counts in 48 bits, which older drivers show as it is (bnxt.c,
-# bnxt_accumulate_stats; bnxt_re/hw_counters.c).
-OF_48_BITS = (
+# bnxt: traffic, which older drivers show as the chip has it (bnxt.c, bnxt_accumulate_stats;
+# bnxt_re/hw_counters.c).
+_BNXT_TRAFFIC = (
     *(f"ethtool.{way}_good_frames" for way in ("rx", "tx")),
     *(f"rdma.{way}_{unit}" for way in ("rx", "tx") for unit in ("pkts", "bytes")),
 )
+BITS: dict[str, dict[str, int]] = {
+    "mlx5": {
+        **{f"rdma.{name}": 32 for name in _Q_COUNTERS - _OF_64_BITS},
+        "ethtool.link_down_events_phy": 32,
+    },
+    "bnxt": dict.fromkeys(_BNXT_TRAFFIC, 48),
+}
 
 
 def family_of(driver: str | None, rdma_device: str) -> Family | None:
@@ -60,27 +65,20 @@ def unwrapped(family: Family | None, name: str, before: int, after: int) -> int:
     One that went from the upper half of its range into the lower went over its end; any other that is less
     than before was set back.
     """
-    if family and name in WRAPS.get(family.name, ()) and _over_its_end(before, after, 32):
-        return after + (1 << 32)
-    if family and family.name == "bnxt" and name in OF_48_BITS and _over_its_end(before, after, 48):
-        return after + (1 << 48)
-    return after
+    bits = BITS.get(family.name, {}).get(name) if family else None
+    if bits is None:
+        return after
+    whole = 1 << bits
+    return after + whole if after < whole // 2 <= before < whole else after
 
 
 def traffic_of_bnxt_back(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
     """Whether traffic that a bnxt counted became less, and not because a counter went over its end."""
     return any(
-        name in before
-        and name in after
-        and after[name] < before[name]
-        and not _over_its_end(before[name], after[name], 48)
-        for name in OF_48_BITS
+        name in after and unwrapped(BY_NAME["bnxt"], name, value, after[name]) < value
+        for name, value in before.items()
+        if name in BITS["bnxt"]
     )
-
-
-def _over_its_end(before: int, after: int, bits: int) -> bool:
-    half = 1 << (bits - 1)
-    return after < half <= before < 2 * half
 
 
 def lacking(family: Family, counters: Mapping[str, int]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
@@ -21,7 +21,7 @@ from shakedown.records.counters import CounterReading, went_back
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_output
 from shakedown.records.refusals import refusal
-from shakedown.records.shapes import PORT, shape
+from shakedown.records.shapes import PortName
 from shakedown.records.untrusted import loads
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -29,7 +29,6 @@ RecordT = TypeVar("RecordT", bound=Record)
 WHOLE_SWITCH = "switch"
 # A port's traffic never decreases: where it did, its drops were set back with it.
 _TRAFFIC = tuple(name for name, due in COUNTERS.items() if due is Due.TRAFFIC)
-PortName = Annotated[str, shape(*PORT)]
 
 
 class Cable(Record):

@@ -7,7 +7,7 @@ everywhere: `must be NAME/VERSION, such as openmpi/4.1.6`. Each pattern has its 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -43,6 +43,17 @@ def known() -> Iterator[tuple[str, str, str]]:
         yield pattern, must_be, example
 
 
-# Of several rooms.
-PATH = (r"^/[A-Za-z0-9_./+-]+$", "an absolute path of letters, digits and _ . / + -", "/opt/perftest/bin")
-PORT = (r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$", "a port's name as its switch has it", "Ethernet1/1")
+# Of several rooms. Paths end up in argv.
+PlainPath = Annotated[
+    str,
+    shape(
+        r"^/[A-Za-z0-9_./+-]+$",
+        "an absolute path of letters, digits and _ . / + -",
+        "/opt/perftest/bin",
+        max_length=400,
+    ),
+]
+# As its switch names it: Ethernet1/1, hundredGigE 1/1.
+PortName = Annotated[
+    str, shape(r"^[A-Za-z][A-Za-z0-9_.:/ -]{0,63}$", "a port's name as its switch has it", "Ethernet1/1")
+]

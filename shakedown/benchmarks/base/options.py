@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from shakedown.records.shapes import PATH, shape
+from shakedown.records.shapes import PlainPath
 
-# Files that a job reads: their paths end up in argv.
-Program = Annotated[str, shape(*PATH, max_length=400)]
+# Files that a job reads.
+Program = PlainPath
 
 
 def without(settings: Any, *keys: str) -> Any:  # noqa: ANN401  (as the file has it)

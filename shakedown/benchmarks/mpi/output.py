@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from shakedown.physics.collectives import Collective, busbw_factor
+from shakedown.benchmarks.base.rates import contradicted
+from shakedown.physics.collectives import Collective
 from shakedown.records.base import Record
 from shakedown.records.tool_text import Amount, Count, Line, Source
 
-_ROUNDING = 1e-6  # the all-reduce prints every digit
 _PINGPONG_HEADING = ["#", "Size", "[B]", "Bandwidth", "[MB/s]"]
 # Size and bandwidth (10^6 byte/s); since mpi4py 4 also mean time and its deviation in s, and samples.
 _PINGPONG_ROW = re.compile(
@@ -119,11 +119,14 @@ def parse_allreduce(text: str, *, file: str | Path | None = None) -> AllreduceRe
     )
     if tuple(row.size_bytes for row in rows) != header.sizes or not source.terminated:
         source.ends_before(f"all {len(header.sizes)} sizes are measured")
-    ranks = len(header.hosts)
     for row, line in zip(rows, lines[1:], strict=True):
-        algbw = row.size_bytes / row.time_us / 1e3 if row.time_us else math.inf
-        busbw = algbw * busbw_factor(Collective.ALL_REDUCE, ranks) if ranks > 1 else row.busbw_gb_per_s
-        for name, said, due in (("algbw", row.algbw_gb_per_s, algbw), ("busbw", row.busbw_gb_per_s, busbw)):
-            if not math.isclose(said, due, rel_tol=_ROUNDING):
-                source.refuse(f"{name} contradicts size, time and number of ranks", line=line)
+        if rate := contradicted(
+            Collective.ALL_REDUCE,
+            ranks=len(header.hosts),
+            moved_bytes=row.size_bytes,
+            time_us=row.time_us,
+            algbw_gb_per_s=row.algbw_gb_per_s,
+            busbw_gb_per_s=row.busbw_gb_per_s,
+        ):
+            source.refuse(f"{rate} contradicts size, time and number of ranks", line=line)
     return AllreduceResult(header=header, rows=rows)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from math import isclose
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from shakedown.benchmarks.base.rates import contradicted
 from shakedown.benchmarks.torch_collectives.options import TorchOperation
-from shakedown.physics.collectives import Collective, busbw_factor
+from shakedown.physics.collectives import Collective
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 
-_ROUNDING = 1e-6  # the program prints every digit
+_CONTRADICTIONS = {
+    "algbw": "algbw contradicts size and time",
+    "busbw": "busbw contradicts algbw and the number of ranks",
+}
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -97,11 +100,12 @@ def _which(row: Row) -> str:
 
 def _contradiction(row: Row, ranks: int) -> str:
     """Return what a row says of its rate and its own size and time do not give; empty if nothing."""
-    algbw = row.size_bytes * row.messages / row.time_us / 1e3
-    if not isclose(row.algbw_gb_per_s, algbw, rel_tol=_ROUNDING):
-        return "algbw contradicts size and time"
-    # One rank moves nothing, so there is no bus bandwidth to speak of.
-    busbw = algbw * busbw_factor(Collective(row.operation), ranks) if ranks > 1 else row.busbw_gb_per_s
-    if not isclose(row.busbw_gb_per_s, busbw, rel_tol=_ROUNDING):
-        return "busbw contradicts algbw and the number of ranks"
-    return ""
+    rate = contradicted(
+        Collective(row.operation),
+        ranks=ranks,
+        moved_bytes=row.size_bytes * row.messages,
+        time_us=row.time_us,
+        algbw_gb_per_s=row.algbw_gb_per_s,
+        busbw_gb_per_s=row.busbw_gb_per_s,
+    )
+    return _CONTRADICTIONS[rate] if rate else ""

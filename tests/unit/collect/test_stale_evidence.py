@@ -77,6 +77,13 @@ def collected(shakedown, run: Path):
     return verdict, {cell.cell: cell for cell in verdict.cells}
 
 
+def undecided(verdict, cells, test: str, words: str) -> None:
+    """Assert that the run is undecided, by cells of this test alone, each with these words."""
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert cells
+    assert all(f"/{test}/" in c.cell and words in c.reason for c in cells.values())
+
+
 def test_readings_of_a_switch_from_another_hour_are_no_evidence(recorded_run, shakedown):
     """Catches: PASS from a leaf's readings of an hour ago, because it could not be reached today."""
     run = recorded_run("lab_healthy")
@@ -179,9 +186,7 @@ def test_an_all_reduce_of_less_than_was_ordered_decides_nothing(recorded_run, sh
         assert old in raw.read_text()
         raw.write_text(raw.read_text().replace(old, new))
         verdict, cells = collected(shakedown, run)
-        assert verdict.outcome == "INCONCLUSIVE"
-        assert cells
-        assert all("/mpi_allreduce/" in c.cell and words in c.reason for c in cells.values())
+        undecided(verdict, cells, "mpi_allreduce", words)
 
 
 def test_mpi_that_never_touched_the_fabric_decides_nothing(recorded_run, shakedown):
@@ -218,9 +223,7 @@ def test_an_all_reduce_whose_rate_is_not_that_of_its_time_decides_nothing(record
         lines[-1][key] *= 0.9 if key == "time_us" else 1.1
         raw.write_text("".join(json.dumps(line) + "\n" for line in lines))
         verdict, cells = collected(shakedown, run)
-        assert verdict.outcome == "INCONCLUSIVE"
-        assert cells
-        assert all("/mpi_allreduce/" in c.cell and words in c.reason for c in cells.values())
+        undecided(verdict, cells, "mpi_allreduce", words)
 
 
 def test_outputs_of_other_nodes_than_planned_decide_nothing(recorded_run, shakedown):
@@ -230,9 +233,7 @@ def test_outputs_of_other_nodes_than_planned_decide_nothing(recorded_run, shaked
     path.write_text(json.dumps(json.loads(path.read_text()) | {"nodes": ["n3", "n4"]}))
     verdict, cells = collected(shakedown, run)
     words = "the job ran on n3 and n4, planned were n1 and n2"
-    assert verdict.outcome == "INCONCLUSIVE"
-    assert cells
-    assert all("/ib_read_bw/" in c.cell and words in c.reason for c in cells.values())
+    undecided(verdict, cells, "ib_read_bw", words)
 
 
 @pytest.mark.parametrize(("code", "words"), [(1, "ended with status 1"), (None, "never ended by itself")])
@@ -243,9 +244,7 @@ def test_an_output_whose_program_ended_badly_decides_nothing(recorded_run, shake
         lines = [json.loads(line) | {"exit_code": code} for line in path.read_text().splitlines()]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     verdict, cells = collected(shakedown, run)
-    assert verdict.outcome == "INCONCLUSIVE"
-    assert cells
-    assert all("/ib_read_bw/" in c.cell and words in c.reason for c in cells.values())
+    undecided(verdict, cells, "ib_read_bw", words)
 
 
 def test_a_switch_that_was_read_with_other_cables_than_planned_decides_nothing(recorded_run, shakedown):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 
 from shakedown.nics.counter_sets import ETHTOOL, RDMA
-from shakedown.nics.families import BY_NAME, WRAPS
+from shakedown.nics.families import BITS, BY_NAME
 
 Reading = dict[str, int]
 PRIORITY = 3
@@ -82,8 +82,9 @@ def names(family: str) -> list[str]:
 def healthy(family: str, draw: random.Random, seconds: float, speed_mbps: int) -> tuple[Reading, Reading]:
     """One NIC around a test of so many seconds in which it received three quarters of the line's rate."""
     before: Reading = {}
+    wrapping = {name for name, bits in BITS.get(family, {}).items() if bits == 32}
     for name in names(family):
-        wraps = name in WRAPS.get(family, ())
+        wraps = name in wrapping
         before[name] = draw.randrange(1 << 32 if wraps else 1 << draw.choice((1, 8, 30, 45)))
         if name.startswith("dom."):
             before[name] = 41_000 if name == "dom.temperature_mc" else 0
@@ -110,5 +111,4 @@ def healthy(family: str, draw: random.Random, seconds: float, speed_mbps: int) -
             after[name] += int(draw.expovariate(100) * seconds * 1e6)
         elif name in ("rdma.out_of_buffer", "rdma.rx_out_of_buffer", "netdev.rx_dropped"):
             after[name] += draw.randrange(50)
-    wraps = WRAPS.get(family, ())
-    return before, {name: value % (1 << 32) if name in wraps else value for name, value in after.items()}
+    return before, {name: value % (1 << 32) if name in wrapping else value for name, value in after.items()}

@@ -307,17 +307,27 @@ def test_an_rdma_device_that_was_made_anew_is_told(tmp_path):
     assert "restarted" in verdict.cells[0].reason
 
 
-@pytest.mark.parametrize("name", ["ethtool.rx_packets_phy", "ethtool.tx_bytes_phy"])
-def test_a_port_that_was_cleared_proves_nothing(name, tmp_path):
+@pytest.mark.parametrize(
+    ("family", "name", "lost"),
+    [
+        ("mlx5", "ethtool.rx_packets_phy", "rdma.out_of_sequence"),
+        ("mlx5", "ethtool.tx_bytes_phy", "rdma.out_of_sequence"),
+        ("bnxt", "ethtool.rx_good_frames", "rdma.to_retransmits"),
+        ("bnxt", "ethtool.tx_good_frames", "rdma.to_retransmits"),
+        ("bnxt", "rdma.rx_bytes", "rdma.to_retransmits"),
+        ("bnxt", "rdma.tx_pkts", "rdma.to_retransmits"),
+    ],
+)
+def test_a_port_that_was_cleared_proves_nothing(family, name, lost, tmp_path):
     """Catches: a reset of the firmware in mid-test, after which errors that were zero are zero again."""
 
     def change(before, after):
         before["counters"][name], after["counters"][name] = 10**12, 10**9
 
-    verdict, _ = cells(tmp_path, "mlx5", change)
+    verdict, _ = cells(tmp_path, family, change)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     reset = [cell.cell for cell in verdict.cells if cell.rule == "counter-reset"]
-    assert any("counter.rdma.out_of_sequence/" in cell for cell in reset), reset
+    assert any(f"counter.{lost}/" in cell for cell in reset), reset
 
 
 @pytest.mark.parametrize(
