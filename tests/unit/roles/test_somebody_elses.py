@@ -28,6 +28,10 @@ _SLURM = (
     "not written by Shakedown: leave this Slurm as it is with manage.slurm false, "
     "or replace it with -e slurm_take_over=true"
 )
+_LINK = (
+    "symbolic link, which rollback.yml could not bring back: leave this Slurm as it is with manage.slurm "
+    "false, or put a file in its place"
+)
 _MUNGE = (
     "and was not written by Shakedown: leave it with manage.slurm false, "
     "or replace it with -e munge_take_over=true"
@@ -44,6 +48,19 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
         "slurmd",
         f"/etc/slurm/cgroup.conf, /etc/slurm/gres.conf {_SLURM}",
     ),
+    # To a file of theirs, to nothing, and to one that reads as ours: none would come back as a link.
+    "slurm-links": (
+        {
+            "slurm/slurm.conf": "-> theirs.conf",
+            "slurm/theirs.conf": "ClusterName=theirs\n",
+            "slurm/cgroup.conf": "-> nowhere",
+            "slurm/gres.conf": "-> ours",
+            "slurm/ours": _OURS,
+        },
+        "",
+        f"/etc/slurm/slurm.conf, /etc/slurm/cgroup.conf, /etc/slurm/gres.conf: {_LINK}",
+    ),
+    "slurm-link-taken-over": ({"slurm/slurm.conf": "-> nowhere"}, "", f"/etc/slurm/slurm.conf: {_LINK}"),
     "slurmdbd-conf": ({"slurm/slurmdbd.conf": "StoragePass=x\n"}, "", f"/etc/slurm/slurmdbd.conf {_SLURM}"),
     "daemons": (
         {},
@@ -167,12 +184,16 @@ def refusals(base: Path) -> dict[str, str]:
         for name, text in files.items():
             path = folder / "etc" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text.replace("{share}", "/nowhere/share"))
+            if text.startswith("-> "):
+                path.symlink_to(text[3:])
+            else:
+                path.write_text(text.replace("{share}", "/nowhere/share"))
         (folder / "etc").mkdir(parents=True, exist_ok=True)
         (folder / "etc/fstab").touch()
         role = copied(folder, _PART.get(host.partition("-")[0], "slurm"))
         variables = {
             "slurm_controller": "key",
+            "slurm_take_over": "taken-over" in host,
             "slurm_nodes": [host],
             "shared_stage_path": "/nowhere/share",
             "shared_stage_server": host if "exports" in host else "key",
