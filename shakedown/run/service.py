@@ -1,10 +1,14 @@
-"""Ask a service of this node that answers with one JSON document. Standard library."""
+"""Ask a service of this node that answers with one JSON document. Standard library.
+
+python3 service.py SOCKET REQUEST TIMEOUT-S     (prints the document; status 1: why not, on stderr)
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import socket
+import sys
 import time
 from typing import Any
 
@@ -57,3 +61,21 @@ def _once(path: str, deadline: float, request: bytes) -> bytes:
             if time.monotonic() > deadline:
                 raise TimeoutError("the answer did not end in time")
     return bytes(answer)
+
+
+def main(argv: list[str]) -> int:
+    """Print the answer to one request; return the exit status."""
+    try:
+        document = ask(argv[0], float(argv[2]), argv[1].encode())
+    except (OSError, ValueError) as error:
+        print(f"{argv[0]}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
+        return 1
+    if "error" in document:
+        print(f"{argv[0]}: {document['error']}", file=sys.stderr)
+        return 1
+    print(json.dumps(document))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,7 @@ from typing import Any
 
 from host_settings import desired, drivers, environment, gpudirect, link, pinning
 from host_settings.desired import BadDesired
-from host_settings.model import Item
+from host_settings.model import Item, NotApplicable
 from host_settings.system import System
 
 DESIRED_FOLDER = "/etc/shakedown/settings"
@@ -62,8 +62,10 @@ def _host_target(system: System, name: str, data: Mapping[str, Any]) -> Target:
     if name == "gpudirect":
         gpu = gpudirect.parse(data)
         return Target(name, "", lambda: gpudirect.items(gpudirect.read(system, gpu), gpu))
-    if name == "signing":  # a submit host that is no node: this one service, and nothing else
+    if name == "signing":  # a host without a fabric: this one service, and nothing else
         unit = environment.SIGN_SOCKET
+        if system.root == Path("/") and not system.exists("/run/systemd/system"):  # sd_booted(3)
+            return Target(name, "", lambda: [NotApplicable(unit, "no systemd runs here that would serve it")])
         return Target(name, "", lambda: [environment.unit_item(unit, environment.unit_state(system, unit))])
     pins = pinning.parse(data)
     return Target(name, "", lambda: pinning.items(pinning.read(system, pins), pins))

@@ -1,4 +1,4 @@
-"""A submit host that is no node: of the program's services it has the one that signs, and nothing else."""
+"""A host without a fabric's settings has the one service that signs, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 import yaml
 from conftest import ROLE
 from host_settings import system, targets
-from host_settings.model import Run
+from host_settings.model import NotApplicable, Run
+from jinja2 import Environment
 
 REPOSITORY = ROLE.parents[1]
 UNIT = "host-settings-sign.socket"
@@ -26,7 +27,11 @@ def test_it_is_the_one_service_and_comes_back_as_it_was(tmp_path, enabled):
     that stops a service that ran before."""
     (tmp_path / "signing.json").write_text('{"schema": 1}')
     words = {"is-enabled": ("disabled", "enabled")[enabled], "is-active": ("inactive", "active")[enabled]}
-    live = SimpleNamespace(root=Path("/"), run=lambda *argv: system.Done(0, f"{words[argv[1]]}\n", ""))
+    live = SimpleNamespace(
+        root=Path("/"),
+        exists=lambda path: path == "/run/systemd/system",
+        run=lambda *argv: system.Done(0, f"{words[argv[1]]}\n", ""),
+    )
     (item,) = targets.load_target(live, "signing", tmp_path).read()
     assert (item.key, item.wanted) == (UNIT, "enabled active")
     assert item.found == f"{words['is-enabled']} {words['is-active']}"
@@ -94,18 +99,58 @@ def test_the_role_writes_nothing_in_check_mode_and_takes_its_files_back(tmp_path
     assert "changed=0" in run("rollback")
 
 
+def test_where_no_systemd_runs_nothing_is_set(tmp_path):
+    """Catches: site.yml that fails on hosts in namespaces or containers, where nothing serves a socket."""
+    (tmp_path / "signing.json").write_text('{"schema": 1}')
+    live = SimpleNamespace(root=Path("/"), exists=lambda path: False)
+    (item,) = targets.load_target(live, "signing", tmp_path).read()
+    assert isinstance(item, NotApplicable) and "no systemd" in item.reason
+
+
+# Whether a host gets the service by itself; a node with a fabric has it with its settings.
+HOSTS = {
+    ("compute", "fabric"): False,
+    ("compute", "none"): True,
+    ("submit", "fabric"): True,
+    ("submit", "none"): True,
+}
+
+
 def test_the_playbooks_install_it_and_take_it_back():
-    """Catches: a submit host without the service, of which every line of an order's chain is named unsigned;
-    one that stays after rollback.yml; a node that gets it twice; one that is only read, and is changed."""
+    """Catches: a node or a submit host without the service, whose outputs or lines of an order's chain are
+    named unsigned; one that stays after rollback.yml; a node that gets it twice; one that is only read, and
+    is changed."""
     steps = {}
     for book in ("site", "rollback"):
         for play in yaml.safe_load((REPOSITORY / f"playbooks/{book}.yml").read_text()):
             for task in play.get("tasks", []):
                 role = task.get("ansible.builtin.include_role", {})
                 if role.get("tasks_from") == "signing":
-                    assert play["hosts"] == "submit:!compute" and play["tags"] == ["hosts"]
-                    steps[book, task["vars"]["host_settings_signing_step"]] = task.get("when", "")
+                    assert play["hosts"] == "submit:compute" and play["tags"] == ["hosts"]
+                    when = task["when"]
+                    steps[book, task["vars"]["host_settings_signing_step"]] = (
+                        when if isinstance(when, list) else [when]
+                    )
     assert set(steps) == {("site", "preview"), ("site", "apply"), ("rollback", "rollback")}
-    assert all(
-        "manage | default({})).hosts | default(true)" in steps["site", s] for s in ("preview", "apply")
+    for step, conditions in steps.items():
+        assert ("(manage | default({})).hosts | default(true)" in conditions) == (step[0] == "site")
+        for (group, fabric), wanted in HOSTS.items():
+            host = {
+                "inventory_hostname": "x",
+                "groups": {"compute": ["x"] if group == "compute" else ["n1"]},
+                "fabric": {} if fabric == "fabric" else {"no_fabric": True},
+            }
+            met = [
+                Environment(autoescape=True).compile_expression(condition)(**host) for condition in conditions
+            ]
+            assert all(met) == wanted, (step, group, fabric)
+
+
+def test_a_host_without_a_fabric_is_rolled_back_without_one():
+    """Catches: rollback.yml that ends there for want of fabric_nics, before it comes to the service."""
+    (play,) = (
+        play
+        for play in yaml.safe_load((REPOSITORY / "playbooks/rollback.yml").read_text())
+        if play["name"] == "Hosts of the fabric"
     )
+    assert [task["when"] for task in play["tasks"]] == ["fabric.no_fabric is not defined"] * 3
