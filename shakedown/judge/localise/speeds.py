@@ -21,6 +21,8 @@ _APART = 0.03
 # A node this near to others of such links has them, too, and lost the rest.
 _NEAR = 0.1
 _FEWEST = 2
+# Of fewer partners all may be slow themselves.
+_FEWEST_PARTNERS = 8
 # In a smaller mesh one bad node makes too many of its partners' results.
 _SMALLEST_MESH = 16
 # What a node can do shows with its fastest partners: those at this quantile of its results.
@@ -77,9 +79,9 @@ def _speed_of_nodes(matrix: Matrix) -> Ints:
 
 def _reached(matrix: Matrix) -> Floats:
     """Return what every node reaches with its fastest partners, as a part of what the fastest nodes do."""
-    ways = [line_stats(matrix.values, axis, _WITH_FASTEST)[0] for axis in (2, 1)]
-    lines = np.stack(ways)  # (ways, rails, nodes)
-    ordered = -np.sort(-lines, axis=2)  # NaN last
+    ways = [line_stats(matrix.values, axis, _WITH_FASTEST) for axis in (2, 1)]
+    lines = np.stack([np.where(count >= _FEWEST_PARTNERS, middle, np.nan) for middle, _, count in ways])
+    ordered = -np.sort(-lines, axis=2)  # (ways, rails, nodes), NaN last
     there = np.isfinite(lines).sum(axis=2, keepdims=True)
     place = np.maximum((there * _FASTEST_SHARE).astype(np.int64) // 2, 0)
     relative = lines / np.take_along_axis(ordered, place, axis=2)
