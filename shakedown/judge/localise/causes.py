@@ -21,6 +21,7 @@ from shakedown.judge.localise.pairs import bad_pairs
 from shakedown.judge.localise.rare import dead, intermittent
 from shakedown.judge.localise.shared import beyond
 from shakedown.judge.localise.small import examine_small
+from shakedown.judge.localise.speeds import with_speeds
 from shakedown.judge.localise.wholes import collisions, slow_rails
 from shakedown.judge.localise.witnesses import Witness, witnesses
 from shakedown.records.counters import CounterReading
@@ -99,7 +100,8 @@ def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Ex
 
 def _examine(matrix: Matrix, route: Route, supported: Bools, settings: Settings) -> list[Explanation]:
     """Return what one matrix of a route says."""
-    fabric, beside = route.fabric, [m for m in route.matrices if m is not matrix]
+    fabric, slower = with_speeds(matrix, route.fabric)
+    beside = [m for m in route.matrices if m is not matrix]
     seen = deviations(matrix, fabric)
     residual = seen.residual
     groups = Groups(np.isfinite(residual) | matrix.failed, fabric, seen.quantile)
@@ -114,7 +116,8 @@ def _examine(matrix: Matrix, route: Route, supported: Bools, settings: Settings)
     found = second_thoughts(found, matrix, fabric, links_shared=seen.clean < 1)
     found = calibrated(found)
     found += bad_pairs(residual, sigma, settings, matrix, found)
-    return found + collisions(seen, matrix)
+    blamed = {f.element for f in found if f.blamed}
+    return found + [f for f in slower if f.element not in blamed] + collisions(seen, matrix)
 
 
 def _supported(matrix: Matrix, seen: Sequence[Witness]) -> Bools:

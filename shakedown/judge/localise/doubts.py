@@ -5,6 +5,7 @@ Each rule takes blame away and says why; none adds any.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,6 +28,8 @@ _LEAST_DRAGGED_AFAR = 3
 _MOST_OF_A_KIND = 0.05
 _ALIKE = 0.15
 _ALIKE_AT_LEAST = 0.002
+# Or by no more than chance gives: so many standard errors of the difference.
+_ALIKE_ERRORS = 2.0
 # Where results are missing everywhere, the probability that some part lost all of its own by chance.
 _MISSING_BY_CHANCE = 0.01
 # So many shuffles tell that; above so many results lines are too long to be missing by chance.
@@ -219,13 +222,20 @@ def _another_kind(found: Sequence[Explanation], matrix: Matrix) -> list[Explanat
     def whole(f: Explanation) -> bool:
         return f.element.kind == "node" and f.pattern == "slow" and f.effect > -_MOST_OF_A_KIND
 
-    effects = np.array([f.effect for f in found if whole(f)])
+    wholes = [f for f in found if whole(f)]
     kept: list[Explanation] = []
     for f in found:
-        near = np.abs(effects - f.effect) <= max(_ALIKE * abs(f.effect), _ALIKE_AT_LEAST)
-        if f.blamed and whole(f) and near.sum() > 1:
-            why = f"{near.sum()} nodes are slower by as much: compare their firmware, model and settings"
+        near = sum(_alike(f, other) for other in wholes) if f.blamed and whole(f) else 0
+        if near > 1:  # itself and another
+            why = f"{near} nodes are slower by as much: compare their firmware, model and settings"
             kept.append(_doubt(f, why))
         else:
             kept.append(f)
     return kept
+
+
+def _alike(one: Explanation, other: Explanation) -> bool:
+    """Whether two are slower by the same, as far as their errors tell, whichever is asked about."""
+    most = max(abs(one.effect), abs(other.effect))
+    errors = _ALIKE_ERRORS * math.hypot(one.effect / one.z, other.effect / other.z)
+    return abs(one.effect - other.effect) <= max(_ALIKE * most, _ALIKE_AT_LEAST, errors)

@@ -54,6 +54,13 @@ def test_nodes_of_a_kind_that_the_snapshot_does_not_tell_are_suspects():
     assert len(causes) == 6 and not any(c.blamed for c in causes)
 
 
+@pytest.mark.parametrize("number", [34, 53, 209])
+def test_two_nodes_of_a_kind_measured_apart_by_noise_are_suspects(number):
+    """Catches: one of two nodes with another firmware drained, or both, for being a little less alike."""
+    causes = ours(case("classes-untold", "16x4", "none", number, series=7))
+    assert [c.element.kind for c in causes] == ["node", "node"] and not any(c.blamed for c in causes)
+
+
 @pytest.mark.parametrize("number", [8, 45, 99])
 def test_a_nic_that_is_noisier_than_most_is_not_blamed_for_it(number):
     """Catches: an end held against the noise of the fabric, while its own results scatter far more."""
