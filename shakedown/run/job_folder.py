@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_output
 from shakedown.run.nic_counters import NodeCounters, read_before_and_after
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,14 @@ class JobFolder:
     """A job's folder, read file by file."""
 
     path: Path
+    _known: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, read: Callable[[Path, str], T], name: str) -> T:
+        """Return `read(folder, name)`: a file that each of many outputs is held against is read once."""
+        if (read, name) not in self._known:
+            self._known[read, name] = read(self.path, name)
+        found: T = self._known[read, name]
+        return found
 
     def holds(self, name: str) -> bool:
         """Return whether there is something of that name."""

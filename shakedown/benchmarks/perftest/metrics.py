@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from shakedown.benchmarks.base.metrics import Moved, Output, Value
+from shakedown.benchmarks.perftest.mesh.journals import gids_taken
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail, source_and_sink
 from shakedown.benchmarks.perftest.mesh.spec import DIRECTIONS, RDMA_CM, SWEEP
-from shakedown.benchmarks.perftest.order import MeshOrder
+from shakedown.benchmarks.perftest.order import MeshOrder, OrderedNic
 from shakedown.benchmarks.perftest.output import parse_perftest
 from shakedown.benchmarks.perftest.output_model import BandwidthRow, LatencyRow, PerftestResult
 from shakedown.records.base import Better, Params
@@ -27,7 +28,7 @@ def perftest(output: Output[MeshOrder]) -> Iterator[Value]:
 
     Raises:
         BadInput: the output cannot be read, or is of something else than its record says or the job ordered:
-            another test, nodes' addresses, GID index, MTU, iterations or duration.
+            another test, device, GID index, addresses, type of service, MTU, iterations or duration.
     """
     result, record = _as_ordered(output), output.record
     swept = output.order.operation(record.test, None, record.params.get("qps", 1))
@@ -78,7 +79,8 @@ def _as_ordered(output: Output[MeshOrder]) -> PerftestResult:
     result = parse_perftest(output.text, file=output.file)
     for wrong, fix in (
         _another(result, record),
-        _elsewhere(result, record, order),
+        _elsewhere(result, output),
+        _another_class(result, order),
         _mtu(result, order),
         _less_work(result, record, order),
     ):
@@ -126,26 +128,50 @@ def _directions(both: bool) -> str:
     return "both directions at once" if both else "one direction"
 
 
-def _elsewhere(result: PerftestResult, output: OutputRecord, order: MeshOrder) -> tuple[str, str]:
-    """Return why this was measured between other NICs than the record's, as far as the GIDs tell.
-
-    Where the site chose the GID's index itself, it need not be that of the rail's address.
-    """
-    if order.gid_index is not None:
+def _elsewhere(result: PerftestResult, output: Output[MeshOrder]) -> tuple[str, str]:
+    """Return why this was measured between other NICs, or by another GID, than its record and order say."""
+    record, order = output.record, output.order
+    if len(record.nodes) != 2 or record.rail is None or record.direction not in DIRECTIONS:
         return "", ""
-    if len(output.nodes) != 2 or output.rail is None or output.direction not in DIRECTIONS:
-        return "", ""
-    pair, direction = (output.nodes[0], output.nodes[1]), output.direction
-    ends = client_and_server(output.test, pair, direction)
-    for node, what, found in zip(
+    pair, direction = (record.nodes[0], record.nodes[1]), record.direction
+    ends = client_and_server(record.test, pair, direction)
+    found: list[str] = []
+    for node, what, ipv4 in zip(
         ends, ("client", "server"), (result.local_ipv4, result.remote_ipv4), strict=True
     ):
-        rail = nic_rail(node, pair, direction, output.rail)
-        ordered = order.nodes.get(node)
-        nic = ordered.rails.get(rail) if ordered else None
-        if nic and found and found != nic.ipv4:
-            return f"the {what} of this test is {found}, {node} has {nic.ipv4} on {rail}", _AGAIN
-    return "", ""
+        rail = nic_rail(node, pair, direction, record.rail)
+        nic = order.nodes[node].rails.get(rail) if node in order.nodes else None
+        if nic is None:
+            continue
+        # Where the site chose the GID's index itself, it need not be that of the rail's address.
+        if order.gid_index is None and ipv4 != nic.ipv4:
+            is_what = ipv4 or "of no IPv4 address"
+            found.append(f"the {what} of this test is {is_what}, {node} has {nic.ipv4} on {rail}")
+        if what == "client":
+            found += _of_client(result, output, node, rail, nic)
+    return (found[0], _AGAIN) if found else ("", "")
+
+
+def _of_client(
+    result: PerftestResult, output: Output[MeshOrder], node: str, rail: str, nic: OrderedNic
+) -> Iterator[str]:
+    """Yield what the client says of itself that is not so: device and GID index."""
+    if nic.rdma_device and result.device != nic.rdma_device:
+        yield f"this test ran on {result.device}, {node} has {nic.rdma_device} on {rail}"
+    chosen = output.order.gid_index
+    # An address may have GIDs of RoCE v1 and v2, so the address alone does not say which was used.
+    taken = output.folder.once(gids_taken, node).get(rail, set()) if chosen is None else {chosen}
+    if taken and result.gid_index not in taken:
+        which = " or ".join(map(str, sorted(taken)))
+        whose = f"{node}'s driver had found {which}" if chosen is None else f"{which} was ordered"
+        yield f"this test used GID index {result.gid_index}, {whose}"
+
+
+def _another_class(result: PerftestResult, order: MeshOrder) -> tuple[str, str]:
+    """Return why the type of service is not the traffic class ordered. perftest tells it of -T alone."""
+    if result.tos is None or order.tclass is None or result.tos == order.tclass:
+        return "", ""
+    return f"this test ran with type of service {result.tos}, {order.tclass} was ordered", _AGAIN
 
 
 def _mtu(result: PerftestResult, order: MeshOrder) -> tuple[str, str]:

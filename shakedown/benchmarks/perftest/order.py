@@ -17,6 +17,7 @@ class OrderedNic(_Part):
 
     ipv4: str
     netdev: str | None = None
+    rdma_device: str | None = None
 
 
 class OrderedNode(_Part):
@@ -40,12 +41,14 @@ class OrderedOperation(_Part):
 class MeshOrder(_Part):
     """What is measured between whom.
 
-    And the RDMA MTU in bytes (None: any), and the GID's index where the site chose it itself.
+    And the RDMA MTU in bytes and the traffic class (None: any), and the GID's index where the site chose it
+    itself.
     """
 
     nodes: dict[str, OrderedNode] = {}
     operations: tuple[OrderedOperation, ...] = ()
     mtu: int | None = None
+    tclass: int | None = None
     gid_index: int | None = None
 
     def operation(self, test: str, size_bytes: object, qps: object) -> OrderedOperation | None:

@@ -581,6 +581,14 @@ ANOTHER = {
     "iterations": (replaced(" 300  ", " 20   "), "this test ran 20 iterations, 300 were ordered"),
     "rail": (of_another_cell(OTHER_RAIL), "the client of this test is 10.10.1.1, n1 has 10.10.0.1"),
     "direction": (of_another_cell(REVERSE), "the client of this test is 10.10.0.2, n1 has 10.10.0.1"),
+    "device": (
+        replaced("Device         : rxe0", "Device         : mlx5_7"),
+        "this test ran on mlx5_7, n1 has rxe0 on rail0",
+    ),
+    "address": (
+        replaced("00:00:00:00:00:00:00:00:00:00:255:255:10:10:00:01", "254:128:" + ":".join(["00"] * 14)),
+        "the client of this test is of no IPv4 address, n1 has 10.10.0.1 on rail0",
+    ),
     "partner": (
         replaced("255:255:10:10:00:02", "255:255:10:10:00:03"),
         "the server of this test is 10.10.0.3, n2 has 10.10.0.2 on rail0",
@@ -631,8 +639,52 @@ def test_a_gid_that_the_site_chose_may_be_of_another_address(run):
     raw = run / JOB / FORWARD
     raw.write_text(raw.read_text().replace("255:255:10:10:00:", "255:255:10:99:00:"))
     assert judged(run)[0].outcome == "INCONCLUSIVE"
+    for output in (run / JOB).glob("ib_write_bw.*.txt"):
+        replaced_in(output, "GID index       : 1", "GID index       : 5")
     settings_of(run, gid_index=5)
     assert judged(run)[0].outcome == "PASS"
+    replaced_in(raw, "GID index       : 5", "GID index       : 3")
+    assert "this test used GID index 3, 5 was ordered" in judged(run)[1][CELL].reason
+
+
+def replaced_in(path: Path, old: str, new: str) -> None:
+    """Change a word of a file that must be there."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_the_gid_is_the_one_that_the_driver_had_found(run):
+    """Catches: a GID of RoCE v1 of the same address, which no leaf classifies, taken for the rail's."""
+    journal_ = run / JOB / "journal.n1.jsonl"
+    event = {"event": "start", "time": "2026-01-01T00:00:00Z", "gid_index": {"rail0": 1, "rail1": 0}}
+    journal_.write_text(json.dumps(event) + "\n")
+    for output in (run / JOB).glob("*.rail1.forward.*"):
+        replaced_in(output, "GID index       : 1", "GID index       : 0")
+    assert judged(run)[0].outcome == "PASS"  # each rail has its own
+    replaced_in(run / JOB / FORWARD, "GID index       : 1", "GID index       : 0")
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert f"{FORWARD}: this test used GID index 0, n1's driver had found 1" in cells[CELL].reason
+    # A second start, after the NIC had come back with another table.
+    with journal_.open("a") as sink:
+        sink.write(json.dumps({**event, "gid_index": {"rail0": 0}}) + "\n")
+    assert judged(run)[0].outcome == "PASS"
+
+
+@pytest.mark.parametrize(("tos", "outcome"), [(106, "PASS"), (0, "INCONCLUSIVE"), (104, "INCONCLUSIVE")])
+def test_a_stated_type_of_service_is_the_class_that_was_ordered(run, tos, outcome):
+    """Catches: perftest -R -T 0, whose packets are in no lossless class, read as the ordered test."""
+    file = run / JOB / FORWARD
+    record = next(r for r in journal(run / JOB) if r.file == FORWARD)
+    by_cm = record.model_copy(update={"params": {**record.params, "connection": "rdma-cm"}})
+    text = file.read_text().replace("rdma_cm QPs\t : OFF", "rdma_cm QPs\t : ON")
+    text = text.replace("Data ex. method : Ethernet", f"Data ex. method : rdma_cm \tTOS    : {tos}")
+    if outcome == "PASS":
+        assert len(values(by_cm, file, text)) == 1
+        return
+    with pytest.raises(BadInput, match=f"with type of service {tos}, 106 was ordered"):
+        values(by_cm, file, text)
 
 
 def values(record: OutputRecord, file: Path, text: str) -> list[Value]:

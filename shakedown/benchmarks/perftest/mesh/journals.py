@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,21 @@ def events(path: Path) -> Iterator[tuple[int, Event]]:
 def starts(path: Path) -> list[Start]:
     """Return all starts of a node's driver, in order; raises BadInput as `events` does."""
     return [start_in(path, number, entry) for number, entry in events(path) if entry["event"] == "start"]
+
+
+def gids_taken(folder: Path, node: str) -> dict[str, set[int]]:
+    """Return rail -> the indices of the GIDs that a node's driver gave its tests, one of each start.
+
+    Nothing where there is no journal or it cannot be read: the GIDs in the outputs still tell the addresses.
+    """
+    found: dict[str, set[int]] = {}
+    with suppress(BadInput):
+        for _, entry in events(journal_path(folder, node)):
+            gids = entry.get("gid_index") if entry["event"] == "start" else None
+            for rail, index in (gids if isinstance(gids, dict) else {}).items():
+                if type(index) is int:
+                    found.setdefault(rail, set()).add(index)
+    return found
 
 
 def start_in(path: Path, number: int, entry: Event) -> Start:

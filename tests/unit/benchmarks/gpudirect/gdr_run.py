@@ -75,7 +75,8 @@ class GdrRun:
 
     def _cell(self, operation: str, memory: str, pair: list[str], rail: str, direction: str) -> None:
         client, server = pair if (direction != "reverse") ^ (operation == "read") else pair[::-1]
-        addresses = [self.job.settings["nodes"][node]["rails"][rail]["ipv4"] for node in (client, server)]
+        nics = [self.job.settings["nodes"][node]["rails"][rail] for node in (client, server)]
+        addresses, device = [nic["ipv4"] for nic in nics], nics[0]["rdma_device"]
         size, both = 1048576, direction == "both"
         stem = f"ib_{operation}_bw.{','.join(pair)}.{rail}.{direction}.{size}.{memory}.one"
         record: dict[str, Any] = {
@@ -99,7 +100,7 @@ class GdrRun:
             (self.raw / record["file"]).write_text(self.reason + "\n")
         else:
             gbps = self.gbps[memory] * (2 if both else 1)
-            text = report(f"ib_{operation}_bw", size, gbps, addresses, "rxe0", both=both, seconds=2)
+            text = report(f"ib_{operation}_bw", size, gbps, addresses, device, both=both, seconds=2)
             (self.raw / record["file"]).write_text(self._lines(client, memory) + text)
             if memory != "host":
                 waits = "* Waiting for client to connect... *\n" + self._lines(server, memory)

@@ -273,7 +273,9 @@ def output_of(held, rates=(40.0, 45.0), ends=None, files=None, receiver="n1"):
             "problem": None,
         }
     )
-    folder = SimpleNamespace(path=Path("/job"), text=texts.__getitem__)
+    folder = SimpleNamespace(
+        path=Path("/job"), text=texts.__getitem__, once=lambda read, name: read(Path("/job"), name)
+    )
     return Output(text=json.dumps(note), record=record, order=order, folder=folder)
 
 

@@ -18,6 +18,7 @@ from shakedown.records.base import cell_id
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
+from shakedown.run.job_folder import JobFolder
 from tests.unit.plan.test_planner import WHERE, document
 
 
@@ -83,8 +84,7 @@ def test_both_ways_at_once_are_planned_measured_and_read(tmp_path):
 def output_of(file, record, settings, text=""):
     """An output as metrics receive it."""
     order = MeshOrder.model_validate(settings)
-    folder = SimpleNamespace(path=file.parent)
-    return Output(text=text or file.read_text(), record=record, order=order, folder=folder)
+    return Output(text=text or file.read_text(), record=record, order=order, folder=JobFolder(file.parent))
 
 
 def test_one_way_and_both_ways_have_a_reference_each():

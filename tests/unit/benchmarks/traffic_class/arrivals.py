@@ -91,8 +91,9 @@ class Ring:
     def _sent(self, pair: tuple[str, ...], rail: str, direction: str) -> None:
         sender, sink = pair if direction == "forward" else pair[::-1]
         ends = self.address(sender, rail), self.address(sink, rail)
+        device = self.job.settings["nodes"][sender]["rails"][rail]["rdma_device"]
         file = f"ib_write_bw.{','.join(pair)}.{rail}.{direction}.65536.all.txt"
-        (self.raw / file).write_text(report("ib_write_bw", 65536, 0.26, ends))
+        (self.raw / file).write_text(report("ib_write_bw", 65536, 0.26, ends, device))
         self.records.append(
             {
                 "schema": 1,
