@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,18 @@ def now() -> str:
 
 
 def watched(
-    command: list[str], out: Path, err: Path, *, timeout_s: float, variables: Mapping[str, str] | None = None
+    command: list[str],
+    out: Path,
+    err: Path,
+    *,
+    timeout_s: float,
+    variables: Mapping[str, str] | None = None,
+    standing: Callable[[], str] | None = None,
 ) -> tuple[int | None, dict[str, str] | None]:
     """Run a command in its own process group and end that group, and nothing else, when time is up.
 
     Returns its exit status (None: ended by a signal or by us) and the problem, None after a clean end.
+    `standing` is asked what stands still when time is up, while all of it is still there.
     """
     name = Path(command[0]).name
     try:
@@ -49,6 +56,7 @@ def watched(
     try:
         code = child.wait(timeout_s)
     except subprocess.TimeoutExpired:
+        where = f": {standing()}" if standing else ""
         _end(child, signal.SIGTERM)
         try:
             child.wait(_GRACE_S)
@@ -56,9 +64,8 @@ def watched(
             _end(child, signal.SIGKILL)
             child.wait()
         last = " ".join(out.read_text(encoding="utf-8", errors="replace")[-200:].split())
-        message = (
-            f"{name}: hung, no end within {timeout_s:g} s; the watchdog ended this run only; last: {last!r}"
-        )
+        message = f"{name}: hung, no end within {timeout_s:g} s{where}; "
+        message += f"the watchdog ended this run only; last: {last!r}"
         return None, {"kind": "killed", "message": message}
     finally:
         signal.signal(signal.SIGTERM, before)

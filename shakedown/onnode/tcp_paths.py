@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.counters import node_name
+from shakedown.onnode.step import once_a_node
 
 # Linux, netdevice(7) and ip(7): an interface's address; datagrams that are never cut, whatever the kernel
 # knows of the way.
@@ -188,12 +189,10 @@ def look(folder: Path, spec: Mapping[str, Any]) -> dict[str, str] | None:
     """Have every node of this job look where data go over TCP; return what is wrong, as a record has it."""
     if not (paths := spec.get("paths")):
         return None
-    step = ["srun", f"--nodes={len(paths)}", f"--ntasks={len(paths)}", "--ntasks-per-node=1", "--overlap"]
-    program = [sys.executable, "-m", "shakedown.onnode.tcp_paths", str(folder)]
     # What no node could say is no reason to measure nothing.
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
-            [*step, "--mpi=none", "--cpu-bind=none", "--input=none", *program],
+            once_a_node(len(paths), "shakedown.onnode.tcp_paths", str(folder)),
             timeout=90,
             check=False,
             stdin=subprocess.DEVNULL,

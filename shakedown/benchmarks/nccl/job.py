@@ -17,9 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode import gpus, tcp_paths
+from shakedown.onnode import gpus, standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import Ready, enter
+from shakedown.onnode.step import once_a_node
 from shakedown.records.errors import ExitStatus
 from shakedown.records.places import SOURCE
 
@@ -147,15 +148,9 @@ def main() -> int:
 def every_node(spec: dict[str, Any], *what: str) -> subprocess.Popen[bytes]:
     """Start `shakedown.onnode.gpus` on every node of the job."""
     per_node = next(iter(spec["gpus"].values()))
-    step = [
-        "srun",
-        f"--nodes={len(spec['gpus'])}",
-        "--ntasks-per-node=1",
-        "--overlap",
-        f"--gres=gpu:{per_node}",
-    ]
-    step += ["--mpi=none", "--cpu-bind=none", "--input=none", sys.executable, "-m", "shakedown.onnode.gpus"]
-    return subprocess.Popen([*step, *what], stdin=subprocess.DEVNULL)
+    gres = [f"--gres=gpu:{per_node}"]
+    step = once_a_node(len(spec["gpus"]), "shakedown.onnode.gpus", *what, options=gres)
+    return subprocess.Popen(step, stdin=subprocess.DEVNULL)
 
 
 def end(sampler: subprocess.Popen[bytes]) -> None:
@@ -253,6 +248,7 @@ def once(
     if spec["split"] != "none":
         variables["NCCL_TESTS_SPLIT"] = f"{SPLIT[spec['split']]} {next(iter(spec['gpus'].values()))}"
     changes = {"iterations": 1, "warmup": 0, "check": 0} if tuning else {}
+    variables[standing.MARK] = str(out)
     if container:
         variables["PYTHONPATH"] = str(SOURCE)
     started, each = launch(spec, command, variables, folder, container)
@@ -262,7 +258,12 @@ def once(
         variables["SLURM_TASKS_PER_NODE"] = f"{per_node}(x{len(spec['gpus'])})"
     full = [*started, *arguments(spec, operation, each, **changes)]
     code, problem = watched(
-        full, out, out.with_suffix(".err"), timeout_s=spec["timeout_s"], variables=variables
+        full,
+        out,
+        out.with_suffix(".err"),
+        timeout_s=spec["timeout_s"],
+        variables=variables,
+        standing=lambda: standing.ask(folder, list(spec["gpus"]), str(out)),
     )
     if code and b"# Out of bounds values : " in out.read_bytes():
         problem = None  # wrong elements are a result, judged from the rows

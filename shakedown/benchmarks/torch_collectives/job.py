@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from shakedown.benchmarks.nccl.job import on_every_node
-from shakedown.onnode import tcp_paths
+from shakedown.onnode import standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import enter
 from shakedown.records.errors import ExitStatus
@@ -54,10 +54,16 @@ def main() -> int:
         variables = {
             **spec["variables"],
             "PYTHONPATH": os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")])),
+            standing.MARK: str(out),
             "SHAKEDOWN_FIRST_NODE": nodes[0] if len(nodes) > 1 else "127.0.0.1",
         }
         code, problem = watched(
-            command, out, folder / "torch.err", timeout_s=spec["timeout_s"], variables=variables
+            command,
+            out,
+            folder / "torch.err",
+            timeout_s=spec["timeout_s"],
+            variables=variables,
+            standing=lambda: standing.ask(folder, nodes, str(out)),
         )
         if code == 1 and '"wrong"' in out.read_text(encoding="utf-8", errors="replace"):
             problem = None  # wrong elements are a result, judged from the rows

@@ -45,8 +45,10 @@ def main() -> int:
     device = torch.device("cuda", int(os.environ["SLURM_LOCALID"])) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
+    # Later than the job's own watchdog: PyTorch's ends a rank that waits, and a healthy node would be named.
+    patience = timedelta(seconds=spec["timeout_s"] + 120)
     dist.init_process_group(
-        spec["backend"], init_method=rendezvous(), rank=rank, world_size=ranks, timeout=timedelta(seconds=120)
+        spec["backend"], init_method=rendezvous(), rank=rank, world_size=ranks, timeout=patience
     )
     hosts: list[Any] = [None] * ranks
     dist.all_gather_object(hosts, platform.node())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -205,6 +206,18 @@ def test_a_hung_run_is_ended_alone(job):
     assert records[0].problem.kind == "killed"
     assert "hung, no end within 1 s" in records[0].problem.message
     assert records[2].problem is None  # the next one ran
+
+
+def test_a_hung_run_names_the_rank_that_stands_still(job):
+    """Catches: a stopped rank, and a job that says only that nothing came to an end."""
+    two = "SLURM_PROCID=1 sh -c 'kill -STOP $$' &\nexport SLURM_PROCID=0\nwhile :; do :; done\n"
+    tool(job.parent, "all_reduce_perf", f"#!/bin/sh\n{two}")
+    status, (numbers, _) = run(job, timeout_s=2)
+    for rank in json.loads((job / "standing.n1.json").read_text()):
+        for pid in rank["pids"] if rank["rank"] == 1 else ():
+            os.kill(pid, signal.SIGKILL)
+    assert status == 3
+    assert "within 2 s: rank 1 on n1 stands still: stopped by a signal" in numbers.problem.message
 
 
 def test_wrong_elements_are_a_result(job):

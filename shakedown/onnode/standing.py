@@ -1,0 +1,144 @@
+"""Which rank of a hung run stands still, on which node.
+
+    srun --ntasks-per-node=1 python -m shakedown.onnode.standing FOLDER MARK
+
+A collective waits for its slowest rank, so all ranks of a hung one look alike from outside: no output, no
+end. On its node the rank at fault shows, because the others wait busily. Each node's look is written to
+FOLDER/standing.NODE.json: its ranks of the run whose processes have MARK in their environment, their state
+and how much of a CPU they used while they were watched. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shakedown.onnode.counters import node_name
+from shakedown.onnode.step import once_a_node
+
+MARK = "SHAKEDOWN_STEP"  # the environment variable by which the processes of a run are found
+# A rank's number, the variable of the inner launcher first: mpirun's ranks inherit those of the daemon that
+# srun started for it.
+_RANK = ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+_LAUNCHERS = frozenset(("srun", "mpirun", "mpiexec", "orted", "prted", "prterun", "slurmstepd"))
+_WATCH_S, _PATIENCE_S = 1.0, 20.0
+# Below the one a rank stands, above the other it works or waits busily; shares of one CPU.
+_STANDS, _WORKS = 0.05, 0.5
+# proc(5), the states in which a process cannot go on by itself.
+_STATES = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger", "Z": "ended"}
+
+
+def ranks_here(mark: str, proc: Path = Path("/proc")) -> dict[int, list[int]]:
+    """Return the processes of a run on this node, by rank."""
+    found: dict[int, list[int]] = {}
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        # A process may end in between, and another user's environment is closed.
+        with contextlib.suppress(OSError, ValueError):
+            if (folder / "comm").read_text(errors="replace").strip() in _LAUNCHERS:
+                continue
+            pairs = (word.partition(b"=") for word in (folder / "environ").read_bytes().split(b"\0"))
+            own = {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
+            rank = next((own[name] for name in _RANK if own.get(name, "").isdigit()), None)
+            if own.get(MARK) == mark and rank is not None:
+                found.setdefault(int(rank), []).append(int(folder.name))
+    return found
+
+
+def state_of(pid: int, proc: Path = Path("/proc")) -> tuple[str, float] | None:
+    """Return a process's state and the seconds of CPU it has used, None once it is gone."""
+    try:
+        fields = (proc / f"{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def watch(mark: str, proc: Path = Path("/proc"), watch_s: float = _WATCH_S) -> list[dict[str, Any]]:
+    """Return each rank's state here and its share of a CPU, over a moment."""
+    ranks = ranks_here(mark, proc)
+    before = {pid: state_of(pid, proc) for pids in ranks.values() for pid in pids}
+    began = time.monotonic()
+    time.sleep(watch_s)
+    passed = time.monotonic() - began
+    seen = []
+    for rank, pids in sorted(ranks.items()):
+        used_s, states = 0.0, ""
+        for pid in pids:
+            first, last = before[pid], state_of(pid, proc)
+            if first and last:
+                used_s += last[1] - first[1]
+                states += last[0]
+        seen.append({"rank": rank, "pids": pids, "states": states, "cpu": round(used_s / passed, 3)})
+    return seen
+
+
+def told(looks: Mapping[str, list[dict[str, Any]] | None]) -> str:
+    """Return what stands still, from what each node saw; None: the node did not answer."""
+    named = [
+        (entry, f"rank {entry['rank']} on {node}") for node, seen in looks.items() for entry in seen or ()
+    ]
+    silent = [f"{node} does not answer" for node, seen in looks.items() if seen is None]
+    gone = [f"no rank of it is left on {node}" for node, seen in looks.items() if seen == []]
+    if not named:
+        # Nothing was found at all: the run may never have begun.
+        return "; ".join(silent) or "none of its ranks was found on any node"
+    stopped = [
+        f"{name} stands still: {_STATES[state]}"
+        for entry, name in named
+        if (state := next((x for x in entry["states"] if x in _STATES), ""))
+    ]
+    # On a node with too few CPUs a rank that works gets less of one.
+    works = any(entry["cpu"] >= _WORKS or "R" in entry["states"] for entry, _ in named)
+    idle = [
+        f"{name} stands still: it uses no CPU (state {entry['states'][:1] or '?'}), the others do"
+        for entry, name in named
+        if works and entry["cpu"] < _STANDS and not any(state in _STATES for state in entry["states"])
+    ]
+    if found := [*silent, *gone, *stopped, *idle]:
+        return "; ".join(found)
+    how = "work or wait busily" if works else "wait without using a CPU"
+    return f"no rank stands still alone: all {len(named)} {how}"
+
+
+def ask(folder: Path, nodes: list[str], mark: str) -> str:
+    """Have every node of this job look at its ranks of a run; return what stands still, in words."""
+    for node in nodes:
+        (folder / f"standing.{node}.json").unlink(missing_ok=True)
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            once_a_node(len(nodes), "shakedown.onnode.standing", str(folder), mark),
+            timeout=_PATIENCE_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    looks: dict[str, list[dict[str, Any]] | None] = {}
+    for node in nodes:
+        looks[node] = None
+        with contextlib.suppress(OSError, ValueError):
+            looks[node] = json.loads((folder / f"standing.{node}.json").read_bytes())
+    return told(looks)
+
+
+def main(argv: list[str]) -> int:
+    """Look at this node's ranks."""
+    if len(argv) != 3:
+        print("usage: python -m shakedown.onnode.standing FOLDER MARK", file=sys.stderr)
+        return 2
+    folder = Path(argv[1])
+    aside = folder / f"standing.{node_name()}.partial"
+    aside.write_text(json.dumps(watch(argv[2])) + "\n", encoding="utf-8")
+    aside.replace(folder / f"standing.{node_name()}.json")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
