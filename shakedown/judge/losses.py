@@ -22,6 +22,8 @@ from shakedown.records.wording import count, those
 
 # What a receiver counts: a request or an answer came, and one before it had not.
 _MISSED = re.compile(r"out_of_seq|implied_nak_seq")
+# What a port moved of anything at all: a link that is up carries at least LLDP.
+_MOVED = frozenset({"tx_bytes", "rx_bytes"})
 # What a NIC sent and received of RDMA, in packets.
 _SENT = frozenset({"rdma.sent_pkts", "ib.port_xmit_packets"})
 _RECEIVED = frozenset({"rdma.rcvd_pkts", "ib.port_rcv_packets"})
@@ -53,13 +55,15 @@ class Losses:
     in_switch: dict[Stage, dict[str, int]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
+    # (stage, switch, port between switches) -> its other end, and by counter of _MOVED how much
+    moved: dict[tuple[Stage, str, str], tuple[str, dict[str, int]]] = field(default_factory=dict)
 
     def add(self, reading: CounterReading) -> None:
         """Take one reading into account; most are of no use here."""
         rail, name, delta = reading.rail, reading.counter, reading.delta
         if delta is None or COUNTERS.get(name) is Due.BOUNDED:
             return
-        if reading.kind != "nic" and name != LOST and delta and _drops(name):
+        if reading.kind != "nic" and name != LOST and delta and drops(name):
             drop = (-delta, name, reading.device, reading.port)
             at = (reading.stage, reading.device)
             self.at_switch[at] = min(self.at_switch.get(at, drop), drop)
@@ -73,7 +77,7 @@ class Losses:
         elif reading.kind == "nic" and name in _SENT | _RECEIVED:
             found_of = self.sent if name in _SENT else self.received
             found_of[reading.stage, reading.test, rail][reading.device] = delta
-        elif _drops(name):
+        elif drops(name):
             nic = reading.kind == "nic"
             node = reading.device if nic else (reading.peer or "").partition("/")[0]
             found, place = self.at_nic if nic else self.at_leaf, (reading.stage, node, rail)
@@ -84,9 +88,12 @@ class Losses:
         name, stage = reading.counter, reading.stage
         if reading.kind == "nic":
             return
-        if name == LOST:
+        if name in _MOVED and reading.peer:
+            at = (stage, reading.device, reading.port)
+            self.moved.setdefault(at, (reading.peer, {}))[1][name] = delta
+        elif name == LOST:
             self.in_switch[stage][reading.device] += delta
-        elif delta and _drops(name):
+        elif delta and drops(name):
             drop = (-delta, name, reading.device, reading.port)
             self.at_link[stage] = min(self.at_link.get(stage, drop), drop)
 
@@ -172,6 +179,20 @@ class Losses:
             f"never left, and the port counted {-lost} {counter(name)}"
         )
 
+    def on_dead_link(self, stage: Stage, switch: str, port: str, name: str, packets: int) -> str:
+        """Say that a port between switches dropped packets because its link is down, if it carried nothing.
+
+        Routing goes round such a link. What the port drops is what the switch itself goes on sending there,
+        as BGP does to find its neighbour.
+        """
+        peer, moved = self.moved.get((stage, switch, port), ("", {}))
+        if moved.keys() != _MOVED or any(moved.values()):
+            return ""
+        return (
+            f"the link from {switch} port {port} to {peer.replace('/', ' port ')} is down: not one byte "
+            f"passed either way in the {stage} stage, and the port counted {packets} {counter(name)}"
+        )
+
     def _all_arrived(self, stage: Stage, test: str, rail: str, nodes: Iterable[str]) -> int:
         """Return how many packets these nodes sent, if they received exactly as many; else 0."""
         place, both = (stage, test, rail), []
@@ -183,7 +204,7 @@ class Losses:
         return both[0] if both[0] == both[1] else 0
 
 
-def _drops(name: str) -> bool:
+def drops(name: str) -> bool:
     """Whether a counter counts packets where they were dropped or damaged."""
     return counts_errors(name) and not end_to_end(name)
 

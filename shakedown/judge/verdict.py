@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from shakedown.judge import headline
 from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter, judge_measurement
-from shakedown.judge.losses import Losses
+from shakedown.judge.losses import Losses, drops
 from shakedown.judge.remeasured import AGAIN, covered, of_pairs, settle, told, with_slow_lines, within_share
 from shakedown.judge.slow_class import with_slow_class
 from shakedown.judge.words import Place
@@ -286,6 +286,9 @@ def _lost(judged: Judged, worst: headline.Bad) -> str:
     place, name = Place.of(verdict.cell), item.metric.removeprefix("counter.")
     if name == LOST and item.params.get("port") == WHOLE_SWITCH and verdict.rule == Rule.GATE:
         return judged.losses.of_switch(item.stage, place.nodes[0])
+    if drops(name) and verdict.value and not place.rail and verdict.rule == Rule.GATE:
+        port, packets = str(item.params.get("port")), round(verdict.value)
+        return judged.losses.on_dead_link(item.stage, place.nodes[0], port, name, packets)
     if name == item.metric or not place.rail or not end_to_end(name) or verdict.rule != Rule.GATE:
         return ""
     pairs = judged.pairs(item.stage, item.test, place.rail)

@@ -143,6 +143,24 @@ def test_a_switch_that_lost_packets_names_the_port_that_dropped_them(dropped, be
     assert losses.of_switch(Stage.FABRIC, "leaf1") == ""
 
 
+def dead(*moved):
+    """What is told of 20 dropped packets at a port between switches that moved this."""
+    losses = Losses()
+    for counter, delta in moved:
+        losses.add(between(counter, delta))
+    return losses.on_dead_link(Stage.FABRIC, "leaf0", "up1", "tx_drops", 20)
+
+
+def test_a_link_that_is_down_is_told_as_down():
+    """Catches: a pulled uplink told as loss, though only the switch itself went on sending there."""
+    assert dead(("tx_bytes", 0), ("rx_bytes", 0)) == (
+        "the link from leaf0 port up1 to spine1 port swp1 is down: not one byte passed either way in the "
+        "fabric stage, and the port counted 20 packets dropped at egress"
+    )
+    # A link that carries anything is up, and one whose bytes were not read may be.
+    assert dead(("tx_bytes", 0), ("rx_bytes", 64)) == dead(("tx_bytes", 0)) == dead() == ""
+
+
 def sent_and_received(node, sent, received):
     """What a node's NIC counted of Soft-RoCE's packets."""
     return reading("nic", node, "rdma.sent_pkts", sent), reading("nic", node, "rdma.rcvd_pkts", received)
