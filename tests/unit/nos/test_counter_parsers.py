@@ -510,13 +510,15 @@ def test_os9_port_that_is_something_else_is_refused(old, new, says):
         ("eos", "pfc", "% Unavailable command (not supported on this hardware platform)\n% Error\n"),
         ("cumulus", "roce swp1", "Error: The requested item does not exist.\n"),
         ("sonic", "counters", "Syntax error: Illegal parameter\n"),
+        ("enterprise_sonic", "counters", "%Error: Internal error.\n"),
+        ("os9", "interface hundredGigE 1/1", "% Error: No such interface.\n"),
         ("os10", "queues ethernet1/1/4", "% Error: Unrecognized command.\n"),
         ("os10", "interface ethernet1/1/4", "% Error: Unrecognized command.\n"),
     ],
 )
 def test_an_error_message_is_no_empty_table(nos, label, printed):
     """Catches no watchdog event, no drop or no pause frame read out of a command that failed."""
-    outputs = {"queues ethernet1/1/4": OS10} if nos == "os10" else dict(RAW[nos][1])
+    outputs = {} if nos in ("os9", "os10") else dict(RAW[nos.removeprefix("enterprise_")][1])
     with pytest.raises(BadInput):
         counters_of(nos)({**outputs, label: printed}, CLASSES, None)
 
