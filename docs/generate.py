@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 # They lie beside this program.
-from generator import audit, commands, errata, models, nic_counters, noise, published, roles  # noqa: E402
+from generator import audit, commands, errata, models, nic_counters, noise, published, roles, switch_cases  # noqa: E402
 
 
 def pages() -> dict[str, str]:
@@ -27,6 +27,7 @@ def pages() -> dict[str, str]:
         **published.pages(ROOT),
         **errata.pages(),
         **audit.pages(),
+        **switch_cases.pages(),
     }
 
 

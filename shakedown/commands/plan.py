@@ -87,6 +87,7 @@ def plan(
     A job that its partition would refuse is refused here, with both times.
     """
     from shakedown.benchmarks.planning import read_site
+    from shakedown.discover.guesses import MARK, guesses
     from shakedown.intent.job_time import slurm_time
     from shakedown.intent.part import named_nodes, named_rails
     from shakedown.plan.limits import longest_s
@@ -121,23 +122,9 @@ def plan(
     if not as_json and (marked := guesses(inventory)):
         more = f" and {len(marked) - _SHOWN} more" if len(marked) > _SHOWN else ""
         typer.echo(
-            f"Guesses: {len(marked)} lines are marked `# check` still, which nobody confirmed: "
+            f"Guesses: {len(marked)} lines are marked `{MARK}` still, which nobody confirmed: "
             f"{', '.join(marked[:_SHOWN])}{more}"
         )
-
-
-def guesses(inventory: Path) -> list[str]:
-    """Return the lines of a site's folder that discover marked and nobody has read: FILE:LINE."""
-    if not inventory.is_dir():
-        return []
-    found = []
-    for file in sorted(inventory.rglob("*.yml")):
-        try:
-            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            continue
-        found += [f"{file}:{number}" for number, line in enumerate(lines, start=1) if "# check: " in line]
-    return found
 
 
 def made_now(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from shakedown.discover.draft_site import FoundGpu, FoundNic, FoundNode, FoundSite
+from shakedown.discover.guesses import MARK
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.base import Record
 from shakedown.records.wording import printable
@@ -20,7 +21,7 @@ _PLAIN = re.compile(
     r"^(?!(?:true|false|yes|no|on|off|null|none|y|n)$)[a-z][a-z0-9_./-]*$|^[0-9]+(\.[0-9]+){3}(/[0-9]+)?$",
     re.IGNORECASE,
 )
-_CHECK = "  # check"
+_CHECK = f"  {MARK}"
 # `printable` words of the machines are cut at this.
 _COMMENT = 200
 
@@ -77,7 +78,7 @@ def _said(text: str) -> str:
 def _hosts(site: FoundSite) -> Iterator[str]:
     yield "# The hosts of the site, as they answered. What says `check` is a guess: correct or confirm it."
     for note in site.notes:
-        yield f"# check: {_said(note)}"
+        yield f"{MARK}: {_said(note)}"
     yield "---"
     yield from ("all:", "  children:", "    slurm:", "      children:", "        submit:", "        compute:")
     if site.leaves:

@@ -13,7 +13,7 @@ from typing import Any
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
-from shakedown.nos.lldp import remote_ports
+from shakedown.nos.lldp import add_neighbour, remote_ports
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.errors import BadInput
 from shakedown.records.tool_text import Source
@@ -154,9 +154,8 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
             description = str(info.get("interfaceDescription") or "")
             named = info.get("interfaceIdType") == "interfaceName"
             name = one.get("systemName") or one.get("chassisId") if isinstance(one, dict) else None
-            for remote in remote_ports(port_id.strip('"'), description.strip('"'), named=named):
-                if isinstance(name, str) and name:
-                    found.setdefault(str(local), []).append((name, remote))
+            remotes = remote_ports(port_id.strip('"'), description.strip('"'), named=named)
+            add_neighbour(found, str(local), name if isinstance(name, str) else "", remotes)
     return found
 
 

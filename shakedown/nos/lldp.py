@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,16 @@ def by_every_name(text: str, file: str | Path | None = None) -> dict[str, list[t
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for local, name, remotes in _heard(text, file):
-        found.setdefault(local, []).extend((name, remote) for remote in remotes)
+        add_neighbour(found, local, name, remotes)
     return found
+
+
+def add_neighbour(
+    found: dict[str, list[tuple[str, str]]], local: str, name: str, remotes: Iterable[str]
+) -> None:
+    """Add a neighbour to those of a port, once for each name of its own port. Without a name it is nobody."""
+    if name:
+        found.setdefault(local, []).extend((name, remote) for remote in remotes)
 
 
 def _heard(text: str, file: str | Path | None) -> Iterator[tuple[str, str, tuple[str, ...]]]:

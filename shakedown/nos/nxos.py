@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
-from shakedown.nos.lldp import is_mac, remote_ports
+from shakedown.nos.lldp import add_neighbour, is_mac, remote_ports
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.tool_text import Source
 
@@ -151,9 +151,8 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
         name = said.get("System Name") or said.get("Chassis id", "")
         # The report does not say of what kind an id is; whatever is no MAC address is a port's name.
         port_id = said.get("Port id", "")
-        for remote in remote_ports(port_id, said.get("Port Description", ""), named=not is_mac(port_id)):
-            if name:
-                found.setdefault(_long(local), []).append((name, _long(remote)))
+        remotes = remote_ports(port_id, said.get("Port Description", ""), named=not is_mac(port_id))
+        add_neighbour(found, _long(local), name, map(_long, remotes))
     return found
 
 

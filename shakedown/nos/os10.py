@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from shakedown.nos import dell_lldp
 from shakedown.nos.counters import Classes, Outputs, PortCounters, count, refuse_error_text
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
-from shakedown.nos.lldp import remote_ports
 from shakedown.nos.system import SwitchSystem, Tree
 from shakedown.records.tool_text import Source
 
@@ -147,38 +147,9 @@ def links(outputs: Outputs, ports: Sequence[str]) -> dict[str, Tree]:
     return found
 
 
-_SILENT = {"not advertised", ""}
-
-
 def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
-    """Return LLDP neighbours from `show lldp neighbors detail`, one block a neighbour.
-
-    Raises:
-        BadInput: an error message, or a block without the lines that are read; the last may be cut short.
-    """
-    refuse_error_text(text, "neighbours", file)
-    blocks = re.split(r"(?m)^[ \t]*(?=Remote Chassis ID Subtype:)", text)
-    if blocks[0].strip(" \t\r\n-="):
-        Source(text, file).refuse("not OS10's LLDP: something stands before the first neighbour")
-    found: dict[str, list[tuple[str, str]]] = {}
-    for block in blocks[1:]:
-        said: dict[str, str] = {}
-        # A line that ends: half a name at the end of an output that was cut short has none. The first counts:
-        # what a neighbour wrote into its description follows, and may be many lines.
-        for key, value in re.findall(r"(?m)^[ \t]*([A-Z][A-Za-z ]*?):[ \t]*(.*)\n", block):
-            said.setdefault(key, "" if value.strip().lower() in _SILENT else value.strip())
-        local = said.get("Local Port ID", "")
-        if not local or "Remote System Name" not in said:
-            Source(text, file).refuse(
-                "OS10's LLDP is cut short: a neighbour without local port or system name"
-            )
-        name = said["Remote System Name"] or said.get("Remote Chassis ID", "")
-        named = said.get("Remote Port Subtype", "").lower().startswith("interface name")
-        about = said.get("Remote Port Description", "")
-        for remote in remote_ports(said.get("Remote Port ID", ""), about, named=named):
-            if name:
-                found.setdefault(local, []).append((name, remote))
-    return found
+    """Return LLDP neighbours from `show lldp neighbors detail`. Raises BadInput: not that, or cut short."""
+    return dell_lldp.neighbours(text, "OS10", file)
 
 
 SYSTEM = SwitchSystem(

@@ -55,7 +55,8 @@ def plan_counters(draft: Draft) -> None:
 
 def _once(judged_by: dict[tuple[object, ...], str], entry: Entry, stage: Stage) -> None:
     """Note who judges a counter in a stage, and refuse a second one."""
-    what = (entry.test, entry.metric, stage, entry.scope.get("nic_driver"))
+    narrowed = (entry.scope.get("nic_driver"), entry.scope.get("switch_nos"))
+    what = (entry.test, entry.metric, stage, *narrowed)
     if (first := judged_by.setdefault(what, entry.id)) != entry.id:
         raise BadInput(
             f"references {first} and {entry.id} both judge {entry.metric} of a {entry.test} in the "
@@ -99,7 +100,8 @@ def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
     # Switches of one kind name their ports alike.
     blocks: dict[tuple[str | None, str, str, bool], list[str]] = {}
     some: dict[tuple[str | None, str, str, bool], list[str]] = {}
-    for switch in draft.site.switches:
+    meant = entry.scope.get("switch_nos")
+    for switch in (one for one in draft.site.switches if meant in (None, one.nos)):
         rails = {rail for *_, rail in switch.ports}
         why, required, found = "", gates, blocks
         if not switch.reports:

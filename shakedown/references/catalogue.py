@@ -30,6 +30,7 @@ SCOPE_KEYS: dict[str, type] = {
     "nics": int,  # NICs at work on each node
     "nic_speed_gbps": int,
     "nic_driver": str,  # family of drivers: mlx5, bnxt, rxe, irdma
+    "switch_nos": str,  # of counters of switches: the system, as roce_switch_nos has it
     "rdma_mtu_bytes": int,
     "rails_at_once": str,
     "route": str,  # of perftest: same-rail, rail i to rail i; cross-rail, rail i to rail i + 1

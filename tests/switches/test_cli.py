@@ -183,18 +183,48 @@ def test_os9_is_not_changed_where_a_mixture_is_not_accepted(loop, play):
     assert switch.running == before("os9")
 
 
+@pytest.mark.parametrize("step", ["while typing", "after the change"])
 @pytest.mark.parametrize("nos", ["eos", "nxos"])
-def test_a_connection_lost_after_the_change_is_undone_by_the_switch_itself(nos, loop, play):
-    """Catches a change that cuts management off and stays."""
-    last = {"eos": "^commit timer", "nxos": "^service-policy type qos input"}[nos]
-    switch = device(nos, cut_after=last, cut_s=60)
+def test_a_connection_lost_is_undone_by_the_switch_itself(nos, step, loop, play):
+    """Catches half a change, or one that cuts management off, that stays."""
+    cuts = {
+        "eos": {"while typing": "^service-profile", "after the change": "^commit timer"},
+        "nxos": {
+            "while typing": "^policy-map type network-qos",
+            "after the change": "^service-policy type qos",
+        },
+    }
+    switch = device(nos, cut_after=cuts[nos][step], cut_s=60)
     switch.seconds = 25.0
     loop(switch.start())
     result = play(variables(switch))
     assert result.code != 0, result.output
-    loop(wait_for(lambda: "rolled back" in switch.log))
-    assert switch.running == before(nos)
+    loop(wait_for(lambda: switch.running == before(nos)))
+    # What was typed into EOS's session and not committed never ran.
+    assert ("rolled back" in switch.log) == ((nos, step) != ("eos", "while typing"))
     assert switch.startup == before(nos)
+
+
+@pytest.mark.parametrize("nos", PORTS)
+def test_a_drift_of_one_setting_is_typed_alone_and_without_a_reload(nos, loop, play):
+    """Catches a switch reloaded, or its whole class typed anew, for the MTU of one port."""
+    switch = device(nos)
+    loop(switch.start())
+    first = play(variables(switch))
+    assert first.code == 0, first.output
+    whole, port = copy(switch.running), f"interface {PORTS[nos][1]}"
+    (mtu,) = (line for line in switch.running[port] if line.startswith("mtu"))
+    del switch.running[port][mtu]
+    switch.running[port]["mtu 2000"] = {}
+    switch.startup = copy(switch.running)
+    seen = len(switch.log)
+    mended = play(variables(switch))
+    assert mended.code == 0, mended.output
+    assert switch.running == switch.startup == whole
+    typed = switch.log[seen:]
+    assert "reload" not in typed
+    assert [line for line in typed if line.startswith(("mtu", "interface"))] == [port, mtu]
+    assert not [line for line in typed if "ROCE" in line]
 
 
 @pytest.mark.parametrize("nos", ["os9"])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -158,6 +161,21 @@ def test_a_connection_lost_after_the_change_is_undone_by_the_switch_itself(nos, 
         time.sleep(0.5)
     assert switch.running() == RUNNING[nos]
     assert switch.startup() == RUNNING[nos]
+
+
+def test_a_sonic_switch_that_restarts_on_trial_starts_with_the_old_configuration(made, play):
+    """Catches a new configuration kept unconfirmed by a power loss, which takes the timer with it."""
+    switch, variables, extra = made("sonic", cut_after=f"^{APPLY['sonic']}", cut_s=90, minute_s=3600)
+    result = play({**variables, "roce_switch_reboot_timeout_s": 15}, *extra, "--timeout", "5")
+    assert result.code != 0, result.output
+    assert switch.startup() != SONIC, "the cut came before the change"
+    (unit,) = (switch.home / "units").glob("*.service")
+    said = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+    assert Path(said["ConditionPathExists"]).exists()
+    subprocess.run(
+        shlex.split(said["ExecStart"]), check=True
+    )  # what runs before the database at the next boot
+    assert switch.startup() == SONIC
 
 
 def test_sonic_with_unsaved_changes_is_refused_before_the_first_change(made, play):

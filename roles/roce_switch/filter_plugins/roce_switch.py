@@ -82,8 +82,18 @@ def cli_unready(nos: str, unsaved: list[str], mixture_accepted: bool) -> list[st
 
 
 def cli_refusals(fabric: Intent, nos: str, ports: list[dict[str, str]], running: str) -> list[str]:
-    """Why a switch, as it is configured, cannot take the intent."""
+    """Why a switch, as it is configured, cannot take the intent, or why its configuration is not known."""
+    # As above: only the systems with a command line pay for it.
+    from shakedown.nos.counters import refuse_error_text
+    from shakedown.records.errors import BadInput
+
     reasons = []
+    # What a command says instead of a configuration is its first line; a banner may say anything below.
+    first = next((line for line in running.splitlines() if line.strip()), "")
+    try:
+        refuse_error_text(first, "running configuration")
+    except BadInput as refused:
+        reasons.append(str(refused))
     if nos == "os9":
         for entry in ports:
             section = re.search(rf"(?m)^interface {re.escape(entry['port'])}\n((?:[ !].*\n?)*)", running)

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from shakedown.benchmarks.planning import read_site
-from shakedown.commands.plan import guesses
 from shakedown.discover.answers import Answers
 from shakedown.discover.cabling import read_table
 from shakedown.discover.compare import differences
 from shakedown.discover.draft_site import describe
 from shakedown.discover.folder import write_folder
+from shakedown.discover.guesses import guesses
 from shakedown.discover.render import files
 from shakedown.records.errors import BadInput
 

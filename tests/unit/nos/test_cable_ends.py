@@ -138,7 +138,7 @@ def test_an_unread_system_tells_nothing_rather_than_fine(tmp_path):
     read = settings(tmp_path, "os9", ["dcb enable"])
     hosts = {("n1", "fab0"): host(), ("n2", "fab0"): host()}
     checks = list(cross_check(cables(read), hosts, switch_ends(read), (26,)))
-    assert checks
+    assert checks  # rate, FEC, MTU and neighbours of OS9 are in the counter reading, which there is none of
     assert {c.fits for c in checks} == {None}
 
 
@@ -290,8 +290,83 @@ def test_os10_neighbours_cut_short_are_refused(last):
         neighbours_of(reading("os10", neighbours=cut))
 
 
+# As a Z9100-ON with OS9 9.14(2.7) prints them (sdn-sense/sense-dellos9-collection, fixture
+# show_lldp_neighbors_detail). The first is a Linux host, the second a switch that sends no name.
+OS9_LLDP = """========================================================================
+ Local Interface Hu 1/1 has 1 neighbor
+  Total Frames Out: 27530
+  Total Unrecognized TLVs: 28647
+  Next packet will be sent after 18 seconds
+  The neighbors are given below:
+  -----------------------------------------------------------------------
+
+    Remote Chassis ID Subtype: Mac address (4)
+    Remote Chassis ID:  0c:c4:7a:fb:44:14
+    Remote Port Subtype:  Mac address (3)
+    Remote Port ID:  24:8a:07:55:29:cc
+    Remote Port Description:  fab0
+    Local Port ID: hundredGigE 1/1
+    Locally assigned remote Neighbor Index: 3
+    Remote TTL:  120
+    Remote System Name:  n1
+    Remote System Desc:  CentOS Stream 8 Linux: with a colon
+     #1 SMP PREEMPT Mon Feb 7 18:18:49 EST 2022 x86_64
+    OrgUnknownTLVList:
+          ((00-12-0f),  3,  5)
+   ---------------------------------------------------------------------------
+
+========================================================================
+ Local Interface Hu 1/2 has 1 neighbor
+  Total Frames Out: 98232
+  The neighbors are given below:
+  -----------------------------------------------------------------------
+
+    Remote Chassis ID Subtype: Mac address (4)
+    Remote Chassis ID:  34:17:eb:4c:1e:80
+    Remote Port Subtype:  Interface name (5)
+    Remote Port ID:  hundredGigE 1/32
+    Local Port ID: hundredGigE 1/2
+    Remote TTL:  120
+   ---------------------------------------------------------------------------
+"""
+
+
+def test_os9_neighbours_are_read_from_its_lldp():
+    """Catches an OS9 leaf whose swapped cables nobody sees, and a switch without a name taken for none."""
+    assert neighbours_of(reading("os9", neighbours=OS9_LLDP)) == {
+        "hundredGigE 1/1": [("n1", "fab0")],
+        "hundredGigE 1/2": [("34:17:eb:4c:1e:80", "hundredGigE 1/32")],
+    }
+    assert neighbours_of(reading("os9", neighbours="\n")) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (OS9_LLDP[OS9_LLDP.index(" Remote TTL:  120\n   -") :], ""),
+        (OS9_LLDP[OS9_LLDP.index("    Remote Chassis ID:  34") :], ""),
+        (OS9_LLDP[OS9_LLDP.rindex("    Remote Chassis ID Subtype") :], ""),
+        (
+            "    Remote Chassis ID Subtype: Mac address (4)\n    Remote Chassis ID:  0c",
+            "    Remote Chassis ID:  0c",
+        ),
+        ("has 1 neighbor\n  Total Frames Out: 98232", "has 2 neighbors\n  Total Frames Out: 98232"),
+    ],
+    ids=["no end", "half a neighbour", "heading alone", "a block lost", "one of two"],
+)
+def test_os9_neighbours_cut_short_are_refused(old, new):
+    """Catches a port whose neighbour was lost on the way taken for one that hears nobody."""
+    assert OS9_LLDP.count(old) == 1
+    with pytest.raises(BadInput, match="OS9's LLDP"):
+        neighbours_of(reading("os9", neighbours=OS9_LLDP.replace(old, new)))
+
+
 # What each system prints of a spine whose port has a description, as ports of switches do.
 SPINES = {
+    "os9": OS9_LLDP.replace("Port Subtype:  Mac address (3)", "Port Subtype:  Interface name (5)")
+    .replace("Port ID:  24:8a:07:55:29:cc", "Port ID:  hundredGigE 1/39")
+    .replace("Description:  fab0", "Description:  to leaf0")
+    .replace("Name:  n1", "Name:  spine0"),
     "os10": OS10_LLDP.replace("Port Subtype: Mac address (3)", "Port Subtype: Interface name (5)")
     .replace("Port ID: c8:4b:d6:90:c7:27", "Port ID: ethernet1/1/39")
     .replace("Description: fab0", "Description: to leaf0")
@@ -335,8 +410,23 @@ def test_a_switch_is_named_by_its_port_and_not_by_what_a_person_wrote_there(nos)
     """Catches an uplink that is never proven, or two swapped ones passed, for a description `to leaf0`."""
     port = PORTS[nos][0]
     ((name, remote),) = neighbours_of(reading(nos, neighbours=SPINES[nos]))[port]
-    ports = {"os10": "ethernet1/1/39", "nxos": "Ethernet1/39", "eos": "Ethernet39", "cumulus": "swp39"}
+    ports = {
+        "os9": "hundredGigE 1/39",
+        "os10": "ethernet1/1/39",
+        "nxos": "Ethernet1/39",
+        "eos": "Ethernet39",
+        "cumulus": "swp39",
+    }
     assert (name, remote) == ("spine0", ports[nos])
+
+
+def os9_port(port, state, mbit, fec, status):
+    """The lines of `show interfaces` that tell of a port's link."""
+    return (
+        f"hundredGigE {port} is up, line protocol is {state}\n"
+        f"    Forward Error Correction(FEC) configured is {fec}\n    FEC status is {status}\n"
+        f"MTU 9216 bytes, IP MTU 9198 bytes\nLineSpeed {mbit} Mbit\n"
+    )
 
 
 def os10_port(port, state, speed, fec):
@@ -390,6 +480,24 @@ def os10_port(port, state, speed, fec):
             ["rs", "none"],
         ),
         (
+            "os9",
+            {
+                "interface hundredGigE 1/1": os9_port("1/1", "up", 100000, "default", "ON"),
+                "interface hundredGigE 1/2": os9_port("1/2", "down", 100000, "cl91 (RS-FEC)", "OFF"),
+            },
+            [100.0, None],
+            ["rs", None],
+        ),
+        (
+            "os9",
+            {
+                "interface hundredGigE 1/1": os9_port("1/1", "up", 25000, "default", "ON"),
+                "interface hundredGigE 1/2": os9_port("1/2", "up", 100000, "OFF", "OFF"),
+            },
+            [25.0, 100.0],
+            [None, "none"],  # at 25 Gb/s there are two kinds, and it does not say which
+        ),
+        (
             "os10",
             {
                 "interface ethernet1/1/1": os10_port("1/1/1", "up", "25G", "cl108-rs"),
@@ -408,7 +516,21 @@ def test_rate_and_fec_of_a_port_are_those_in_use(nos, outputs, speeds, fec):
     assert [p.get("fec") for p in ports] == fec
 
 
-@pytest.mark.parametrize("nos", ["eos", "nxos", "sonic", "cumulus", "linux", "os10"])
+def test_an_os9_port_that_takes_smaller_frames_than_its_host_sends_is_named(tmp_path):
+    """Catches OS9's MTU left unread: hosts send 9000 bytes into a port of 1500, which drops them."""
+    ports = {
+        f"interface hundredGigE 1/{n}": os9_port(f"1/{n}", "up", 100000, "default", "ON") for n in (1, 2)
+    }
+    ports["interface hundredGigE 1/2"] = ports["interface hundredGigE 1/2"].replace("9198", "1500")
+    read = settings(tmp_path, "os9", ["dcb enable"])
+    ends = switch_ends(read, None, links_of(reading("os9", **ports)))
+    hosts = {(name, "fab0"): host() for name in ("n1", "n2")}
+    mtus = [c for c in cross_check(cables(read), hosts, ends, ()) if c.what == "mtu"]
+    assert [c.fits for c in mtus] == [True, False]
+    assert "leaf0/hundredGigE 1/2 has 1500 bytes" in mtus[1].text
+
+
+@pytest.mark.parametrize("nos", SYSTEMS)
 def test_an_error_message_is_no_switch_without_neighbours(nos):
     """Catches `% Invalid command` (LLDP is off) read as a switch that hears nobody."""
     with pytest.raises(BadInput):

@@ -406,6 +406,99 @@ def test_os10_queue_that_is_missing_is_not_zero():
     assert counters_of("os10")({"queues ethernet1/1/4": text}, CLASSES, None) == {"ethernet1/1/4": {}}
 
 
+# As a Z9100-ON with OS9 9.14(2.7) prints a port (sdn-sense/sense-dellos9-collection, fixture
+# show_interfaces), with numbers of our own.
+OS9_PORT = """hundredGigE 1/1 is up, line protocol is up
+Description: n1, is up, line protocol is down
+Hardware is DellEMCEth, address is 4c:76:25:e8:44:c2
+    Current address is 4c:76:25:e8:44:c2
+Non-qualified pluggable media present, QSFP28 type is 100GBASE-CR4-3M
+    AutoNegotiation is ON
+    Forward Error Correction(FEC) configured is default
+    FEC status is ON
+Interface index is 2097166
+MTU 9216 bytes, IP MTU 9198 bytes
+LineSpeed 100000 Mbit
+Flowcontrol rx off tx off
+Last clearing of "show interface" counters 1w2d20h
+Queueing strategy: fifo
+Input Statistics:
+     978467 packets, 95990786 bytes
+     98847 64-byte pkts, 794495 over 64-byte pkts, 85125 over 127-byte pkts
+     879620 Multicasts, 23645 Broadcasts, 75202 Unicasts
+     1 runts, 2 giants, 279 throttles
+     3 CRC, 4 overrun, 5 discarded
+     29 FEC bit errors, 8 FEC uncorrected code words
+Output Statistics:
+     6225369 packets, 448457157 bytes, 6 underruns
+     1106361 Multicasts, 4949133 Broadcasts, 169875 Unicasts
+     0 throttles, 7 discarded, 0 collisions, 9 wreddrops
+Rate info (interval 299 seconds):
+     Input 00.00 Mbits/sec,          1 packets/sec, 0.00% of line-rate
+Time since last interface status change: 1w2d20h
+"""
+OS9_COUNTERS = {
+    "rx_packets": 978467,
+    "rx_bytes": 95990786,
+    "rx_drops": 5,
+    "rx_errors": 3 + 4,
+    "fec_uncorrectable": 8,
+    "tx_packets": 6225369,
+    "tx_bytes": 448457157,
+    "tx_errors": 6,
+    "tx_drops": 7 + 9,
+}
+
+
+def os9(text):
+    """The counters of OS9's port."""
+    return counters_of("os9")({"interface hundredGigE 1/1": text}, CLASSES, None)["hundredGigE 1/1"]
+
+
+def test_os9_ports_are_read_each_way():
+    """Catches what came in taken for what went out, and drops by WRED left out of what a port lost."""
+    assert os9(OS9_PORT) == OS9_COUNTERS
+    system = known("os9")
+    assert {*system.reported(CLASSES), *system.may_report} == set(OS9_COUNTERS)
+
+
+@pytest.mark.parametrize(
+    ("gone", "missing"),
+    [
+        ("     29 FEC bit errors, 8 FEC uncorrected code words\n", {"fec_uncorrectable"}),
+        (
+            OS9_PORT.partition("Output")[1] + OS9_PORT.partition("Output")[2],
+            {"tx_packets", "tx_bytes", "tx_errors", "tx_drops"},
+        ),
+    ],
+    ids=["a port without FEC", "cut short"],
+)
+def test_what_os9_does_not_print_of_a_port_is_not_zero(gone, missing):
+    """Catches a line that is not there read as a port that dropped or mended nothing."""
+    assert os9(OS9_PORT.replace(gone, "")) == {k: v for k, v in OS9_COUNTERS.items() if k not in missing}
+
+
+def test_os9_before_it_printed_drops_by_wred():
+    """Catches an older release's port whose discarded frames no longer count."""
+    assert os9(OS9_PORT.replace(", 9 wreddrops", ""))["tx_drops"] == 7
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("hundredGigE 1/1 is", "hundredGigE 1/11 is", "not OS9's `show interfaces` of that port"),
+        (OS9_PORT, "% Error: No such interface.", "refused the command"),
+        (OS9_PORT, "", "no output"),
+        (OS9_PORT, OS9_PORT + OS9_PORT, "not OS9's `show interfaces` of that port"),
+        ("978467 packets", "9.78467e+05 packets", "not a count"),
+    ],
+)
+def test_os9_port_that_is_something_else_is_refused(old, new, says):
+    """Catches another port's counters, an error message, or a rounded number, read as this port's."""
+    with pytest.raises(BadInput, match=says):
+        os9(OS9_PORT.replace(old, new))
+
+
 @pytest.mark.parametrize(
     ("nos", "label", "printed"),
     [
@@ -417,13 +510,15 @@ def test_os10_queue_that_is_missing_is_not_zero():
         ("eos", "pfc", "% Unavailable command (not supported on this hardware platform)\n% Error\n"),
         ("cumulus", "roce swp1", "Error: The requested item does not exist.\n"),
         ("sonic", "counters", "Syntax error: Illegal parameter\n"),
+        ("enterprise_sonic", "counters", "%Error: Internal error.\n"),
+        ("os9", "interface hundredGigE 1/1", "% Error: No such interface.\n"),
         ("os10", "queues ethernet1/1/4", "% Error: Unrecognized command.\n"),
         ("os10", "interface ethernet1/1/4", "% Error: Unrecognized command.\n"),
     ],
 )
 def test_an_error_message_is_no_empty_table(nos, label, printed):
     """Catches no watchdog event, no drop or no pause frame read out of a command that failed."""
-    outputs = {"queues ethernet1/1/4": OS10} if nos == "os10" else dict(RAW[nos][1])
+    outputs = {} if nos in ("os9", "os10") else dict(RAW[nos.removeprefix("enterprise_")][1])
     with pytest.raises(BadInput):
         counters_of(nos)({**outputs, label: printed}, CLASSES, None)
 

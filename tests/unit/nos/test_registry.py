@@ -34,7 +34,7 @@ def test_a_system_that_is_not_known_is_asked_everything():
     """Catches silence of a system that nobody understands counted as fine: its cells stay open."""
     stranger = registry.known("ios")
     assert stranger.can_tell("mtu") and stranger.parse is None
-    assert not registry.known("os9").can_tell("mtu")
+    assert not registry.known("os9").can_tell("pfc")
 
 
 def test_no_system_is_asked_what_it_cannot_answer():

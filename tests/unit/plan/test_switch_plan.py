@@ -45,10 +45,26 @@ def test_drops_of_the_lossless_queue_are_required_on_every_system_that_is_read(n
     assert {item.params["port"] for item in items} == {"swp1", "swp2", "swp3", "swp4"}
 
 
-@pytest.mark.parametrize("nos", ["os9", "unheard_of"])
-def test_a_system_that_is_not_read_leaves_the_run_open(nos):
-    """Catches OS9, whose counters nobody reads, passed as lossless."""
-    found = switch_cells(nos)
+def test_where_queues_tell_nothing_the_whole_port_must_lose_nothing():
+    """Catches OS9, which tells nothing of its queues, passed as lossless without a question; and its ports'
+    rule held against systems that count their queues, where a lossy class may drop.
+    """
+    found = switch_cells("os9")
+    for name in ("roce_queue_drops", "roce_ingress_drops", "pfc_rx_ppm", "ecn_marked_ppm", "watchdog_events"):
+        for item in found["fabric", name]:
+            assert (item.required, item.not_run) == (False, f"os9 does not report {name}")
+    for name in ("rx_drops", "tx_drops", "rx_errors", "tx_errors"):
+        items = found["fabric", name]
+        assert {item.params["port"] for item in items} == {"swp1", "swp2", "swp3", "swp4"}
+        assert all(item.required and item.not_run is None for item in items)
+    assert all(item.if_reported for item in found["fabric", "fec_uncorrectable"])
+    for nos in ("sonic", "os10"):
+        assert not {("fabric", "rx_drops"), ("fabric", "tx_drops")} & switch_cells(nos).keys()
+
+
+def test_a_system_that_is_not_read_leaves_the_run_open():
+    """Catches a system whose counters nobody reads passed as lossless."""
+    found = switch_cells("unheard_of")
     assert found
     assert all(
         item.required and "zero loss cannot be claimed" in item.not_run
