@@ -30,8 +30,8 @@ from shakedown.benchmarks.base.contract import JobKind
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.software.found import unusable_software
 from shakedown.collect.outputs import job_measurements
-from shakedown.onnode import attest
 from shakedown.onnode.journal import NONCE
+from shakedown.onnode.noted import ORDER as ORDERED
 from shakedown.onnode.software import FILE as SOFTWARE
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.plan.side_by_side import in_order
@@ -94,7 +94,7 @@ def order_of(folder: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     digest = hashlib.sha256(content).hexdigest()
-    return {attest.ORDER: digest, NONCE: Order.model_validate_json(content).nonce}
+    return {ORDERED: digest, NONCE: Order.model_validate_json(content).nonce}
 
 
 def planned_jobs() -> list[str]:
@@ -269,7 +269,7 @@ class Guard(rfm.RegressionTestPlugin):
             )
         )
         if order := order_of(folder):
-            self._chain(folder, order[attest.ORDER], state.job)
+            self._chain(folder, order[ORDERED], state.job)
         return flawed
 
     def _chain(self, folder: Path, order: str, job: str) -> None:

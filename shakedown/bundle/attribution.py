@@ -44,6 +44,8 @@ class Manifest(Record):
     folder: str
     job: str
     files: dict[Annotated[str, Field(max_length=255)], Digest]
+    # Files that were not what the node had noted as it wrote them: changed or removed before it could sign.
+    changed: tuple[Annotated[str, Field(max_length=255)], ...] = ()
 
 
 def order_findings(folder: Path, order: Order, ordered: bytes, sums: Mapping[str, str]) -> Iterator[Finding]:
@@ -133,6 +135,8 @@ def _of_job(
         except BadInput as refused:
             yield Finding(f"{place}/{name}", refused.what)
             continue
+        for file in manifest.changed:
+            yield Finding(f"{place}/{file}", f"was changed after {node} had written it, before it could sign")
         flaws = [*_other(manifest, node, job, record, order, ordered)]
         yield from (Finding(f"{place}/{name}", flaw) for flaw in flaws)
         link = _link(job, node, files)

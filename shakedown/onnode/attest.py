@@ -2,9 +2,10 @@
 
     srun --ntasks-per-node=1 python -m shakedown.onnode.attest FOLDER
 
-The digests of this node's files go into FOLDER/signed.NODE.json, and what the node's own signing service made
-of that list into FOLDER/signed.NODE.link.json. SHAKEDOWN_ORDER is the digest of the order. A node that cannot
-sign says why on standard error; `shakedown verify --order` then names its outputs as unsigned.
+The digests of this node's files go into FOLDER/signed.NODE.json. A file that is no longer what the node
+noted as it wrote it (noted.py) is not signed, and named there as changed. What the node's own signing service
+made of that list goes into FOLDER/signed.NODE.link.json. SHAKEDOWN_ORDER is the digest of the order. A node
+that cannot sign says why on standard error; `shakedown verify --order` then names its outputs as unsigned.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.counters import node_name, unwritable
+from shakedown.onnode.counters import unwritable
 from shakedown.onnode.journal import NONCE
-from shakedown.run.ownership import LINK, MANIFEST, journals_of, writers
+from shakedown.onnode.noted import ORDER, forget, node_name, notes_of
+from shakedown.run.ownership import LINK, MANIFEST, is_of_nodes, journals_of, writers
 from shakedown.run.redact import redact_bytes
 from shakedown.run.signing import SOCKET, ask
-
-ORDER = "SHAKEDOWN_ORDER"  # the environment variable that jobs of an order have, beside NONCE
 
 
 def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[str, Any]:
@@ -32,10 +32,15 @@ def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[
     """
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.is_symlink())
     mine = {node, ""} if first else {node}
-    owner = writers(names, nodes, journals_of(folder, nodes if first else [node]))
-    files = {}
-    for name in (name for name, writer in owner.items() if writer in mine):
+    owner, notes = writers(names, nodes, journals_of(folder, nodes if first else [node])), notes_of(folder)
+    # What this node noted it wrote, whoever claims it since.
+    wrote = {name for name in (*notes.files, *notes.lines) if is_of_nodes(name)}
+    files, changed = {}, sorted(wrote - owner.keys())
+    for name in (name for name, writer in owner.items() if writer in mine or name in wrote):
         content = (folder / name).read_bytes()
+        if notes.differ(name, content):
+            changed.append(name)
+            continue
         clean = redact_bytes(content)
         if clean != content:  # else it would be done later, and be no longer what was signed
             (folder / f"{name}.partial").write_bytes(clean)
@@ -49,6 +54,7 @@ def manifest(folder: Path, node: str, nodes: list[str], *, first: bool) -> dict[
         "folder": folder.name,
         "job": os.environ.get("SLURM_JOB_ID", ""),
         "files": files,
+        **({"changed": changed} if changed else {}),
     }
 
 
@@ -61,17 +67,24 @@ def main(argv: list[str], path: str = SOCKET) -> int:
     try:
         nodes = (folder / "nodes.txt").read_text(encoding="ascii").split()
         first = os.environ.get("SLURM_PROCID", "0") == "0"
-        text = json.dumps(manifest(folder, node, nodes, first=first), indent=1) + "\n"
+        document = manifest(folder, node, nodes, first=first)
+        text = json.dumps(document, indent=1) + "\n"
         _write(folder / MANIFEST.format(node=node), text)
     except OSError as error:
         return unwritable(node, folder, error)
+    except ValueError as error:
+        print(f"{node}: its outputs are not signed: {error}", file=sys.stderr)
+        return 1
     try:
         signed = ask(order + hashlib.sha256(text.encode()).hexdigest(), path)
     except (OSError, ValueError) as error:
         print(f"{node}: its outputs are not signed: {path}: {error}", file=sys.stderr)
         return 1
     _write(folder / LINK.format(node=node), json.dumps({"schema": 1, **signed}, indent=1) + "\n")
-    return 0
+    forget(folder)
+    if changed := document.get("changed"):
+        print(f"{node}: not signed, for it is not what {node} wrote: {', '.join(changed)}", file=sys.stderr)
+    return 1 if changed else 0
 
 
 def _write(path: Path, text: str) -> None:

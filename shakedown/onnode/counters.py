@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode import ethtool_stats, modules
+from shakedown.onnode.noted import node_name, note
 
 _DEVLINK_SECONDS = 5.0
 _CARRIER = ("carrier_down_count", "carrier_up_count")  # Linux 4.16, Documentation/ABI/testing/sysfs-class-net
@@ -175,11 +175,6 @@ def read_boot(root: Path = Path("/")) -> str | None:
         return None
 
 
-def node_name() -> str:
-    """Return Slurm's name of this node; `hostname` can differ from it."""
-    return os.environ.get("SLURMD_NODENAME") or platform.node()
-
-
 def main() -> int:
     """Write the counters of this node."""
     if len(sys.argv) != 3 or sys.argv[1] not in {"before", "after"}:
@@ -203,6 +198,7 @@ def main() -> int:
     try:
         aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         aside.replace(final)
+        note(folder, final.name)
     except OSError as error:
         return unwritable(node, folder, error)
     return 0

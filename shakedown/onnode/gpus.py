@@ -22,8 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.counters import node_name
 from shakedown.onnode.node_reader import SOCKET, ask
+from shakedown.onnode.noted import node_name, note
 
 # The reasons for slowed clocks were renamed with driver 535; the old names still answer, as of 580.
 FIELDS = (
@@ -191,6 +191,7 @@ def write(folder: Path, seen: dict[str, Any]) -> Path:
     aside = final.with_suffix(".partial")
     aside.write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
     aside.replace(final)
+    note(folder, final.name)
     return final
 
 

@@ -9,10 +9,12 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from shakedown.onnode.noted import note, note_line
 
 NONCE = "SHAKEDOWN_NONCE"  # the environment variable that jobs of an order have
 # Between SIGTERM, on which srun ends its own step, and SIGKILL.
@@ -160,8 +162,13 @@ class Journal:
         params: Mapping[str, Any] | None = None,
         rail: str | None = None,
         direction: str | None = None,
+        also: Iterable[str] = (),
     ) -> None:
-        """Write one record; it is on disk when this returns."""
+        """Write one record; it is on disk when this returns. Its outputs are complete: they are noted.
+
+        `also`: further outputs that belong to the record, beside `file`.
+        """
+        note(self.path.parent, file, *also)
         record = {
             "schema": 1,
             "tool": tool,
@@ -177,10 +184,12 @@ class Journal:
             "problem": problem,
             **of_order(),
         }
-        with self.path.open("a", encoding="utf-8") as journal:
-            journal.write(json.dumps(record) + "\n")
+        line = json.dumps(record).encode() + b"\n"
+        with self.path.open("ab") as journal:
+            journal.write(line)
             journal.flush()
             os.fsync(journal.fileno())
+        note_line(self.path, line)
 
 
 class Clock:

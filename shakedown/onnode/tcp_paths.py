@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.counters import node_name
+from shakedown.onnode.noted import node_name, note
 from shakedown.onnode.step import once_a_node
 
 # Linux, netdevice(7) and ip(7): an interface's address; datagrams that are never cut, whatever the kernel
@@ -182,6 +182,7 @@ def main(argv: list[str]) -> int:
     found = {"node": node, "interfaces": wrong, "ways": lost, "deaf": ends.deaf}
     aside.write_text(json.dumps(found) + "\n", encoding="utf-8")
     aside.replace(folder / f"tcp.{node}.json")
+    note(folder, f"tcp.{node}.json")
     return 0
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.benchmarks.config.neighbours import Wanted, neighbours, peers
-from shakedown.onnode.counters import node_name, unwritable
+from shakedown.onnode.counters import unwritable
 from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.noted import node_name
 from shakedown.run import service
 
 SOCKET = "/run/shakedown/settings.sock"

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.counters import node_name
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.node_reader import SOCKET, config_spaces
+from shakedown.onnode.noted import node_name
 from shakedown.onnode.software import enter, ordered
 from shakedown.onnode.topology_probe import registers
 from shakedown.records.places import SOURCE, WORKLOADS

@@ -211,6 +211,7 @@ def measure(
         started=clock.started,
         duration_s=clock.seconds(),
         params=spec["params"],
+        also=names[1:],
     )
     log = folder / f"nccl_{operation}.log"
     if problem is None and spec["tuning"]:
@@ -227,6 +228,7 @@ def measure(
         started=clock.started,
         duration_s=clock.seconds(),
         params={**spec["params"], "operation": operation},
+        also=(f"nccl_{operation}.tuning.txt", f"nccl_{operation}.tuning.log"),
     )
     return problem is None
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.benchmarks.software.probes import look
-from shakedown.onnode.counters import node_name, unwritable
+from shakedown.onnode.counters import unwritable
 from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.noted import node_name
 from shakedown.onnode.software import ordered, unusable, use
 
 _SELF = "shakedown.benchmarks.software.job"

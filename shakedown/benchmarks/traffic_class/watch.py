@@ -20,6 +20,7 @@ from typing import Any
 
 from shakedown.benchmarks.traffic_class.names import evidence_name
 from shakedown.onnode.journal import now
+from shakedown.onnode.noted import note
 
 SOCKET = "/run/shakedown/arrivals.sock"
 # An emulated node takes seconds to start the service.
@@ -140,5 +141,6 @@ def watching(folder: Path, node: str, service: str = SOCKET) -> Any:  # noqa: AN
                     (folder / evidence_name(output)).write_text(
                         json.dumps(text, indent=1) + "\n", encoding="utf-8"
                     )
+                    note(folder, evidence_name(output))
 
     return watch

@@ -17,7 +17,7 @@ from shakedown.bundle import keygen, orders
 from shakedown.bundle import seal as bundle
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
-from shakedown.onnode import attest
+from shakedown.onnode import attest, noted
 from shakedown.records.order import Order
 from shakedown.run import chain
 from shakedown.run.files import SIGNATURE, SUMS, run_files
@@ -97,12 +97,13 @@ class World:
         order: str = "",
         first: bool | None = None,
         uid: int = 1000,
+        status: int = 0,
     ) -> None:
         """Have a node sign its outputs of a job, as the job's last step does; `uid` asks it."""
         monkeypatch, job = self.monkeypatch, self.run / "raw" / folder
         record = json.loads((job / "job.json").read_text())
         variables = {
-            attest.ORDER: order or self.digest,
+            noted.ORDER: order or self.digest,
             "SHAKEDOWN_NONCE": self.ordered.nonce,
             "SLURMD_NODENAME": node,
             "SLURM_PROCID": "0" if first or (first is None and node == "n1") else "1",
@@ -117,7 +118,7 @@ class World:
                 patch.setenv(name, value)
             patch.setattr(attest, "ask", service)
             patch.setattr(signer.time, "time", lambda: at)
-            assert attest.main([str(job)]) == 0
+            assert attest.main([str(job)]) == status
 
     def jobs(self) -> list[tuple[str, float, float]]:
         """Return the jobs as they ran: folder, begin and end in seconds since the epoch."""

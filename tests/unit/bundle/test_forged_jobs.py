@@ -18,6 +18,7 @@ sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
 from ordered import World, make_world, reseal  # noqa: E402
 from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perftest  # noqa: E402
 
+from shakedown.onnode import noted  # noqa: E402
 from shakedown.records.base import Outcome  # noqa: E402
 
 pytestmark = [
@@ -217,6 +218,26 @@ def output_claimed_by_root_of_another(w: World) -> None:
     signs_again(w, "n2")
 
 
+def output_changed_before_its_node_signs(w: World) -> None:
+    """n1 notes its output as it is written; root of n2 writes to the share before the job's last step."""
+    place = w.run.parent / "disk of n1"
+    place.mkdir()
+    folder = Path(WRITE).name
+    job = json.loads((w.run / WRITE / "job.json").read_text())["job"]
+    for machine in w.machines.values():
+        shutil.rmtree(machine.path("/var/lib/shakedown-sign"), ignore_errors=True)
+    with w.monkeypatch.context() as patch:
+        patch.setattr(noted, "PLACE", place)
+        for name, value in {noted.ORDER: w.digest, "SLURMD_NODENAME": "n1", "SLURM_JOB_ID": job}.items():
+            patch.setenv(name, value)
+        noted.note(w.run / WRITE, Path(OUTPUT).name)
+        number_in_perftest(w)
+        for name, _, end in w.jobs():
+            for node in ("n1", "n2"):
+                w.sign(node, name, end, status=(name, node) == (folder, "n1"))
+    assert not any(next(place.iterdir()).iterdir())
+
+
 FORGERIES: dict[Callable[[World], None], str] = {
     run_twice_as_another_user: "another user had outputs of this order signed",
     record_of_a_job_removed: "job.json: chain broken: the job was run and this is not in the bundle",
@@ -240,6 +261,7 @@ FORGERIES: dict[Callable[[World], None], str] = {
     node_left_out_of_the_snapshot: "inventory.json: says nothing of n2",
     hosts_removed: "inventory.json: is missing",
     output_of_all_nodes_by_root_of_another: "mpi_allreduce.txt: n1 signed it with another content",
+    output_changed_before_its_node_signs: f"{OUTPUT}: was changed after n1 had written it, before it",
     output_claimed_by_root_of_another: f"{OUTPUT}: n1 signed it with another content",
 }
 

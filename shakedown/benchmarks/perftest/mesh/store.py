@@ -26,6 +26,7 @@ from shakedown.benchmarks.perftest.mesh.journals import (
 from shakedown.benchmarks.perftest.mesh.perftest import Perftest
 from shakedown.benchmarks.perftest.mesh.schedule import Pair, Slot, cell_params, is_measured, record_key
 from shakedown.onnode.journal import now, of_order
+from shakedown.onnode.noted import note, note_line
 from shakedown.records.errors import BadInput
 from shakedown.records.names import FILE_NAME
 from shakedown.records.untrusted import complete_lines, holds_something, loads, read_plain, unused
@@ -171,6 +172,7 @@ class NodeFiles:
             "problem": problem,
             **of_order(),
         }
+        note(self.folder, file)
         _append(self._outputs, record)
         self._note(record, there=True)
 
@@ -222,10 +224,12 @@ def _record_of(entry: object) -> Record:
 
 
 def _append(path: Path, entry: Mapping[str, object]) -> None:
+    line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
     with path.open("ab") as sink:
-        sink.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        sink.write(line)
         sink.flush()
         os.fsync(sink.fileno())
+    note_line(path, line)
 
 
 def _mend(path: Path) -> bytes:

@@ -1,0 +1,118 @@
+"""What this node wrote of a job under an order, noted on the node itself the moment it was complete.
+
+Outputs lie on a share that root of any node can write to. A note lies on this node's own disk, where it
+cannot, so that `attest` finds what was changed between the writing and the signing. Without an order nothing
+is noted. Standard library only: jobs use this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import stat
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ORDER = "SHAKEDOWN_ORDER"  # the environment variable that jobs of an order have, beside journal.NONCE
+# Of this node alone. TMPDIR is not asked: a site may have it on a share.
+PLACE = Path("/tmp")  # noqa: S108  (below it a folder of the user's own, checked before each use)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a node noted of a job."""
+
+    files: dict[str, str] = field(default_factory=dict)  # the last digest of each output
+    lines: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # digests of the lines of each journal, in order
+
+    def differ(self, name: str, content: bytes) -> bool:
+        """Return whether a file is not what was noted; what was never noted does not differ."""
+        due = self.files.get(name)
+        if due is not None and hashlib.sha256(content).hexdigest() != due:
+            return True
+        lines = self.lines.get(name)
+        return lines is not None and [_digest(line) for line in content.splitlines(keepends=True)] != lines
+
+
+def note(folder: Path, *names: str) -> None:
+    """Note that files of a job's folder are complete as they are now; those that are not there are none."""
+    if os.environ.get(ORDER):
+        there = [name for name in names if (folder / name).is_file()]
+        _append(folder, *({"file": name, "sha256": _digest_of(folder / name)} for name in there))
+
+
+def note_line(journal: Path, line: bytes) -> None:
+    """Note a line that was appended to a journal, with its line break."""
+    if os.environ.get(ORDER):
+        _append(journal.parent, {"journal": journal.name, "sha256": _digest(line)})
+
+
+def notes_of(folder: Path) -> Notes:
+    """Return what this node noted of the job; nothing where it noted nothing.
+
+    Raises:
+        OSError: the notes cannot be read.
+        ValueError: they are damaged.
+    """
+    notes = Notes()
+    try:
+        handle = os.open(_path(folder), os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return notes
+    with os.fdopen(handle, encoding="utf-8") as file:
+        for line in file:
+            try:
+                entry = json.loads(line)
+            except ValueError:  # the disk was full
+                raise ValueError(f"a note of what was written is damaged in {file.name}") from None
+            if "file" in entry:
+                notes.files[entry["file"]] = entry["sha256"]
+            else:
+                notes.lines.setdefault(entry["journal"], []).append(entry["sha256"])
+    return notes
+
+
+def forget(folder: Path) -> None:
+    """Remove the notes of a job that this node has signed."""
+    _path(folder).unlink(missing_ok=True)
+
+
+def _append(folder: Path, *entries: dict[str, str]) -> None:
+    """Write notes. A disk that is full costs no measurement: it is said."""
+    text = "".join(json.dumps(entry) + "\n" for entry in entries)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(_path(folder), flags, 0o600), "ab") as file:
+            file.write(text.encode())
+    except OSError as error:
+        print(f"{node_name()}: what it wrote could not be noted in {PLACE}: {error}", file=sys.stderr)
+
+
+def _path(folder: Path) -> Path:
+    """Return where the notes of a job lie. Raises OSError: the folder above is not the user's alone."""
+    mine = PLACE / f"shakedown-notes-{os.getuid()}"
+    mine.mkdir(mode=0o700, exist_ok=True)
+    found = mine.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{mine} is not a folder of user {os.getuid()} alone: remove it")
+    # In a lab of namespaces several nodes have one disk.
+    return mine / f"{os.environ.get('SLURM_JOB_ID', '')}.{node_name()}.{folder.name}.jsonl"
+
+
+def node_name() -> str:
+    """Return Slurm's name of this node; `hostname` can differ from it."""
+    return os.environ.get("SLURMD_NODENAME") or platform.node()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,148 @@
+"""What a node noted as it wrote it, and what it does not sign: changed on the share before its job's end."""
+
+# ruff: noqa: D103  (a change's name says what it is)
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from shakedown.onnode import attest, counters, gpus, noted
+from shakedown.onnode.journal import Journal, now
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch) -> Path:
+    """Return the folder of a job of two nodes, of which this is n1, under an order."""
+    folder = tmp_path / "share/fabric.x.a1"
+    folder.mkdir(parents=True)
+    (folder / "nodes.txt").write_text("n1\nn2\n")
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(noted, "PLACE", tmp_path / "disk")
+    monkeypatch.setattr(attest, "ask", lambda *_: {"link": "{}", "signature": ""})
+    for name, value in {noted.ORDER: "a" * 64, "SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "7"}.items():
+        monkeypatch.setenv(name, value)
+    return folder
+
+
+def write(job: Path, name: str, content: str, node: str | None = "n1") -> None:
+    """Write an output and its record."""
+    (job / name).write_text(content)
+    Journal(job, node).add(
+        tool="t", test="t", file=name, nodes=["n1"], exit_code=0, started=now(), duration_s=1, problem=None
+    )
+
+
+def signed(job: Path) -> dict:
+    """Sign, and return the node's list and exit status."""
+    status = attest.main([str(job)])
+    return {"status": status, **json.loads((job / "signed.n1.json").read_text())}
+
+
+def test_what_was_left_alone_is_signed_and_the_notes_go(job):
+    """Catches: an honest output that is refused, notes that stay on the node's disk for ever."""
+    write(job, "one.n1.txt", "1\n")
+    write(job, "all.txt", "2\n", node=None)
+    write(job, "all.txt", "written again\n", node=None)
+    found = signed(job)
+    assert found["status"] == 0 and "changed" not in found
+    names = ["all.txt", "nodes.txt", "one.n1.txt", "outputs.jsonl", "outputs.n1.jsonl"]
+    assert sorted(found["files"]) == names
+    assert not any((noted.PLACE / f"shakedown-notes-{os.getuid()}").iterdir())
+
+
+# What root of another node makes of an output.
+
+
+def replaced(job: Path) -> None:
+    (job / "one.n1.txt").write_text("9\n")
+
+
+def removed(job: Path) -> None:
+    (job / "one.n1.txt").unlink()
+
+
+def linked(job: Path) -> None:
+    (job / "one.n1.txt").rename(job / "other.n2.txt")
+    (job / "one.n1.txt").symlink_to("other.n2.txt")
+
+
+def claimed(job: Path) -> None:
+    """Root of n2 has its own journal name the file, and alters it."""
+    (job / "outputs.n2.jsonl").write_text(json.dumps({"file": "one.n1.txt"}) + "\n")
+    (job / "one.n1.txt").write_text("9\n")
+
+
+@pytest.mark.parametrize("change", [replaced, removed, linked, claimed], ids=lambda c: c.__name__)
+def test_an_output_changed_before_its_node_signs_is_named_and_not_signed(job, change, capsys):
+    """Catches: what root of another node wrote over an output on the share, signed as this node's."""
+    write(job, "one.n1.txt", "1\n")
+    write(job, "two.n1.txt", "2\n")
+    change(job)
+    found = signed(job)
+    assert found["status"] == 1 and found["changed"] == ["one.n1.txt"]
+    assert "one.n1.txt" not in found["files"] and "two.n1.txt" in found["files"]
+    assert "n1: not signed, for it is not what n1 wrote: one.n1.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        lambda lines: lines[:1],
+        lambda lines: [*lines, lines[0]],
+        lambda lines: lines[::-1],
+        lambda lines: [lines[0].replace("n1", "n9"), lines[1]],
+        lambda lines: [*lines, "x"],
+    ],
+    ids=["dropped", "added", "in another order", "edited", "cut"],
+)
+def test_a_journal_is_held_line_by_line(job, lines):
+    """Catches: a record dropped, added or edited on the share."""
+    for name in ("one.n1.txt", "two.n1.txt"):
+        write(job, name, name)
+    journal = job / "outputs.n1.jsonl"
+    journal.write_text("".join(lines(journal.read_text().splitlines(keepends=True))))
+    assert signed(job)["changed"] == ["outputs.n1.jsonl"]
+
+
+def test_counters_and_looks_at_gpus_are_noted(job, monkeypatch):
+    """Catches: counters of before a test that are edited while the test runs."""
+    monkeypatch.setattr(counters, "read_devices", list)
+    monkeypatch.setattr("sys.argv", ["counters", "before", str(job)])
+    assert counters.main() == 0
+    gpus.write(job, {"node": "n1", "when": "before"})
+    names = ["counters.n1.before.json", "gpus.n1.before.json"]
+    for name in names:
+        (job / name).write_text("{}")
+    assert signed(job)["changed"] == names
+
+
+def test_without_an_order_nothing_is_noted(job, monkeypatch):
+    """Catches: a read of each output, and files on each node, of runs that nobody signs."""
+    monkeypatch.delenv(noted.ORDER)
+    write(job, "one.n1.txt", "1\n")
+    assert not any(noted.PLACE.iterdir())
+
+
+def test_a_folder_of_somebody_else_holds_no_notes(job, capsys):
+    """Catches: notes in a folder that another user of the node made, and can write to."""
+    mine = noted.PLACE / f"shakedown-notes-{os.getuid()}"
+    mine.mkdir()
+    mine.chmod(0o777)
+    write(job, "one.n1.txt", "1\n")
+    assert "n1: what it wrote could not be noted" in capsys.readouterr().err
+    assert not any(mine.iterdir())
+    assert attest.main([str(job)]) == 1
+    assert not (job / "signed.n1.json").exists()
+
+
+def test_a_note_that_a_full_disk_cut_is_told(job, capsys):
+    """Catches: a traceback at the end of a job; outputs signed as noted of which the note is lost."""
+    write(job, "one.n1.txt", "1\n")
+    (notes,) = (noted.PLACE / f"shakedown-notes-{os.getuid()}").iterdir()
+    notes.write_text(notes.read_text()[:-20])
+    assert attest.main([str(job)]) == 1
+    assert "n1: its outputs are not signed: a note of what was written is damaged" in capsys.readouterr().err
