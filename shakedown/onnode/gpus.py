@@ -1,9 +1,10 @@
 """Look at this node's GPUs, or sample them until told to stop.
 
-    srun --ntasks-per-node=1 python -m shakedown.onnode.gpus look WHEN FOLDER
+    srun --ntasks-per-node=1 python -m shakedown.onnode.gpus look WHEN FOLDER [PROGRAM]
     srun --ntasks-per-node=1 python -m shakedown.onnode.gpus sample FOLDER
 
-`look` writes FOLDER/gpus.NODE.WHEN.json with what every command printed, unread. `sample` writes
+`look` writes FOLDER/gpus.NODE.WHEN.json with what every command printed, unread, and which NCCL PROGRAM
+would load. `sample` writes
 FOLDER/gpus.NODE.samples.csv: seconds since 1970, then nvidia-smi's own columns; a line a GPU, five times a
 second, until SIGTERM or the file FOLDER/stop appears.
 """
@@ -22,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from shakedown.onnode.nccl_library import loaded_by
 from shakedown.onnode.node_reader import SOCKET, ask
 from shakedown.onnode.noted import node_name, note
 
@@ -90,8 +92,8 @@ def kernel_log(service: str = SOCKET) -> dict[str, Any]:
     return {"argv": [service], "exit_code": 0, "out": out, "error": ""}
 
 
-def look(when: str) -> dict[str, Any]:
-    """Return everything that this node says of its GPUs."""
+def look(when: str, program: str = "") -> dict[str, Any]:
+    """Return everything that this node says of its GPUs, and the NCCL that a program would load."""
     commands = {name: run(command) for name, command in COMMANDS.items()}
     kernel = kernel_log()
     numa = {}
@@ -106,6 +108,7 @@ def look(when: str) -> dict[str, Any]:
         "commands": commands,
         "kernel": kernel,
         "numa": numa,
+        **({"nccl": loaded_by(program)} if program else {}),
     }
 
 
@@ -197,12 +200,13 @@ def write(folder: Path, seen: dict[str, Any]) -> Path:
 
 def main(argv: list[str]) -> int:
     """Look or sample."""
-    if len(argv) == 3 and argv[0] == "look":
-        write(Path(argv[2]), look(argv[1]))
+    if len(argv) in (3, 4) and argv[0] == "look":
+        write(Path(argv[2]), look(argv[1], *argv[3:]))
         return 0
     if len(argv) == 2 and argv[0] == "sample":
         return sample(Path(argv[1]))
-    print("usage: python -m shakedown.onnode.gpus look WHEN FOLDER | sample FOLDER", file=sys.stderr)
+    usage = "usage: python -m shakedown.onnode.gpus look WHEN FOLDER [PROGRAM] | sample FOLDER"
+    print(usage, file=sys.stderr)
     return 2
 
 

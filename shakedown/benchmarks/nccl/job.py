@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode import gpus, standing, tcp_paths
+from shakedown.onnode import gpus, nccl_library, standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import Ready, enter
 from shakedown.onnode.step import once_a_node
@@ -131,7 +131,10 @@ def main() -> int:
     nodes = list(spec["gpus"])
     # OpenMPI first: nccl-tests' own libraries come before it. mpirun itself is never in a container.
     mpi, ready = enter(folder, "openmpi"), enter(folder, "nccl_tests", gpus=True)
-    problem = mpi.problem or ready.problem or on_every_node(folder, "before", spec)
+    command, _ = program(spec["operations"][0], nodes[0], ready)
+    # A container brings its own NCCL, the same one everywhere.
+    asked = "" if ready.step or ready.contained else "".join(command)
+    problem = mpi.problem or ready.problem or on_every_node(folder, "before", spec, asked)
     problem = problem or tcp_paths.look(folder, spec)
     sampler = every_node(spec, "sample", str(folder)) if problem is None else None
     journal, good = Journal(folder), problem is None
@@ -165,10 +168,10 @@ def end(sampler: subprocess.Popen[bytes]) -> None:
         return
 
 
-def on_every_node(folder: Path, when: str, spec: dict[str, Any]) -> dict[str, str] | None:
-    """Look at all GPUs; return the first node's reason to measure nothing."""
+def on_every_node(folder: Path, when: str, spec: dict[str, Any], program: str = "") -> dict[str, str] | None:
+    """Look at all GPUs, and at the NCCL that a program would load; return the reason to measure nothing."""
     try:
-        every_node(spec, "look", when, str(folder)).wait(120)
+        every_node(spec, "look", when, str(folder), *filter(None, [program])).wait(120)
     except subprocess.TimeoutExpired:
         return {"kind": "environment", "message": "nvidia-smi did not answer within 120 s on some node"}
     looks = []
@@ -180,7 +183,7 @@ def on_every_node(folder: Path, when: str, spec: dict[str, Any]) -> dict[str, st
         if problem := gpus.obstacle(seen, wanted):
             return problem
         looks.append(seen)
-    return gpus.one_for_two(looks, spec.get("shared_gpus", []))
+    return gpus.one_for_two(looks, spec.get("shared_gpus", [])) or nccl_library.differ(looks)
 
 
 def measure(

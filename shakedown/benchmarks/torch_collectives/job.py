@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 from shakedown.benchmarks.nccl.job import on_every_node
 from shakedown.onnode import standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
-from shakedown.onnode.software import enter
+from shakedown.onnode.software import Ready, enter
 from shakedown.records.errors import ExitStatus
 from shakedown.records.places import SOURCE
 
@@ -29,7 +30,7 @@ def main() -> int:
     gpu = spec["backend"] == "nccl"
     ready = enter(folder, "pytorch", gpus=gpu)
     seen = {"gpus": spec["ranks"], "shared_gpus": spec.get("shared_gpus", [])}
-    problem = ready.problem or (on_every_node(folder, "before", seen) if gpu else None)
+    problem = ready.problem or (on_every_node(folder, "before", seen, _library(ready)) if gpu else None)
     problem = problem or tcp_paths.look(folder, spec)
     clock, code, out = Clock(), None, folder / "torch.jsonl"
     if problem is None:
@@ -83,6 +84,21 @@ def main() -> int:
             problem=problem,
         )
     return ExitStatus.INCOMPLETE if problem else 0
+
+
+def _library(ready: Ready) -> str:
+    """Return PyTorch's library that loads NCCL; nothing in a container, which brings the same everywhere."""
+    if ready.step or ready.contained:
+        return ""
+    # PyTorch is found and not loaded, which takes seconds.
+    ask = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    try:
+        done = subprocess.run(
+            [ready.interpreter, "-c", ask], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return f"{done.stdout.strip()}/lib/libtorch_cuda.so" if done.returncode == 0 else ""
 
 
 if __name__ == "__main__":

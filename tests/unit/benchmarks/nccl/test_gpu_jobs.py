@@ -116,6 +116,16 @@ def test_one_gpu_under_two_names_is_refused_unless_the_inventory_says_so(
         assert problem is None
 
 
+def test_two_nodes_with_different_nccl_are_not_measured(tmp_path, monkeypatch):
+    """Catches: what the nodes said of their NCCL, not compared by the job."""
+    for node, number in (("n1", "2.28.9"), ("n2", "2.28.3")):
+        seen = {**look_of(node, UUID.replace("7", node[1])), "nccl": {"path": "/x", "version": number}}
+        (tmp_path / f"gpus.{node}.before.json").write_text(json.dumps(seen))
+    monkeypatch.setattr(nccl, "every_node", lambda *_: subprocess.Popen(["true"]))
+    problem = nccl.on_every_node(tmp_path, "before", {"gpus": {"n1": 1, "n2": 1}}, "all_reduce_perf")
+    assert problem and problem["message"].startswith("NCCL 2.28.9 on n1, NCCL 2.28.3 on n2")
+
+
 @pytest.mark.slow
 def test_a_way_that_is_not_as_planned_is_named_before_anything_is_measured(job):
     """Catches: a hang, or NCCL's own error without node and rail, in the place of the interface's name."""
