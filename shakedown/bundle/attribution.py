@@ -26,7 +26,7 @@ from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.order import Digest, Order
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_bytes, read_output, read_record
+from shakedown.records.reading import read_bytes, read_evidence, read_record
 from shakedown.records.results import JobRecord
 from shakedown.records.untrusted import complete_lines
 from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
@@ -233,7 +233,7 @@ def _journals(job: Path, files: list[str], order: Order) -> Iterator[Finding]:
     for name in files:
         if not (name.startswith("outputs") and name.endswith(".jsonl")):
             continue
-        for number, line in complete_lines(read_output(job / name)):
+        for number, line in complete_lines(read_evidence(job / name)):
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError):

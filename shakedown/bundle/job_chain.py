@@ -16,7 +16,7 @@ from shakedown.collect.window import CLOCKS_S, moment
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
 from shakedown.records.order import Digest, Moment, Order
-from shakedown.records.reading import LARGEST_OUTPUT, read_output
+from shakedown.records.reading import LARGEST_OUTPUT, read_evidence, read_output
 from shakedown.records.results import JobRecord
 from shakedown.records.untrusted import complete_lines
 from shakedown.run.chain import ACCOUNT, CHAIN, FIRST, JOB
@@ -61,7 +61,7 @@ def jobs_findings(
     before, last = FIRST, order.not_before
     latest: dict[str, ChainLine] = {}
     links: list[Placed] = []
-    for number, raw in complete_lines(read_output(folder / PLACE)):
+    for number, raw in complete_lines(read_evidence(folder / PLACE)):
         try:
             entry = _Entry.model_validate_json(raw)
             line = ChainLine.model_validate_json(entry.line)

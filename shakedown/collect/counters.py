@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.collect.outputs import without_place
-from shakedown.collect.window import CLOCKS_S, Window, job_window, moment
+from shakedown.collect.window import CLOCKS_S, Window, job_window, longer_than, moment
 from shakedown.intent.site import NicSpec
 from shakedown.nics.counters import end_to_end
 from shakedown.nics.families import UNTRUSTED, family_of, lacking, unwrapped
@@ -32,11 +32,16 @@ NodeReadings = dict[str, tuple[NodeCounters, NodeCounters]]
 
 
 def read_nodes(
-    job_folder: Path, job: JobRecord, nodes: Iterable[str], clocks: Mapping[str, float] | None = None
+    job_folder: Path,
+    job: JobRecord,
+    nodes: Iterable[str],
+    clocks: Mapping[str, float] | None = None,
+    nics: Mapping[str, tuple[NicSpec, ...]] | None = None,
 ) -> tuple[NodeReadings, dict[str, Problem]]:
     """Return what each node's NICs counted before and after a job, and why a node's readings are no evidence.
 
-    Such a node, like one that was not read, has empty readings. `clocks`: as for `told_by`.
+    Such a node, like one that was not read, has empty readings. `clocks`: as for `told_by`; `nics`: those of
+    each node that are under test.
     """
     window = job_window(job)
     found: NodeReadings = {}
@@ -52,8 +57,37 @@ def read_nodes(
                 break
             if stale := _of_another_time(both[-1], window, (clocks or {}).get(node, 0.0)):
                 flaws[node] = Problem(kind="other", message=f"{file.name}: {stale}")
+        if node not in flaws and (odd := _contradiction(both[0], both[1], job, (nics or {}).get(node, ()))):
+            flaws[node] = Problem(kind="other", message=f"counters.{node}.after.json: {odd}")
         found[node] = (NodeCounters(), NodeCounters()) if node in flaws else (both[0], both[1])
     return found, flaws
+
+
+def _contradiction(before: NodeCounters, after: NodeCounters, job: JobRecord, nics: Iterable[NicSpec]) -> str:
+    """Return how a node's two readings contradict each other or the plan; empty if they do not."""
+    first, last = moment(before.taken or ""), moment(after.taken or "")
+    if first is not None and last is not None and last < first:
+        return f"read at {after.taken}, before the reading before the job, of {before.taken}"
+    if first is not None and last is not None and longer_than(job, (last - first).total_seconds()):
+        return f"read at {before.taken} and {after.taken}, the whole job took {job.duration_s:.6g} s"
+    own = {nic.rdma_device: nic.netdev for nic in nics}
+    for device, about in after.about.items():
+        earlier = before.about.get(device)
+        # A clock that never steps starts anew with the node alone.
+        if (
+            earlier is not None
+            and None not in (earlier.read_at_s, about.read_at_s)
+            and about.read_at_s < earlier.read_at_s  # type: ignore[operator]
+            and before.boot_id == after.boot_id
+        ):
+            return f"{device} was read before the reading before the job, by the clock that never steps"
+        for one in (earlier, about):
+            # A bond or a VLAN may have another name than the plan's. Another NIC's name is that NIC.
+            name = one.netdev if one is not None else None
+            other = next((d for d, netdev in own.items() if netdev == name and d != device), None)
+            if other and own.get(device, name) != name:
+                return f"says that {device} is {name}, which is {other} by the plan"
+    return ""
 
 
 def _of_another_time(reading: NodeCounters, window: Window, ahead_s: float) -> str:

@@ -16,12 +16,12 @@ from pydantic import ValidationError
 from shakedown.benchmarks.base.metrics import Moved, NoEvidence, Output, Read, Value
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
 from shakedown.collect.failed_tasks import why_lost
-from shakedown.collect.window import job_window
+from shakedown.collect.window import job_window, longer_than
 from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.base import Params
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_output, read_record
+from shakedown.records.reading import read_evidence, read_record
 from shakedown.records.refusals import refusal
 from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
 from shakedown.records.untrusted import complete_lines
@@ -84,7 +84,10 @@ def told_by(
         values: Iterable[Value] = ()
         moved: tuple[Moved, ...] = ()
         ahead_s = [(clocks or {}).get(node, 0.0) for node in output.nodes]
-        if stale := window.misses(output.started, of=f"{output.file}, an output", ahead_s=ahead_s):
+        if stale := (
+            window.misses(output.started, of=f"{output.file}, an output", ahead_s=ahead_s)
+            or _too_long(output, job)
+        ):
             problem = problem or Problem(kind="other", message=stale)
         elif output.tool not in TOOLS:
             problem = problem or Problem(kind="other", message=f"no reader for outputs of {output.tool}")
@@ -106,6 +109,13 @@ def told_by(
             values = planned_without_value(plan, output)
         found.append(Told(tuple(_measurements(plan, whose, job_folder, output, values, problem)), moved))
     return found
+
+
+def _too_long(output: OutputRecord, job: JobRecord) -> str:
+    """Return why an output cannot have taken as long as its record says; empty if it can."""
+    if not longer_than(job, output.duration_s):
+        return ""
+    return f"{output.file} took {output.duration_s:.6g} s by its record, its whole job {job.duration_s:.6g} s"
 
 
 def _bad_end(output: OutputRecord, values: Iterable[Value]) -> Problem | None:
@@ -137,6 +147,8 @@ def _measurements(
     values: Iterable[Value],
     problem: Problem | None,
 ) -> Iterator[Measurement]:
+    # What a link leads to is no file of the run. It was not read, and nothing refers to it.
+    elsewhere = problem is not None and (job_folder / output.file).is_symlink()
     for value in values:
         read = Read(*value)
         yield Measurement(
@@ -156,7 +168,7 @@ def _measurements(
             attempt=max(output.attempt, job.attempt),
             started=output.started,
             duration_s=output.duration_s,
-            raw=f"raw/{job_folder.name}/{output.file}",
+            raw=None if elsewhere else f"raw/{job_folder.name}/{output.file}",
             problem=problem or read.problem,
             detail=read.detail[:1000] or None,
             samples=read.samples,
@@ -256,7 +268,7 @@ def journal(
 def _lines(path: Path) -> Iterator[OutputRecord]:
     """Yield the records of one journal. Raises BadInput."""
     # A node that died while it wrote leaves half a line; the cell it was about stays without a value.
-    for number, line in complete_lines(read_output(path)):
+    for number, line in complete_lines(read_evidence(path)):
         try:
             yield OutputRecord.model_validate_json(line)
         except ValidationError as error:

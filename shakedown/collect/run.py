@@ -106,7 +106,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         outputs = [] if linked else journal(job_folder, flaws, most)
         told = told_by(plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed, alone=alone)
         if spec is not None and not linked:
-            readings, unread = read_nodes(job_folder, job, spec.nodes, clocks)
+            readings, unread = read_nodes(job_folder, job, spec.nodes, clocks, jobs.nics)
             told = confirmed(told, readings, unread, jobs.nics)
             counters.extend(counted(plan, jobs, job_folder, job, spec, tests[spec.name], readings))
             for node, problem in unread.items():

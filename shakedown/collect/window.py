@@ -18,6 +18,8 @@ from shakedown.run.folder import INVENTORY
 # what the snapshot knows of a node's clock. One that is further off is itself a finding, and what was read by
 # it cannot be told from an old reading.
 CLOCKS_S = 120.0
+# Slurm tells whole seconds of a job's beginning and end.
+_ROUNDED_S = 2.0
 
 
 def clocks_ahead(folder: Path) -> dict[str, float]:
@@ -97,6 +99,11 @@ def job_window(job: JobRecord) -> Window:
     except (ValueError, OverflowError):
         end = None
     return Window("the job", begin, end)
+
+
+def longer_than(job: JobRecord, seconds: float) -> bool:
+    """Whether something within a job took longer than the whole job, by whatever clocks: they run alike."""
+    return job.duration_s is not None and seconds > 1.05 * job.duration_s + _ROUNDED_S
 
 
 def stage_windows(jobs: Iterable[JobRecord]) -> dict[Stage, Window]:

@@ -19,7 +19,7 @@ from shakedown.nos.uplinks import IMBALANCE, NEEDED, Carried, spread
 from shakedown.records.base import Name, Record, Stage
 from shakedown.records.counters import CounterReading, went_back
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_output
+from shakedown.records.reading import read_evidence
 from shakedown.records.refusals import refusal
 from shakedown.records.shapes import PortName
 from shakedown.records.untrusted import loads
@@ -80,7 +80,7 @@ def load_reading(path: Path) -> SwitchReading:
 def load_record(path: Path, kind: type[RecordT]) -> RecordT:
     """Read a file that the switch roles wrote. Raises BadInput if it is none."""
     try:
-        return kind.model_validate(loads(read_output(path)))
+        return kind.model_validate(loads(read_evidence(path)))
     except ValidationError as error:
         raise refusal(error, kind, file=path, fix="read the switch again") from None
     except ValueError as error:

@@ -50,6 +50,33 @@ def read_output(path: Path) -> bytes:
     return read_bytes(path, LARGEST_OUTPUT)
 
 
+def read_evidence(path: Path, most: int = LARGEST_OUTPUT) -> bytes:
+    """Read what decides something and may be JSON, or lines of it; no key is twice in one object.
+
+    Parsers take the last of two: `"exit_code": 1, "exit_code": 0` would be a success. Whether it is JSON at
+    all is its own reader's to say. Raises BadInput as `read_output` does.
+    """
+    content = read_bytes(path, most)
+    if content[:256].lstrip()[:1] not in (b"{", b"["):
+        return content
+    if path.suffix == ".jsonl" or not _is_whole(content, path, None):
+        for number, line in enumerate(content.split(b"\n"), start=1):
+            _is_whole(line, path, number)
+    return content
+
+
+def _is_whole(content: bytes, path: Path, line: int | None) -> bool:
+    """Return whether this is one JSON document. Raises BadInput for a key that is there twice."""
+    try:
+        json.loads(content, object_pairs_hook=untrusted.distinct)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    except ValueError as error:
+        again = "run the job again: what says two things is no evidence"
+        raise BadInput(str(error), fix=again, file=path, line=line) from None
+    return True
+
+
 def read_record(path: Path, kind: type[R]) -> R:
     """Read a file that holds one record. Raises BadInput."""
     content = read_bytes(path)
@@ -71,18 +98,11 @@ def refuse_schema(path: Path, line: int | None) -> NoReturn:
 def strict_json(content: bytes, path: Path, line: int | None) -> None:
     """Refuse what the validator lets pass: duplicate keys, NaN and infinities. Raises BadInput."""
 
-    def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(items)
-        if len(found) < len(items):
-            names = [k for k, _ in items]
-            raise ValueError(f"duplicate key {next(k for k in names if names.count(k) > 1)!r}")
-        return found
-
     def constant(token: str) -> NoReturn:
         raise ValueError(f"{token} is no JSON number")
 
     try:
-        json.loads(content, object_pairs_hook=pairs, parse_constant=constant)
+        json.loads(content, object_pairs_hook=untrusted.distinct, parse_constant=constant)
     except RecursionError:
         raise BadInput("is nested too deeply", fix="it is no record", file=path, line=line) from None
     except ValueError as error:

@@ -9,6 +9,9 @@ from pydantic import ConfigDict, Field
 from shakedown.records.base import Better, Name, Params, Record, Stage, cell_id
 from shakedown.records.names import FILE_NAME, LONGEST_FILE_NAME
 
+# How long something took; more than centuries would overflow the arithmetic of times.
+Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
+
 
 class Problem(Record):
     """Something other than the hardware under test that spoiled a measurement, or its cause if known.
@@ -76,7 +79,7 @@ class OutputRecord(Record):
     attempt: int = Field(default=1, ge=1)
     exit_code: int | None  # None: never ended by itself
     started: str  # RFC 3339, UTC
-    duration_s: float
+    duration_s: Seconds
     problem: Problem | None = None
     # Of the order that the job was run under, if there was one (order.json).
     nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
@@ -97,7 +100,7 @@ class JobRecord(Record):
     nodes: tuple[Name, ...] = ()  # as the job itself printed them ($SLURM_JOB_NODELIST)
     attempt: int = Field(default=1, ge=1)
     started: str | None = None
-    duration_s: float | None = None
+    duration_s: Seconds | None = None
     problem: Problem | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

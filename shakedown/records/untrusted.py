@@ -17,14 +17,23 @@ from shakedown.records.errors import BadInput
 _DEEPEST = 32
 
 
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object of these pairs. Raises ValueError if a key is there twice: it says two things."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [key for key, _ in pairs]
+        raise ValueError(f"duplicate key {next(k for k in names if names.count(k) > 1)[:80]!r}")
+    return found
+
+
 def loads(raw: bytes | str) -> Any:  # noqa: ANN401  (whatever JSON holds, as json.loads)
     """Return parsed JSON.
 
     Raises:
-        ValueError: it is not JSON, not UTF-8, or nested too deeply.
+        ValueError: it is not JSON, not UTF-8, nested too deeply, or has a key twice in one object.
     """
     try:
-        value = json.loads(raw)
+        value = json.loads(raw, object_pairs_hook=distinct)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     level = [value]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_output
+from shakedown.records.reading import read_evidence
 from shakedown.run.nic_counters import NodeCounters, read_before_and_after
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class JobFolder:
         if file.name != name:
             raise BadInput(f"{name[:80]!r} is no name of a file in here", file=self.path)
         try:
-            return read_output(file).decode("utf-8")
+            return read_evidence(file).decode("utf-8")
         except UnicodeDecodeError:
             raise BadInput("is not text", file=file) from None
 

@@ -14,7 +14,7 @@ from shakedown.nics.families import traffic_of_bnxt_back
 from shakedown.records.base import CounterValue, Name
 from shakedown.records.counters import went_back
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_bytes
+from shakedown.records.reading import read_evidence
 from shakedown.records.refusals import refusal
 
 # Eleven NICs with two thousand counters each have 1.5 MB; 60 MB of them took 35 s and 3 GB.
@@ -29,12 +29,13 @@ _NEVER_BACK = (
 
 
 class _Device(BaseModel):
-    """One RDMA device. What else a file says of it (its netdev) is for people."""
+    """One RDMA device. What else a file says of it is for people."""
 
     model_config = ConfigDict(strict=True)
 
     device: Name
     counters: dict[Name, CounterValue]
+    netdev: Annotated[str, Field(max_length=64)] | None = None
     driver: Annotated[str, Field(max_length=64)] | None = None
     # Of its network device. One that is made anew, as by a reload of the driver, has another.
     ifindex: int | None = None
@@ -66,6 +67,7 @@ class About:
     speed_mbps: int | None = None
     read_at_s: float | None = None
     inode: int | None = None
+    netdev: str | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def read_counters(path: Path) -> NodeCounters:
     if not os.path.lexists(path):
         return NodeCounters()
     try:
-        found = _File.model_validate_json(read_bytes(path, _LARGEST))
+        found = _File.model_validate_json(read_evidence(path, _LARGEST))
     except ValidationError as error:
         again = "run the job again: its counters are damaged"
         raise refusal(error, _File, file=path, about="not a counter file", fix=again) from None
@@ -124,10 +126,20 @@ def read_counters(path: Path) -> NodeCounters:
                 fix="run the job again: what another node or time counted proves nothing here",
                 file=path,
             )
+    names = [entry.device for entry in found.devices]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadInput(
+            f"has {twice} twice",
+            fix="run the job again: nobody can tell which of the two was counted",
+            file=path,
+        )
     return NodeCounters(
         {entry.device: entry.counters for entry in found.devices},
         found.boot_id,
         found.taken,
-        {e.device: About(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode) for e in found.devices},
+        {
+            e.device: About(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev)
+            for e in found.devices
+        },
         found.took_s,
     )

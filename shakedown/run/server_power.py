@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_bytes
+from shakedown.records.reading import read_evidence
 from shakedown.records.refusals import refusal
 from shakedown.records.untrusted import complete_lines
 from shakedown.statistics.robust import median
@@ -60,7 +60,7 @@ def power_during(raw: Path, node: str, started: str, duration_s: float) -> tuple
     first, last = (begin + timedelta(seconds=share * duration_s) for share in (_FROM, _TO))
     found: list[float] = []
     problems: dict[str, None] = {}
-    for number, line in complete_lines(read_bytes(file)):
+    for number, line in complete_lines(read_evidence(file)):
         try:
             sample = PowerSample.model_validate_json(line)
             when = _time(sample.time)

@@ -10,7 +10,7 @@ from shakedown.benchmarks.software.found import last_attempt
 from shakedown.nos.readings import load_reading
 from shakedown.nos.registry import known
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_bytes
+from shakedown.records.reading import read_evidence
 from shakedown.run.folder import RAW
 
 # What a profile's `software` may name: of which of the site's programs, and which part of what it tells.
@@ -33,7 +33,7 @@ def of_programs(folder: Path, node: str, what: str) -> list[str]:
     for program, part in OF_PROGRAMS[what] if last else ():
         assert last is not None
         try:
-            found = json.loads(read_bytes(last / f"software.{node}.{program}.json"))["found"][part]
+            found = json.loads(read_evidence(last / f"software.{node}.{program}.json"))["found"][part]
         except (BadInput, OSError, ValueError, KeyError, TypeError):
             continue
         if isinstance(found, str) and (version := _version(part, found[:300])):

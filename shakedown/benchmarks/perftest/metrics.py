@@ -183,6 +183,15 @@ def _mtu(result: PerftestResult, order: MeshOrder) -> tuple[str, str]:
     return wrong, "give both NICs and the switch ports between them the planned MTU"
 
 
+def _counted_s(result: PerftestResult, row: BandwidthRow) -> float:
+    """Return over how many seconds a row was counted: its iterations over their rate; 0 if it has no rate."""
+    rate = row.bw_average_gbps * 1e9 / 8 / row.size_bytes
+    if result.bidirectional and result.operation != "send":
+        # The bandwidth is of both sides, the iterations are the client's (print_full_bw_report).
+        rate /= 2
+    return row.iterations / rate if rate > 0 else 0.0
+
+
 def _less_work(result: PerftestResult, record: OutputRecord, order: MeshOrder) -> tuple[str, str]:
     """Return why the test did not run as many iterations, or as long, as was ordered.
 
@@ -197,14 +206,15 @@ def _less_work(result: PerftestResult, record: OutputRecord, order: MeshOrder) -
             continue
         if ordered.iterations is not None and row.iterations != ordered.iterations:
             return f"this test ran {row.iterations} iterations, {ordered.iterations} were ordered", fix
-        if ordered.duration_s is None or not isinstance(row, BandwidthRow):
+        if not isinstance(row, BandwidthRow):
+            continue
+        took_s = _counted_s(result, row)
+        if took_s * (1 - _LENGTH_TOLERANCE) > record.duration_s:
+            whole = f"the whole test took {record.duration_s:.3g} s by its record"
+            return f"this test counted over {took_s:.3g} s, {whole}", _AGAIN
+        if ordered.duration_s is None:
             continue
         counted_s = ordered.duration_s - 2 * (ordered.duration_s // 4)
-        rate = row.bw_average_gbps * 1e9 / 8 / row.size_bytes
-        if result.bidirectional and result.operation != "send":
-            # The bandwidth is of both sides, the iterations are the client's (print_full_bw_report).
-            rate /= 2
-        took_s = row.iterations / rate if rate > 0 else 0.0
         if abs(took_s - counted_s) > _LENGTH_TOLERANCE * counted_s:
             due = f"{counted_s} s of the {ordered.duration_s} s ordered are due"
             return f"this test counted over {took_s:.3g} s, {due}", fix

@@ -32,7 +32,7 @@ from shakedown.plan.jobs import job_and_attempt
 from shakedown.records.base import Params
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem
-from shakedown.records.reading import read_bytes
+from shakedown.records.reading import read_evidence
 from shakedown.records.results import Measurement, Problem
 
 _SWITCHES = "raw/switches.config"
@@ -171,7 +171,7 @@ def _host(folder: Path, cable: Cable) -> End | None:
     if not reports:
         return None
     try:
-        return host_end(TargetReport.model_validate_json(read_bytes(reports[-1])))
+        return host_end(TargetReport.model_validate_json(read_evidence(reports[-1])))
     except (BadInput, ValidationError, ValueError, TypeError):
         return End()  # told nothing; the host's own cells say why
 

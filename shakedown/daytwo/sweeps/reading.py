@@ -26,7 +26,7 @@ from shakedown.daytwo.sweeps.sides import Combination, Draw, Samples, Side, Swee
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.errors import BadInput
-from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.reading import read_evidence, read_record
 from shakedown.records.results import JobRecord, OutputRecord
 from shakedown.run.folder import INVENTORY, JOBS, RAW, Run
 from shakedown.run.job_folder import JobFolder
@@ -236,7 +236,7 @@ def _way(job: _Attempt, operation: str) -> str:
 def _driver(job: _Attempt, node: str) -> str:
     file = job.folder / f"gpus.{node}.before.json"
     try:
-        seen = parse_gpu_look(read_bytes(file).decode("utf-8"), file=file)
+        seen = parse_gpu_look(read_evidence(file).decode("utf-8"), file=file)
     except (BadInput, UnicodeDecodeError):
         return "not reported"
     return ", ".join(sorted({gpu.driver for gpu in seen.gpus})) or "not reported"

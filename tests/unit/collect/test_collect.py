@@ -18,7 +18,6 @@ from shakedown.benchmarks.perftest.mesh.spec import Operation
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.perftest.metrics import perftest
 from shakedown.benchmarks.perftest.order import MeshOrder
-from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.bundle import seal as bundle
 from shakedown.collect.outputs import journal
 from shakedown.collect.run import collect, gather
@@ -27,45 +26,15 @@ from shakedown.onnode.counters import main as count
 from shakedown.onnode.counters import read_boot
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
-from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_verdict
+from shakedown.run.folder import write_verdict
 from shakedown.run.job_folder import JobFolder
 from shakedown.run.nic_counters import read_counters
 from tests.ended_job import ENDED
-from tests.unit.plan.test_planner import WHERE, document
 
 GOLDEN = Path(__file__).parent / "lab_job"
 JOB = "raw/fabric.ib_write_bw.a1"
 FORWARD = "ib_write_bw.n1,n2.rail0.forward.65536.one.txt"
 CELL = "fabric/ib_write_bw/bandwidth/n1,n2/rail0/forward/rails_at_once=one,size_bytes=65536"
-
-
-@pytest.fixture
-def run(tmp_path):
-    """A run of one fabric job, as it lies on disk after the job ended well."""
-    inventory = document()
-    for host in inventory["_meta"]["hostvars"].values():
-        host["acceptance"]["mpi"] = {}
-        host["acceptance"]["perftest"][0]["iterations"] = 300  # as the recorded job ran
-    site = site_of(inventory, WHERE)
-    plan, jobs = make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
-    folder = tmp_path / "r1"
-    job = folder / "raw" / "fabric.ib_write_bw.a1"
-    shutil.copytree(GOLDEN, job)
-    (folder / "plan.json").write_bytes(to_json(plan))
-    (folder / "jobs.json").write_bytes(to_json(jobs))
-    for node in ("n1", "n2"):
-        for when, more in (("before", 0), ("after", 5000)):
-            counters = json.loads((GOLDEN / "counters.n1.before.json").read_text())
-            counters |= {"node": node, "when": when}
-            for device in counters["devices"]:
-                device["counters"]["rdma.rcvd_pkts"] += more
-                # Two outputs each way of 300 messages of 64 KiB, and their headers.
-                device["counters"]["netdev.rx_bytes"] += 8000 * more
-                device["counters"]["netdev.tx_bytes"] += 8000 * more
-            (job / f"counters.{node}.{when}.json").write_text(json.dumps(counters))
-    write_job(job)
-    return folder
 
 
 def write_job(folder: Path, **changes: object) -> None:

@@ -14,7 +14,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
 from shakedown.run.nic_counters import read_counters
-from tests.unit.collect.test_collect import JOB, run
+from tests.unit.collect.test_collect import JOB
 
 __all__ = ["run"]  # the fixture
 

@@ -1,0 +1,167 @@
+"""A good job's files, each with one edit that makes no sense: its cells get no value, and the true reason."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.unit.collect.test_collect import CELL, FORWARD, JOB, judged, write_job
+
+
+def text(name: str, old: str, new: str):
+    """Change the first place of a file that a pattern fits."""
+
+    def edit(run):
+        path = run / JOB / name
+        before = path.read_text()
+        after = re.sub(old, new, before, count=1)
+        assert after != before
+        path.write_text(after)
+
+    return edit
+
+
+def reading(change, when: str = "after"):
+    """Change what n1's NICs counted."""
+
+    def edit(run):
+        path = run / JOB / f"counters.n1.{when}.json"
+        document = json.loads(path.read_text())
+        change(document)
+        path.write_text(json.dumps(document))
+
+    return edit
+
+
+def swapped(field: str):
+    """Give each of two devices the other's."""
+
+    def change(document):
+        one, other = document["devices"]
+        one[field], other[field] = other[field], one[field]
+
+    return change
+
+
+def linked(run):
+    """Put the output elsewhere and a link in its place."""
+    elsewhere = run.parent / "elsewhere.txt"
+    (run / JOB / FORWARD).rename(elsewhere)
+    (run / JOB / FORWARD).symlink_to(elsewhere)
+
+
+def taken(times: dict[str, str]):
+    """Readings of other times."""
+
+    def edit(run):
+        for when, at in times.items():
+            reading(lambda document, at=at: document.update(taken=at), when)(run)
+
+    return edit
+
+
+EDITS = {
+    "exit code twice": (
+        text("outputs.n1.jsonl", '"exit_code": ?0', '"exit_code":1,"exit_code":0'),
+        "outputs.n1.jsonl:1: duplicate key 'exit_code'",
+    ),
+    "counter twice": (
+        text("counters.n1.after.json", '"rdma.rcvd_seq_err": 0', '"rdma.rcvd_seq_err": 9, \\g<0>'),
+        "counters.n1.after.json: duplicate key 'rdma.rcvd_seq_err'",
+    ),
+    "state twice": (text("job.json", '"state"', '"state": "FAILED", "state"'), "job.json: duplicate key"),
+    "negative time": (
+        text("outputs.n1.jsonl", '"duration_s": ?[0-9.]+', '"duration_s":-1'),
+        "duration_s: Input should be greater than or equal to 0",
+    ),
+    "no number for a time": (
+        text("outputs.n1.jsonl", '"duration_s": ?[0-9.]+', '"duration_s":NaN'),
+        "duration_s: Input should be a finite number",
+    ),
+    "no time at all": (
+        text("outputs.n1.jsonl", '"duration_s": ?[0-9.]+', '"duration_s":0'),
+        "s, the whole test took 0 s by its record",
+    ),
+    "longer than its job": (
+        text("outputs.n1.jsonl", '"duration_s": ?[0-9.]+', '"duration_s":86400'),
+        "took 86400 s by its record, its whole job",
+    ),
+    "job of no time": (text("job.json", '"duration_s": [0-9.]+', '"duration_s": 0'), "its whole job 0 s"),
+    "job of less than no time": (
+        text("job.json", '"duration_s": [0-9.]+', '"duration_s": -27'),
+        "job.json: duration_s: Input should be greater than or equal to 0",
+    ),
+    "another NIC's netdev": (
+        reading(swapped("netdev")),
+        "counters.n1.after.json: says that rxe0 is fab1, which is rxe1 by the plan",
+    ),
+    "another NIC's counters": (
+        reading(swapped("device")),
+        "counters.n1.after.json: says that rxe1 is fab0, which is rxe0 by the plan",
+    ),
+    "a NIC twice": (
+        reading(lambda document: document["devices"].append(document["devices"][0])),
+        "counters.n1.after.json: has rxe0 twice",
+    ),
+    "a link": (linked, f"{FORWARD}: cannot be read: Too many levels of symbolic links"),
+}
+
+
+@pytest.fixture
+def job(run):
+    """The run of a job of 25 seconds, with what was read and written at the times of the record."""
+    write_job(run / JOB, started="2026-11-20T11:59:25Z", duration_s=25)
+    taken({"before": at(27), "after": at(47)})(run)
+    return run
+
+
+def at(second: int) -> str:
+    """A time within the job, or soon after."""
+    return f"2026-11-20T{'11:59' if second < 60 else '12:00'}:{second % 60:02}.000+00:00"
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_what_contradicts_itself_is_no_evidence(job, what):
+    """Catches: an edited run that says PASS, or that one file of it stops the whole verdict."""
+    edit, words = EDITS[what]
+    edit(job)
+    verdict, cells = judged(job)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert any(words in cell.reason for cell in cells.values()), {cell.reason for cell in cells.values()}
+
+
+def test_what_does_not_is(job):
+    """Catches: a job that ran well refused for its times or the names of its NICs."""
+    taken({"before": at(25), "after": at(53)})(job)  # rounded by Slurm, by clocks that run a little apart
+    reading(lambda document: document["devices"][0].update(netdev="bond0"))(job)
+    assert judged(job)[0].outcome == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (at(30), at(29), f"read at {at(29)}, before the reading before the job, of {at(30)}"),
+        (at(27), at(59), f"read at {at(27)} and {at(59)}, the whole job took 25 s"),
+    ],
+)
+def test_readings_in_the_wrong_order_or_of_a_longer_time_are_of_something_else(job, before, after, words):
+    """Catches: a difference of counters that is of another time than the job's."""
+    taken({"before": before, "after": after})(job)
+    _, cells = judged(job)
+    assert any(f"counters.n1.after.json: {words}" in cell.reason for cell in cells.values())
+    assert CELL not in cells  # n2's counters bear the outputs out
+
+
+def test_the_clock_that_never_steps_tells_the_order_within_one_boot(job):
+    """Catches: two readings that were exchanged, their times edited; a restarted node called a liar."""
+    for when, read_at_s in (("before", 2000.5), ("after", 1990.5)):
+        reading(
+            lambda document, read_at_s=read_at_s: document["devices"][0].update(read_at_s=read_at_s), when
+        )(job)
+    told = "rxe0 was read before the reading before the job, by the clock that never steps"
+    assert any(told in cell.reason for cell in judged(job)[1].values())
+    reading(lambda document: document.update(boot_id="one"), "before")(job)
+    reading(lambda document: document.update(boot_id="another"))(job)
+    assert not any(told in cell.reason for cell in judged(job)[1].values())
