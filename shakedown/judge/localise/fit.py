@@ -47,6 +47,10 @@ WELL = 0.25
 WELL_SHARE = 0.1
 FEWEST_WELL = 2
 MIN_PARTNERS = 2
+# A rail is noisier than the fabric from so many times its noise on; less is chance, or a fault on it.
+LOUD = 1.4
+# Of fewer rails a bad NIC makes too many of its node's results to tell the node's noise by.
+_FEWEST_RAILS = 3
 MIN_CONFIDENCE = 0.9
 # With a counter on the same element that stands out, less is needed of the matrix.
 SUPPORTED_Z = ROBUST_Z_CUTOFF
@@ -151,6 +155,7 @@ def _candidates(
     """Return every significant candidate, largest gain first."""
     floor = max(sigma, MIN_SIGMA)
     lines, blocks = measured(seen.residual, seen, groups, floor)
+    of_rails = _noise_of_rails(seen, floor)
     # Below a step of the tool's output everything is rounding.
     least = math.log1p(-settings.min_effect - seen.step)
     found: list[Pick] = []
@@ -165,8 +170,11 @@ def _candidates(
             spread, freedom = _spread_outside(family, middles, scores, large)
         # Student's t by its quantile function: scipy.stats alone takes a second or two to import.
         needed = -np.asarray(stdtrit(freedom, settings.alpha / groups.hypotheses))
+        noise: float | Floats = floor
+        if family.kind == "nic":
+            noise = of_rails[[rail for rail, _ in family.keys]]
         with np.errstate(invalid="ignore", divide="ignore"):
-            z = scores.effect / np.maximum(MEDIAN_SE * floor / np.sqrt(scores.cells * seen.clean), spread)
+            z = scores.effect / np.maximum(MEDIAN_SE * noise / np.sqrt(scores.cells * seen.clean), spread)
         wanted = np.where(_supported(family, supported), np.minimum(SUPPORTED_Z, needed), needed)
         for i in np.flatnonzero(large & (-z >= wanted)):
             own = _own_noise(seen, groups, family, int(i))
@@ -186,6 +194,17 @@ def _candidates(
     return sorted(found, key=lambda p: -p.gain)
 
 
+def _noise_of_rails(seen: Deviations, floor: float) -> Floats:
+    """Return the noise of a result of each rail: its own, where it is noisier than the fabric as a whole.
+
+    What NICs differ by is told from all rails together, where those of a loud rail look like slow ones.
+    """
+    if seen.clean < 1:
+        return np.full(len(seen.residual), floor)
+    own = np.array([robust_sigma(rail) for rail in seen.residual])
+    return np.where(own > LOUD * floor, own, floor)
+
+
 def _own_noise(seen: Deviations, groups: Groups, family: Family, index: int) -> float:
     """Return the standard error of an end's effect by its own results: some NICs are noisier than others.
 
@@ -194,7 +213,26 @@ def _own_noise(seen: Deviations, groups: Groups, family: Family, index: int) -> 
     if seen.clean < 1 or family.kind not in {"nic", "node"}:
         return 0.0
     values = values_of(seen.residual, seen, groups, family, index)
-    return MEDIAN_SE * robust_sigma(values) / math.sqrt(len(values))
+    noise = robust_sigma(values)
+    if family.kind == "nic":
+        # Few results tell a noise badly, and a node that is busy is noisy on all of its NICs.
+        noise = max(noise, _noise_of_node(seen.residual, family.keys[index][1]))
+    return MEDIAN_SE * noise / math.sqrt(len(values))
+
+
+def _noise_of_node(residual: Floats, node: int) -> float:
+    """Return the noise of a node's results: how those with one partner differ over rails and directions.
+
+    What the partner is like, or the node's kind, is the same in all of them; a bad NIC is in a few only, but
+    of one rail or two those are half.
+    """
+    with_partners = np.concatenate([residual[:, node, :], residual[:, :, node]])
+    many = len(with_partners)
+    if many < 2 * _FEWEST_RAILS:
+        return 0.0
+    there = np.isfinite(with_partners).any(axis=0)
+    away = with_partners[:, there] - np.nanmedian(with_partners[:, there], axis=0)
+    return robust_sigma(away) * math.sqrt(many / (many - 1)) if away.size else 0.0
 
 
 def _spread_of_others(scores: Scores) -> tuple[Floats, Floats]:

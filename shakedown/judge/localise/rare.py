@@ -27,6 +27,7 @@ BAD_EFFECTS = 2.0
 MIN_BAD = 3
 # An element is noisier than most from this many times their noise on; less is chance among few results.
 NOISIER = 1.4
+_MOST_LINES_EXCEED = 0.25
 MIN_BAD_SHARE = 0.05
 # Fewer partners, or fewer than this part of them all, were met within a moment or two: a moment is no fault.
 MIN_PARTNERS_BAD = 4
@@ -109,13 +110,16 @@ def intermittent(
 def _noise_of_ends(residual: Floats, sigma: float) -> Floats:
     """Return the noise of every result: that of the noisier of its two ends, where one is noisier than most.
 
-    It is told from results above the level, since noise goes both ways and a fault only one.
+    It is told from results above the level, since noise goes both ways and a fault only one. Of few results
+    a line tells it badly, so it is no less than that which three in four of its node's lines exceed.
     """
     above = np.where(residual > 0, residual, np.nan) ** 2
     with np.errstate(invalid="ignore", divide="ignore"):
         rows, columns = (
             np.sqrt(np.nansum(above, axis=axis) / np.isfinite(above).sum(axis=axis)) for axis in (2, 1)
         )
+    nodes = np.quantile(np.nan_to_num(np.concatenate([rows, columns])), _MOST_LINES_EXCEED, axis=0)
+    rows, columns = np.fmax(rows, nodes), np.fmax(columns, nodes)
     ends = np.fmax(rows[:, :, None], columns[:, None, :])
     return np.where(ends > NOISIER * sigma, ends, sigma)
 

@@ -1,0 +1,34 @@
+"""Localisation in noise that it was not made for (tests/bench/odd_noise.py)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+from bench_localise_odd import case
+
+from shakedown.simulate.benchmark import judge, ours, planted
+
+
+@pytest.mark.parametrize("number", [53, 66, 211, 427])
+def test_a_nic_of_a_loud_rail_is_not_blamed_for_its_noise(number):
+    """Catches: a NIC on the one loud rail held against what NICs of quiet rails differ by."""
+    assert not any(c.blamed for c in ours(case("loud-rail", "16x4", "none", number)))
+
+
+@pytest.mark.parametrize("number", [51, 137, 331, 425])
+def test_a_nic_of_a_loud_node_is_not_blamed_for_its_noise(number):
+    """Catches: the noise of a NIC told from its own 15 results, which happened to lie close together."""
+    assert not any(c.blamed for c in ours(case("noisy-nodes", "16x4", "none", number)))
+
+
+@pytest.mark.parametrize("row", ["loud-rail", "noisy-nodes"])
+def test_loud_parts_hide_no_fault(row):
+    """Catches: a NIC at -5 % excused by the noise of another rail or node."""
+    for number in range(8):
+        sim = case(row, "16x4", "5%", number)
+        outcome = judge(planted(sim), ours(sim), ("", "", "", 0))
+        assert outcome.first and not outcome.wrong, number
