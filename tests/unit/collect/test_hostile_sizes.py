@@ -16,8 +16,6 @@ from shakedown.records.reading import read_record
 from shakedown.run.nic_counters import read_counters
 from tests.unit.collect.test_collect import JOB
 
-__all__ = ["run"]  # the fixture
-
 
 def test_records_that_no_plan_explains_cost_their_job_alone(run, monkeypatch):
     """Catches: one output named 150,000 times in 60 MB of a journal, and read as often: two minutes."""
