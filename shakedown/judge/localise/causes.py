@@ -22,6 +22,7 @@ from shakedown.judge.localise.rare import dead, intermittent
 from shakedown.judge.localise.shared import beyond
 from shakedown.judge.localise.small import examine_small
 from shakedown.judge.localise.speeds import with_speeds
+from shakedown.judge.localise.two_ways import of_one_way
 from shakedown.judge.localise.wholes import collisions, slow_rails
 from shakedown.judge.localise.witnesses import Witness, witnesses
 from shakedown.records.counters import CounterReading
@@ -100,8 +101,9 @@ def _route(route: Route, seen: Sequence[Witness], settings: Settings) -> list[Ex
 
 def _examine(matrix: Matrix, route: Route, supported: Bools, settings: Settings) -> list[Explanation]:
     """Return what one matrix of a route says."""
-    fabric, slower = with_speeds(matrix, route.fabric)
     beside = [m for m in route.matrices if m is not matrix]
+    fabric, slower = with_speeds(matrix, route.fabric)
+    matrix, another_way = of_one_way(matrix, fabric)
     seen = deviations(matrix, fabric)
     residual = seen.residual
     groups = Groups(np.isfinite(residual) | matrix.failed, fabric, seen.quantile)
@@ -117,7 +119,8 @@ def _examine(matrix: Matrix, route: Route, supported: Bools, settings: Settings)
     found = calibrated(found)
     found += bad_pairs(residual, sigma, settings, matrix, found)
     blamed = {f.element for f in found if f.blamed}
-    return found + [f for f in slower if f.element not in blamed] + collisions(seen, matrix)
+    slower = [f for f in slower if f.element not in blamed]
+    return found + slower + another_way + collisions(seen, matrix)
 
 
 def _supported(matrix: Matrix, seen: Sequence[Witness]) -> Bools:
