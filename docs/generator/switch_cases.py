@@ -37,10 +37,8 @@ def pages() -> dict[str, str]:
     parts = [
         made("docs/generator/switch_cases.yml"),
         "# Cases that every switch system has to stand\n",
-        "Scripted devices and recorded outputs, no vendor's switch "
-        "(see [evidence](../evidence/switches.md)).",
-        "A cell names the test that holds it. The lab's Linux leaf is not in this table: "
-        "real machines run it.\n",
+        "Scripted devices and recorded outputs, no vendor's switch ([evidence](../evidence/switches.md)).",
+        "A cell names the test that holds it. The lab's Linux leaf is not here: real machines run it.\n",
         table(("case", *SYSTEMS), rows),
         "## The tests\n",
         table(("mark", "under `tests/`"), [(mark, f"`{test}`") for test, mark in marks.items()]),

@@ -127,7 +127,10 @@ def problems(fabric: Tree) -> Iterator[Problem]:
     for name in _part(switches, "access"):
         if name not in {*leaves, *spines}:
             what = f"fabric.switches.access: {name} is neither a leaf nor a spine of fabric.switches"
-            yield Problem(("fabric", "switches", "access", name), what, "correct the name")
+            at = ("fabric", "switches", "access", name)
+            yield Problem(
+                at, what, "correct the name", ("fabric", "switches", "spines" if spines else "leaves")
+            )
     if broken or not _entries(fabric):
         return
     yield from _of_ends(links(fabric), leaves, spines, switches)
@@ -324,8 +327,9 @@ def cable_problems(fabric: Tree, switch: str, nos: str, lengths_m: Collection[in
     for link in links(fabric):
         if switch in (link.leaf, link.spine) and link.cable_m != own and link.cable_m not in lengths_m:
             name = f"fabric.switches.links[{link.entry}].cable_m"
-            what = f"{name} is {link.cable_m}, and {nos} ({switch}) has no buffers for that length"
-            yield Problem((*_AT, link.entry, "cable_m"), what, fix, (switch,))
+            # One sentence for all its switches, which are named before it.
+            what = f"{name} is {link.cable_m}, and {nos} has no buffers for that length"
+            yield Problem((*_AT, link.entry, "cable_m"), what, fix, ("roce_switch_nos",))
             return
 
 

@@ -136,6 +136,12 @@ REFUSED = {
         ("links", "spines"),
     ),
     "pod": (None, {"pods": {"a": ["leaf0"], "b": ["leaf0", "leaf1"]}}, r"leaf0 is in a and in b", ("b", "a")),
+    "access of nobody": (
+        None,
+        {"access": {"spine9": "none"}},
+        r"access: spine9 is neither a leaf nor a spine",
+        ("spine9", "spines"),
+    ),
     "access": (
         None,
         {"access": {"leaf0": "none"}},
@@ -173,18 +179,21 @@ def test_a_refusal_names_both_places(name, tmp_path):
 
 
 @pytest.mark.slow  # reads a folder through Ansible
-def test_a_cable_length_without_buffers_names_the_platforms_place_too(tmp_path):
-    """Catches a length refused without a word of where the platform that does not know it is named."""
-    inventory = two_leaves()
+@pytest.mark.parametrize("where", ["fabric", "link"])
+def test_a_cable_length_without_buffers_names_the_platforms_place_too(where, tmp_path):
+    """Catches a length refused without the place that names the platform, or told once for every switch."""
+    inventory = two_leaves([RULE | ({"cable_m": 100} if where == "link" else {})])
     for host in inventory["_meta"]["hostvars"].values():
         if "fabric" in host:
-            host["fabric"]["roce"]["headroom"] = {"cable_m": 100}
+            host["fabric"]["roce"]["headroom"] = {"cable_m": 100 if where == "fabric" else 40}
             host["acceptance"]["config"] = {"targets": ["environment"]}
         else:
             host["roce_switch_nos"] = "sonic"
     folder = written(tmp_path, inventory)
-    with pytest.raises(BadInput, match=r"headroom.cable_m is 100, and sonic") as refused:
+    with pytest.raises(BadInput, match=r"cable_m is 100, and sonic") as refused:
         read_site(folder)
+    assert "leaf0, leaf1, spine0, spine1: " in str(refused.value)
+    assert str(refused.value).count("cable_m is 100") == 1
     there = re.search(r"\(the other place: ([\w.]+yml):(\d+)\)", str(refused.value))
     assert there, refused.value
     line = next(folder.rglob(there[1])).read_text().splitlines()[int(there[2]) - 1]
