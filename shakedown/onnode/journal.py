@@ -97,7 +97,7 @@ CAUSES = (
     ("no CUDA-capable device", "environment", "no GPU can be used"),
     ("invalid device ordinal", "environment", "fewer GPUs than planned"),
     ("Invalid number of GPUs", "environment", "fewer GPUs than planned"),
-    ("symbol lookup error", "environment", "the program was built for another NCCL"),
+    ("symbol lookup error", "environment", "a library is of another version than the program was built for"),
 )
 
 

@@ -258,6 +258,14 @@ def test_a_failure_has_its_cause(words, kind):
     assert words[:60] in found["message"]
 
 
+def test_a_foreign_symbol_is_not_put_down_to_nccl():
+    """Catches: NCCL blamed where OpenMPI found another PMIx, as on two real GPU nodes."""
+    words = "all_reduce_perf: symbol lookup error: mca_pmix_ext3x.so: undefined symbol: PMIx_Info_create"
+    found = cause(words)
+    assert found and found["kind"] == "environment" and words in found["message"]
+    assert "NCCL" not in found["message"]
+
+
 def test_an_unknown_failure_keeps_its_words(tmp_path):
     """Catches: a failure without what the program said."""
     code, problem = watched(["sh", "-c", "echo odd >&2; exit 7"], tmp_path / "o", tmp_path / "e", timeout_s=9)
