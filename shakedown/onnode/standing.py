@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.counters import node_name
+from shakedown.onnode.noted import node_name
 from shakedown.onnode.step import once_a_node
 
 MARK = "SHAKEDOWN_STEP"  # the environment variable by which the processes of a run are found

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from loadgen_harness.workers import cpus_near, numa_of_gpu
-from shakedown.onnode.counters import node_name
+from shakedown.onnode.noted import node_name
 from shakedown.onnode.journal import Clock, Journal
 
 TEST = "copy"
