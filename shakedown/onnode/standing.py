@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode.noted import node_name
+from shakedown.onnode.noted import node_name, note
 from shakedown.onnode.step import once_a_node
 
 MARK = "SHAKEDOWN_STEP"  # the environment variable by which the processes of a run are found
@@ -136,7 +136,9 @@ def main(argv: list[str]) -> int:
     folder = Path(argv[1])
     aside = folder / f"standing.{node_name()}.partial"
     aside.write_text(json.dumps(watch(argv[2])) + "\n", encoding="utf-8")
-    aside.replace(folder / f"standing.{node_name()}.json")
+    final = folder / f"standing.{node_name()}.json"
+    aside.replace(final)
+    note(folder, final.name)
     return 0
 
 

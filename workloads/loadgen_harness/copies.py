@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from loadgen_harness.workers import cpus_near, numa_of_gpu
-from shakedown.onnode.noted import node_name
 from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.noted import node_name
 
 TEST = "copy"
 _MIB = 1 << 20

@@ -25,8 +25,8 @@ from loadgen_harness.search import End, Limits, Step, next_step, wasted_s
 from loadgen_harness.watch import GpuWatch
 from loadgen_harness.workers import Worker, error_of, notes_of, workers
 from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
-from shakedown.onnode.noted import node_name
 from shakedown.onnode.journal import now, of_order
+from shakedown.onnode.noted import node_name
 from shakedown.records.errors import BadInput, ExitStatus
 
 TEST = "resnet50_server"
