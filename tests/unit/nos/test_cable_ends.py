@@ -246,7 +246,7 @@ a-node-of-a-very-long-name
 Total entries displayed: 2
 """
     with pytest.raises(
-        BadInput, match="the table of `show lldp neighbors`, .*read `show lldp neighbors detail`"
+        BadInput, match=r"the table of `show lldp neighbors`, .*read `show lldp neighbors detail`"
     ):
         neighbours_of(reading("nxos", neighbours=table))
 
