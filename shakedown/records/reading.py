@@ -70,7 +70,7 @@ def _is_whole(content: bytes, path: Path, line: int | None) -> bool:
     try:
         # Of what Python reads no number, a thousand digits, the keys behind it are looked at too.
         json.loads(content, object_pairs_hook=untrusted.distinct, parse_int=str)
-    except untrusted.KeyTwice as twice:
+    except untrusted.DuplicateKeyError as twice:
         again = "run the job again: what says two things is no evidence"
         raise BadInput(str(twice), fix=again, file=path, line=line) from None
     except (ValueError, RecursionError):
