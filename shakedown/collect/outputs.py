@@ -86,7 +86,7 @@ def told_by(
         ahead_s = [(clocks or {}).get(node, 0.0) for node in output.nodes]
         if stale := (
             window.misses(output.started, of=f"{output.file}, an output", ahead_s=ahead_s)
-            or _too_long(output, job)
+            or _impossible_time(output, job)
         ):
             problem = problem or Problem(kind="other", message=stale)
         elif output.tool not in TOOLS:
@@ -111,8 +111,10 @@ def told_by(
     return found
 
 
-def _too_long(output: OutputRecord, job: JobRecord) -> str:
+def _impossible_time(output: OutputRecord, job: JobRecord) -> str:
     """Return why an output cannot have taken as long as its record says; empty if it can."""
+    if output.duration_s == 0 and output.exit_code == 0:  # nothing is started in half a millisecond
+        return f"{output.file} took no time at all by its record"
     if not longer_than(job, output.duration_s):
         return ""
     return f"{output.file} took {output.duration_s:.6g} s by its record, its whole job {job.duration_s:.6g} s"

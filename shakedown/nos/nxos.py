@@ -120,6 +120,8 @@ def links(outputs: Outputs, _ports: Sequence[str]) -> dict[str, Tree]:
 
 # The last line of the report.
 _TOTAL = re.compile(r"(?m)^[^\S\n]*+Total entries displayed: *(\d{1,9})\s*\Z")
+# The heading of the brief table.
+_BRIEF = re.compile(r"(?m)^[^\S\n]*+Device ID\s+Local Intf\s")
 _SILENT = {"null", "not advertised", ""}
 
 
@@ -136,6 +138,9 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
     """
     found: dict[str, list[tuple[str, str]]] = {}
     blocks = re.split(r"(?m)^[ \t]*(?=Chassis id:)", text)[1:]
+    if not blocks and _BRIEF.search(text):
+        what = "the table of `show lldp neighbors`, which cuts names off and has no description of a port"
+        Source(text, file).refuse(what, fix="read `show lldp neighbors detail`")
     total = _TOTAL.search(text)
     if total is None or int(total[1]) != len(blocks):
         counted = f"of {total[1]}" if total else "and no line `Total entries displayed`"

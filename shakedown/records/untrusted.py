@@ -17,12 +17,16 @@ from shakedown.records.errors import BadInput
 _DEEPEST = 32
 
 
+class DuplicateKeyError(ValueError):
+    """One object has a key twice, so that it says two things."""
+
+
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object of these pairs. Raises ValueError if a key is there twice: it says two things."""
+    """Return a JSON object of these pairs. Raises DuplicateKeyError."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [key for key, _ in pairs]
-        raise ValueError(f"duplicate key {next(k for k in names if names.count(k) > 1)[:80]!r}")
+        raise DuplicateKeyError(f"duplicate key {next(k for k in names if names.count(k) > 1)[:80]!r}")
     return found
 
 

@@ -144,6 +144,10 @@ def parse_loadgen(text: str, *, file: str | Path | None = None) -> LoadGenResult
     return _Summary(Source(text, file)).parse()
 
 
+# Of the scheduled rate: what came in cannot have been done faster. Short runs count their ends differently.
+_MOST_DONE = 1.05
+
+
 class _Summary:
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -179,6 +183,9 @@ class _Summary:
         at = []
         for title in _TITLES:
             found = [i for i, line in enumerate(lines) if line.text.strip() == title]
+            if not found and len(lines) <= 2 and all(_COUNTED.match(x.text.strip()) for x in lines):
+                fix = "an accuracy run is told in mlperf_log_accuracy.json"
+                self.source.refuse("no performance: LoadGen sums up none in accuracy mode", fix=fix)
             if not found:
                 fix = "was it a performance run that ended? See mlperf_log_detail.txt"
                 self.source.ends_before(f"the section '{title}'", fix=fix)
@@ -322,6 +329,10 @@ class _Summary:
             match = _HEADLINE.match(key)
             if match and listed.get(float(match[1]), value) != value:
                 self.source.refuse(f"{key} is not the latency in the list of percentiles", line=self.valid)
+        done, planned = (self.fields.get(f"{what}_samples_per_s") for what in ("completed", "scheduled"))
+        if isinstance(done, float) and isinstance(planned, float) and done > _MOST_DONE * planned:
+            what = f"{done:g} completed samples/s are more than the {planned:g} scheduled"
+            self.source.refuse(what, line=self.valid)
         rate = self.other.get(_NO_OVERHEAD)
         single = self.fields.get("scenario") == "SingleStream"
         streams = single or self.fields.get("scenario") == "MultiStream"

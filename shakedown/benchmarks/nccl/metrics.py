@@ -61,7 +61,17 @@ def repeats(output: Output[NcclOrder]) -> list[NcclResult]:
     for file, text in runs:
         if first.setdefault(text, file.name) != file.name:
             raise BadInput(f"is {first[text]} once more", fix="run it again: a copy is no repeat", file=file)
-    return [_checked(parse_nccl(text, file=file), output, file) for file, text in runs]
+    found = [_checked(parse_nccl(text, file=file), output, file) for file, text in runs]
+    for (file, _), one in zip(runs, found, strict=True):
+        if _where(one) != _where(found[0]):
+            what = f"ran elsewhere or with another NCCL than {runs[0][0].name}"
+            raise BadInput(what, fix="run it again: that is no repeat", file=file)
+    return found
+
+
+def _where(run: NcclResult) -> tuple[object, ...]:
+    """Return what is the same in every repeat: the library, and each rank's host and GPU."""
+    return run.nccl_version, [(one.rank, one.host, one.pci, one.name) for one in run.devices]
 
 
 def planned_rows(runs: list[NcclResult], test: str, order: NcclOrder) -> Iterator[tuple[int, list[NcclRow]]]:
@@ -123,7 +133,7 @@ def _checked(run: NcclResult, output: Output[NcclOrder], file: Path) -> NcclResu
             f"it ran {run.iterations} iterations after {run.warmup_iterations} of warm-up, "
             f"{order.iterations} after {order.warmup} were planned"
         )
-    elif not all(_is_checked(row, operation) for row in run.rows):
+    elif run.validation == 0 or not all(_is_checked(row, operation) for row in run.rows):
         what = "the data were not checked"
     if what:
         raise BadInput(what, fix="run it as planned", file=file)

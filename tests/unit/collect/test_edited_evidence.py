@@ -82,7 +82,11 @@ EDITS = {
     ),
     "no time at all": (
         text("outputs.n1.jsonl", '"duration_s": ?[0-9.]+', '"duration_s":0'),
-        "s, the whole test took 0 s by its record",
+        f"{FORWARD} took no time at all by its record",
+    ),
+    "less time than it counted": (
+        text("outputs.n1.jsonl", '"duration_s": ?[0-9.]+', '"duration_s":0.1'),
+        "s, the whole test took 0.1 s by its record",
     ),
     "longer than its job": (
         text("outputs.n1.jsonl", '"duration_s": ?[0-9.]+', '"duration_s":86400'),

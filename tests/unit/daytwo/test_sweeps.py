@@ -148,6 +148,13 @@ def test_a_forged_result_is_not_looked_at(tmp_path):
     [
         ("nccl_all_reduce.r2.txt", r"\A(?s:.*)\Z", "", "r2.txt"),
         ("nccl_all_reduce.r3.txt", "(?m)^(.* )0$", r"\g<1>N/A", "the data were not checked"),
+        ("nccl_all_reduce.r3.txt", "validation: 1", "validation: 0", "the data were not checked"),
+        (
+            "nccl_all_reduce.r3.txt",
+            r"(Rank +1 .*\]) .*",
+            r"\1 NVIDIA T4",
+            "ran elsewhere or with another NCCL",
+        ),
         ("nccl_all_reduce.r1.txt", r"(?m)^#  Rank  3 .*\n", "", "the list of ranks is not complete: 3"),
         ("job.json", "COMPLETED", "TIMEOUT", "Slurm says TIMEOUT"),
         ("outputs.jsonl", r"(?s).+", "", "the job left no output of it"),

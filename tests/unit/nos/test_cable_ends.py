@@ -235,6 +235,22 @@ def test_nxos_neighbours_cut_short_are_refused(last):
         neighbours_of(reading("nxos", neighbours=cut))
 
 
+def test_the_brief_table_of_nxos_is_refused_for_what_it_is():
+    """Catches: "cut short: 0 neighbours of 2" told of a whole output of the wrong command."""
+    table = """Capability codes:
+  (R) Router, (B) Bridge, (T) Telephone, (C) DOCSIS Cable Device
+Device ID            Local Intf      Hold-time  Capability  Port ID
+spine0               Eth1/1          120        BR          Ethernet1/7
+a-node-of-a-very-long-name
+                     Eth1/2          120        S           0242.ac11.0002
+Total entries displayed: 2
+"""
+    with pytest.raises(
+        BadInput, match=r"the table of `show lldp neighbors`, .*read `show lldp neighbors detail`"
+    ):
+        neighbours_of(reading("nxos", neighbours=table))
+
+
 def test_nxos_neighbours_fewer_than_counted_are_refused():
     """Catches a block lost from the middle of the report."""
     lost = NXOS_LLDP.replace("Chassis id: 4321", "Chassis: 4321")

@@ -202,6 +202,18 @@ def test_eight_runs_of_the_stage_make_a_healthy_node(judged, staged, work):
 
 
 @pytest.mark.slow
+def test_windows_take_the_time_that_the_clock_tells(recorded):
+    """Catches a rate and its time edited alike, which bear each other out."""
+    lines = (recorded / "healthy/gpu_rate.n1.jsonl").read_text().splitlines()
+    faster = []
+    for line in map(json.loads, lines):
+        if line["type"] == "window":
+            line |= {"ms": line["ms"] / 1.05, "rate": line["rate"] * 1.05}
+        faster.append(json.dumps(line))
+    with pytest.raises(BadInput, match=r"19 windows of bf16 took [0-9.]+ s, [0-9.]+ s by the clock"):
+        parse_gpu_rate("\n".join(faster) + "\n")
+
+
 @pytest.mark.parametrize("work", ["bf16", "copy"])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_run_of_the_stage_beside_another_process_is_the_straggler(judged, staged, number, work):
@@ -364,6 +376,7 @@ def test_fewer_windows_than_ordered_do_not_count(judged, recorded):
         (r'"type": "window"', '"type": "windows"', "not a line of a GPU's rate"),
         (r"\A.*\n", "", "do not begin with a header"),
         (r'"ms": [0-9.]+', '"ms": NaN', "not a line of a GPU's rate"),
+        (r'(\{"type": "window".*\n)', r"\1\1", "windows of bf16 are out of order or doubled"),
     ],
 )
 def test_damaged_output_is_refused(recorded, old, new, words):

@@ -101,7 +101,7 @@ def log(
         {
             "type": "summary",
             "steps": steps,
-            "elapsed_s": 4.0,
+            "elapsed_s": 0.4 * steps,
             "samples": 64,
             "tokens": 4096,
             "samples_per_s": 20.0,
@@ -214,6 +214,20 @@ def test_a_log_of_an_easier_job_is_refused(tmp_path, changed):
         text = log(ranks=3)
     cells = judged(tmp_path, text)
     assert {outcome for outcome, _ in cells.values()} == {"INCONCLUSIVE"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"step_time_s": 0.4', '"step_time_s": 0.3', "8 steps took 2.4 s, the training 3.2 s"),
+        ('"samples_per_s": 20.0', '"samples_per_s": 30.0', "has 30 samples/s, its samples and time give 20"),
+    ],
+)
+def test_times_that_contradict_each_other_decide_nothing(tmp_path, old, new, words):
+    """Catches: faster steps in an edited log, whose training took as long as before."""
+    assert old in log()
+    cells = judged(tmp_path, log().replace(old, new))
+    assert all(o == "INCONCLUSIVE" and words in why for o, why in cells.values())
 
 
 def test_a_log_that_ends_early_is_refused(tmp_path):

@@ -157,6 +157,7 @@ def test_a_reduced_maximum_is_reported():
         (lambda t: t.replace("        4096          1024", "        5096          1024"), "a row is missing"),
         (lambda t: t.replace("values : 0 OK", "values : 0 FAILED"), "contradicts itself"),
         (lambda t: t.replace("365.15       0", "365.15       7"), "footer says 0"),
+        (lambda t: t.replace("[0000:00:09]", "[0000:00:08]"), "two ranks on the GPU 0000:00:08 of vm"),
         (lambda t: t.replace("#  Rank  2", "#  Rank  x"), "rank should be a whole number"),
         (lambda t: re.sub(r"#  Rank  2.*\n", "", t), "list of ranks is not complete"),
         (lambda t: t.replace("nThread 1", "nThread one"), "threads should be a whole number"),
