@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 NODES = int(os.environ.get("NODES", "512"))
 CV = 0.003
 SEASON = 0.005  # amplitude: 1 % between the best and the worst night
 
-Noise = Callable[[np.random.Generator, int], np.ndarray]
+Floats = NDArray[np.float64]
+Noise = Callable[[np.random.Generator, int], Floats]
 
 
-def ar1(rng: np.random.Generator, shape: tuple[int, int], phi: float) -> np.ndarray:
+def ar1(rng: np.random.Generator, shape: tuple[int, int], phi: float) -> Floats:
     """Return series of variance 1 with that correlation from night to night."""
     e = rng.standard_normal(shape)
     for night in range(1, shape[1]):
@@ -22,12 +25,12 @@ def ar1(rng: np.random.Generator, shape: tuple[int, int], phi: float) -> np.ndar
     return e
 
 
-def _iid(rng: np.random.Generator, nights: int) -> np.ndarray:
+def _iid(rng: np.random.Generator, nights: int) -> Floats:
     return CV * rng.standard_normal((NODES, nights))
 
 
-def _t4(rng: np.random.Generator, nights: int) -> np.ndarray:
-    return CV / np.sqrt(2) * rng.standard_t(4, (NODES, nights))
+def _t4(rng: np.random.Generator, nights: int) -> Floats:
+    return CV / math.sqrt(2) * rng.standard_t(4, (NODES, nights))
 
 
 def _ar(phi: float) -> Noise:
@@ -37,7 +40,7 @@ def _ar(phi: float) -> Noise:
 def _odd(share: float) -> Noise:
     """Some nights 1 to 10 % slow, each node its own."""
 
-    def noise(rng: np.random.Generator, nights: int) -> np.ndarray:
+    def noise(rng: np.random.Generator, nights: int) -> Floats:
         slow = rng.random((NODES, nights)) < share
         return _iid(rng, nights) - slow * rng.uniform(0.01, 0.1, (NODES, nights))
 
@@ -45,35 +48,35 @@ def _odd(share: float) -> Noise:
 
 
 def _season(period: float, *, own: bool) -> Noise:
-    def noise(rng: np.random.Generator, nights: int) -> np.ndarray:
+    def noise(rng: np.random.Generator, nights: int) -> Floats:
         phase = rng.random((NODES, 1) if own else (1, 1))
         return _iid(rng, nights) + SEASON * np.sin(2 * np.pi * (np.arange(nights) / period + phase))
 
     return noise
 
 
-def _drift(rng: np.random.Generator, nights: int) -> np.ndarray:
+def _drift(rng: np.random.Generator, nights: int) -> Floats:
     """All nodes lose 0.2 % a month."""
     return _iid(rng, nights) - 0.002 / 30 * np.arange(nights)
 
 
-def _busy_nights(rng: np.random.Generator, nights: int) -> np.ndarray:
+def _busy_nights(rng: np.random.Generator, nights: int) -> Floats:
     """One night in fifty, all nodes are 1 to 10 % slow."""
     return _iid(rng, nights) - (rng.random(nights) < 0.02) * rng.uniform(0.01, 0.1, nights)
 
 
-def _leaf_ar(rng: np.random.Generator, nights: int) -> np.ndarray:
+def _leaf_ar(rng: np.random.Generator, nights: int) -> Floats:
     """Sixteen nodes on a leaf share an AR(0.8) of 0.3 %, beside their own noise."""
     leaves = ar1(rng, (NODES // 16, nights), 0.8)
-    return CV / np.sqrt(2) * (np.repeat(leaves, 16, axis=0) + rng.standard_normal((NODES, nights)))
+    return CV / math.sqrt(2) * (np.repeat(leaves, 16, axis=0) + rng.standard_normal((NODES, nights)))
 
 
-def _skewed(rng: np.random.Generator, nights: int) -> np.ndarray:
+def _skewed(rng: np.random.Generator, nights: int) -> Floats:
     """Interference only ever takes away: exponential losses, printed in steps of 0.1 %."""
     return np.round(-CV * rng.standard_exponential((NODES, nights)), 3)
 
 
-def _mixed(rng: np.random.Generator, nights: int) -> np.ndarray:
+def _mixed(rng: np.random.Generator, nights: int) -> Floats:
     """Nodes of 0.1 to 0.6 % spread, t5 in an AR(0.5), and six nights of ten not measured."""
     spread = rng.uniform(0.001, 0.006, (NODES, 1))
     e = rng.standard_t(5, (NODES, nights)) / np.sqrt(5 / 3)
@@ -82,7 +85,7 @@ def _mixed(rng: np.random.Generator, nights: int) -> np.ndarray:
     return np.where(rng.random((NODES, nights)) < 0.6, np.nan, spread * e)
 
 
-def _wander(rng: np.random.Generator, nights: int) -> np.ndarray:
+def _wander(rng: np.random.Generator, nights: int) -> Floats:
     """Each node moves over months: AR(0.97) of 0.2 % beside 0.3 %."""
     return _iid(rng, nights) + 0.002 * ar1(rng, (NODES, nights), 0.97)
 
@@ -109,7 +112,7 @@ ASIDE: dict[str, Noise] = {
 }
 
 
-def healthy(name: str, rng: np.random.Generator, nights: int) -> np.ndarray:
+def healthy(name: str, rng: np.random.Generator, nights: int) -> Floats:
     """Return values of a healthy fleet: each node with a level of its own, 2 % apart."""
     level = 390 * (1 + 0.02 * rng.standard_normal((NODES, 1)))
     return level * (1 + (MODELS | ASIDE)[name](rng, nights))

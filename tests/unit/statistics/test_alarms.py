@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shakedown.statistics.alarms import LEARNING_NIGHTS, find_alarms
+from shakedown.statistics.alarms import FALSE_ALARMS_PER_1000_YEARS, LEARNING_NIGHTS, find_alarms
 from shakedown.statistics.changepoints import PENALTY, _can_change, _join_costs, change_points
 from shakedown.statistics.commonmode import split_common
 from shakedown.statistics.ownweeks import weekdays, without_own_weeks
@@ -20,6 +21,18 @@ CV = 0.003
 def nights(seed: int, series: int, count: int) -> np.ndarray:
     """Healthy values."""
     return 390 * (1 + CV * np.random.default_rng(seed).standard_normal((series, count)))
+
+
+def test_the_stated_rate_of_false_alarms_is_the_worst_row_that_was_measured():
+    """Catches: reports and how-to that state another rate than the evidence has."""
+    docs = Path(__file__).parents[3] / "docs"
+    text = (docs / "evidence" / "alarms.md").read_text()
+    table = text.partition("## Comparisons")[0].partition("|---")[2].partition("\n\n")[0]
+    rows = [line.split(" | ") for line in table.splitlines()[1:]]
+    assert len(rows) == 16
+    assert max(float(steps) + float(drift) for _, steps, drift, *_ in rows) == FALSE_ALARMS_PER_1000_YEARS
+    for page in (text, (docs / "how-to" / "nightly.md").read_text()):
+        assert f"{FALSE_ALARMS_PER_1000_YEARS} " in page
 
 
 def test_a_step_of_two_percent_is_alarmed_within_two_nights():
