@@ -49,6 +49,7 @@ class Device:
     seconds: float = 120.0
     startup: Tree = field(default_factory=dict)
     files: dict[str, Tree] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)  # what other commands print
     session: tuple[str, Tree] | None = None  # name and candidate
     undo: tuple[str, Tree] | None = None  # what a timer will bring back
     timer: asyncio.TimerHandle | None = None
@@ -181,7 +182,8 @@ class Shell:
             self.write("% Error: Invalid input\r\n" if device.nos.startswith("os") else "% Invalid input\r\n")
         else:
             line = re.sub(*device.faults.mutate, line)
-            reply = self.config(line) if self.path is not None else self.command(line)
+            told = device.answers.get(line) if self.path is None else None
+            reply = told or (self.config(line) if self.path is not None else self.command(line))
             if self.ask:
                 self.write(self.ask[0][0])
                 return

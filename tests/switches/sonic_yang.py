@@ -4,10 +4,11 @@
     sonic_yang.py BUILDIMAGE MODELS
 
 BUILDIMAGE is a checkout of github.com/sonic-net/sonic-buildimage; MODELS a folder with its yang-models and
-the rendered yang-templates. Needs libyang 3 and its Python binding with SONiC's patches (src/libyang3,
-src/libyang3-py3), ijson, jsondiff, jsonpointer and tabulate. They are no dependency of this project, so no
-test runs it by itself. docs/evidence/switches.md says what it said. Three platforms, 32 host ports and 16
-uplinks each.
+the yang-templates rendered with yang_model_type "py". Needs libyang 3 (cmake, libpcre2-dev) and its Python
+binding, both with the patches of src/libyang3 and src/libyang3-py3 (but for debian.patch), and by pip ijson,
+jsondiff, jsonpointer, tabulate, xmltodict, jinja2, pyyaml and pydantic. They are no dependency of this
+project, so no test runs it by itself. docs/evidence/switches.md says what it said. Three platforms, 32 host
+ports and 16 uplinks each.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PLATFORMS = (
     ),
     ("mellanox/x86_64-nvidia_sn5600-r0", "ACS-SN5600", "dynamic", "pg_profile_lookup.ini"),
 )
-PORTS = 48  # 32 of hosts, 16 uplinks
+HOSTS, PORTS = 32, 48  # the rest are uplinks, with cables of another length
 
 
 def factory(device: Path, platform: str, sku: str, model: str) -> dict[str, Any]:
@@ -102,7 +103,9 @@ def main(buildimage: Path, models: Path) -> int:
         device = buildimage / "device"
         found = factory(device, platform, sku, model)
         names = list(found["PORT"])[:PORTS]
-        ports = [{"port": name} for name in names]
+        ports: list[dict[str, Any]] = [{"port": name} for name in names]
+        for entry in ports[HOSTS:]:
+            entry |= {"role": "uplink", "cable_m": 5}  # a profile beside that of the hosts' 40 m
         fabric = rendering.intent()
         lookup = (device / platform / sku / sizes).read_text()
         wanted = rendering.sonic.tables(fabric, ports, [3], found, lookup)

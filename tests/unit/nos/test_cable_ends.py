@@ -15,6 +15,7 @@ from shakedown.nos.crosscheck import CABLING, FEC, SPEED, Cable, End, cross_chec
 from shakedown.nos.readings import SwitchReading, load_reading
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.errors import BadInput
+from tests.unit.nos.os9_printed import OS9_LLDP
 from tests.unit.nos.test_renders import facts
 
 
@@ -304,47 +305,6 @@ def test_os10_neighbours_cut_short_are_refused(last):
     cut = OS10_LLDP[: OS10_LLDP.index(last) + len(last)]
     with pytest.raises(BadInput, match="OS10's LLDP is cut short"):
         neighbours_of(reading("os10", neighbours=cut))
-
-
-# As a Z9100-ON with OS9 9.14(2.7) prints them (sdn-sense/sense-dellos9-collection, fixture
-# show_lldp_neighbors_detail). The first is a Linux host, the second a switch that sends no name.
-OS9_LLDP = """========================================================================
- Local Interface Hu 1/1 has 1 neighbor
-  Total Frames Out: 27530
-  Total Unrecognized TLVs: 28647
-  Next packet will be sent after 18 seconds
-  The neighbors are given below:
-  -----------------------------------------------------------------------
-
-    Remote Chassis ID Subtype: Mac address (4)
-    Remote Chassis ID:  0c:c4:7a:fb:44:14
-    Remote Port Subtype:  Mac address (3)
-    Remote Port ID:  24:8a:07:55:29:cc
-    Remote Port Description:  fab0
-    Local Port ID: hundredGigE 1/1
-    Locally assigned remote Neighbor Index: 3
-    Remote TTL:  120
-    Remote System Name:  n1
-    Remote System Desc:  CentOS Stream 8 Linux: with a colon
-     #1 SMP PREEMPT Mon Feb 7 18:18:49 EST 2022 x86_64
-    OrgUnknownTLVList:
-          ((00-12-0f),  3,  5)
-   ---------------------------------------------------------------------------
-
-========================================================================
- Local Interface Hu 1/2 has 1 neighbor
-  Total Frames Out: 98232
-  The neighbors are given below:
-  -----------------------------------------------------------------------
-
-    Remote Chassis ID Subtype: Mac address (4)
-    Remote Chassis ID:  34:17:eb:4c:1e:80
-    Remote Port Subtype:  Interface name (5)
-    Remote Port ID:  hundredGigE 1/32
-    Local Port ID: hundredGigE 1/2
-    Remote TTL:  120
-   ---------------------------------------------------------------------------
-"""
 
 
 def test_os9_neighbours_are_read_from_its_lldp():

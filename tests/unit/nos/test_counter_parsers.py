@@ -13,6 +13,7 @@ import pytest
 from shakedown.nos.counters import COUNTERS, Classes
 from shakedown.nos.registry import counters_of, known
 from shakedown.records.errors import BadInput
+from tests.unit.nos.os9_printed import OS9_COUNTERS, OS9_PORT
 
 CLASSES = Classes(priority=3, traffic_class=3, queue=3, cnp_queue=6)
 
@@ -404,50 +405,6 @@ def test_os10_queue_that_is_missing_is_not_zero():
     """Catches a truncated table that reads as no drops."""
     text = OS10.partition("3     9000")[0]
     assert counters_of("os10")({"queues ethernet1/1/4": text}, CLASSES, None) == {"ethernet1/1/4": {}}
-
-
-# As a Z9100-ON with OS9 9.14(2.7) prints a port (sdn-sense/sense-dellos9-collection, fixture
-# show_interfaces), with numbers of our own.
-OS9_PORT = """hundredGigE 1/1 is up, line protocol is up
-Description: n1, is up, line protocol is down
-Hardware is DellEMCEth, address is 4c:76:25:e8:44:c2
-    Current address is 4c:76:25:e8:44:c2
-Non-qualified pluggable media present, QSFP28 type is 100GBASE-CR4-3M
-    AutoNegotiation is ON
-    Forward Error Correction(FEC) configured is default
-    FEC status is ON
-Interface index is 2097166
-MTU 9216 bytes, IP MTU 9198 bytes
-LineSpeed 100000 Mbit
-Flowcontrol rx off tx off
-Last clearing of "show interface" counters 1w2d20h
-Queueing strategy: fifo
-Input Statistics:
-     978467 packets, 95990786 bytes
-     98847 64-byte pkts, 794495 over 64-byte pkts, 85125 over 127-byte pkts
-     879620 Multicasts, 23645 Broadcasts, 75202 Unicasts
-     1 runts, 2 giants, 279 throttles
-     3 CRC, 4 overrun, 5 discarded
-     29 FEC bit errors, 8 FEC uncorrected code words
-Output Statistics:
-     6225369 packets, 448457157 bytes, 6 underruns
-     1106361 Multicasts, 4949133 Broadcasts, 169875 Unicasts
-     0 throttles, 7 discarded, 0 collisions, 9 wreddrops
-Rate info (interval 299 seconds):
-     Input 00.00 Mbits/sec,          1 packets/sec, 0.00% of line-rate
-Time since last interface status change: 1w2d20h
-"""
-OS9_COUNTERS = {
-    "rx_packets": 978467,
-    "rx_bytes": 95990786,
-    "rx_drops": 5,
-    "rx_errors": 3 + 4,
-    "fec_uncorrectable": 8,
-    "tx_packets": 6225369,
-    "tx_bytes": 448457157,
-    "tx_errors": 6,
-    "tx_drops": 7 + 9,
-}
 
 
 def os9(text):
