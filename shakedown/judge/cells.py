@@ -72,6 +72,7 @@ class Rule(StrEnum):
     WITHIN = "within"
 
 
+_WITHIN = Rule.WITHIN.value  # looked up once, not for each cell that passes
 # What a rule that a cell has broken makes of it; every other leaves it undecided.
 _OUTCOMES = {
     Rule.GATE: Outcome.FAIL,
@@ -89,12 +90,17 @@ class Bound:
     reference: Reference
     gate: float = field(init=False)
     higher: bool = field(init=False)
+    learns: bool = field(init=False)
+    min_samples: int = field(init=False)
+    ceiling: float | None = field(init=False)
     unusable: str = field(init=False)
     passed: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.gate = self.reference.gate
         self.higher = self.reference.better is Better.HIGHER
+        self.learns = self.reference.kind is ReferenceKind.LEARN
+        self.min_samples, self.ceiling = self.reference.min_samples, self.reference.ceiling
         self.unusable = _unusable(self.reference)
         side = "at least" if self.higher else "at most"
         self.passed = printable(f"{side} {number(self.gate)} {self.reference.unit}")
@@ -105,7 +111,7 @@ class Bound:
 
     def impossible(self, value: float) -> bool:
         """Whether a value is better than physics allows."""
-        ceiling = self.reference.ceiling
+        ceiling = self.ceiling
         return ceiling is not None and (value > ceiling if self.higher else value < ceiling)
 
 
@@ -161,18 +167,18 @@ def _verdict(
     cell: str, rule: Rule, text: str, value: float | None, raw: str | None, bound: Bound
 ) -> CellVerdict:
     if rule is Rule.WITHIN:
-        outcome = Outcome.PASS
+        outcome, word = Outcome.PASS, _WITHIN
     else:
-        outcome = _OUTCOMES.get(rule, Outcome.INCONCLUSIVE)
+        outcome, word = _OUTCOMES.get(rule, Outcome.INCONCLUSIVE), rule.value
         text = f"{where(cell)}: {printable(text)}"
     return CellVerdict(
         cell=cell,
         outcome=outcome,
-        rule=rule.value,
+        rule=word,
         reason=text,
         value=value if value is not None and math.isfinite(value) else None,
         gate=bound.gate,
-        ceiling=bound.reference.ceiling,
+        ceiling=bound.ceiling,
         raw=raw,
     )
 
@@ -203,20 +209,23 @@ def _decide(  # noqa: PLR0911  (one return per rule reads best)
         return Rule.NOT_FINITE, "the value or a sample is not a finite number"
     low, high = (min(samples), max(samples)) if samples else (value, value)
     slack = 1e-9 * abs(value)  # a mean of equal samples may round by one last place
-    unit = bound.reference.unit
     if not low - slack <= value <= high + slack:
-        limits = f"{number(low)} to {number(high)} {unit}"
+        limits = f"{number(low)} to {number(high)} {bound.reference.unit}"
         return Rule.SAMPLES, f"value {number(value)} lies outside its own samples, {limits}"
-    if bound.reference.kind is ReferenceKind.LEARN:
+    if bound.learns:
+        unit = bound.reference.unit
         if bound.higher and low <= 0:
             return Rule.NO_VALUE, f"{number(low)} {unit} teaches nothing: a dead link has as much"
         return Rule.LEARNT, f"{number(value)} {unit}, measured to learn from and not judged"
     best = high if bound.higher else low
     if bound.impossible(best):
         return Rule.IMPOSSIBLE, _impossible(best, bound.reference)
-    count, wanted = len(samples) or 1, bound.reference.min_samples
+    count, wanted = len(samples) or 1, bound.min_samples
     if count < wanted:
         return Rule.FEW_SAMPLES, f"{count} of {wanted} samples; too few to decide"
+    # The value may lie beside its samples by a last place. If the worst of all is within, everything is.
+    if not bound.outside(min(low, value) if bound.higher else max(high, value)):
+        return Rule.WITHIN, bound.passed
     # Every interval of the median lies within the range: only a range across the gate can be noise.
     if bound.outside(low) is not bound.outside(high) and (noise := _noise(value, samples, bound)):
         return Rule.NOISE, noise

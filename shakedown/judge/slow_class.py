@@ -16,9 +16,11 @@ def with_slow_class(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]
     is the best of them).
     """
     tolerance, reference = bound.reference.class_tolerance, bound.reference
+    if tolerance is None:
+        return cells
     decided = [v for v in cells if v.value is not None and v.rule not in (Rule.IMPOSSIBLE, Rule.REFERENCE)]
     values = [v.value for v in decided if v.value is not None]
-    if tolerance is None or not values:
+    if not values:
         return cells
     limit = reference.value * (1 - tolerance if bound.higher else 1 + tolerance)
     low, high, _ = median_interval(values)

@@ -23,6 +23,7 @@ from shakedown.records.verdict import CauseVerdict, CellVerdict, Coverage, Group
 from shakedown.records.wording import NOT_REQUIRED, clipped, count, number, printable, where
 from shakedown.statistics.robust import median, worse_outliers
 
+_HELD_AGAINST_A_GATE = frozenset((Rule.WITHIN.value, Rule.GATE.value))
 _LADDER = {stage: height for height, stage in enumerate(Stage)}
 
 
@@ -104,7 +105,12 @@ def judge_cells(
     cells: dict[int, list[CellVerdict]] = {id(bound): [] for bound in bounds}
     for cell, bound in planned.items():
         first = found.get(cell)
-        verdict = _of_samples(plan, bound, first, again.get(cell, [])) if first else _absent(cell, bound)
+        if first is None:
+            verdict = _absent(cell, bound)
+        elif first[0] == 1 and cell not in again:  # measured once: nothing to combine
+            verdict = first[1]
+        else:
+            verdict = _of_samples(plan, bound, first, again.get(cell, []))
         cells[id(bound)].append(verdict)
     items = [
         JudgedItem(b.item, tuple(_optional(_waived(_as_class(cells[id(b)], b, plan), plan.waivers), b.item)))
@@ -166,13 +172,15 @@ def _with_outliers(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
     effect = bound.reference.fleet_min_effect
     if effect is None:
         return cells
-    members = [i for i, v in enumerate(cells) if v.value is not None and v.rule in (Rule.WITHIN, Rule.GATE)]
-    values = [v for i in members if (v := cells[i].value) is not None]
+    decided = [
+        (i, v.value) for i, v in enumerate(cells) if v.value is not None and v.rule in _HELD_AGAINST_A_GATE
+    ]
+    values = [value for _, value in decided]
     odd = worse_outliers(values, higher=bound.higher, min_effect=effect)
     if not any(odd):
         return cells
     centre = median(values)
-    for i, is_odd in zip(members, odd, strict=True):
+    for (i, _), is_odd in zip(decided, odd, strict=True):
         verdict = cells[i]
         if is_odd and verdict.outcome is Outcome.PASS:
             assert verdict.value is not None

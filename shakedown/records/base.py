@@ -94,4 +94,7 @@ def cell_id(
 
 def params_text(params: Params) -> str:
     """Return the parameters as a cell id ends in them: `k=v` by name, or `-` for none."""
+    if len(params) == 1:  # nearly always, and there are a hundred thousand of them
+        for name, value in params.items():
+            return f"{name}={value}"
     return ",".join([f"{k}={params[k]}" for k in sorted(params)]) or "-"

@@ -149,7 +149,8 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
     if isinstance(record, Measurement):
         keys += len(record.params) + (2 if record.problem else 0)
     tidy = line.count(b'":') == keys and b'" ' not in line and b"\t" not in line and b"\r" not in line
-    if not tidy or b"NaN" in line or b"Infinity" in line:
+    # Most lines have no such letter, and one letter is found faster than a word.
+    if not tidy or (b"N" in line and b"NaN" in line) or (b"I" in line and b"Infinity" in line):
         strict_json(line, path, number)
 
 

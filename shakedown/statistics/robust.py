@@ -52,7 +52,7 @@ def resolution(values: Sequence[float]) -> float:
     A tool that prints two decimals makes a quiet class look like a MAD of zero.
     """
     decimals = 0
-    for value in values:
+    for value in dict.fromkeys(values):  # each once: a tool prints few digits
         text = repr(value)
         if "e" in text:
             return abs(value) * 1e-9 or 1e-12
@@ -83,15 +83,53 @@ def tail_probabilities(z: Sequence[float], members: int | None = None) -> list[f
     """
     freedom = max(1.0, MAD_EFFICIENCY * ((len(z) if members is None else members) - 1))
     # Below 2 the tail is more than 2 % whatever the freedom: that rejects nothing at any sensible q.
-    return [student_t_tail(x, freedom) if x > 2 else 1.0 for x in z]
+    # A tool prints few digits: many members have one value.
+    tails = {x: student_t_tail(x, freedom) for x in set(z) if x > 2}
+    return [tails.get(x, 1.0) for x in z]
 
 
 def student_t_tail(t: float, freedom: float) -> float:
-    """Return P(T > t) of Student's t with `freedom` degrees of freedom."""
-    # Imported here for its cost: half a second, as long as judging 20,000 cells, and few verdicts need it.
-    from scipy.special import stdtr
+    """Return P(T > t) of Student's t with `freedom` degrees of freedom.
 
-    return float(stdtr(freedom, -t))
+    By the incomplete beta function (Abramowitz and Stegun 26.7.1). SciPy has it too, and its import takes
+    half a second, as long as judging 20,000 cells; the tests hold this one against it.
+    """
+    if t == 0:
+        return 0.5
+    a, rest, both = freedom / 2, t * t, freedom + t * t
+    power = math.exp(0.5 * math.log(rest / both) - a * math.log1p(rest / freedom) - _log_beta_of_half(a))
+    if freedom / both <= (a + 1) / (a + 2.5):
+        tail = power / a * _continued(freedom / both, a, 0.5) / 2
+    else:  # where that fraction converges slowly
+        tail = 0.5 - power * _continued(rest / both, 0.5, a)
+    return tail if t > 0 else 1.0 - tail
+
+
+def _continued(x: float, a: float, b: float) -> float:
+    """Return the continued fraction of the incomplete beta function, by Lentz (Numerical Recipes, 6.4)."""
+    tiny = 1e-300
+    c, d = 1.0, 1.0 / ((1.0 - (a + b) * x / (a + 1.0)) or tiny)
+    fraction = d
+    for m in range(1, 10_000):
+        for step in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1.0 / ((1.0 + step * d) or tiny)
+            c = (1.0 + step / c) or tiny
+            fraction *= c * d
+        if abs(c * d - 1.0) < 1e-16:
+            break
+    return fraction
+
+
+def _log_beta_of_half(a: float) -> float:
+    """Return ln B(a, 1/2)."""
+    half = math.log(math.pi) / 2  # ln Gamma(1/2)
+    if a < 20:
+        return half + math.lgamma(a) - math.lgamma(a + 0.5)
+    # Two large lgamma lose digits in their difference; Stirling's series of it does not.
+    return half - (math.log(a) / 2 - 1 / (8 * a) + 1 / (192 * a**3) - 1 / (640 * a**5) + 17 / (14336 * a**7))
 
 
 def benjamini_hochberg(p: Sequence[float], q: float) -> list[bool]:
