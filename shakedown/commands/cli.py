@@ -63,6 +63,10 @@ def _register() -> None:
         module.register(app)
 
 
+# What typer makes of Ctrl-C: a shell's status for it, and no word.
+_TYPERS_INTERRUPT = 130
+
+
 class _OutlivesReader(io.FileIO):
     """An output whose reader may leave (`| head`): the rest goes nowhere, the exit status stays as it was."""
 
@@ -105,6 +109,8 @@ def _run(words: list[str]) -> int:
     try:
         _register()
         status = app(words, standalone_mode=False)
+        if status == _TYPERS_INTERRUPT:
+            raise KeyboardInterrupt
         sys.stdout.flush()  # here, where a full disk can still be reported as an error
     except BadInput as refused:
         return _complain(str(refused))

@@ -93,6 +93,21 @@ def test_a_full_disk_is_said_once(words):
     assert (done.returncode, done.stderr) == (2, b"shakedown: No space left on device\n")
 
 
+def test_ctrl_c_is_an_end_without_a_verdict(tmp_path):
+    """Catches: a status that no page names, without a word, or Python's 1, which means FAIL."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import os, signal, sys\n"
+        "from shakedown.judge import judged\n"
+        "judged.judge_folder = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+        "from shakedown.commands import cli\n"
+        f"sys.argv[1:] = ['verdict', {str(CASES / 'healthy_primergy_cdi' / 'run')!r}]\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, slow], capture_output=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout) == (2, b"shakedown: interrupted\n", b"")
+
+
 def test_a_full_disk_behind_errors_changes_no_exit_status():
     """Catches: a complaint that raises, so that Python's exit status 1 says FAIL of a missing folder."""
     with Path("/dev/full").open("w") as full:
