@@ -33,6 +33,11 @@ from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
 from shakedown.run.ownership import BEFORE_IT_RUNS, LINK, MANIFEST, is_of_nodes, journals_of, writers
 from shakedown.run.redact import redact
 
+# Munge takes no credential that is older (its TTL by default): where a clock is further off no job starts.
+# How far each is off stands in the snapshot, which whoever seals can write: if more were believed, outputs
+# could be signed hours after their job.
+_MUNGE_S = 300.0
+
 
 class Manifest(Record):
     """A node's list of its files of a job (attest.py)."""
@@ -66,7 +71,7 @@ def order_findings(folder: Path, order: Order, ordered: bytes, sums: Mapping[str
     plan, jobs = read_record(folder / PLAN, Plan), read_record(folder / JOBS, Jobs)
     yield from plan_findings(folder, plan, order)
     specs = {spec.name: spec for spec in jobs.jobs}
-    ahead = {node: (seconds,) for node, seconds in clocks_ahead(folder).items()}
+    ahead = {n: (s,) for n, s in clocks_ahead(folder).items() if abs(s) <= _MUNGE_S}
     links: dict[str, list[Placed]] = defaultdict(list)
     records: dict[str, JobRecord] = {}
     for job in sorted(path.parent for path in (folder / RAW).glob("*/job.json")):

@@ -181,6 +181,28 @@ def order_of_its_own_validity(w: World) -> None:
     assert (w.run / ORDER_SIGNATURE).exists()
 
 
+def whole_run_signed_hours_later(w: World) -> None:
+    """What was made at leisure is signed afterwards, and the snapshot has the nodes' clocks hours ahead."""
+    hours_s = 5 * 3600.0
+    for node in ("n1", "n2"):
+        shutil.rmtree(w.machines[node].path("/var/lib/shakedown-sign"))
+        for name, _, end in w.jobs():
+            w.sign(node, name, end + hours_s)
+    clocks = [
+        {"host": h, "low_s": s, "high_s": s} for h, s in (("n1", hours_s), ("n2", hours_s), ("head", 0))
+    ]
+    edit(w.run, "inventory.json", lambda s: s.update(submit="head", clocks=clocks))
+
+
+def job_made_good_by_its_user_before_the_chain(w: World) -> None:
+    """The jobs' user writes job.json and Slurm's record before the submit host signs for them."""
+    edit(w.run, f"{LATENCY}/job.json", lambda j: j.update(job="99"))
+    (w.run / "raw/chain.jsonl").unlink()
+    shutil.rmtree(w.machines["head"].path("/var/lib/shakedown-sign"))
+    for name, _, end in w.jobs():
+        w.chain(name, end + 1)
+
+
 FORGERIES: dict[Callable[[World], None], str] = {
     counters_of_two_nodes_swapped: "counters.n1.after.json: was changed after its node had signed it",
     lists_of_two_nodes_swapped: "signed.n1.json: is of another node, n2",
@@ -202,6 +224,8 @@ FORGERIES: dict[Callable[[World], None], str] = {
     chain_made_anew_in_another_order: "chain broken: submit host signed outputs that are not in the bundle",
     line_of_the_chain_twice: "chain broken: line",
     output_under_another_nodes_name: "was signed by n1 and is not in the bundle",
+    whole_run_signed_hours_later: "out of time: n1's signature of",
+    job_made_good_by_its_user_before_the_chain: "is of Slurm's job 4, job.json says 99",
     order_of_its_own_validity: "order.json: is not the order that was given",
 }
 
