@@ -3,9 +3,9 @@
     SHAKEDOWN_WHEELS=FOLDER SHAKEDOWN_PACKAGES=FOLDER SHAKEDOWN_PYTORCH=/opt/torch/bin/python3 \\
         python -m pytest tests/lab/test_spaces_gpus.py
 
-nccl-tests are where a job looks for them (/opt/nccl-tests/build). On any other machine it is skipped. The same
-steps were made one by one, on one GPU that both nodes share and on two (docs/evidence/gpu.md); as a whole it
-has not been run.
+nccl-tests are where a job looks for them (/opt/nccl-tests/build). On any other machine it is skipped. The
+same steps were made one by one, on one GPU that both nodes share and on two (docs/evidence/gpu.md); as a
+whole it has not been run.
 """
 
 from __future__ import annotations
