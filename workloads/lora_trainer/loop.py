@@ -103,8 +103,10 @@ def train(
     peak_flop_per_s: float | None,
     nodes: int,
     save: Callable[[int], None],
-) -> None:
-    """Train from a step to the last, writing a record after each.
+) -> float:
+    """Train from a step to the last, writing a record after each; return the seconds between the steps.
+
+    Between them profiles are read and checkpoints written.
 
     Raises:
         Diverged: a gradient is not finite; the step's record has no loss then.
@@ -115,6 +117,7 @@ def train(
     micro_batches = spec.micro_batches(nodes)
     tokens = spec.global_batch * spec.sequence_tokens
     ended, energy, nvlink = time.perf_counter(), gpu.energy_j(), gpu.nvlink_rx_bytes()
+    aside_s = 0.0
     for step in range(first_step, spec.steps + 1):
         layers.step = step
         layers.marks.clear()
@@ -167,9 +170,13 @@ def train(
             # Reading a profile takes each rank its own time: none may wait for it in a step that is measured.
             dist.barrier()
             ended = time.perf_counter()
+            aside_s += ended - now
         if spec.checkpoint_every and step % spec.checkpoint_every == 0 and step < spec.steps:
+            begun = time.perf_counter()
             save(step)
             ended = time.perf_counter()  # a checkpoint is no part of the next step
+            aside_s += ended - begun
+    return aside_s
 
 
 def _profiler(device: torch.device) -> Any:  # noqa: ANN401

@@ -106,9 +106,9 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
         _header(spec, cluster, log, shape, adapters.count, flop, peak, gpu.name, done)
     log.write(type="place", rank=cluster.rank, node=cluster.node, pid=os.getpid())
     dist.barrier()
-    begin = time.perf_counter()
+    begin, aside_s = time.perf_counter(), 0.0
     try:
-        train(
+        aside_s = train(
             spec,
             layout,
             adapters,
@@ -127,7 +127,7 @@ def _run(spec: TrainingSpec, folder: Path) -> None:
     except Diverged as diverged:  # on every rank at the same step, since all know the same norm
         print(f"rank {cluster.rank} on {cluster.node}: {diverged}", file=sys.stderr)
     watchdog.stop()
-    log.write(type="end", rank=cluster.rank, elapsed_s=time.perf_counter() - begin)
+    log.write(type="end", rank=cluster.rank, elapsed_s=time.perf_counter() - begin, aside_s=aside_s)
     dist.barrier()
 
 

@@ -153,7 +153,8 @@ def merge(folder: Path, *, trained: bool) -> None:
     header: dict[str, Any] | None = None
     steps: dict[tuple[int, int], dict[str, Any]] = {}
     hosts: dict[int, str] = {}
-    elapsed_s = 0.0
+    # Of the rank that took the longest; what it did between its steps.
+    elapsed_s, aside_s = 0.0, 0.0
     paths = sorted(folder.glob("rank.*.jsonl"))
     for path in paths:
         for record in _records(path):
@@ -165,7 +166,9 @@ def merge(folder: Path, *, trained: bool) -> None:
             elif kind == "step":
                 steps[record["step"], record["rank"]] = record
             elif kind == "end":
-                elapsed_s = max(elapsed_s, record["elapsed_s"])
+                elapsed_s, aside_s = max(
+                    (elapsed_s, aside_s), (record["elapsed_s"], record.get("aside_s", 0.0))
+                )
     if header is None:
         return
     header["hosts"] = [hosts[rank] for rank in sorted(hosts)]
@@ -173,7 +176,7 @@ def merge(folder: Path, *, trained: bool) -> None:
         header.pop("resumed_from", None)
     lines = [header, *(steps[key] for key in sorted(steps))]
     if trained and steps:
-        lines.append(_summary(steps, elapsed_s))
+        lines.append(_summary(steps, elapsed_s, aside_s))
     aside = folder / f"{LOG}.partial"
     aside.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     aside.replace(folder / LOG)
@@ -181,7 +184,9 @@ def merge(folder: Path, *, trained: bool) -> None:
         path.unlink()  # every line of it is in the job's log
 
 
-def _summary(steps: dict[tuple[int, int], dict[str, Any]], elapsed_s: float) -> dict[str, Any]:
+def _summary(
+    steps: dict[tuple[int, int], dict[str, Any]], elapsed_s: float, aside_s: float
+) -> dict[str, Any]:
     first = [steps[key] for key in sorted(steps) if key[1] == 0]
     time_s = sum(step["step_time_s"] for step in first)
     samples, tokens = sum(step["samples"] for step in first), sum(step["tokens"] for step in first)
@@ -189,6 +194,7 @@ def _summary(steps: dict[tuple[int, int], dict[str, Any]], elapsed_s: float) -> 
         "type": "summary",
         "steps": first[-1]["step"],
         "elapsed_s": elapsed_s or time_s,
+        "aside_s": aside_s,
         "samples": samples,
         "tokens": tokens,
         "samples_per_s": samples / time_s,

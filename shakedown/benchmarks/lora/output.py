@@ -76,6 +76,7 @@ class TrainerSummary(Record):
     type: Literal["summary"] = "summary"
     steps: Size  # done
     elapsed_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    aside_s: Amount = 0.0  # of it between the steps: a profile read, checkpoints written
     samples: Count
     tokens: Count
     samples_per_s: Amount

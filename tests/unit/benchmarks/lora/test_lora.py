@@ -220,7 +220,7 @@ def test_a_log_of_an_easier_job_is_refused(tmp_path, changed):
     ("old", "new", "words"),
     [
         ('"step_time_s": 0.4', '"step_time_s": 0.3', "8 steps took 2.4 s, the training 3.2 s"),
-        ('"samples_per_s": 20.0', '"samples_per_s": 30.0', "has 30 samples/s, its samples and time give 20"),
+        ('"samples_per_s": 20.0', '"samples_per_s": 30.0', "the summary has 30 samples/s, its"),
     ],
 )
 def test_times_that_contradict_each_other_decide_nothing(tmp_path, old, new, words):
@@ -228,6 +228,15 @@ def test_times_that_contradict_each_other_decide_nothing(tmp_path, old, new, wor
     assert old in log()
     cells = judged(tmp_path, log().replace(old, new))
     assert all(o == "INCONCLUSIVE" and words in why for o, why in cells.values())
+
+
+def test_what_a_job_does_between_its_steps_is_no_contradiction(tmp_path):
+    """Catches: a healthy training undecided because reading its profile took a while."""
+    longer = log().replace(f'"elapsed_s": {0.4 * 8}', '"elapsed_s": 9.2')
+    cells = judged(tmp_path / "untold", longer)
+    assert all(o == "INCONCLUSIVE" and "the training 9.2 s" in why for o, why in cells.values())
+    cells = judged(tmp_path / "told", longer.replace('"elapsed_s": 9.2', '"elapsed_s": 9.2, "aside_s": 6.0'))
+    assert "INCONCLUSIVE" not in {outcome for outcome, _ in cells.values()}
 
 
 def test_a_log_that_ends_early_is_refused(tmp_path):
