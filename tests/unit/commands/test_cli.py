@@ -97,9 +97,10 @@ def test_ctrl_c_is_an_end_without_a_verdict(tmp_path):
     """Catches: a status that no page names, without a word, or Python's 1, which means FAIL."""
     slow = tmp_path / "slow.py"
     slow.write_text(
-        "import os, signal, sys\n"
+        "import os, signal, sys, time\n"
         "from shakedown.judge import judged\n"
-        "judged.judge_folder = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+        # The signal need not have been handled when kill returns.
+        "judged.judge_folder = lambda *_, **__: (os.kill(os.getpid(), signal.SIGINT), time.sleep(60))\n"
         "from shakedown.commands import cli\n"
         f"sys.argv[1:] = ['verdict', {str(CASES / 'healthy_primergy_cdi' / 'run')!r}]\n"
         "cli.main()\n"

@@ -55,9 +55,9 @@ def test_a_few_marks_excuse_no_pause(family, marks, outcome, tmp_path):
 
 
 @pytest.mark.parametrize("family", SITES)
-@pytest.mark.parametrize("later_s", [0.0, -5.0, 0.5])
+@pytest.mark.parametrize("later_s", [0.0, 0.5])  # a clock that goes back is refused before (collect)
 def test_readings_without_time_between_tell_no_rate(family, later_s, tmp_path):
-    """Catches: pauses and error ratios passed as never counted since the clock stood still or went back."""
+    """Catches: pauses and error ratios passed as never counted since the clock stood still."""
 
     def change(before, after):
         after["read_at_s"] = before["read_at_s"] + later_s
