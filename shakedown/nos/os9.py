@@ -78,7 +78,9 @@ def _counters(port: str, text: str, file: str | Path | None) -> dict[str, int]:
 def _linked(port: str, text: str, file: str | Path | None = None) -> bool:
     """Return whether a port has its link. Raises BadInput: not `show interfaces` of that port alone."""
     refuse_error_text(text, f"{INTERFACE}{port}", file)
-    heads = re.findall(r"(?m)^([A-Za-z]\S* ?\d\S*) is (?:up|down), line protocol is (up|down)", text)
+    heads = re.findall(
+        r"(?m)^([A-Za-z]\S{0,30} ?\d\S{0,30}) is (?:up|down), line protocol is (up|down)", text
+    )
     if [name.lower() for name, _ in heads] != [port.lower()]:
         Source(text, file).refuse(f"{INTERFACE}{port}: not OS9's `show interfaces` of that port")
     return bool(heads[0][1] == "up")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-_LINKED = re.compile(r"^\s*libnccl\.so\S* => (/\S+)", re.MULTILINE)
+_LINKED = re.compile(r"^[ \t]{0,8}libnccl\.so\S{0,40} => (/\S+)", re.MULTILINE)
 # In a process of its own: a library that cannot be loaded ends nothing but that.
 _ASK = """\
 import ctypes, sys
