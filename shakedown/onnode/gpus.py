@@ -4,9 +4,8 @@
     srun --ntasks-per-node=1 python -m shakedown.onnode.gpus sample FOLDER
 
 `look` writes FOLDER/gpus.NODE.WHEN.json with what every command printed, unread, and which NCCL PROGRAM
-would load. `sample` writes
-FOLDER/gpus.NODE.samples.csv: seconds since 1970, then nvidia-smi's own columns; a line a GPU, five times a
-second, until SIGTERM or the file FOLDER/stop appears.
+would load. `sample` writes FOLDER/gpus.NODE.samples.csv: seconds since 1970, then nvidia-smi's own columns; a
+line a GPU, five times a second, until SIGTERM or the file FOLDER/stop appears.
 """
 
 from __future__ import annotations

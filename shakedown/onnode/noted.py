@@ -25,10 +25,9 @@ PLACE = Path("/tmp")  # noqa: S108  (below it a folder of the user's own, checke
 class Notes:
     """What a node noted of a job."""
 
-    files: dict[str, str] = field(default_factory=dict)  # the last digest of each output
-    lines: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # digests of the lines of each journal, in order
+    # The last digest of each output, and of each journal those of its lines, in order.
+    files: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, list[str]] = field(default_factory=dict)
 
     def differ(self, name: str, content: bytes) -> bool:
         """Return whether a file is not what was noted; what was never noted does not differ."""

@@ -38,17 +38,20 @@ def with_speeds(matrix: Matrix, fabric: Fabric) -> tuple[Fabric, list[Explanatio
 
     Classes that are told already stay apart; nodes that differ in them from all faster ones are no suspects.
     """
-    speed = _speed_of_nodes(matrix)
+    if not matrix.higher or len(matrix.nodes) < _SMALLEST_MESH:
+        return fabric, []
+    reached = _reached(matrix)
+    speed = _speed_of_nodes(reached)
     if not speed.any():
         return fabric, []
     told = fabric.classes
     if told is None:
         told = np.zeros((2, *matrix.values.shape[:2]), dtype=np.int64)
     found = [
-        _finding(matrix, int(node), _SPEEDS[number - 1], reached, many)
+        _finding(matrix, node, _SPEEDS[number - 1], part, many)
         for number in range(1, len(_SPEEDS) + 1)
         if (many := int((speed == number).sum()))
-        for node, reached in _untold(speed, number, told, _reached(matrix))
+        for node, part in _untold(speed, number, told, reached)
     ]
     return replace(fabric, classes=told * (len(_SPEEDS) + 1) + speed), found
 
@@ -63,15 +66,13 @@ def _untold(speed: Ints, number: int, told: Ints, reached: Floats) -> list[tuple
     ]
 
 
-def _speed_of_nodes(matrix: Matrix) -> Ints:
+def _speed_of_nodes(reached: Floats) -> Ints:
     """Return for every node 0, or 1 and so on for the speeds of slower links."""
-    speed = np.zeros(len(matrix.nodes), dtype=np.int64)
-    if not matrix.higher or len(matrix.nodes) < _SMALLEST_MESH:
-        return speed
+    speed = np.zeros(len(reached), dtype=np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        reached = np.log(_reached(matrix))
+        logs = np.log(reached)
     for number, part in enumerate(_SPEEDS, 1):
-        away = np.abs(reached - np.log(part))
+        away = np.abs(logs - np.log(part))
         if (away <= _APART).sum() >= _FEWEST:
             speed[away <= _NEAR] = number
     return speed
@@ -84,7 +85,8 @@ def _reached(matrix: Matrix) -> Floats:
     ordered = -np.sort(-lines, axis=2)  # (ways, rails, nodes), NaN last
     there = np.isfinite(lines).sum(axis=2, keepdims=True)
     place = np.maximum((there * _FASTEST_SHARE).astype(np.int64) // 2, 0)
-    relative = lines / np.take_along_axis(ordered, place, axis=2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = lines / np.take_along_axis(ordered, place, axis=2)
     both = relative.reshape(-1, len(matrix.nodes))
     kept = np.where(np.isfinite(both).any(axis=0), both, 1.0)
     return np.asarray(np.nanmedian(kept, axis=0))
