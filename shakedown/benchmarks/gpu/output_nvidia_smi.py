@@ -15,20 +15,29 @@ from shakedown.records.tool_text import Line, Source, quote
 _LINK = re.compile(r"(?:X|SYS|NODE|PHB|PXB|PIX|NV[0-9]{1,3})\Z")
 _DEVICE = re.compile(r"(?:GPU|NIC|mlx|bnxt|rdma|ib|roce|rocep|irdma)\w{0,32}\Z")
 _NIC = re.compile(r"\s*(NIC[0-9]{1,4}): (\S+)\Z")
-# Some fields have capitals within: fabric.cliqueId, fabric.clusterUuid.
-_FIELD = re.compile(r"(?P<name>[a-z][A-Za-z0-9_.]*)(?: \[(?P<unit>[A-Za-z%]+)\])?\Z")
+# Some fields have capitals within (fabric.cliqueId), some units a slash (W/s, since driver 610).
+_FIELD = re.compile(r"(?P<name>[a-z][A-Za-z0-9_.]*)(?: \[(?P<unit>[A-Za-z%/]+)\])?\Z")
 _FAILED = re.compile(
     r"NVIDIA-SMI has failed|No devices were found|Failed to initialize NVML|Unable to determine"
 )
+# What nvidia-smi prints without a query: `-q`, its table, `-x`.
+_REPORT = re.compile(r"=+NVSMI LOG=+|\| NVIDIA-SMI |<nvidia_smi_log>")
 
 # Fields without a unit that are numbers all the same.
 _NUMERIC = re.compile(
     r"(?:index|count|fan\.speed|temperature\.[a-z.]+|pcie\.link\.(?:gen|width)\.[a-z]+"
-    r"|ecc\.errors\.[a-z_.]+|retired_pages\.[a-z_]+\.count)\Z"
+    r"|ecc\.errors\.[a-z0-9_.]+|retired_pages\.[a-z_]+\.count)\Z"
 )
-# What tells one GPU from another.
+# What tells one GPU from another, and what tells the rows of one GPU apart.
 _IDENTITY = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial", "gpu_serial")
-_ABSENT = {"[N/A]", "N/A", "[Not Supported]", "Not Supported"}
+_APART = ("timestamp", "pid", "retired_pages.cause", "retired_pages.address")
+# A field that the driver knows and has nothing for, of this GPU or any more (display_mode, since driver 590).
+_ABSENT = {
+    *("[N/A]", "N/A", "[Not Supported]", "Not Supported"),
+    "[Requested functionality has been deprecated]",
+}
+# What a maker has written into the board, or has not: platform.chassis_serial_number.
+_MAYBE_BLANK = "platform."
 
 Value = int | float | str | None
 
@@ -117,6 +126,9 @@ def _refuse_failure(source: Source) -> None:
         if _FAILED.search(line.text):
             fix = "mend the driver, then capture it again"
             source.refuse(f"nvidia-smi failed: {quote(line.text.strip())}", line=line, fix=fix)
+        if _REPORT.match(line.text.strip()):
+            fix = "capture `nvidia-smi --query-gpu=FIELDS --format=csv` or `nvidia-smi topo -m`"
+            source.refuse("a report for people or XML, not a query's table", line=line, fix=fix)
 
 
 def _topology(source: Source) -> TopologyResult:
@@ -204,11 +216,11 @@ def _query(source: Source, fields: Sequence[str], *, samples: bool = False) -> Q
 
 
 def _refuse_twice(source: Source, lines: list[Line], gpus: Sequence[dict[str, Value]]) -> None:
-    """Refuse two rows of one GPU, at one time and of one process where the query asks for these."""
+    """Refuse two rows of one GPU that nothing else of theirs tells apart."""
     seen: set[tuple[object, ...]] = set()
     for line, gpu in zip(lines, gpus, strict=True):
         for name in _IDENTITY:
-            key = (name, gpu.get(name), gpu.get("timestamp"), gpu.get("pid"))
+            key = (name, gpu.get(name), *(gpu.get(other) for other in _APART))
             if key[1] is not None and key in seen:
                 fix = "keep one query a file; see the node if nvidia-smi itself lists it twice"
                 source.refuse(f"{name} {key[1]} appears twice", line=line, fix=fix)
@@ -223,7 +235,7 @@ def _gpu(source: Source, line: Line, names: list[str], units: dict[str, str]) ->
 
 
 def _value(source: Source, line: Line, name: str, cell: str, units: dict[str, str]) -> Value:
-    if cell in _ABSENT:
+    if cell in _ABSENT or (not cell and name.startswith(_MAYBE_BLANK)):
         return None
     if not cell or cell.startswith("["):
         source.refuse(

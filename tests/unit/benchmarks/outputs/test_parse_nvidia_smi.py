@@ -145,3 +145,50 @@ def test_a_header_that_was_not_asked_for():
     """Catches columns read under the names of another query."""
     with pytest.raises(BadInput, match="expected were"):
         parse_query(QUERY, fields=["index", "uuid"])
+
+
+def test_a_field_that_the_driver_has_given_up():
+    """Catches a healthy GPU refused for a field that no GPU has any more, and l1_cache read as a word.
+
+    As recorded of an H200 with driver 590.48.01 (github.com/utkuozdemir/nvidia_gpu_exporter,
+    internal/captures/linux-x86_64__nvidia-h200__590.48.01.txt).
+    """
+    result = parse_query(
+        "pcie.link.width.max, index, display_mode, display_attached, ecc.errors.corrected.volatile.l1_cache,"
+        " platform.chassis_serial_number, platform.slot_number\n"
+        "16, 0, [Requested functionality has been deprecated], Yes, 0, , [N/A]\n"
+    )
+    assert list(result.gpus[0].values()) == [16, 0, None, "Yes", 0, None, None]
+
+
+def test_a_unit_with_a_slash():
+    """Catches the header of driver 610 taken for a row without one.
+
+    github.com/utkuozdemir/nvidia_gpu_exporter,
+    internal/captures/linux-x86_64__nvidia-geforce-rtx-2080-super__610.57.04.txt
+    """
+    result = parse_query("index, power_smoothing.curr_profile.ramp_up_rate [W/s]\n0, [N/A]\n")
+    assert result.gpus == ({"index": 0, "power_smoothing.curr_profile.ramp_up_rate": None},)
+
+
+def test_retired_pages_of_one_gpu():
+    """Catches a GPU's two causes taken for one GPU that is listed twice (same captures)."""
+    row = "GPU-a, [N/A], [N/A], {} Bit ECC\n"
+    text = "gpu_uuid, retired_pages.address, retired_pages.timestamp, retired_pages.cause\n"
+    assert len(parse_query(text + row.format("Single") + row.format("Double")).gpus) == 2
+    with pytest.raises(BadInput, match="appears twice"):
+        parse_query(text + 2 * row.format("Single"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "==============NVSMI LOG==============\n\nTimestamp : Fri Jul  3 22:10:46 2026\n",
+        "+-----+\n| NVIDIA-SMI 590.48.01              Driver Version: 590.48.01 |\n",
+        '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "x">\n<nvidia_smi_log>\n',
+    ],
+)
+def test_reports_are_no_queries(text):
+    """Catches `nvidia-smi -q` refused for a header that it cannot have."""
+    with pytest.raises(BadInput, match="not a query's table"):
+        parse_nvidia_smi(text)
