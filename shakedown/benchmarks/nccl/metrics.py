@@ -13,7 +13,7 @@ from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.log_model import NcclChoice
 from shakedown.benchmarks.nccl.order import NcclOrder
 from shakedown.benchmarks.nccl.output import parse_nccl
-from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow, NcclTiming
+from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow, NcclTiming, checked
 from shakedown.benchmarks.nccl.server_power import server_power
 from shakedown.benchmarks.nccl.transport import judge_log
 from shakedown.records.base import Better
@@ -133,19 +133,11 @@ def _checked(run: NcclResult, output: Output[NcclOrder], file: Path) -> NcclResu
             f"it ran {run.iterations} iterations after {run.warmup_iterations} of warm-up, "
             f"{order.iterations} after {order.warmup} were planned"
         )
-    elif run.validation == 0 or not all(_is_checked(row, operation) for row in run.rows):
+    elif run.validation == 0 or not checked(run.rows, operation):
         what = "the data were not checked"
     if what:
         raise BadInput(what, fix="run it as planned", file=file)
     return run
-
-
-def _is_checked(row: NcclRow, operation: str) -> bool:
-    """Whether every element was compared; nccl-tests cannot check these two in place and prints N/A."""
-    timings = (
-        [row.out_of_place] if operation in ("alltoall", "sendrecv") else [row.out_of_place, row.in_place]
-    )
-    return all(timing is not None and timing.wrong is not None for timing in timings)
 
 
 def _choices(output: Output[NcclOrder]) -> dict[int, str]:

@@ -13,7 +13,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from shakedown.benchmarks.nccl.output_check import Digits, check, operation_of
-from shakedown.benchmarks.nccl.output_model import NcclDevice, NcclResult, NcclRow, NcclTiming, nccl_version
+from shakedown.benchmarks.nccl.output_model import (
+    NcclDevice,
+    NcclResult,
+    NcclRow,
+    NcclTiming,
+    checked,
+    nccl_version,
+)
 from shakedown.records.tool_text import Amount, Count, Source, quote
 
 # Six decimals (%lf).
@@ -114,10 +121,11 @@ def parse(source: Source) -> NcclResult:
     if (data.out_of_bounds.count == 0) != (data.out_of_bounds.okay == "true"):
         source.refuse("out_of_bounds contradicts itself")
     rows = tuple(_row(source, row) for row in data.results)
+    operation = operation_of(PurePosixPath(data.args[0]).name)
     timings = [t for row in data.results for t in (row.out_of_place, row.in_place) if t is not None]
     result = source.build(
         NcclResult,
-        operation=operation_of(PurePosixPath(data.args[0]).name),
+        operation=operation,
         version=None,
         nccl_version=nccl_version(data.nccl_version),
         ranks=len(config.devices) * config.nthreads * config.ngpus,
@@ -138,7 +146,7 @@ def parse(source: Source) -> NcclResult:
         cpu_time=timings[0].time is None,
         per_iteration=data.results[0].in_place_per_iter is not None,
         rows=rows,
-        data_checked=all(timing.nwrong is not None for timing in timings),
+        data_checked=checked(rows, operation),
         out_of_bounds=data.out_of_bounds.count,
         average_busbw_gb_per_s=data.average_bus_bandwidth.bandwidth,
         last_error=" ".join(error for error in data.errors if error) or None,

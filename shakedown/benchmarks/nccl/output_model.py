@@ -6,6 +6,7 @@ algbw x a factor of the operation and the number of ranks, both in GB/s = 10^9 b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -76,7 +77,7 @@ class NcclResult(Record):
     cpu_time: bool  # times are the host's (-C), bandwidths are not
     per_iteration: bool
     rows: tuple[NcclRow, ...] = Field(min_length=1)
-    data_checked: bool  # every row was compared; "0 OK" alone does not say so
+    data_checked: bool  # every row was compared (see `checked`); "0 OK" alone does not say so
     out_of_bounds: Count
     average_busbw_gb_per_s: Amount
     last_error: str | None  # what ncclGetLastError said at the end
@@ -87,6 +88,21 @@ class NcclResult(Record):
         """How many wrong elements the footer counts where no row has any: nobody knows of which size."""
         told = any(t.wrong for row in self.rows for t in (row.out_of_place, row.in_place) if t)
         return 0 if told else self.out_of_bounds
+
+
+# Programs that cannot compare what they did in place, and print N/A (reportErrors in src/<program>.cu).
+_UNCHECKED_IN_PLACE = frozenset({"alltoall", "alltoallv", "sendrecv"})
+
+
+def checked(rows: Iterable[NcclRow], operation: str | None) -> bool:
+    """Whether all elements were compared, in place too unless nccl-tests cannot."""
+    timings = [
+        timing
+        for row in rows
+        for timing in (row.out_of_place, row.in_place if operation not in _UNCHECKED_IN_PLACE else None)
+        if timing is not None
+    ]
+    return bool(timings) and all(timing.wrong is not None for timing in timings)
 
 
 def nccl_version(code: int) -> str:

@@ -11,7 +11,14 @@ import re
 
 from shakedown.benchmarks.nccl.log_lines import LOG_LINE
 from shakedown.benchmarks.nccl.output_check import Digits, check, operation_of
-from shakedown.benchmarks.nccl.output_model import NcclDevice, NcclResult, NcclRow, NcclTiming, nccl_version
+from shakedown.benchmarks.nccl.output_model import (
+    NcclDevice,
+    NcclResult,
+    NcclRow,
+    NcclTiming,
+    checked,
+    nccl_version,
+)
 from shakedown.records.tool_text import Line, Source, half_digit, quote
 
 _VERSION = re.compile(r"# nccl-tests version (\S+) nccl-headers=(\d+) nccl-library=(\d+)\Z")
@@ -92,6 +99,7 @@ class _Text:
         rows, digits, cpu_time, spread = self._rows(heading, end)
         out_of_bounds = self._out_of_bounds(self.lines[end])
         reduced = self._maybe(_REDUCED)
+        name = None if starting is None else operation_of(starting[1])
         numbers = {
             name: source.integer(value, name, line=self.lines[at])
             for name, value in parameters.groupdict(default="0").items()
@@ -100,7 +108,7 @@ class _Text:
         result = source.build(
             NcclResult,
             line=self.lines[at],
-            operation=None if starting is None else operation_of(starting[1]),
+            operation=name,
             version=None if version is None else version[1],
             nccl_version=None
             if version is None
@@ -113,7 +121,7 @@ class _Text:
             cpu_time=cpu_time,
             per_iteration=spread,
             rows=tuple(rows),
-            data_checked=_checked(rows),
+            data_checked=checked(rows, name),
             out_of_bounds=out_of_bounds,
             average_busbw_gb_per_s=average,
             last_error=last_error,
@@ -303,7 +311,3 @@ def _is_row(line: Line, columns: int) -> bool:
     """
     numbers = [word[0].isdigit() for word in line.text.split()]
     return all(numbers[:2]) or (len(numbers) == columns and 2 * sum(numbers) > columns)
-
-
-def _checked(rows: list[NcclRow]) -> bool:
-    return all(t.wrong is not None for row in rows for t in (row.out_of_place, row.in_place) if t is not None)

@@ -269,6 +269,24 @@ def test_every_program_is_held_to_its_arithmetic(operation, named):
         parse_nccl(wrong)
 
 
+@pytest.mark.parametrize(
+    ("operation", "halves", "is_checked"),
+    [
+        ("alltoall", ("0", "N/A"), True),
+        ("sendrecv", ("0", "N/A"), True),
+        ("alltoall", ("N/A", "N/A"), False),
+        ("all_reduce", ("0", "N/A"), False),
+    ],
+)
+def test_what_cannot_be_compared_in_place(operation, halves, is_checked):
+    """Catches an alltoall shown as unchecked: nccl-tests compares it out of place alone (src/alltoall.cu)."""
+    good = run_of(operation, named=True)
+    timing = re.search(r"-1((?:  +[\d.]+){3}) +0", good)
+    assert timing is not None
+    row = "".join(f"{timing[1]} {wrong:>6}" for wrong in halves)
+    assert parse_nccl(re.sub(r"-1  .*", f"-1{row}", good)).data_checked is is_checked
+
+
 def test_builds_with_a_suffix():
     """Catches checks that are off for all_reduce_perf_mpi, as nccl-tests' README names MPI builds."""
     good = run_of("all_reduce", named=True, suffix="_mpi")
