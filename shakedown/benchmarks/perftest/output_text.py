@@ -118,8 +118,10 @@ class _Text:
         else:
             latency = self._latency(self.lines[table], rows)
         self._check_sweep([row.size_bytes for row in bandwidth or latency], rows, facts)
-        # A frame of asterisks stands about it.
+        # A frame of asterisks stands about it. A server that posts nothing itself states no depth for that
+        # (ctx_print_test_info), which shows it where the lines before the test are not kept.
         waited = any(x.startswith((*_WAITS, "*" * 36)) for x in self.seen)
+        posts = any(line.text.strip().startswith("TX depth") for line in self.lines[start:table])
         return self.source.build(
             PerftestResult,
             line=self.lines[start],
@@ -128,7 +130,7 @@ class _Text:
             bidirectional=title["bi"] is not None,
             multicast=title["mc"] is not None,
             post_list=title["list"] is not None,
-            side="server" if waited else "client",
+            side="server" if waited or not (posts or title["bi"]) else "client",
             gpu_buffer=any("GPU buffer" in x or "ROCm Device with ID" in x for x in self.seen),
             gpu_dmabuf=any("using DMA-BUF for GPU buffer" in x for x in self.seen),
             reported_unit=unit,

@@ -262,6 +262,20 @@ def test_a_warning_that_swallowed_a_row_is_refused():
         parse_perftest(bw(rows=rows))
 
 
+@pytest.mark.parametrize("op", ["write", "send"])
+def test_a_server_whose_first_lines_were_not_kept(op):
+    """Catches a server's output taken for the client's where "Waiting for client" is not in it.
+
+    A server states no TX depth (ctx_print_test_info in github.com/linux-rdma/perftest).
+    """
+    rows = [out.bw_heading("Gb"), out.bw_row(65536, 5000, 92.42, 92.40, 0.17624), out.DASHES, ""]
+    head = out.header(op, "bw", new=True, server=True)
+    kept = head[head.index(out.DASHES) :]
+    assert parse_perftest("\n".join([*kept, *rows])).side == "server"
+    client = [*out.header(op, "bw", new=True), *rows]
+    assert parse_perftest("\n".join(client)).side == "client"
+
+
 def test_the_server_of_a_read_latency_test_has_no_result():
     """Catches an empty output of the wrong side taken for a truncated test."""
     text = "\n".join(out.header("read", "lat", new=True, server=True))

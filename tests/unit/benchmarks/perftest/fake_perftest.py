@@ -83,6 +83,7 @@ def report(
  Dual-port       : OFF\t\tDevice         : {device}
  Number of qps   : {qps}\t\tTransport type : IB
  Connection type : RC\t\tUsing SRQ      : OFF
+ TX depth        : 128
  Mtu             : {mtu}[B]
  Link type       : Ethernet
  GID index       : 3
