@@ -116,12 +116,11 @@ class Play:
         environment = {**os.environ, "SHAKEDOWN_LAB": NAME, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg")}
         return subprocess.run(argv, cwd=CHECKOUT, env=environment, timeout=BOOK_S, check=False).returncode
 
-    def run(self, folder: Path, run_id: str, asked: dict, *options: str) -> tuple[str, dict]:
-        """Measure; return the run's outcome and its cells."""
+    def run(self, folder: Path, run_id: str, asked: dict, *options: str) -> dict:
+        """Measure; return the verdict, whose `cells` are those that did not pass."""
         site = self.site(f"site-{run_id}", asked)
         self.book(site, "acceptance.yml", "-e", f"run_id={run_id}", "-e", f"run_root={folder}", *options)
-        verdict = json.loads((folder / run_id / "verdict.json").read_text())
-        return verdict["outcome"], {cell["cell"]: cell for cell in verdict["cells"]}
+        return json.loads((folder / run_id / "verdict.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +134,9 @@ def play(lab, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def learnt(play):
-    """The references of a run that judges none; its cells."""
-    _, cells = play.run(play.folder, "learn", OWN, *LEARN, *STAGES)
-    assert not [cell["reason"] for cell in cells.values() if cell["outcome"] in ("FAIL", "INCONCLUSIVE")]
+    """The references of a run that judges none."""
+    verdict = play.run(play.folder, "learn", OWN, *LEARN, *STAGES)
+    assert reasons(verdict, "FAIL") + reasons(verdict, "INCONCLUSIVE") == []
     run = Run(play.folder / "learn")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(propose, "MIN_SAMPLES", 1)  # what has one value is taken too, with twice the allowance
@@ -147,7 +146,6 @@ def learnt(play):
         entry["tolerance"] = max(float(str(entry["tolerance"])), allowed)
         entry["set_by"] = f"this test - as proposed, at least {allowed:.0%}"
     play.profile = propose.profile_of("learnt", run.plan, entries)
-    return cells
 
 
 LEARN = ("-e", "acceptance_learn=true")
@@ -155,24 +153,27 @@ STAGES = ("-e", f"acceptance_stages={'collective' if SHARED else 'node,collectiv
 COLLECTIVE = ("-e", "acceptance_stages=collective")
 
 
-def reasons(cells, outcome="FAIL"):
+def reasons(verdict, outcome):
     """Why cells ended so."""
-    return [cell["reason"] for cell in cells.values() if cell["outcome"] == outcome]
+    return [cell["reason"] for cell in verdict["cells"] if cell["outcome"] == outcome]
 
 
-def test_two_healthy_nodes_pass(learnt, play, tmp_path):
+@pytest.mark.usefixtures("learnt")
+def test_two_healthy_nodes_pass(play, tmp_path):
     """Catches: two nodes that NCCL takes for one, sockets taken for a fallback, a healthy rail blamed."""
-    outcome, cells = play.run(tmp_path, "healthy", OWN, *STAGES)
-    assert (outcome, reasons(cells), reasons(cells, "INCONCLUSIVE")) == ("PASS", [], [])
-    assert [name for name in cells if "nccl_transport" in name]
+    verdict = play.run(tmp_path, "healthy", OWN, *STAGES)
+    assert reasons(verdict, "FAIL") + reasons(verdict, "INCONCLUSIVE") == []
+    assert verdict["outcome"] == "PASS"
+    assert "nccl_transport" in (tmp_path / "healthy" / "plan.json").read_text()
 
 
 def test_a_rail_left_out_is_named(play, tmp_path):
     """Catches: NCCL_SOCKET_IFNAME that halves the network, unseen."""
     own = json.dumps({"acceptance_learn": True, "acceptance_variables": {"NCCL_SOCKET_IFNAME": "=fab0"}})
     asked = {"nccl": {**OWN["nccl"], "launchers": ["srun"], "sweeps": BOTH_RAILS}}
-    outcome, cells = play.run(tmp_path, "one-rail", asked, "-e", own, *COLLECTIVE)
-    assert outcome == "FAIL" and all("fab1 carry nothing" in reason for reason in reasons(cells))
+    verdict = play.run(tmp_path, "one-rail", asked, "-e", own, *COLLECTIVE)
+    failed = reasons(verdict, "FAIL")
+    assert failed and all("fab1 carry nothing" in reason for reason in failed)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +188,10 @@ def test_a_spoiled_rail_is_named_and_nothing_is_measured_over_it(lab, play, tmp_
     """Catches: a hang or NCCL's own error in the place of the rail, and a healthy node blamed."""
     asked = {"nccl": {**OWN["nccl"], "launchers": ["srun"], "sweeps": BOTH_RAILS}}
     with planted(lab, fault, *words):
-        _, cells = play.run(tmp_path, fault, asked, *LEARN, *COLLECTIVE)
-    found = {cell["reason"] for name, cell in cells.items() if "nccl_all_reduce" in name}
+        verdict = play.run(tmp_path, fault, asked, *LEARN, *COLLECTIVE)
+    found = reasons(verdict, "INCONCLUSIVE")
     assert found and all(said in reason and "n1 fab" not in reason for reason in found)
+    assert reasons(verdict, "FAIL") == []
 
 
 def test_a_gpu_in_use_is_named_with_its_node(lab, play, tmp_path):
@@ -201,37 +203,32 @@ def test_a_gpu_in_use_is_named_with_its_node(lab, play, tmp_path):
         until = time.monotonic() + 60
         while lab.ssh("n2", ["test", "-e", "/tmp/busy"]).returncode and time.monotonic() < until:
             time.sleep(0.5)
-        outcome, cells = play.run(tmp_path, "busy", asked, *LEARN, *COLLECTIVE)
+        verdict = play.run(tmp_path, "busy", asked, *LEARN, *COLLECTIVE)
     finally:
         lab.ssh("n2", ["kill", "-KILL", pid])
-    assert outcome == "INCONCLUSIVE"
-    assert all("GPUs of n2 are in use" in reason for reason in reasons(cells, outcome))
+    assert verdict["outcome"] == "INCONCLUSIVE" and reasons(verdict, "FAIL") == []
+    assert all("GPUs of n2 are in use" in reason for reason in reasons(verdict, "INCONCLUSIVE"))
 
 
 def test_mpirun_and_all_sizes_are_measured(play, tmp_path):
     """Catches: a launcher that starts nothing across the nodes, or a size up to 1 GiB without a value."""
     sweep = {"operations": OPERATIONS, "min_bytes": 8, "max_bytes": 1 << 30, "factor": 8}
-    asked = {
-        "nccl": {
-            **OWN["nccl"],
-            "launchers": ["srun", "mpirun"],
-            "sweeps": [{**sweep, "iterations": 2, "warmup": 1}],
-        }
-    }
-    _, cells = play.run(tmp_path, "sizes", asked, *LEARN, *COLLECTIVE)
-    assert not [cell for cell in cells.values() if cell["outcome"] not in ("PASS", "BASELINE")]
+    sweeps = [{**sweep, "iterations": 2, "warmup": 1}]
+    asked = {"nccl": {**OWN["nccl"], "launchers": ["srun", "mpirun"], "sweeps": sweeps}}
+    verdict = play.run(tmp_path, "sizes", asked, *LEARN, *COLLECTIVE)
+    assert reasons(verdict, "FAIL") + reasons(verdict, "INCONCLUSIVE") == []
+    assert verdict["outcomes"]["BASELINE"] > 2 * 6 * 8
 
 
+@pytest.mark.usefixtures("learnt")
 @pytest.mark.parametrize("share", [0.5, 0.9])
-def test_a_slow_port_fails_its_rail_alone(learnt, lab, play, tmp_path, share):
+def test_a_slow_port_fails_its_rail_alone(lab, play, tmp_path, share):
     """Catches: a slow port that no collective shows, or one that is held against the other rail too."""
     shape(lab, ("n2", "rail1", int(share * RATE_MBIT)))
     asked = {"nccl": {**OWN["nccl"], "launchers": ["srun"], "sweeps": BY_RAIL}}
     try:
-        outcome, cells = play.run(tmp_path, f"slow-{share:.0%}", asked, *COLLECTIVE)
+        verdict = play.run(tmp_path, f"slow-{100 * share:.0f}", asked, *COLLECTIVE)
     finally:
         shape(lab)
-    assert outcome == "FAIL"
-    assert {name for name, cell in cells.items() if cell["outcome"] != "PASS"} <= {
-        name for name in cells if "busbw" in name and "network=rail1" in name
-    }
+    assert verdict["outcome"] == "FAIL"
+    assert all("busbw" in cell["cell"] and "network=rail1" in cell["cell"] for cell in verdict["cells"])
