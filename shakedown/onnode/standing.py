@@ -27,7 +27,9 @@ MARK = "SHAKEDOWN_STEP"  # the environment variable by which the processes of a 
 # A rank's number, the variable of the inner launcher first: mpirun's ranks inherit those of the daemon that
 # srun started for it.
 _RANK = ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-_LAUNCHERS = frozenset(("srun", "mpirun", "mpiexec", "orted", "prted", "prterun", "slurmstepd"))
+_LAUNCHERS = frozenset(
+    ("srun", "mpirun", "mpirun.openmpi", "mpiexec", "orterun", "orted", "prted", "prterun", "slurmstepd")
+)
 _WATCH_S, _PATIENCE_S = 1.0, 20.0
 # Below the one a rank stands, above the other it works or waits busily; shares of one CPU.
 _STANDS, _WORKS = 0.05, 0.5

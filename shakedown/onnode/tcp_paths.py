@@ -77,6 +77,7 @@ class Ends:
         self.answered: set[tuple[str, str, int]] = set()
         self.done: set[str] = set()
         self.deaf: list[str] = []
+        self._news = threading.Condition()
         for path in paths:
             end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             try:
@@ -101,10 +102,13 @@ class Ends:
             # "?": a question, answered shortly with its size; "!": an answer; ".": the neighbour is done.
             if text[:1] == b"?":
                 self._send(end, b"!%d" % len(text), sender)
-            elif text[:1] == b"!" and text[1:].isdigit():
-                self.answered.add((rail, sender, int(text[1:])))
-            elif text[:1] == b".":
-                self.done.add(sender)
+                continue
+            with self._news:
+                if text[:1] == b"!" and text[1:].isdigit():
+                    self.answered.add((rail, sender, int(text[1:])))
+                elif text[:1] == b".":
+                    self.done.add(sender)
+                self._news.notify_all()
 
     def ask(self, rail: str, ipv4: str, size: int, tries: int) -> bool:
         """Return whether a neighbour answers a datagram of so many bytes."""
@@ -114,22 +118,29 @@ class Ends:
                 return True
             if rail in self.sockets:
                 self._send(self.sockets[rail], b"?".ljust(size), ipv4)
-            time.sleep(_WAIT_S)
+            with self._news:
+                self._news.wait_for(lambda: key in self.answered, _WAIT_S)
         return key in self.answered
 
     def leave(self, neighbours: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Say goodbye, and answer until the neighbours did, or have had their time."""
         until = time.monotonic() + _LINGER_S
-        while time.monotonic() < until:
-            for paths in neighbours:
-                for path in paths:
-                    if path["rail"] in self.sockets:
-                        self._send(self.sockets[path["rail"]], b".", path["ipv4"])
-            if all(self.done & {path["ipv4"] for path in paths} for paths in neighbours):
-                break
-            time.sleep(_WAIT_S)
+        self._goodbye(neighbours)
+        while not self._all_done(neighbours) and time.monotonic() < until:
+            with self._news:
+                self._news.wait_for(lambda: self._all_done(neighbours), _WAIT_S)
+            self._goodbye(neighbours)
         for end in self.sockets.values():
             end.close()
+
+    def _all_done(self, neighbours: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
+        return all(self.done & {path["ipv4"] for path in paths} for paths in neighbours)
+
+    def _goodbye(self, neighbours: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        for paths in neighbours:
+            for path in paths:
+                if path["rail"] in self.sockets:
+                    self._send(self.sockets[path["rail"]], b".", path["ipv4"])
 
     def _send(self, end: socket.socket, text: bytes, ipv4: str) -> None:
         # No way, or larger than this interface sends: the answer is missing then.

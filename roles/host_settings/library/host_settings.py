@@ -50,8 +50,12 @@ wrong: {type: list, returned: always, description: What differs, with found and 
 Target = dict[str, Any]  # one report of host-settings
 _DESIRED_FOLDER = "/etc/shakedown/settings"
 _UNITS = "/etc/systemd/system/host-settings"
-# Who reads the files must be told when one has changed.
-_AFTER_FILES = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
+# Who reads the files must be told when one has changed, where it runs: sd_booted(3), and the socket of udev.
+# A host without either, such as a bare GPU server, has nobody to tell.
+_AFTER_FILES = (
+    ("run/systemd/system", ["systemctl", "daemon-reload"]),
+    ("run/udev/control", ["udevadm", "control", "--reload"]),
+)
 
 
 def desired_files(desired: dict[str, Any], folder: str) -> dict[str, str]:
@@ -60,6 +64,11 @@ def desired_files(desired: dict[str, Any], folder: str) -> dict[str, str]:
         f"{folder}/{target}.json": json.dumps(state, indent=1, sort_keys=True) + "\n"
         for target, state in desired.items()
     }
+
+
+def told_of_files(root: Path) -> list[list[str]]:
+    """The commands that tell what runs here of changed files."""
+    return [argv for sign, argv in _AFTER_FILES if (root / sign).exists()]
 
 
 def under(root: Path, path: str) -> Path:
@@ -234,7 +243,7 @@ def main() -> None:
         targets, before = roll_back(module, wanted, root)
         after = dict.fromkeys(before, "")
     if before and not module.check_mode and given["root"] == "/":
-        for argv in _AFTER_FILES:
+        for argv in told_of_files(Path("/")):
             module.run_command(argv, check_rc=True)
     result = {
         "changed": action != "check" and (bool(before) or any(target["changes"] for target in targets)),

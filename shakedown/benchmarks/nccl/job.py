@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,10 @@ def launch(
     # mpirun is to start its daemons by srun: by itself it looks for ssh too, and ends where there is none.
     # As root it wants an option that says this is intended.
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    # Debian's packages that were unpacked and not installed have no link of the short name.
+    mpirun = next(filter(shutil.which, ("mpirun", "mpirun.openmpi")), "mpirun")
     ranks = ["-np", str(nodes * per_node), "--map-by", f"ppr:{per_node}:node", "--bind-to", "none"]
-    return ["mpirun", *root, "--mca", "plm", "slurm", *ranks, *exported, *pinned], 1
+    return [mpirun, *root, "--mca", "plm", "slurm", *ranks, *exported, *pinned], 1
 
 
 def built_with_openmpi(program: list[str]) -> bool:
@@ -134,16 +137,15 @@ def main() -> int:
     command, _ = program(spec["operations"][0], nodes[0], ready)
     # A container brings its own NCCL, the same one everywhere.
     asked = "" if ready.step or ready.contained else "".join(command)
-    problem = mpi.problem or ready.problem or on_every_node(folder, "before", spec, asked)
-    problem = problem or tcp_paths.look(folder, spec)
+    problem = mpi.problem or ready.problem or before(folder, spec, spec, asked)
     sampler = every_node(spec, "sample", str(folder)) if problem is None else None
     journal, good = Journal(folder), problem is None
     for operation in spec["operations"]:
         good &= measure(folder, journal, spec, operation, nodes, problem, ready)
     (folder / "stop").touch()
-    if sampler:
-        end(sampler)
     on_every_node(folder, "after", spec)
+    if sampler:  # it has ended meanwhile
+        end(sampler)
     (folder / "stop").unlink()
     return 0 if good else ExitStatus.INCOMPLETE
 
@@ -166,6 +168,15 @@ def end(sampler: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             continue
         return
+
+
+def before(
+    folder: Path, gpu_spec: dict[str, Any], spec: dict[str, Any], program: str
+) -> dict[str, str] | None:
+    """Look at all GPUs and, at the same time, at the ways of TCP; return the reason to measure nothing."""
+    with ThreadPoolExecutor(1) as beside:
+        ways = beside.submit(tcp_paths.look, folder, spec)
+        return on_every_node(folder, "before", gpu_spec, program) or ways.result()
 
 
 def on_every_node(folder: Path, when: str, spec: dict[str, Any], program: str = "") -> dict[str, str] | None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shakedown.benchmarks.nccl.job import on_every_node
+from shakedown.benchmarks.nccl.job import before
 from shakedown.onnode import standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import Ready, enter
@@ -30,8 +30,9 @@ def main() -> int:
     gpu = spec["backend"] == "nccl"
     ready = enter(folder, "pytorch", gpus=gpu)
     seen = {"gpus": spec["ranks"], "shared_gpus": spec.get("shared_gpus", [])}
-    problem = ready.problem or (on_every_node(folder, "before", seen, _library(ready)) if gpu else None)
-    problem = problem or tcp_paths.look(folder, spec)
+    problem = ready.problem or (
+        before(folder, seen, spec, _library(ready)) if gpu else tcp_paths.look(folder, spec)
+    )
     clock, code, out = Clock(), None, folder / "torch.jsonl"
     if problem is None:
         command = [

@@ -6,6 +6,7 @@ import itertools
 import json
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,15 @@ def seen(monkeypatch):
 def test_rails_that_carry_full_packets_are_sound(seen):
     """Catches: a healthy rail blamed."""
     assert seen(65536) == {1: [], 2: []}
+
+
+def test_a_sound_way_costs_no_wait(seen, monkeypatch):
+    """Catches: half a second of every job spent asleep over answers that are there."""
+    monkeypatch.setattr(tcp_paths, "_WAIT_S", 20.0)
+    monkeypatch.setattr(tcp_paths, "_LINGER_S", 20.0)
+    began = time.monotonic()
+    assert seen(65536) == {1: [], 2: []}
+    assert time.monotonic() - began < 10
 
 
 def test_a_rail_that_loses_full_packets_is_told_from_a_dead_one(seen):

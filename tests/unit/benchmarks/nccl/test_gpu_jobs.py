@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -34,6 +35,8 @@ SPEC = {
     "params": {"dtype": "float"},
     "timeout_s": 20,
 }
+GPUS = {"kind": "busy", "message": "GPUs of n1 are in use"}
+WAYS = {"kind": "environment", "message": "n2 fab1 (rail1): it is down"}
 # nvidia-smi of two GPUs; $GPUS says how many it finds, $PROCESSES what works on them.
 NVIDIA_SMI = """#!/bin/sh
 case "$*" in
@@ -293,6 +296,34 @@ def test_launchers(launcher, wanted, each, tmp_path):
     pinned = ["-m", "shakedown.onnode.pin", "--note", str(tmp_path)]
     assert (command[-5:-1] == pinned) is (launcher != "one-process")
     assert command[-1] == "prog"
+
+
+@pytest.mark.parametrize(("there", "started"), [("mpirun.openmpi", "mpirun.openmpi"), ("mpirun", "mpirun")])
+def test_mpirun_by_the_name_that_its_package_has(there, started, tmp_path, monkeypatch):
+    """Catches: packages that were unpacked, without Debian's link of the short name, and "no such file"."""
+    for name in {there, "mpirun.openmpi"}:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    spec = {"launcher": "mpirun", "gpus": {"n1": 1, "n2": 1}}
+    assert nccl.launch(spec, ["prog"], {}, tmp_path)[0][0] == started
+
+
+def test_gpus_and_ways_are_looked_at_together(tmp_path, monkeypatch):
+    """Catches: seconds of a job in which one look waits for the other; and a way that hides a GPU's fault."""
+    at_once = threading.Barrier(2, timeout=10)
+
+    def look(problem):
+        def one(*_):
+            at_once.wait()
+            return problem
+
+        return one
+
+    for of_gpus, of_ways, wanted in ((None, None, None), (None, WAYS, WAYS), (GPUS, WAYS, GPUS)):
+        monkeypatch.setattr(nccl, "on_every_node", look(of_gpus))
+        monkeypatch.setattr(nccl.tcp_paths, "look", look(of_ways))
+        assert nccl.before(tmp_path, {}, {}, "") == wanted
 
 
 def test_one_process_of_a_program_built_with_openmpi(job, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -154,3 +155,17 @@ def test_a_host_without_a_fabric_is_rolled_back_without_one():
         if play["name"] == "Hosts of the fabric"
     )
     assert [task["when"] for task in play["tasks"]] == ["fabric.no_fabric is not defined"] * 3
+
+
+def test_what_does_not_run_is_not_told_of_changed_files(tmp_path):
+    """Catches: site.yml that fails on a host without systemd, where the signing service is not applicable."""
+    spec = importlib.util.spec_from_file_location("its_module", ROLE / "library/host_settings.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.told_of_files(tmp_path) == []
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    assert module.told_of_files(tmp_path) == [["systemctl", "daemon-reload"]]
+    (tmp_path / "run/udev").mkdir()
+    (tmp_path / "run/udev/control").touch()
+    assert [argv[0] for argv in module.told_of_files(tmp_path)] == ["systemctl", "udevadm"]
