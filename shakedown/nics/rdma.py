@@ -38,7 +38,7 @@ def parse_rdma(text: str, *, file: str | Path | None = None) -> RdmaResult:
             counter missing that the driver always reports.
     """
     source = Source(text, file)
-    document = source.json()
+    document = source.json(by="rdma -j statistic show")
     if not isinstance(document, list) or not document:
         fix = "capture `rdma -j statistic show` on a host with an RDMA device"
         source.refuse("not a list of RDMA ports", fix=fix)

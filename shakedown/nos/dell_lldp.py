@@ -46,11 +46,9 @@ def neighbours(text: str, system: str, file: str | Path | None = None) -> dict[s
         for key, value in re.findall(r"(?m)^[ \t]*([A-Z][A-Za-z ]*?):[ \t]*(.*)\n", block):
             said.setdefault(key, "" if value.strip().lower() in _SILENT else value.strip())
         local = said.get("Local Port ID", "")
-        # OS9 leaves the line of a name out where the neighbour sent none.
-        if not local or ("Remote System Name" not in said and not _END.search(block)):
-            Source(text, file).refuse(
-                f"{system}'s LLDP is cut short: a neighbour without local port or system name"
-            )
+        # OS9 leaves the line of a name out where the neighbour sent none; the end is always there.
+        if not local or not _END.search(block):
+            Source(text, file).refuse(f"{system}'s LLDP is cut short: a neighbour without local port or end")
         name = said.get("Remote System Name") or said.get("Remote Chassis ID", "")
         named = said.get("Remote Port Subtype", "").lower().startswith("interface name")
         about = said.get("Remote Port Description", "")

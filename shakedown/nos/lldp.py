@@ -49,7 +49,7 @@ def add_neighbour(
 def _heard(text: str, file: str | Path | None) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield (local port, system, its port's names) of every neighbour."""
     source = Source(text, file)
-    document = source.json()
+    document = source.json(by="lldpcli -f json0 show neighbors")
     top = document.get("lldp") if isinstance(document, dict) else None
     if not isinstance(top, list):
         source.refuse("not lldpd's json0: no list `lldp`")

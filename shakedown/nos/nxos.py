@@ -146,10 +146,10 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
         counted = f"of {total[1]}" if total else "and no line `Total entries displayed`"
         Source(text, file).refuse(f"NX-OS's LLDP is cut short: {len(blocks)} neighbours {counted}")
     for block in blocks:
-        said = {
-            key: "" if value.strip() in _SILENT else value.strip()
-            for key, value in re.findall(r"(?m)^[^\S\n]*+([A-Z][A-Za-z ]*?):[ \t]*(.*)$", block)
-        }
+        said: dict[str, str] = {}
+        # The first counts: what a neighbour wrote into its description may be many lines of any kind.
+        for key, value in re.findall(r"(?m)^[^\S\n]*+([A-Z][A-Za-z ]*?):[ \t]*(.*)$", block):
+            said.setdefault(key, "" if value.strip() in _SILENT else value.strip())
         local = said.get("Local Port id", "")
         if not local:
             Source(text, file).refuse("not NX-OS's LLDP: a neighbour without local port")

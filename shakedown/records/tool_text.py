@@ -122,13 +122,18 @@ class Source:
         except ValidationError as error:
             raise self.error(explain(error, model), line=line) from None
 
-    def json(self, text: str | None = None, *, line: Line | None = None, exact: bool = False) -> object:
+    def json(
+        self, text: str | None = None, *, line: Line | None = None, exact: bool = False, by: str = ""
+    ) -> object:
         """Parse the capture (or `text`, found on `line`) as strict JSON.
 
         Refuses NaN and infinities, duplicate keys, numbers beyond a float and truncated documents. With
-        `exact`, fractions come as Decimal, which keeps the digits that were printed.
+        `exact`, fractions come as Decimal, which keeps the digits that were printed. `by` is the command that
+        prints this JSON, of a tool that prints text for people too.
         """
         body = "\n".join(x.text for x in self.lines) if text is None else text
+        if by and body.lstrip()[:1] not in ("{", "["):
+            self.refuse("text for people, not JSON", line=line, fix=f"capture `{by}`")
         try:
             document: object = json.loads(
                 body,

@@ -86,7 +86,7 @@ def parse_nvbandwidth(text: str, *, file: str | Path | None = None) -> Nvbandwid
         BadInput: not the tool's JSON, truncated, no test case, or a passed test without its numbers.
     """
     source = Source(text, file)
-    document = source.json()
+    document = source.json(by="nvbandwidth -j")
     if not isinstance(document, dict) or not isinstance(document.get("nvbandwidth"), dict):
         source.refuse("not the JSON that nvbandwidth -j writes")
     inner = document["nvbandwidth"]

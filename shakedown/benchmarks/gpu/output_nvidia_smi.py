@@ -87,6 +87,13 @@ def parse_nvidia_smi(
     first = next(line for line in source.lines if line.text.strip())
     if "\t" in first.text and first.text.split("\t", 1)[0].strip() == "":
         return _topology(source)
+    for line in source.lines:
+        if re.match(r"\s*GPU0\s.{0,2000}Affinity", line.text):
+            what = (
+                "a topology that is not as `nvidia-smi topo -m` prints it: its header has a tab before GPU0"
+            )
+            fix = "save the output itself, alone in its file (a copy from a terminal has lost its tabs)"
+            source.refuse(what, line=line, fix=fix)
     return _query(source, fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,20 @@ def test_nxos_neighbours_cut_short_are_refused(last):
         neighbours_of(reading("nxos", neighbours=cut))
 
 
+def test_what_a_neighbour_writes_of_itself_moves_no_nxos_cable():
+    """Catches a description of several lines whose words are taken for those of the report.
+
+    Lines of it that begin like the report's stand in github.com/CiscoTestAutomation/genieparser,
+    src/genie/libs/parser/nxos/tests/ShowLldpNeighborsDetail ("Technical Support: ...").
+    """
+    own = "System Description: Debian\nLocal Port id: Eth1/2\nSystem Name: n2\nPort Description: fab1\n"
+    text = re.sub(r"(?m)^System Description: .*\n", own, NXOS_LLDP, count=1)
+    assert text != NXOS_LLDP
+    assert neighbours_of(reading("nxos", neighbours=text)) == neighbours_of(
+        reading("nxos", neighbours=NXOS_LLDP)
+    )
+
+
 def test_the_brief_table_of_nxos_is_refused_for_what_it_is():
     """Catches: "cut short: 0 neighbours of 2" told of a whole output of the wrong command."""
     table = """Capability codes:
@@ -299,9 +314,11 @@ def test_os10_neighbours_are_read_from_its_lldp():
     assert neighbours_of(reading("os10", neighbours="\n")) == {}
 
 
-@pytest.mark.parametrize("last", ["Remote TTL: 121\n", "System Name: n"])
+@pytest.mark.parametrize(
+    "last", ["Remote TTL: 121\n", "System Name: n", "System Name: n1\n", "Auto-neg supported: 0\n"]
+)
 def test_os10_neighbours_cut_short_are_refused(last):
-    """Catches half a name taken for a neighbour."""
+    """Catches half a name taken for a neighbour, and those after the cut for none."""
     cut = OS10_LLDP[: OS10_LLDP.index(last) + len(last)]
     with pytest.raises(BadInput, match="OS10's LLDP is cut short"):
         neighbours_of(reading("os10", neighbours=cut))

@@ -192,3 +192,18 @@ def test_reports_are_no_queries(text):
     """Catches `nvidia-smi -q` refused for a header that it cannot have."""
     with pytest.raises(BadInput, match="not a query's table"):
         parse_nvidia_smi(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # github.com/luigifcruz/stelline, hardware/puget-threadripper-pro-wrx90.md
+        "$ nvidia-smi topo -m\n        GPU0    GPU1    NIC0    NIC1    CPU Affinity    NUMA Affinity\n"
+        "GPU0     X      PHB     NODE    NODE    0-23    0\n",
+        "GPU Topology Matrix:\n" + NICS,
+    ],
+)
+def test_a_topology_that_was_copied_from_a_terminal(text):
+    """Catches "no header, name the fields" told of a topology."""
+    with pytest.raises(BadInput, match="not as `nvidia-smi topo -m` prints it"):
+        parse_nvidia_smi(text)

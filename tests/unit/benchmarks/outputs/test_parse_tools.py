@@ -14,6 +14,7 @@ from shakedown.benchmarks.inference.output import parse_loadgen
 from shakedown.nics import counter_sets
 from shakedown.nics.ethtool import parse_ethtool
 from shakedown.nics.rdma import parse_rdma
+from shakedown.nos.lldp import neighbours
 from shakedown.records.errors import BadInput
 
 NVBANDWIDTH = "nvbandwidth_0.8_4xH200.json"
@@ -370,3 +371,40 @@ def test_damaged_rdma_is_refused(text, message):
     """Catches a counter that is not a whole number, and JSON that says two things."""
     with pytest.raises(BadInput, match=message):
         parse_rdma(text)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "command"),
+    [
+        # github.com/ROCm/device-metrics-exporter, docker/mockdata/nic/rdma_link.txt
+        (
+            parse_rdma,
+            "link rocep68s0/1 state ACTIVE physical_state LINK_UP netdev enp68s0\n",
+            "rdma -j statistic show",
+        ),
+        # github.com/microsoft/superbenchmark, tests/data/nvbandwidth_results.log
+        (parse_nvbandwidth, "nvbandwidth Version: v0.6\nBuilt from Git version: v0.6\n", "nvbandwidth -j"),
+        # github.com/netenglabs/suzieq, tests/integration/all_cndcn: lldpctl of edge01
+        (neighbours, "-----\nLLDP neighbors:\n-----\nInterface:    eth1, via: LLDP\n", "lldpcli -f json0"),
+    ],
+)
+def test_the_text_of_a_tool_that_prints_json_is_named(parse, text, command):
+    """Catches "Expecting value at column 1" told to somebody who left out an option."""
+    with pytest.raises(BadInput, match=f"text for people, not JSON -- capture `{re.escape(command)}"):
+        parse(text)
+
+
+def test_rdma_of_drivers_and_counters_that_nobody_knows():
+    """Catches a driver that is not known refused, and mlx5's for one counter more.
+
+    As recorded: github.com/ROCm/device-metrics-exporter, docker/mockdata/nic/rdma_statistic_j.txt, and
+    github.com/spidernet-io/spiderpool, pkg/rdmametrics/metrics_test.go (rx_icrc_encapsulated).
+    """
+    ionic = '[{"ifname": "ionic_1", "port": 1, "tx_rdma_ucast_bytes": 3489656928, "req_rx_dup_response": 34}]'
+    (port,) = parse_rdma(ionic).ports
+    assert (port.driver, port.counters["tx_rdma_ucast_bytes"]) == (None, 3489656928)
+    mlx5 = next(sets for sets in counter_sets.RDMA if sets.driver == "mlx5_ib")
+    names = sorted(mlx5.always.union(*mlx5.together) | {"rx_icrc_encapsulated"})
+    text = json.dumps([{"ifname": "mlx5_1", "port": 1, **{name: n for n, name in enumerate(names)}}])
+    (port,) = parse_rdma(text).ports
+    assert (port.driver, len(port.counters)) == ("mlx5_ib", 31)
