@@ -221,3 +221,54 @@ def _others(ranks: int) -> float:
     if ranks < 1:
         raise BadInput(f"{ranks} ranks cannot communicate", fix="use 1 rank or more")
     return (ranks - 1) / ranks
+
+
+def sharded_step_time_s(
+    layers: int,
+    *,
+    gather_s: float,
+    root_gather_s: float,
+    reduce_s: float,
+    layer_forward_s: float,
+    layer_backward_s: float,
+    head_s: float,
+) -> float:
+    """Return the time of one step whose weights are sharded over all ranks and gathered layer by layer.
+
+    Collectives run one after the other; while a layer computes, the next one's weights travel, and no further
+    ones (PyTorch's FSDP, which frees a layer's weights after its forward and gathers them again). So the
+    slower of the two decides, and of the faster only its ends show: adding both would count time twice.
+
+    Args:
+        layers: how many are gathered, each twice.
+        gather_s: time to gather one layer's weights, measured over the same network.
+        root_gather_s: the same of what belongs to no layer: embedding and head, once.
+        reduce_s: time to reduce one layer's gradients.
+        layer_forward_s: computing of a layer forward.
+        layer_backward_s: computing of a layer backward.
+        head_s: computing of head and loss, forward and backward, and the optimiser.
+
+    Raises:
+        BadInput: no layer, or a time that is negative.
+    """
+    times = (gather_s, root_gather_s, reduce_s, layer_forward_s, layer_backward_s, head_s)
+    if layers < 1 or not all(time >= 0 for time in times):
+        raise BadInput(
+            f"{layers} layers in times of {times} s make no step",
+            fix="give 1 layer or more, times of 0 or more",
+        )
+    # When the network and the GPU are free again, and from when on the next weights may travel.
+    network = gpu = root_gather_s
+    free_s = 0.0
+    for computing_s, reducing_s, after_s in (
+        (layer_forward_s, 0.0, head_s),
+        (layer_backward_s, reduce_s, 0.0),
+    ):
+        for _ in range(layers):
+            network = max(network, free_s) + gather_s
+            free_s = max(gpu, network)  # the layer begins: its weights are in place, the next ones may come
+            gpu = free_s + computing_s
+            network += reducing_s
+        gpu += after_s
+        free_s = gpu  # the first layer backward is asked for when head and loss are done
+    return max(gpu + reduce_s, network)

@@ -37,10 +37,11 @@ PYTHON = os.environ.get("SHAKEDOWN_PYTORCH", "/usr/bin/python3")
 NCCL = os.environ.get("SHAKEDOWN_NCCL")  # folder of the NCCL that nccl-tests shall load, as PyTorch's own
 MODEL = os.environ.get("SHAKEDOWN_GPU_MODEL", "H200-SXM")
 BOOK_S = 1200
-RATE_MBIT = 4000
-# What a person allows beyond the spread within one job: times of small messages differ between jobs, rates
-# that a port limits hardly do. Both were chosen before the first judged run.
-ALLOWED = {"time": 0.5, "busbw": 0.05, "rate": 0.03, "rate_p1": 0.06}
+# Low enough that the port limits and nothing else: at 4,000 one rail reaches 3,600, and a port of 3,600 there
+# shows as -4 to -6 %.
+RATE_MBIT = 2000
+# What a person allows beyond the spread within one job.
+ALLOWED = {"time": 0.5, "busbw": 0.05, "rate": 0.02, "rate_p1": 0.03}
 OWN = yaml.safe_load(
     Path(__file__).with_name("one_shared_gpu.yml" if SHARED else "two_gpus.yml").read_text()
 )["acceptance"]
@@ -88,6 +89,7 @@ class Play:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.profile: dict = {}
+        self.count = 0
 
     def site(self, name: str, asked: dict) -> Path:
         """Make a site's folder."""
@@ -117,7 +119,12 @@ class Play:
         return subprocess.run(argv, cwd=CHECKOUT, env=environment, timeout=BOOK_S, check=False).returncode
 
     def run(self, folder: Path, run_id: str, asked: dict, *options: str) -> dict:
-        """Measure; return the verdict, whose `cells` are those that did not pass."""
+        """Measure; return the verdict, whose `cells` are those that did not pass.
+
+        The submit host keeps outputs of earlier runs and refuses an id that was used.
+        """
+        self.count += 1
+        run_id = f"{run_id}-{os.getpid()}-{self.count}"
         site = self.site(f"site-{run_id}", asked)
         self.book(site, "acceptance.yml", "-e", f"run_id={run_id}", "-e", f"run_root={folder}", *options)
         return json.loads((folder / run_id / "verdict.json").read_text())
@@ -137,7 +144,7 @@ def learnt(play):
     """The references of a run that judges none."""
     verdict = play.run(play.folder, "learn", OWN, *LEARN, *STAGES)
     assert reasons(verdict, "FAIL") + reasons(verdict, "INCONCLUSIVE") == []
-    run = Run(play.folder / "learn")
+    run = Run(play.folder / verdict["run"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(propose, "MIN_SAMPLES", 1)  # what has one value is taken too, with twice the allowance
         entries = list(propose.proposals(run.measurements(), scope={"gpu": MODEL}, prefix="learnt"))
@@ -164,7 +171,7 @@ def test_two_healthy_nodes_pass(play, tmp_path):
     verdict = play.run(tmp_path, "healthy", OWN, *STAGES)
     assert reasons(verdict, "FAIL") + reasons(verdict, "INCONCLUSIVE") == []
     assert verdict["outcome"] == "PASS"
-    assert "nccl_transport" in (tmp_path / "healthy" / "plan.json").read_text()
+    assert "nccl_transport" in (tmp_path / verdict["run"] / "plan.json").read_text()
 
 
 def test_a_rail_left_out_is_named(play, tmp_path):
@@ -210,12 +217,16 @@ def test_a_gpu_in_use_is_named_with_its_node(lab, play, tmp_path):
     assert all("GPUs of n2 are in use" in reason for reason in reasons(verdict, "INCONCLUSIVE"))
 
 
-def test_mpirun_and_all_sizes_are_measured(play, tmp_path):
+def test_mpirun_and_all_sizes_are_measured(lab, play, tmp_path):
     """Catches: a launcher that starts nothing across the nodes, or a size up to 1 GiB without a value."""
     sweep = {"operations": OPERATIONS, "min_bytes": 8, "max_bytes": 1 << 30, "factor": 8}
     sweeps = [{**sweep, "iterations": 2, "warmup": 1}]
     asked = {"nccl": {**OWN["nccl"], "launchers": ["srun", "mpirun"], "sweeps": sweeps}}
-    verdict = play.run(tmp_path, "sizes", asked, *LEARN, *COLLECTIVE)
+    lab.fault_clear()  # 1 GiB over ports of 2 Gb/s takes minutes
+    try:
+        verdict = play.run(tmp_path, "sizes", asked, *LEARN, *COLLECTIVE)
+    finally:
+        shape(lab)
     assert reasons(verdict, "FAIL") + reasons(verdict, "INCONCLUSIVE") == []
     assert verdict["outcomes"]["BASELINE"] > 2 * 6 * 8
 

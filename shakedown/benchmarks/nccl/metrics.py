@@ -13,6 +13,7 @@ from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.log_model import NcclChoice
 from shakedown.benchmarks.nccl.order import NcclOrder
 from shakedown.benchmarks.nccl.output import parse_nccl
+from shakedown.benchmarks.nccl.output_check import precise_busbw_gb_per_s
 from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow, NcclTiming, checked
 from shakedown.benchmarks.nccl.server_power import server_power
 from shakedown.benchmarks.nccl.transport import judge_log
@@ -33,9 +34,9 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
     unplaced = f"nccl-tests' footer says {somewhere} out of bounds, FAILED, and no row of its run has any"
     said = "; ".join(x for x in (unplaced if somewhere else "", _last_error(runs)) if x)
     for size, rows in planned_rows(runs, output.record.test, order):
-        timings = [deciding(row) for row in rows]
         short = size < order.time_below_bytes
-        samples = tuple(t.time_us if short else t.busbw_gb_per_s for t in timings)
+        timed = [(run, row, deciding(row)) for run, row in zip(runs, rows, strict=True)]
+        samples = tuple(t.time_us if short else precise_busbw_gb_per_s(run, row, t) for run, row, t in timed)
         metric, unit, better = ("time", "us", Better.LOWER) if short else ("busbw", "GB/s", Better.HIGHER)
         if any(row.size_bytes == 0 for row in rows):
             for name, its_unit, side in ((metric, unit, better), ("wrong", "1", Better.LOWER)):

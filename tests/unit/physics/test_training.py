@@ -1,5 +1,7 @@
 """Volumes, step time and MFU against published worked examples."""
 
+from statistics import median
+
 import pytest
 
 from shakedown.physics import training as t
@@ -102,3 +104,30 @@ def test_nonsense_is_refused(call):
     """Division by zero or an MFU above 1 would come out as a plausible number."""
     with pytest.raises(BadInput):
         call()
+
+
+# Llama-2 7B over two H100, one a node, rails shaped to 6 Gb/s each, 2026-11-26 (docs/evidence/gpu.md):
+# medians of six gathers through PyTorch right before the training; computing from the trainer's own profile,
+# 0.81 s in all, of which forward was measured by itself (how the rest is divided changes the step by 0.05 s).
+GATHERED = {"gather_s": 0.1450, "root_gather_s": 0.1908, "reduce_s": 0.0017}
+COMPUTED = {"layer_forward_s": 0.3548 / 32, "layer_backward_s": 0.40 / 32, "head_s": 0.05}
+
+
+def test_a_sharded_step_over_a_slow_network_is_predicted():
+    """Catches: computing that is hidden behind the network and counted all the same."""
+    predicted = t.sharded_step_time_s(32, **GATHERED, **COMPUTED)
+    steps = (9.9045, 10.0236, 10.0663, 10.1567)
+    assert predicted == pytest.approx(median(steps), rel=0.05)
+    # All of both, one after the other, as it was predicted before.
+    assert sum(x * n for x, n in zip(GATHERED.values(), (64, 1, 32), strict=True)) + 0.81 > predicted + 0.7
+
+
+def test_the_slower_of_network_and_gpu_decides_a_sharded_step():
+    """Catches: a network that is waited for although computing hides it."""
+    hidden = t.sharded_step_time_s(
+        10, **{**COMPUTED, "layer_forward_s": 1.0, "layer_backward_s": 2.0}, **GATHERED
+    )
+    # Of the gathers show the first, the root's, and the first one backward.
+    assert hidden == pytest.approx(30 + 0.05 + 2 * 0.1450 + 0.1908 + 0.0017)
+    with pytest.raises(BadInput, match="make no step"):
+        t.sharded_step_time_s(0, **GATHERED, **COMPUTED)
