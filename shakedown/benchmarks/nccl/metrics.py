@@ -49,7 +49,7 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
         wrong = float(wrong_elements(rows) or somewhere)
         yield Read("wrong", wrong, "1", Better.LOWER, {"size_bytes": size}, said)
     if order.power:
-        yield from power(output)
+        yield from power(output, order.gpus)
     if order.server_power:
         yield server_power(output)
 
