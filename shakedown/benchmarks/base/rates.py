@@ -1,4 +1,4 @@
-"""Whether the rates that one of our own programs prints of a collective are those of its time."""
+"""Whether what a program prints of its own times and rates agrees with itself and with its record."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from shakedown.physics.collectives import Collective, busbw_factor
+from shakedown.records.results import OutputRecord
 
 _ROUNDING = 1e-6  # these programs print every digit; nccl-tests rounds, and has a check of its own
 
@@ -31,3 +32,14 @@ def contradicted(
     ):
         return "busbw"
     return ""
+
+
+def longer_than_recorded(counted_s: float, record: OutputRecord, tolerance: float = 0.0) -> str:
+    """Return why the time that a program counted is not of the run that its record is of; empty if it can be.
+
+    The record's time is that around the whole program, so that what it measured within cannot be longer.
+    """
+    if counted_s * (1 - tolerance) <= record.duration_s:
+        return ""
+    whole = f"the whole test took {record.duration_s:.3g} s by its record"
+    return f"this test counted over {counted_s:.3g} s, {whole}"

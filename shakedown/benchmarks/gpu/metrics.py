@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
+from itertools import pairwise
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.gpu.order import GpuNodeOrder
@@ -18,6 +19,9 @@ from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.results import Problem
 from shakedown.run.job_folder import JobFolder
+
+# A driver that is asked for many GPUs, and is busy, answers later than every 0.2 s.
+_PAUSE_S = 2.0
 
 
 def gpu_state(output: Output[GpuNodeOrder]) -> Iterator[Value]:
@@ -128,22 +132,37 @@ def nvbandwidth(output: Output[GpuNodeOrder]) -> Iterator[Value]:
         yield "bandwidth", value, "GB/s", Better.HIGHER, params
 
 
-def power(output: Output[object]) -> Iterator[Value]:
-    """Yield mean power, energy and the highest temperature of all GPUs over one output's time."""
+def power(output: Output[object], gpus: Mapping[str, int]) -> Iterator[Value]:
+    """Yield mean power, energy and the highest temperature of all GPUs over one output's time.
+
+    None of them where samples of a GPU are missing: less would look better.
+
+    Args:
+        output: what was measured.
+        gpus: how many of each node were.
+    """
     record = output.record
     begin = datetime.fromisoformat(record.started).timestamp()
-    total_w, hottest, enough = 0.0, 0.0, True
+    total_w, hottest, unseen = 0.0, 0.0, ""
     for node in record.nodes:
         watts: dict[int, list[float]] = {}
+        times: dict[int, list[float]] = {}
         for row in samples_of(output.folder, node):
             at, index, draw, heat = (row.get(k) for k in ("time_s", "index", "power.draw", "temperature.gpu"))
             if not isinstance(at, int | float) or not begin <= at <= begin + record.duration_s:
                 continue
+            if isinstance(index, int):
+                times.setdefault(index, []).append(at - begin)
             if isinstance(index, int) and isinstance(draw, int | float):
                 watts.setdefault(index, []).append(float(draw))
             hottest = max(hottest, float(heat) if isinstance(heat, int | float) else 0.0)
-        enough &= bool(watts)
+        # nvidia-smi writes one line for each GPU, then those of the next time.
+        most = max(map(len, times.values()), default=0)
+        for gpu in range(gpus[node]):
+            seen = times.get(gpu, []) if gpu in watts else []
+            unseen = unseen or _unseen(f"GPU {gpu} of {node}", seen, most, record.duration_s)
         total_w += sum(sum(w) / len(w) for w in watts.values())
+    enough = not unseen
     lower = Better.LOWER
     yield (
         "power",
@@ -151,7 +170,7 @@ def power(output: Output[object]) -> Iterator[Value]:
         "W",
         lower,
         {},
-        "mean of all GPUs together, without the servers",
+        unseen or "mean of all GPUs together, without the servers",
     )
     yield (
         "energy",
@@ -159,6 +178,25 @@ def power(output: Output[object]) -> Iterator[Value]:
         "J",
         lower,
         {},
-        "of all GPUs, with pauses",
+        unseen or "of all GPUs, with pauses",
     )
-    yield "temperature", hottest if enough else None, "degC", lower, {}, "of the hottest GPU"
+    yield "temperature", hottest if enough else None, "degC", lower, {}, unseen or "of the hottest GPU"
+
+
+def _unseen(gpu: str, times: list[float], most: int, duration_s: float) -> str:
+    """Return why a GPU's samples do not tell what it drew over an output's time; empty if they do.
+
+    Args:
+        gpu: its name in the answer.
+        times: when it was seen, in seconds from the beginning.
+        most: how often the GPU of the node was seen that was seen most often.
+        duration_s: for how long it was worked.
+    """
+    if not times:
+        return f"{gpu} has no sample of this time"
+    if len(times) < most - 1:  # one more or less: at the beginning, at the end
+        return f"{gpu} has {len(times)} samples of this time, another GPU {most}"
+    longest = max(later - earlier for earlier, later in pairwise([0.0, *sorted(times), duration_s]))
+    if longest <= max(_PAUSE_S, duration_s / 4):
+        return ""
+    return f"{gpu} has no sample for {longest:.3g} of {duration_s:.3g} s"

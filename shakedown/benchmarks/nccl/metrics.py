@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.base.pinning import judge_pinning
+from shakedown.benchmarks.base.rates import longer_than_recorded
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.log_model import NcclChoice
@@ -49,7 +50,7 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
         wrong = float(wrong_elements(rows) or somewhere)
         yield Read("wrong", wrong, "1", Better.LOWER, {"size_bytes": size}, said)
     if order.power:
-        yield from power(output)
+        yield from power(output, order.gpus)
     if order.server_power:
         yield server_power(output)
 
@@ -67,7 +68,15 @@ def repeats(output: Output[NcclOrder]) -> list[NcclResult]:
         if _where(one) != _where(found[0]):
             what = f"ran elsewhere or with another NCCL than {runs[0][0].name}"
             raise BadInput(what, fix="run it again: that is no repeat", file=file)
+    if too_long := longer_than_recorded(sum(map(_counted_s, found)), output.record):
+        raise BadInput(too_long, fix="run it again", file=output.file)
     return found
+
+
+def _counted_s(run: NcclResult) -> float:
+    """Return for how long a run measured: its times are of one iteration each."""
+    timings = (t for row in run.rows for t in (row.out_of_place, row.in_place) if t)
+    return sum(t.time_us for t in timings) * run.iterations * run.aggregated_iterations / 1e6
 
 
 def _where(run: NcclResult) -> tuple[object, ...]:

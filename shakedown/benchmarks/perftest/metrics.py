@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from shakedown.benchmarks.base.metrics import Moved, Output, Value
+from shakedown.benchmarks.base.rates import longer_than_recorded
 from shakedown.benchmarks.perftest.mesh.journals import gids_taken
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail, source_and_sink
 from shakedown.benchmarks.perftest.mesh.spec import DIRECTIONS, RDMA_CM, SWEEP
@@ -209,9 +210,8 @@ def _less_work(result: PerftestResult, record: OutputRecord, order: MeshOrder) -
         if not isinstance(row, BandwidthRow):
             continue
         took_s = _counted_s(result, row)
-        if took_s * (1 - _LENGTH_TOLERANCE) > record.duration_s:
-            whole = f"the whole test took {record.duration_s:.3g} s by its record"
-            return f"this test counted over {took_s:.3g} s, {whole}", _AGAIN
+        if too_long := longer_than_recorded(took_s, record, _LENGTH_TOLERANCE):
+            return too_long, _AGAIN
         if ordered.duration_s is None:
             continue
         counted_s = ordered.duration_s - 2 * (ordered.duration_s // 4)

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
+from shakedown.benchmarks.base.rates import longer_than_recorded
 from shakedown.benchmarks.torch_collectives.order import TorchOrder
 from shakedown.benchmarks.torch_collectives.output import TorchResult, parse_torch_collectives
+from shakedown.benchmarks.torch_collectives.program import burst_iterations
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 
@@ -53,4 +55,8 @@ def as_ordered(output: Output[TorchOrder]) -> TorchResult:
     if result.header.iterations not in (None, order.iterations):
         found = f"{result.header.iterations} iterations"
         raise BadInput(f"{found}, planned were {order.iterations}", fix="run it as planned", file=output.file)
+    times = {True: order.iterations, False: burst_iterations(order.iterations)}
+    counted_s = sum(row.time_us * times[row.checked] for row in result.rows) / 1e6
+    if too_long := longer_than_recorded(counted_s, output.record):
+        raise BadInput(too_long, fix="run it again", file=output.file)
     return result

@@ -204,7 +204,7 @@ def _nccl_point(operation: str, ranks: int, rows: list[NcclRow], somewhere: int)
 
 
 def _draw(output: Output[NcclOrder]) -> Draw | None:
-    found = {value[0]: value[1] for value in power(output)}
+    found = {value[0]: value[1] for value in power(output, output.order.gpus)}
     watts, joules, heat = (found.get(name) for name in ("power", "energy", "temperature"))
     return None if watts is None or joules is None or heat is None else Draw(watts, joules, heat)
 

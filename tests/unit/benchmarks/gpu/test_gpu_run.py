@@ -269,6 +269,31 @@ def test_what_only_load_shows(run, old, new, check, says):
 
 
 @pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (lambda lines: [line for line in lines if line.split(", ")[1] != "3"], "GPU 3 of gpu1 has no sample"),
+        (
+            lambda lines: [line for n, line in enumerate(lines) if line.split(", ")[1] != "2" or n % 8 > 3],
+            "GPU 2 of gpu1 has ",
+        ),
+        (lambda lines: lines[:-3000], " has no sample "),
+    ],
+)
+def test_samples_that_are_missing_do_not_make_less_energy(run, lines, says):
+    """Catches: a GPU, or a part of the time, cut out of the samples: less power and energy, which pass."""
+    path = run / "raw" / f"{NCCL}.a1" / "gpus.gpu1.samples.csv"
+    assert not any(metric.problem for metric in values(run, "nccl_all_reduce").values())
+    header, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text(header + "".join(lines(rest)))
+    for test in ("nccl_all_reduce", "nccl_reduce_scatter"):
+        found = values(run, test)
+        if any(says in str(found[metric].detail) for metric in ("power", "energy", "temperature")):
+            assert found["energy"].value is found["power"].value is found["temperature"].value is None
+            return
+    pytest.fail("no reason")
+
+
+@pytest.mark.parametrize(
     "edit",
     [
         lambda seen: seen["kernel"].update(exit_code=1, out="", error="Operation not permitted"),

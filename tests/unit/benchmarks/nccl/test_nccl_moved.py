@@ -204,3 +204,14 @@ def test_what_must_cross_by_operation(collective, root, least):
     assert least_crossing_bytes(operation, size_bytes=800, ranks=8, of_node=8, root=root) == (0, 0)
     with pytest.raises(BadInput, match="9 of 8 ranks"):
         least_crossing_bytes(operation, size_bytes=800, ranks=8, of_node=9)
+
+
+def test_times_that_do_not_fit_into_the_time_of_the_record_are_of_another_run(tmp_path):
+    """Catches: rows of another run with rates that agree with their own times, judged under this record."""
+    one = output(tmp_path)
+    counted_s = 2 * ITERATIONS * 1e-3  # out of place and in place, a millisecond each
+    short = one.record.model_copy(update={"duration_s": 0.9 * counted_s})
+    again = Output(one.text, short, one.order, one.folder)
+    with pytest.raises(BadInput, match=f"counted over {counted_s:.3g} s, the whole test took"):
+        list(TOOLS["nccl"].metrics(again))
+    assert list(TOOLS["nccl"].metrics(one))

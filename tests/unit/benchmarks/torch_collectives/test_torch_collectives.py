@@ -135,6 +135,16 @@ def test_ranks_that_lay_elsewhere_are_not_what_was_ordered(hosts):
     assert read(output(text(header(hosts=("a", "a", "b", "b")), row())))  # whatever hosts call themselves
 
 
+def test_times_that_do_not_fit_into_the_time_of_the_record_are_of_another_run():
+    """Catches: rows of another run, or a record of another, with rates that agree with their own times."""
+    long = row(time_us=6e4, algbw_gb_per_s=MIB / 6e7, busbw_gb_per_s=1.5 * MIB / 6e7)
+    with pytest.raises(BadInput, match=r"counted over 1.2 s, the whole test took 1 s by its record"):
+        read(output(text(header(), long)))
+    burst = row(wrong=None) | {"time_us": 3e5, "algbw_gb_per_s": MIB / 3e8, "busbw_gb_per_s": 1.5 * MIB / 3e8}
+    with pytest.raises(BadInput, match=r"counted over 1.52 s"):
+        read(output(text(header(), row(), burst), many=64))
+
+
 def test_nics_are_asked_for_the_least_that_an_operation_needs():
     """Catches: a collective between nodes certified although no NIC moved its bytes."""
     at = {one: moved(output(text(header(), *map(row, FACTOR)), one)) for one in FACTOR}
