@@ -2,8 +2,9 @@
 
 A night's score is the value against the series' level of late, as a normal value that is as rare: in the
 spread and the tails that the series and the others of its metric have shown (`nightnoise`). Sums of scores
-are held against what autocorrelated nights and a level known from so many nights make of them. No single
-night raises an alarm: odd nights happen, and a fault is there the next night too.
+are held against what autocorrelated nights and a level known from so many nights make of them; two nights are
+weighed by their likelihood (`twonights`). No single night raises an alarm: odd nights happen, and a fault is
+there the next night too.
 
 An alarm is a reason to measure again, never a verdict.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,16 +18,17 @@ from shakedown.statistics.nightnoise import (
     one_level,
     window_variance,
 )
+from shakedown.statistics.twonights import Nights
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 # Nights that a series must have before it can give an alarm.
 LEARNING_NIGHTS = 30
-# Nights that are summed, the limit of the sum in its own standard deviations, and whether the nights must
-# agree: each then counts for hardly more than the one that is least bad, so that a lower limit does. The
-# benchmark counts what comes of it (tests/bench/bench_alarms.py).
-WINDOWS = ((2, 4.4, True), (3, 4.5, True), (4, 4.5, True), (4, 5.0, False), (8, 5.0, False))
+# Of more than two nights: how many are summed, the limit of the sum in its own standard deviations, and
+# whether they must agree: each then counts for hardly more than the one that is least bad, so that a lower
+# limit does. The benchmark counts what comes of it (tests/bench/bench_alarms.py).
+WINDOWS = ((3, 4.7, True), (4, 4.5, True), (4, 5.0, False), (8, 5.0, False))
 LONGEST_WINDOW = 8
 LIMIT = 4.8
 # A score is bounded: what is further out only says that the night was odd.
@@ -85,6 +86,7 @@ class Charts:
         # Each series' own nights, its first in the first column.
         self.seen = np.zeros(count, dtype=np.intp)
         self.order, self.residuals, self.raw_scores = (np.full((count, nights), np.nan) for _ in range(3))
+        self.when = np.zeros((count, nights), dtype=np.intp)  # each of its nights was which
         self.odd, self.looked = np.zeros(count), np.zeros(count)
         self.recent = np.full((count, LEVEL_NIGHTS), np.nan)  # the nights that make the level
         self.taken = np.zeros(count, dtype=np.intp)
@@ -119,6 +121,7 @@ class Charts:
         self.changed_parts |= changed
         rows = np.flatnonzero(there)
         self.order[rows, self.seen[rows]] = x[rows]
+        self.when[rows, self.seen[rows]] = night
         self.seen[rows] += 1
         ready = there & (self.seen > LEARNING_NIGHTS)
         self._learn(np.flatnonzero(there & (self.seen == LEARNING_NIGHTS)))
@@ -143,7 +146,10 @@ class Charts:
             self._relearn()
             assert self.noise is not None
             away = (first - level[:, None]) / self.noise.spread[new, None]
-            self.raw_scores[new, :LEARNING_NIGHTS] = away
+            # Of the nights that made their level each was a part.
+            self.raw_scores[new, :LEARNING_NIGHTS] = away / np.sqrt(1 - 1 / LEARNING_NIGHTS)
+            drawn_in = np.clip(away, -CLIP, CLIP)
+            self.residuals[new, :LEARNING_NIGHTS] = drawn_in * self.noise.spread[new, None]
             self._relearn()
             # What was odd while it learnt is as likely to come again as what is odd later.
             self.odd[new] += (normal_scores(away, self.noise.of(new)) > ODD_SCORE).sum(axis=1)
@@ -159,6 +165,7 @@ class Charts:
         noise = learn(
             self.residuals[begun, :last],
             self.raw_scores[begun, :last],
+            self.when[begun, :last],
             self.odd[begun],
             self.looked[begun],
             pooled=self.pooled,
@@ -176,7 +183,9 @@ class Charts:
         # 1e-4: no RDMA or GPU benchmark repeats better than that from night to night.
         floor = np.maximum(self.resolution, 1e-4 * np.abs(np.nan_to_num(self.home)))
         spread = np.maximum(placed(noise.spread), np.maximum(floor, 1e-300))
-        return Noise(spread, placed(noise.ar), placed(noise.tail), noise.scale, placed(noise.odd))
+        return replace(
+            noise, spread=spread, ar=placed(noise.ar), tail=placed(noise.tail), odd=placed(noise.odd)
+        )
 
     def _level(self) -> tuple[Floats, Floats]:
         """Return the level of late and the nights that it is known from."""
@@ -216,7 +225,7 @@ class Charts:
         may = ready & (self.run >= alike)
         most_apart = one_level(noise)
         further = np.maximum(SMALLEST_EFFECT, np.minimum(self.told, _FURTHER))
-        for length, limit, agree in WINDOWS:
+        for length, limit, agree in ((2, 0.0, True), *WINDOWS):
             rows = np.flatnonzero(may)
             if not len(rows):
                 break
@@ -233,7 +242,9 @@ class Charts:
             effect = (mean - level[rows]) / scale[rows]
             with np.errstate(invalid="ignore"):
                 most_sigma = limit + (_CORRELATED * np.minimum(noise.ar[rows] / 0.3, 1.0) if agree else 0.0)
-                hit = (total > most_sigma * sigma) & (effect >= SMALLEST_EFFECT)
+                evident = total > most_sigma * sigma
+                hit = self._evident(rows, level, nights, noise) if length == 2 else evident
+                hit &= effect >= SMALLEST_EFFECT
                 hit &= (self.run[rows] >= needed[rows]) | agreed
                 hit &= loss - self.told[rows] >= np.where(self.alarmed[rows] >= 0, further[rows], -np.inf)
             for i, by, lost in zip(rows[hit], effect[hit], loss[hit], strict=True):
@@ -254,6 +265,16 @@ class Charts:
         drifted = full & sure & (loss - self.told >= np.maximum(DRIFT_EFFECT, self.told))
         for i in np.flatnonzero(drifted):
             self._raise(int(i), night, "drift", float(loss[i]), float(self.home[i]), float(loss[i]))
+
+    def _evident(self, rows: NDArray[np.intp], level: Floats, nights: Floats, noise: Noise) -> Flags:
+        """Whether tonight and the night before are a step by themselves."""
+        last = np.arange(-3, 0) + self.seen[rows][:, None]
+        away = np.take_along_axis(self.order[rows], last, axis=1) - level[rows, None]
+        away[~np.isfinite(self.scores[rows, -3]), 0] = np.nan
+        gaps = np.diff(np.take_along_axis(self.when[rows], last, axis=1), axis=1)
+        lead = noise.lead(rows[:, None], gaps)
+        pair = Nights(lead, noise.ar[rows], nights[rows], noise.odd[rows], noise.new)
+        return pair.is_step(away / noise.spread[rows, None])
 
     def _raise(
         self, i: int, night: int, chart: Literal["step", "drift"], effect: float, before: float, loss: float

@@ -90,6 +90,30 @@ def _wander(rng: np.random.Generator, nights: int) -> Floats:
     return _iid(rng, nights) + 0.002 * ar1(rng, (NODES, nights), 0.97)
 
 
+def _uneven_tails(rng: np.random.Generator, nights: int) -> Floats:
+    """Nodes differ in their tails: a third t3, the others normal."""
+    heavy = CV / math.sqrt(3) * rng.standard_t(3, (NODES, nights))
+    return np.where(rng.random((NODES, 1)) < 1 / 3, heavy, _iid(rng, nights))
+
+
+def _laplace_ar(rng: np.random.Generator, nights: int) -> Floats:
+    """Shocks with Laplace's tails, of which the next night has four tenths."""
+    e = rng.laplace(size=(NODES, nights)) / math.sqrt(2)
+    for night in range(1, nights):
+        e[:, night] = 0.4 * e[:, night - 1] + math.sqrt(1 - 0.16) * e[:, night]
+    return CV * e
+
+
+def _bouts(rng: np.random.Generator, nights: int) -> Floats:
+    """Bouts of ten nights on average, a tenth of all nights, in which a node's spread is twice as wide."""
+    loud = np.empty((NODES, nights), dtype=bool)
+    loud[:, 0] = rng.random(NODES) < 0.1
+    for night in range(1, nights):
+        u = rng.random(NODES)
+        loud[:, night] = np.where(loud[:, night - 1], u < 0.9, u < 1 / 90)
+    return np.where(loud, 2.0, 1.0) * _iid(rng, nights)
+
+
 MODELS: dict[str, Noise] = {
     "iid": _iid,
     "t4": _t4,
@@ -109,6 +133,9 @@ ASIDE: dict[str, Noise] = {
     "skewed and quantised": _skewed,
     "mixed: t5, AR 0.5, spreads, gaps": _mixed,
     "wander of months": _wander,
+    "a third of nodes t3": _uneven_tails,
+    "Laplace, AR 0.4": _laplace_ar,
+    "bouts of twice the spread": _bouts,
 }
 
 
