@@ -74,6 +74,13 @@ def register(app: typer.Typer) -> None:
         ),
     )(step)
     group.command(
+        "sharded-step",
+        epilog=examples(
+            "shakedown ceiling sharded-step --layers 32 --gather-s 0.145 --root-gather-s 0.191 "
+            "--forward-s 0.0111 --backward-s 0.0125 --measured 10.04"
+        ),
+    )(sharded_step)
+    group.command(
         "mfu",
         epilog=examples(
             "shakedown ceiling mfu --model llama2-7b --sequence 2048 --gpus 1 --gpu h200 --tokens-per-s 12250"
@@ -273,6 +280,50 @@ def step(
         f"compute {times.compute_s:.4g} s, communication {times.communication_s:.4g} s: "
         f"the step waits for {times.bottleneck} and takes at least {times.step_s:.4g} s"
     )
+    _print(result, text, as_json)
+    return ExitStatus.PASS
+
+
+def sharded_step(
+    layers: Annotated[int, typer.Option(help="Layers whose weights are gathered, e.g. 32.")],
+    gather_s: Annotated[float, typer.Option(help="To gather one layer's weights, s, as measured.")],
+    forward_s: Annotated[float, typer.Option(help="Computing of one layer forward, s.")],
+    backward_s: Annotated[float, typer.Option(help="Computing of one layer backward, s.")],
+    root_gather_s: Annotated[float, typer.Option(help="To gather embedding and head, once, s.")] = 0.0,
+    reduce_s: Annotated[float, typer.Option(help="To reduce one layer's gradients, s.")] = 0.0,
+    head_s: Annotated[float, typer.Option(help="Head, loss and optimiser, s.")] = 0.0,
+    measured: Annotated[float | None, typer.Option(help="A measured step, s: print the difference.")] = None,
+    as_json: Json = False,
+) -> int:
+    """How long does a step take whose weights are sharded over all ranks (FSDP)?
+
+    Gathers run one after the other; each layer computes while the next one's weights travel. The times come
+    from measurements: gathers of a layer's size through PyTorch over the same network, computing from the
+    trainer's log.
+    """
+    from shakedown.physics import training
+
+    step_s = training.sharded_step_time_s(
+        layers,
+        gather_s=gather_s,
+        root_gather_s=root_gather_s,
+        reduce_s=reduce_s,
+        layer_forward_s=forward_s,
+        layer_backward_s=backward_s,
+        head_s=head_s,
+    )
+    moving_s = root_gather_s + layers * (2 * gather_s + reduce_s)
+    result = {
+        "step_s": step_s,
+        "network_s": moving_s,
+        "computing_s": layers * (forward_s + backward_s) + head_s,
+    }
+    text = f"step {step_s:.4g} s: network {moving_s:.4g} s, computing {result['computing_s']:.4g} s"
+    if measured is not None:
+        if not (isfinite(measured) and measured > 0):
+            raise BadInput(f"a step of {measured:g} s", fix="give the measured step in seconds")
+        result["measured_s"], result["off"] = measured, step_s / measured - 1
+        text += f"; {100 * (step_s / measured - 1):+.1f} % of the measured {measured:.4g} s"
     _print(result, text, as_json)
     return ExitStatus.PASS
 

@@ -8,6 +8,7 @@ MFU); Hu et al. 2021 (LoRA); NVIDIA data sheets (peaks, dense).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from shakedown.records.errors import BadInput
@@ -252,7 +253,7 @@ def sharded_step_time_s(
         BadInput: no layer, or a time that is negative.
     """
     times = (gather_s, root_gather_s, reduce_s, layer_forward_s, layer_backward_s, head_s)
-    if layers < 1 or not all(time >= 0 for time in times):
+    if layers < 1 or not all(0 <= time < inf for time in times):
         raise BadInput(
             f"{layers} layers in times of {times} s make no step",
             fix="give 1 layer or more, times of 0 or more",

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+SHARDED = ("sharded-step", "--layers", "32", "--forward-s", "0.0111", "--backward-s", "0.0125")
+
 
 def test_roce_says_the_share_of_the_ceiling(shakedown):
     """The figure that a person quotes: 99.69 % of the READ ceiling."""
@@ -28,6 +30,8 @@ def test_roce_says_the_share_of_the_ceiling(shakedown):
         (("mfu", "--tokens-per-s", "1", "--model", "gpt"), 2),
         (("volume", "--payload-gb", "1", "--gb-per-s", "0"), 2),
         (("step", "--parameters", "2e9", "--tokens", "1", "--mfu", "2"), 2),
+        ((*SHARDED, "--gather-s", "nan"), 2),
+        ((*SHARDED, "--gather-s", "1", "--measured", "0"), 2),
         (("roce", "--nonsense"), 2),
         (("training", "--data", "resnet50", "--epochs", "37"), 2),
         (("training", "--data", "resnet50", "--epochs", "1", "--minutes", "1", "--gb-per-s", "1"), 2),
@@ -52,6 +56,7 @@ def test_impossible_results_fail_and_nonsense_is_one_line(shakedown, args, statu
         (("busbw", "alltoall", "--nodes", "4", "--json"), ("rows", 0, "busbw_gb_per_s"), 63.32),
         (("volume", "--payload-gb", "137.953", "--json"), ("rows", 3, "gb_per_rank"), 271.59),
         (("step", "--parameters", "2e9", "--tokens", "32768", "--json"), ("compute_s",), 0.0994),
+        ((*SHARDED, "--gather-s", "0.145", "--measured", "10", "--json"), ("off",), -0.06964),
         (("mfu", "--tokens-per-s", "17647.6", "--json"), ("mfu",), 0.687),
     ],
 )
