@@ -14,8 +14,9 @@ _KNOWN_NIGHTS = 5
 # A node's night this far from its level, as a share, does not move its level.
 _FAR = 0.02
 
-# Beyond so many median deviations from the centre a node says nothing of it: 4.685 standard deviations.
-_REACH, _ROUNDS = 4.685 * 1.4826, 4
+# Beyond so many median deviations from the centre a node says nothing of it: three standard deviations. The
+# usual 4.685 takes in a quarter that lost as much, and tells of a loss of all.
+_REACH, _ROUNDS = 3 * 1.4826, 4
 
 
 def split_common(values: Floats) -> tuple[Floats, Floats]:
