@@ -92,6 +92,9 @@ class Agent:
         self._closing = True
         self._wake_in.send(b"x")
         self._thread.join(timeout=5)
+        # Not by the thread, which may end before it is woken.
+        self._wake_in.close()
+        self._wake_out.close()
 
     def _serve(self) -> None:
         strangers: dict[socket.socket, _Stranger] = {}
@@ -107,7 +110,7 @@ class Agent:
             for sock in [s for s, known in strangers.items() if now - known.since > _SILENT_AFTER_S]:
                 self._forget(sock, strangers)
                 sock.close()
-        for sock in [self._listener, self._wake_in, self._wake_out, *strangers]:
+        for sock in [self._listener, *strangers]:
             sock.close()
         self._selector.close()
 

@@ -64,6 +64,16 @@ def test_only_who_knows_the_session_is_told_it(agent, message):
     assert agent(ours) == {"type": "pong", "session": "our session", "round": -1}
 
 
+def test_an_agent_that_saw_the_end_first_is_closed_all_the_same():
+    """Catches: a mesh that ends with a traceback, as its agent was woken by a message right before."""
+    node = parse_spec(spec_data(2)).nodes["n1"]
+    running = Agent(node, free_ports(1), "our session")
+    running._closing = True
+    running._thread.join(timeout=5)  # it looks every second
+    assert not running._thread.is_alive()
+    running.close()
+
+
 @pytest.mark.parametrize("lost", [[[]], [{}], [None], "n1", {"n1": 1}, 7])
 def test_who_is_lost_is_learnt_from_names_only(lost):
     """Catches: a hello with which a driver ends in a traceback, or believes nonsense."""
