@@ -5,8 +5,10 @@ Whatever is wrong is refused in one line that names file, line and key (`BadInpu
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import re
 from io import BufferedReader
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -28,6 +30,8 @@ R = TypeVar("R", bound=Record)
 # Made once: making one takes longer than reading a line. Numbers stay text, since Python refuses one of
 # thousands of digits, and the keys behind it are looked at too.
 _DISTINCT = json.JSONDecoder(object_pairs_hook=untrusted.distinct, parse_int=str)
+# A line that may be JSON.
+_JSON = re.compile(rb"\n[ \t\r]*[{\[][^\n]*")
 
 
 def open_plain(path: Path) -> BufferedReader:
@@ -61,18 +65,21 @@ def read_evidence(path: Path, most: int = LARGEST_OUTPUT) -> bytes:
     all is its own reader's to say. Raises BadInput as `read_output` does.
     """
     content = read_bytes(path, most)
-    if content[:256].lstrip()[:1] not in (b"{", b"["):
+    begins = content.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+    if path.suffix != ".jsonl" and begins in (b"{", b"[") and _is_whole(content, path, None):
         return content
-    if path.suffix == ".jsonl" or not _is_whole(content, path, None):
-        for number, line in enumerate(content.split(b"\n"), start=1):
-            _is_whole(line, path, number)
+    # Below a line of something else too: readers pass over a library's warning.
+    lines, number, told = b"\n" + content, 1, 0
+    for line in _JSON.finditer(lines):
+        number, told = number + lines.count(b"\n", told, line.start()), line.start()
+        _is_whole(line.group(), path, number)
     return content
 
 
 def _is_whole(content: bytes, path: Path, line: int | None) -> bool:
     """Return whether this is one JSON document. Raises BadInput for a key that is there twice."""
     try:
-        _DISTINCT.decode(content.decode())
+        _DISTINCT.decode(content.decode("utf-8-sig"))
     except untrusted.DuplicateKeyError as twice:
         again = "run the job again: what says two things is no evidence"
         raise BadInput(str(twice), fix=again, file=path, line=line) from None

@@ -67,6 +67,18 @@ EDITS = {
         text("outputs.n1.jsonl", '"exit_code": ?0', '"exit_code":1,"exit_code":0'),
         "outputs.n1.jsonl:1: duplicate key 'exit_code'",
     ),
+    "exit code twice, below a warning": (
+        text("outputs.n1.jsonl", '\\A(.*?)"exit_code": ?0', 'warning\n\\1"exit_code":1,"exit_code":0'),
+        "outputs.n1.jsonl:2: duplicate key 'exit_code'",
+    ),
+    "counter twice, far below": (
+        text(
+            "counters.n1.after.json",
+            '\\A([^$]*)"rdma.rcvd_seq_err": 0',
+            " " * 300 + '\\1"rdma.rcvd_seq_err": 9, "rdma.rcvd_seq_err": 0',
+        ),
+        "counters.n1.after.json: duplicate key 'rdma.rcvd_seq_err'",
+    ),
     "counter twice": (
         text("counters.n1.after.json", '"rdma.rcvd_seq_err": 0', '"rdma.rcvd_seq_err": 9, \\g<0>'),
         "counters.n1.after.json: duplicate key 'rdma.rcvd_seq_err'",
