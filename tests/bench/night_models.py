@@ -126,12 +126,12 @@ MODELS: dict[str, Noise] = {
     "yearly, all nodes": _season(365, own=False),
     "yearly, each its own": _season(365, own=True),
     "drift 0.2 % a month, all nodes": _drift,
+    "skewed and quantised": _skewed,
+    "mixed: t5, AR 0.5, spreads, gaps": _mixed,
 }
 ASIDE: dict[str, Noise] = {
     "busy nights of all nodes": _busy_nights,
     "AR 0.8 shared by a leaf": _leaf_ar,
-    "skewed and quantised": _skewed,
-    "mixed: t5, AR 0.5, spreads, gaps": _mixed,
     "wander of months": _wander,
     "a third of nodes t3": _uneven_tails,
     "Laplace, AR 0.4": _laplace_ar,
