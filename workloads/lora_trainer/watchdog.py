@@ -130,8 +130,7 @@ class Watchdog(threading.Thread):
                 found = self._store.multi_get([_key(rank) for rank in heard])
             except Exception as error:
                 # Any error here means that the store is gone, and with it the node that serves it.
-                if not self._done.is_set():
-                    self._end_without_store(str(error))
+                self._end_without_store(str(error))
                 return
             self._unanswered, now = 0, time.monotonic()
             for rank, value in zip(heard, found, strict=True):
@@ -163,6 +162,8 @@ class Watchdog(threading.Thread):
                 return
 
     def _end_without_store(self, why: str) -> None:
+        if self._done.is_set():
+            return
         # torchrun's agent on the first node serves the store, and rank 0 runs there.
         first = self._beats.get(0)
         node = f"rank 0 on {first.node}: " if first else ""
@@ -172,6 +173,8 @@ class Watchdog(threading.Thread):
         os._exit(EXIT_HUNG)
 
     def _end(self, message: str) -> None:
+        if self._done.is_set():  # training ended while the store was asked
+            return
         self._give_reason("environment", message)
         try:
             self._store.set(STOP, "1")

@@ -98,6 +98,8 @@ def test_ctrl_c_is_an_end_without_a_verdict(tmp_path):
     slow = tmp_path / "slow.py"
     slow.write_text(
         "import os, signal, sys, time\n"
+        # What a shell runs in the background ignores it, and so do its children.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from shakedown.judge import judged\n"
         # The signal need not have been handled when kill returns.
         "judged.judge_folder = lambda *_, **__: (os.kill(os.getpid(), signal.SIGINT), time.sleep(60))\n"

@@ -98,8 +98,11 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     monkeypatch.setattr(watchdog, "_PERIOD_S", 0.02)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     yield event
-    while DOGS:  # no process ends here: what is left of it must not speak into the next test
+    while DOGS:  # no process ends here: what is left of it must not speak into the next test, or end it
         DOGS.pop().stop()
+    for thread in threading.enumerate():
+        if thread.name.startswith("watchdog"):
+            thread.join(1)  # one that waits for a store says nothing when it is answered
 
 
 def started(
@@ -138,6 +141,31 @@ def test_the_store_may_fall_silent_once_training_is_over(ended):
     dog.stop()
     store.gone.set()
     assert not ended.wait(0.6) and not said
+
+
+def test_training_that_ends_while_the_store_is_asked_is_no_hang(ended, monkeypatch):
+    """Catches: a rank that trained well and dies of an answer that came late, when the others were done."""
+    store, said = Store(peer=1), list[tuple[str, str]]()
+    asked, answered, answer = threading.Event(), threading.Event(), store.multi_get
+
+    def late(keys: list[str]) -> list[bytes]:
+        found = answer(keys)
+        if not store.alive:
+            asked.set()
+            answered.wait(30)
+        return found
+
+    store.multi_get = late  # type: ignore[method-assign]
+    monkeypatch.setattr(Watchdog, "_watch_store", lambda _: None)  # of the store's own silence
+    dog = started(store, said, rank=0)
+    assert not ended.wait(0.1)
+    store.alive = False
+    assert asked.wait(10)
+    threading.Event().wait(0.5)  # longer than a rank may be silent
+    dog.stop()
+    answered.set()
+    dog.join(10)
+    assert not ended.is_set() and not said
 
 
 def test_a_rank_that_stops_after_its_first_sign_of_life_is_named(ended):
