@@ -118,10 +118,13 @@ class _Text:
         else:
             latency = self._latency(self.lines[table], rows)
         self._check_sweep([row.size_bytes for row in bandwidth or latency], rows, facts)
-        # A frame of asterisks stands about it. A server that posts nothing itself states no depth for that
-        # (ctx_print_test_info), which shows it where the lines before the test are not kept.
+        # A frame of asterisks stands about it. Who posts states a depth for it (ctx_print_test_info): without
+        # either line it is a server's without its beginning, or a client's that lost one, and so neither's.
         waited = any(x.startswith((*_WAITS, "*" * 36)) for x in self.seen)
         posts = any(line.text.strip().startswith("TX depth") for line in self.lines[start:table])
+        if not (waited or posts):
+            what = 'neither a server\'s "Waiting for client" nor a "TX depth": lines are missing'
+            self.source.refuse(what, line=self.lines[start], fix="keep the whole output")
         return self.source.build(
             PerftestResult,
             line=self.lines[start],
@@ -130,7 +133,7 @@ class _Text:
             bidirectional=title["bi"] is not None,
             multicast=title["mc"] is not None,
             post_list=title["list"] is not None,
-            side="server" if waited or not (posts or title["bi"]) else "client",
+            side="server" if waited else "client",
             gpu_buffer=any("GPU buffer" in x or "ROCm Device with ID" in x for x in self.seen),
             gpu_dmabuf=any("using DMA-BUF for GPU buffer" in x for x in self.seen),
             reported_unit=unit,
