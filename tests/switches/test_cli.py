@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.switches.cli_device import Device, Faults, copy
@@ -102,7 +104,7 @@ def test_check_mode_shows_the_change_and_makes_none(nos, loop, play):
     result = play(variables(switch), "--check")
     assert result.code == 0, result.output
     assert switch.running == before(nos)
-    assert "lacks: interface" in result.output
+    assert re.search(rf"leaf1 +{PORTS[nos][1]} +interface {PORTS[nos][1]} ", result.output), result.output
     assert result.changed == 1
 
 
