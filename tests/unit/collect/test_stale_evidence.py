@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from shakedown.judge.judged import judge_folder
+from tests.local_playbook import run_playbook
 
 pytestmark = pytest.mark.slow  # whole runs, planned, collected and judged
 
@@ -40,16 +38,8 @@ def test_the_playbook_refuses_a_used_run_id_and_says_the_way_out(tmp_path):
     left = tmp_path / "used" / "raw" / "switches.fabric" / "leaf0.before.json"
     left.parent.mkdir(parents=True)
     left.write_text("{}")
-    play = [Path(sys.executable).with_name("ansible-playbook"), "-i", LAB, "playbooks/acceptance.yml"]
-    done = subprocess.run(
-        [*play, "-e", f"run_root={tmp_path}", "-e", "run_id=used"],
-        cwd=CHECKOUT,
-        check=False,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0"},
-    )
+    words = ("-i", LAB, "playbooks/acceptance.yml", "-e", f"run_root={tmp_path}", "-e", "run_id=used")
+    done = run_playbook(*words)
     assert done.returncode == 2, done.stdout
     told = " ".join(done.stdout.split())
     assert (

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.local_playbook import run_playbook
+
 pytestmark = pytest.mark.slow
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 # Stands for the acceptance playbook: writes the run that it is asked for, with the new firmware after.
 ACCEPTANCE = """#!{python}
 import json, os, sys
@@ -58,8 +57,7 @@ def day(tmp_path):
     upgrade = f'{{"firmware_upgrade": ["touch", "{flag}"]}}'
 
     def run(upgrade: str = upgrade, *options: str, **environment: str) -> tuple[int, str, list[str]]:
-        argv = [
-            Path(sys.executable).with_name("ansible-playbook"),
+        words = [
             "-i",
             inventory,
             "playbooks/firmware.yml",
@@ -71,15 +69,7 @@ def day(tmp_path):
             upgrade,
             *options,
         ]
-        done = subprocess.run(
-            argv,
-            cwd=CHECKOUT,
-            check=False,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_LOCALHOST_WARNING": "0", **environment},
-        )
+        done = run_playbook(*words, ANSIBLE_LOCALHOST_WARNING="0", **environment)
         made = calls.read_text().split() if calls.exists() else []
         return done.returncode, done.stdout + done.stderr, made
 

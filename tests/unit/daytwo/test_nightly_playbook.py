@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-pytestmark = pytest.mark.slow
+from tests.local_playbook import run_playbook
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.slow
 
 
 def test_with_the_defaults_it_comes_to_its_preflight_and_refuses_what_the_service_cannot_see():
     """Catches: a default that the role itself refuses, and a night whose files lie in another /tmp."""
-    argv = [
-        Path(sys.executable).with_name("ansible-playbook"),
-        "-i",
-        "inventories/lab",
-        "playbooks/nightly.yml",
-        "--check",
-        "-e",
-        "nightly_state=/tmp/state",
-    ]
-    done = subprocess.run(
-        argv,
-        cwd=CHECKOUT,
-        check=False,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0"},
-    )
+    words = ("-i", "inventories/lab", "playbooks/nightly.yml", "--check", "-e", "nightly_state=/tmp/state")
+    done = run_playbook(*words)
     assert done.returncode == 2, done.stdout
     assert "/tmp/state lies under /tmp" in done.stdout, done.stdout

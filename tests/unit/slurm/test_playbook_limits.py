@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-pytestmark = pytest.mark.slow
+from tests.local_playbook import run_playbook
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
@@ -25,18 +20,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 )
 def test_a_limit_that_leaves_nothing_to_do_is_refused_in_a_sentence(playbook, limit, said):
     """Catches: plays without a host and exit status 0, as if the timer were there or the switch as before."""
-    argv = [
-        Path(sys.executable).with_name("ansible-playbook"),
-        *("-i", "inventories/lab", f"playbooks/{playbook}.yml", "--check", "--limit", limit),
-    ]
-    done = subprocess.run(
-        argv,
-        cwd=CHECKOUT,
-        check=False,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_TIMEOUT": "3"},
-    )
+    words = ("-i", "inventories/lab", f"playbooks/{playbook}.yml", "--check", "--limit", limit)
+    done = run_playbook(*words, ANSIBLE_TIMEOUT="3")
     assert done.returncode == 2, done.stdout
     assert said in " ".join((done.stdout + done.stderr).split()), done.stdout
