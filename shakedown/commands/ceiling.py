@@ -323,7 +323,7 @@ def sharded_step(
         if not (isfinite(measured) and measured > 0):
             raise BadInput(f"a step of {measured:g} s", fix="give the measured step in seconds")
         result["measured_s"], result["off"] = measured, step_s / measured - 1
-        text += f"; {100 * (step_s / measured - 1):+.1f} % of the measured {measured:.4g} s"
+        text += f"; {100 * result['off']:+.1f} % of the measured {measured:.4g} s"
     _print(result, text, as_json)
     return ExitStatus.PASS
 

@@ -229,11 +229,6 @@ class Charts:
             rows = np.flatnonzero(may)
             if not len(rows):
                 break
-            scores = self.scores[rows, -length:]
-            # In a sum that need not agree an odd night weighs no more than the tails explain.
-            most = scores.min(axis=1) + _AGREE if agree else np.full(len(rows), ODD_SCORE)
-            total = np.minimum(scores, most[:, None]).sum(axis=1)
-            sigma = np.sqrt(window_variance(length, noise.ar[rows]) + length**2 * unsure[rows])
             last = np.arange(-length, 0) + self.seen[rows][:, None]
             values = np.take_along_axis(self.order[rows], last, axis=1)
             mean = values.mean(axis=1)
@@ -241,9 +236,10 @@ class Charts:
             loss = (mean - self.home[rows]) / home_scale[rows]
             effect = (mean - level[rows]) / scale[rows]
             with np.errstate(invalid="ignore"):
-                most_sigma = limit + (_CORRELATED * np.minimum(noise.ar[rows] / 0.3, 1.0) if agree else 0.0)
-                evident = total > most_sigma * sigma
-                hit = self._evident(rows, level, nights, noise) if length == 2 else evident
+                if length == 2:
+                    hit = self._likely(rows, level, nights, noise)
+                else:
+                    hit = self._beyond(rows, length, limit, agree, unsure[rows], noise.ar[rows])
                 hit &= effect >= SMALLEST_EFFECT
                 hit &= (self.run[rows] >= needed[rows]) | agreed
                 hit &= loss - self.told[rows] >= np.where(self.alarmed[rows] >= 0, further[rows], -np.inf)
@@ -266,7 +262,19 @@ class Charts:
         for i in np.flatnonzero(drifted):
             self._raise(int(i), night, "drift", float(loss[i]), float(self.home[i]), float(loss[i]))
 
-    def _evident(self, rows: NDArray[np.intp], level: Floats, nights: Floats, noise: Noise) -> Flags:
+    def _beyond(
+        self, rows: NDArray[np.intp], length: int, limit: float, agree: bool, unsure: Floats, ar: Floats
+    ) -> Flags:
+        """Whether the sum of the last scores is beyond a limit in its own standard deviations."""
+        scores = self.scores[rows, -length:]
+        # In a sum that need not agree an odd night weighs no more than the tails explain.
+        most = scores.min(axis=1) + _AGREE if agree else np.full(len(rows), ODD_SCORE)
+        total = np.minimum(scores, most[:, None]).sum(axis=1)
+        sigma = np.sqrt(window_variance(length, ar) + length**2 * unsure)
+        most_sigma = limit + (_CORRELATED * np.minimum(ar / 0.3, 1.0) if agree else 0.0)
+        return np.asarray(total > most_sigma * sigma)
+
+    def _likely(self, rows: NDArray[np.intp], level: Floats, nights: Floats, noise: Noise) -> Flags:
         """Whether tonight and the night before are a step by themselves."""
         last = np.arange(-3, 0) + self.seen[rows][:, None]
         away = np.take_along_axis(self.order[rows], last, axis=1) - level[rows, None]

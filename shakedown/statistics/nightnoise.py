@@ -52,7 +52,7 @@ class Noise:
 
     def lead(self, series: NDArray[np.intp], gaps: NDArray[np.intp]) -> Floats:
         """Return the correlation with the night before, that many nights ago."""
-        return np.asarray(np.minimum(self.ar[series] + np.where(gaps == 1, self.closer, 0.0), MOST_AR))
+        return _lead(self.ar[series], gaps, self.closer)
 
 
 def learn(
@@ -75,9 +75,9 @@ def learn(
     tail = np.full(len(spread), freedom)
     if not pooled:  # the tails that all show have in them how little is known of each spread
         tail = 1 / (1 / tail + 1 / known)
-    close = np.diff(when, axis=1) == 1
-    closer = _closer(residuals, close) if pooled else 0.0
-    lead = np.minimum(ar[:, None] + np.where(close, closer, 0.0), MOST_AR)
+    gaps = np.diff(when, axis=1)
+    closer = _closer(residuals, gaps == 1) if pooled else 0.0
+    lead = _lead(ar[:, None], gaps, closer)
     new = both_sides(_new(shown, lead[: len(shown)]))
     if not pooled:
         new = new.less_known(float(known.min()))
@@ -118,6 +118,10 @@ def one_level(noise: Noise) -> Floats:
 
     far = stdtrit(noise.tail, (1 + _SAME_LEVEL) / 2) * noise.scale
     return np.asarray(np.sqrt(2) * far * noise.spread, dtype=np.float64)
+
+
+def _lead(ar: Floats, gaps: NDArray[np.intp], closer: float) -> Floats:
+    return np.asarray(np.minimum(ar + np.where(gaps == 1, closer, 0.0), MOST_AR))
 
 
 def _products(r: Floats) -> tuple[Floats, Floats]:
@@ -165,13 +169,13 @@ def _spread(r: Floats, ar: Floats, *, pooled: bool) -> tuple[Floats, Floats]:
     # Nights that hang together are fewer: for the mean by the first factor, for the variance by the second.
     mean_nights = n * (1 - ar) / (1 + ar)
     freedom = np.maximum(n * (1 - ar**2) / (1 + ar**2) - 1, 1.0)
-    variance = np.where(there, r**2, 0.0).sum(axis=1) / n / np.maximum(1 - 1 / mean_nights, 0.3)
+    squares = np.where(there, r**2, 0.0)
+    variance = squares.sum(axis=1) / n / np.maximum(1 - 1 / mean_nights, 0.3)
     variance = np.maximum(variance, 1e-300)
     if not pooled or len(variance) < 3:
         return np.sqrt(variance), freedom
     # The variance of a log variance is about 2 / freedom (trigamma of half of it) where nights are normal.
     # Nights with heavy tails tell less of it: t4 ones, drawn in, as much as seven of ten.
-    squares = np.where(there, r**2, 0.0)
     peaked = (squares**2).sum(axis=1) / n / np.maximum(squares.sum(axis=1) / n, 1e-300) ** 2
     freedom = freedom * 2 / np.clip(float(np.mean(peaked)) - 1, 1.0, 8.0)
     logs = np.log(variance) + 1 / freedom
