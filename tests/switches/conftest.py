@@ -37,8 +37,18 @@ def loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
     thread = threading.Thread(target=running.run_forever, daemon=True)
     thread.start()
     yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, running).result(120)
+    asyncio.run_coroutine_threadsafe(_end_tasks(), running).result(30)
     running.call_soon_threadsafe(running.stop)
     thread.join(10)
+    running.close()
+
+
+async def _end_tasks() -> None:
+    """End what a device still does: a child left behind complains after pytest's last line."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,11 +104,17 @@ class ShellDevice:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=environment,
+            start_new_session=True,
         )
         feeding = asyncio.create_task(pass_on(process.stdin, local.stdin))
-        await asyncio.gather(pass_on(local.stdout, process.stdout), pass_on(local.stderr, process.stderr))
-        code = await local.wait()
-        feeding.cancel()
+        try:
+            await asyncio.gather(pass_on(local.stdout, process.stdout), pass_on(local.stderr, process.stderr))
+            code = await local.wait()
+        finally:
+            feeding.cancel()
+            if local.returncode is None:  # the test is over: with what the command started
+                os.killpg(local.pid, signal.SIGKILL)
+                await local.wait()
         with contextlib.suppress(OSError):  # cut meanwhile
             process.exit(code)
 
