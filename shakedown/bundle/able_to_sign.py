@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shakedown.bundle.links import SignedLink, placed, signature_findings
+from shakedown.records import untrusted
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.names import natural_key
@@ -70,7 +71,7 @@ def _flaw(machine: OrderedNode, answer: Answer) -> str:
         return printable(answer.err.strip().splitlines()[-1][:200] if answer.err.strip() else "no answer")
     try:
         link = placed(
-            "", SignedLink.model_validate({"schema": 1, **json.loads(answer.out[:_LARGEST_ANSWER])})
+            "", SignedLink.model_validate({"schema": 1, **untrusted.loads(answer.out[:_LARGEST_ANSWER])})
         )
     except (ValidationError, ValueError, TypeError, RecursionError):
         link = None

@@ -12,8 +12,10 @@ from pathlib import Path
 
 # What only this job's programs may know; the submit host writes it, and removes it when the job has ended.
 SECRET = "session.secret"  # noqa: S105  (a file's name)
+# What a job's folder held when the job had ended (run.contents).
+CONTENTS = "files.json"
 # What the submit host and Slurm's own script write, some of it while the nodes sign.
-_OF_SUBMIT = ("job.json", "slurm.txt", SECRET)
+_OF_SUBMIT = ("job.json", CONTENTS, "slurm.txt", SECRET)
 # What the submit host leaves for the nodes before a job is submitted; they sign it with what they write.
 BEFORE_IT_RUNS = ("spec.json", "software.json")
 _OF_REFRAME = "rfm_job."
@@ -23,14 +25,14 @@ STDERR = "rfm_job.err"
 MANIFEST, LINK = "signed.{node}.json", "signed.{node}.link.json"
 
 
+def of_submit(file: str) -> bool:
+    """Return whether a file of a job's folder is the submit host's own, or one that was not finished."""
+    return file in _OF_SUBMIT or file.endswith((".partial", ".new"))
+
+
 def is_of_nodes(file: str) -> bool:
     """Return whether a file of a job's folder is one that nodes write and sign."""
-    return not (
-        file in _OF_SUBMIT
-        or file.startswith((_OF_REFRAME, "signed."))
-        or file.endswith((".partial", ".new"))
-        or "/" in file
-    )
+    return not (of_submit(file) or file.startswith((_OF_REFRAME, "signed.")) or "/" in file)
 
 
 def writers(

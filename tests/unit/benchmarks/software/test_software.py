@@ -21,7 +21,7 @@ from shakedown.onnode import software
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import ENDED
+from tests.ended_job import ENDED, leave_the_rest
 from tests.unit.plan.test_planner import WHERE, document
 
 # Stands for Lmod: loads what lies under the folder MODULES.
@@ -247,6 +247,7 @@ def run(node, monkeypatch):
                 text = PERFTEST.replace("VERSION", versions[name])
                 program(node / "modules/ofed/5.8", "ib_write_bw", text)
             assert job.main(["job", str(raw)]) == 0
+        leave_the_rest(folder)
         collect(folder)
         cells = {cell.cell: cell for cell in judge_folder(folder).cells if "/software/" in cell.cell}
         return folder, jobs, cells
