@@ -18,7 +18,7 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import LARGEST_OUTPUT, read_evidence, read_output
 from shakedown.run.chain import digest
-from shakedown.run.ownership import BEFORE_IT_RUNS, CONTENTS, of_submit
+from shakedown.run.ownership import BEFORE_IT_RUNS, CONTENTS, STDERR, is_of_nodes
 from shakedown.run.redact import MASK, redact, redact_bytes
 
 _LIST = TypeAdapter(dict[str, str | None], config=ConfigDict(strict=True))
@@ -68,7 +68,8 @@ def note_contents(folder: Path) -> str:
     """
     found: dict[str, str | None] = {}
     for path in sorted(folder.iterdir()):
-        if of_submit(path.name) or path.is_symlink() or not path.is_file():
+        read = is_of_nodes(path.name) or path.name == STDERR  # nothing is read from what else is there
+        if not read or path.is_symlink() or not path.is_file():
             continue
         small = path.stat().st_size <= LARGEST_OUTPUT
         found[path.name] = digest(path) if small else None

@@ -25,14 +25,14 @@ STDERR = "rfm_job.err"
 MANIFEST, LINK = "signed.{node}.json", "signed.{node}.link.json"
 
 
-def of_submit(file: str) -> bool:
-    """Return whether a file of a job's folder is the submit host's own, or one that was not finished."""
-    return file in _OF_SUBMIT or file.endswith((".partial", ".new"))
-
-
 def is_of_nodes(file: str) -> bool:
     """Return whether a file of a job's folder is one that nodes write and sign."""
-    return not (of_submit(file) or file.startswith((_OF_REFRAME, "signed.")) or "/" in file)
+    return not (
+        file in _OF_SUBMIT
+        or file.startswith((_OF_REFRAME, "signed."))
+        or file.endswith((".partial", ".new"))
+        or "/" in file
+    )
 
 
 def writers(

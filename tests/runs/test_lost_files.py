@@ -31,10 +31,11 @@ RUNS = {
     "h100x2_own_references": ("torch_collectives",),
     "h100x2_lora": ("lora",),
 }
+# ReFrame's copies, from which nothing is read (docs/explanation/trust.md).
+DECIDES_NOTHING = ("rfm_job.sh", "rfm_job.out")
 # What decides no cell of a run from before there was a list, and why.
 NO_EVIDENCE = {
-    r"rfm_job\.(sh|out|err)": "ReFrame's copies: what was run and said; the error is read where a job failed",
-    r".*\.err": "what a program said beside its output; a failure stands in the journal",
+    r".*\.err": "what a program or srun said beside its output; a failure stands in journal or job.json",
     r"journal\.[^.]+\.jsonl": "the mesh driver's events; each measurement has its line in outputs.*.jsonl",
     r"gpus\.[^.]+\.(before|after)\.json": "a look that stopped the job where it found something",
     r"gpus\.[^.]+\.samples\.csv": "says why a GPU was slow",
@@ -61,7 +62,9 @@ def files_of(run: Path, kinds: tuple[str, ...]) -> Iterator[Path]:
     for path in sorted(run.glob("raw/*.a1/*")):
         spec = jobs[job_and_attempt(path.parent.name)[0]]
         alike = re.sub(r"(?<=\.)[^.,]*\d+(?=[.,])", "#", path.name)
-        if spec.kind in kinds and (spec.kind, alike) not in seen and path.name != "job.json":
+        if path.name in ("job.json", *DECIDES_NOTHING):
+            continue
+        if spec.kind in kinds and (spec.kind, alike) not in seen:
             seen.add((spec.kind, alike))
             yield path
 
