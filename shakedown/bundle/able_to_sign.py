@@ -22,6 +22,7 @@ from shakedown.records.base import Record
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.names import natural_key
 from shakedown.records.order import Order, OrderedNode
+from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
 from shakedown.records.wording import printable
 from shakedown.run.folder import ORDER
@@ -93,14 +94,9 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2:
         print("usage: python -m shakedown.bundle.able_to_sign RUN-FOLDER SUBMIT-HOST", file=sys.stderr)
         return ExitStatus.BAD_INPUT
-    try:
-        given = {str(host): Answer.model_validate(one) for host, one in json.load(sys.stdin).items()}
-        refuse_unable(read_record(Path(argv[0]) / ORDER, Order), argv[1], given)
-    except (BadInput, OSError) as error:
-        print(error, file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    return ExitStatus.PASS
+    given = {str(host): Answer.model_validate(one) for host, one in json.load(sys.stdin).items()}
+    return status_of(lambda: refuse_unable(read_record(Path(argv[0]) / ORDER, Order), argv[1], given))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ended(lambda: main(sys.argv[1:]))
