@@ -9,7 +9,6 @@ them. A host without an answer is no refusal: jobs cannot reach it either.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,8 +93,22 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2:
         print("usage: python -m shakedown.bundle.able_to_sign RUN-FOLDER SUBMIT-HOST", file=sys.stderr)
         return ExitStatus.BAD_INPUT
-    given = {str(host): Answer.model_validate(one) for host, one in json.load(sys.stdin).items()}
-    return status_of(lambda: refuse_unable(read_record(Path(argv[0]) / ORDER, Order), argv[1], given))
+
+    def judge() -> None:
+        refuse_unable(read_record(Path(argv[0]) / ORDER, Order), argv[1], _answers(sys.stdin.read()))
+
+    return status_of(judge)
+
+
+def _answers(text: str) -> dict[str, Answer]:
+    """Return what the hosts answered, by host. Raises BadInput."""
+    try:
+        return {str(host): Answer.model_validate(one) for host, one in untrusted.loads(text).items()}
+    except (ValueError, AttributeError) as error:  # the validator's is a ValueError
+        said = " ".join(str(error).split())[:300]
+        raise BadInput(
+            f"not the hosts' answers: {said}", fix="as playbooks/acceptance.yml gives it"
+        ) from None
 
 
 if __name__ == "__main__":

@@ -271,6 +271,9 @@ def test_one_node_without_the_module_is_not_run_and_the_others_are_judged(run):
     assert JOB_KINDS["mesh"].outlives_nodes  # it runs all the same, and says so of that node's pairs
     good = mesh.model_copy(update={"nodes": ("n1", "n3")})
     assert unusable_software(folder, good) == ""
+    (found,) = folder.glob("raw/*/software.n2.perftest.json")
+    found.write_text(found.read_text().replace('"message":', '"message": "none", "message":', 1))
+    assert unusable_software(folder, mesh) == ""  # what says two things says nothing
 
 
 def test_another_version_on_one_node_is_named(run):
