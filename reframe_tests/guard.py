@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import math
 import os
 import secrets
@@ -32,7 +31,6 @@ from shakedown.benchmarks.software.found import unusable_software
 from shakedown.collect.outputs import job_measurements
 from shakedown.onnode.journal import NONCE
 from shakedown.onnode.noted import ORDER as ORDERED
-from shakedown.onnode.software import FILE as SOFTWARE
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.plan.side_by_side import in_order
 from shakedown.records.base import Better, Stage
@@ -41,6 +39,7 @@ from shakedown.records.order import Order
 from shakedown.records.plan import Plan
 from shakedown.records.results import JobRecord, Problem
 from shakedown.run import chain, signing
+from shakedown.run.contents import NODES, given, note_contents
 from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
 from shakedown.run.ownership import SECRET
 from shakedown.slurm.cancel_stuck import Pending
@@ -147,11 +146,10 @@ class Guard(rfm.RegressionTestPlugin):
         self.attempt = 1 + max(0, rt.runtime().current_run)
         self.out = folder / "raw" / f"{self.spec.name}.a{self.attempt}"
         self.out.mkdir(parents=True, exist_ok=True)
-        (self.out / "spec.json").write_text(json.dumps(self.spec.settings, indent=1) + "\n", encoding="utf-8")
+        spec = self.spec
+        for name, text in given(spec).items():
+            (self.out / name).write_text(text, encoding="utf-8")
         self._leave_a_secret()
-        if (spec := self.spec).software:
-            sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
-            (self.out / SOFTWARE).write_text(json.dumps(sources, indent=1) + "\n", encoding="utf-8")
         reserved = any(option.startswith("--reservation") for option in self.current_partition.access)
         unusable = ""
         if not self.is_dry_run():
@@ -202,7 +200,7 @@ class Guard(rfm.RegressionTestPlugin):
             )
         python = shlex.quote(sys.executable)
         self.prerun_cmds = [
-            f'scontrol show hostnames "$SLURM_JOB_NODELIST" > {out}/nodes.txt',
+            f'scontrol show hostnames "$SLURM_JOB_NODELIST" > {out}/{NODES}',
             *self.prerun_cmds,
             f"{step} {python} -m shakedown.onnode.counters before {out}",
         ]
@@ -254,7 +252,7 @@ class Guard(rfm.RegressionTestPlugin):
                 shutil.copy(Path(self.stagedir) / name, self.out / name)
         nodes: tuple[str, ...] = ()
         with contextlib.suppress(OSError):
-            nodes = tuple((self.out / "nodes.txt").read_text(encoding="ascii").split())
+            nodes = tuple((self.out / NODES).read_text(encoding="ascii").split())
         flawed = flawed or flaw(state, spec.nodes, nodes, PENDING.cancelled)
         self.record(
             JobRecord(
@@ -265,6 +263,7 @@ class Guard(rfm.RegressionTestPlugin):
                 started=state.started,
                 duration_s=state.duration_s,
                 problem=flawed,
+                files=note_contents(self.out),
                 **self.about(),
             )
         )

@@ -9,7 +9,6 @@ them. A host without an answer is no refusal: jobs cannot reach it either.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +16,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shakedown.bundle.links import SignedLink, placed, signature_findings
+from shakedown.records import untrusted
 from shakedown.records.base import Record
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.names import natural_key
 from shakedown.records.order import Order, OrderedNode
+from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
 from shakedown.records.wording import printable
 from shakedown.run.folder import ORDER
@@ -70,7 +71,7 @@ def _flaw(machine: OrderedNode, answer: Answer) -> str:
         return printable(answer.err.strip().splitlines()[-1][:200] if answer.err.strip() else "no answer")
     try:
         link = placed(
-            "", SignedLink.model_validate({"schema": 1, **json.loads(answer.out[:_LARGEST_ANSWER])})
+            "", SignedLink.model_validate({"schema": 1, **untrusted.loads(answer.out[:_LARGEST_ANSWER])})
         )
     except (ValidationError, ValueError, TypeError, RecursionError):
         link = None
@@ -92,14 +93,23 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2:
         print("usage: python -m shakedown.bundle.able_to_sign RUN-FOLDER SUBMIT-HOST", file=sys.stderr)
         return ExitStatus.BAD_INPUT
+
+    def judge() -> None:
+        refuse_unable(read_record(Path(argv[0]) / ORDER, Order), argv[1], _answers(sys.stdin.read()))
+
+    return status_of(judge)
+
+
+def _answers(text: str) -> dict[str, Answer]:
+    """Return what the hosts answered, by host. Raises BadInput."""
     try:
-        given = {str(host): Answer.model_validate(one) for host, one in json.load(sys.stdin).items()}
-        refuse_unable(read_record(Path(argv[0]) / ORDER, Order), argv[1], given)
-    except (BadInput, OSError) as error:
-        print(error, file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    return ExitStatus.PASS
+        return {str(host): Answer.model_validate(one) for host, one in untrusted.loads(text).items()}
+    except (ValueError, AttributeError) as error:  # the validator's is a ValueError
+        said = " ".join(str(error).split())[:300]
+        raise BadInput(
+            f"not the hosts' answers: {said}", fix="as playbooks/acceptance.yml gives it"
+        ) from None
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ended(lambda: main(sys.argv[1:]))

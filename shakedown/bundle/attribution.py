@@ -26,12 +26,12 @@ from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.order import Digest, Order
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_bytes, read_evidence, read_record
+from shakedown.records.reading import read_evidence, read_record
 from shakedown.records.results import JobRecord
 from shakedown.records.untrusted import complete_lines
+from shakedown.run.contents import SPEC, unlike_given
 from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
 from shakedown.run.ownership import BEFORE_IT_RUNS, LINK, MANIFEST, is_of_nodes, journals_of, writers
-from shakedown.run.redact import redact
 
 # Munge takes no credential that is older (its TTL by default): where a clock is further off no job starts.
 # How far each is off stands in the snapshot, which whoever seals can write: if more were believed, outputs
@@ -224,13 +224,8 @@ def _files(
 
 def _settings(job: Path, spec: JobSpec) -> Iterator[Finding]:
     """Yield whether the settings that a job had are not those that were planned."""
-    try:
-        had = json.loads(read_bytes(job / "spec.json"))
-    except (BadInput, ValueError, RecursionError):
-        had = None
-    # As secrets' names are gone from it: a target is called `environment`.
-    if had != json.loads(redact(json.dumps(spec.settings, indent=1))):
-        yield Finding(f"{RAW}/{job.name}/spec.json", "the job had other settings than were ordered")
+    if SPEC in unlike_given(job, spec):
+        yield Finding(f"{RAW}/{job.name}/{SPEC}", "the job had other settings than were ordered")
 
 
 def _journals(job: Path, files: list[str], order: Order) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from shakedown.bundle.findings import Finding
 from shakedown.bundle.keygen import key_of
+from shakedown.records import untrusted
 from shakedown.records.base import Record
 from shakedown.records.order import Digest, Moment, Order, OrderedNode
 
@@ -57,7 +57,7 @@ class Placed:
 def placed(file: str, content: SignedLink) -> Placed | None:
     """Return a link; None if what was signed is none."""
     try:
-        json.loads(content.link)
+        untrusted.loads(content.link)
         return Placed(file, content.link, content.signature, Link.model_validate_json(content.link))
     except (ValidationError, ValueError):
         return None

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 from shakedown.bundle.orders import take
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.errors import ExitStatus
+from shakedown.records.program import ended, status_of
 
 
 def main(argv: list[str]) -> int:
@@ -19,13 +20,8 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2:
         print("usage: python -m shakedown.bundle.take_order RUN-FOLDER ORDER", file=sys.stderr)
         return ExitStatus.BAD_INPUT
-    try:
-        take(Path(argv[0]), Path(argv[1]))
-    except (BadInput, OSError) as error:
-        print(error, file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    return ExitStatus.PASS
+    return status_of(lambda: take(Path(argv[0]), Path(argv[1])))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ended(lambda: main(sys.argv[1:]))

@@ -5,7 +5,7 @@ A reading that is damaged or of another time costs its own cells: they get no va
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from shakedown.benchmarks.registry import JOB_KINDS
@@ -29,6 +29,12 @@ WHEN = ("before", "after")
 # How long a node's NICs were read, both times, in ms: what the reading adds to the job.
 OVERHEAD = "reading.both_ms"
 NodeReadings = dict[str, tuple[NodeCounters, NodeCounters]]
+NOT_READ = (NodeCounters(), NodeCounters())
+
+
+def counters_file(node: str, when: str) -> str:
+    """Return the name of the file with what a node's NICs counted before or after a job."""
+    return f"counters.{node}.{when}.json"
 
 
 def read_nodes(
@@ -49,7 +55,7 @@ def read_nodes(
     for node in nodes:
         both: list[NodeCounters] = []
         for when in WHEN:
-            file = job_folder / f"counters.{node}.{when}.json"
+            file = job_folder / counters_file(node, when)
             try:
                 both.append(read_counters(file))
             except (BadInput, OSError) as refused:
@@ -58,8 +64,8 @@ def read_nodes(
             if stale := _of_another_time(both[-1], window, (clocks or {}).get(node, 0.0)):
                 flaws[node] = Problem(kind="other", message=f"{file.name}: {stale}")
         if node not in flaws and (odd := _contradiction(both[0], both[1], job, (nics or {}).get(node, ()))):
-            flaws[node] = Problem(kind="other", message=f"counters.{node}.after.json: {odd}")
-        found[node] = (NodeCounters(), NodeCounters()) if node in flaws else (both[0], both[1])
+            flaws[node] = Problem(kind="other", message=f"{counters_file(node, 'after')}: {odd}")
+        found[node] = NOT_READ if node in flaws else (both[0], both[1])
     return found, flaws
 
 
@@ -112,7 +118,7 @@ def counted(
         if before.began_anew(after, nic.rdma_device)
     }
     # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
-    bereaved = bool(anew) or _lost_nodes(job_folder, spec)
+    bereaved = bool(anew) or bool(dead_nodes(job_folder, spec))
     for node, (before, after) in readings.items():
         for nic in jobs.nics.get(node, ()):
             first, last = before.devices.get(nic.rdma_device), after.devices.get(nic.rdma_device)
@@ -138,7 +144,7 @@ def counted(
                         after=now,
                         began_anew=began_anew,
                         job=job.job,
-                        raw=f"raw/{job_folder.name}/counters.{node}.after.json",
+                        raw=f"raw/{job_folder.name}/{counters_file(node, 'after')}",
                     )
                 )
     return lines
@@ -184,13 +190,13 @@ def nic_readings(
     return found
 
 
-def _lost_nodes(job_folder: Path, spec: JobSpec) -> bool:
-    """Return whether nodes died in a job; where nothing can tell any more, they may have."""
+def dead_nodes(job_folder: Path, spec: JobSpec) -> Collection[str]:
+    """Return which nodes died in a job; where nothing can tell any more, each may have."""
     kind = JOB_KINDS.get(spec.kind)
     try:
-        return kind is not None and kind.lost_nodes is not None and kind.lost_nodes(job_folder, spec.nodes)
+        return (kind.lost_nodes(job_folder, spec.nodes) or ()) if kind and kind.lost_nodes else ()
     except (BadInput, OSError):
-        return True
+        return spec.nodes
 
 
 def uncounted(

@@ -11,9 +11,17 @@ from pathlib import Path
 
 from shakedown.benchmarks.registry import BENCHMARKS
 from shakedown.collect.copies import without_copies
-from shakedown.collect.counters import counted, read_nodes, switch_counters, uncounted, without_the_idle
+from shakedown.collect.counters import (
+    NOT_READ,
+    counted,
+    read_nodes,
+    switch_counters,
+    uncounted,
+    without_the_idle,
+)
 from shakedown.collect.failed_tasks import told_by_tasks
 from shakedown.collect.job_record import as_kept, shared_jobs
+from shakedown.collect.lost_files import Lost, lost_files
 from shakedown.collect.moved import confirmed
 from shakedown.collect.outputs import journal, most_records, told_by, without_place
 from shakedown.collect.window import clocks_ahead, stage_windows
@@ -105,16 +113,25 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
         linked = job_folder.is_symlink()  # what lies elsewhere is not this run's: nothing of it is read
         outputs = [] if linked else journal(job_folder, flaws, most)
         told = told_by(plan, specs, job_folder, job, outputs, clocks=clocks, failed=failed, alone=alone)
+        lost = Lost()
         if spec is not None and not linked:
+            lost = lost_files(job_folder, job, spec, outputs, alone=alone)
             readings, unread = read_nodes(job_folder, job, spec.nodes, clocks, jobs.nics)
+            unread = {**unread, **lost.counters}
+            readings = {node: NOT_READ if node in unread else both for node, both in readings.items()}
             told = confirmed(told, readings, unread, jobs.nics)
             counters.extend(counted(plan, jobs, job_folder, job, spec, tests[spec.name], readings))
+            silent: dict[str, Problem] = {}
             for node, problem in unread.items():
                 why_not = failed.get(node, problem)
-                measurements.extend(uncounted(plan, job.stage, tests[spec.name], node, why_not, job=job))
+                cells = list(uncounted(plan, job.stage, tests[spec.name], node, why_not, job=job))
+                measurements.extend(cells)
+                if not cells:
+                    silent[node] = why_not
+            told = lost.held(told, silent)
         found = [measurement for one in told for measurement in one.measurements]
         measurements.extend(found)
-        why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None)
+        why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None) or lost.any
         if spec is not None and why is not None:
             theirs = failed if alone else {}
             measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, theirs))

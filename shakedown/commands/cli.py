@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import traceback
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.program import outlive_readers
 from shakedown.records.wording import printable
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 DEBUG = "SHAKEDOWN_DEBUG"  # environment variable: 1 shows the traceback of an internal error
 
@@ -67,35 +63,6 @@ def _register() -> None:
 _TYPERS_INTERRUPT = 130
 
 
-class _OutlivesReader(io.FileIO):
-    """An output whose reader may leave (`| head`): the rest goes nowhere, the exit status stays as it was."""
-
-    def write(self, data: ReadableBuffer) -> int:
-        try:
-            return super().write(data)
-        except OSError as error:
-            # The interpreter tries once more at its end; failing again, it would exit with its own status.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())
-            os.close(nowhere)
-            if isinstance(error, BrokenPipeError):
-                return len(memoryview(data).cast("B"))
-            raise
-
-
-def _outliving(stream: TextIO | None) -> TextIO:
-    """Return a stream that writes to the same file and survives its reader's end."""
-    if stream is None:  # closed by the caller, as `>&-` does
-        return Path(os.devnull).open("w", encoding="utf-8")
-    stream.flush()
-    return io.TextIOWrapper(
-        io.BufferedWriter(_OutlivesReader(stream.fileno(), "w", closefd=False)),
-        encoding=stream.encoding,
-        errors=stream.errors,
-        line_buffering=bool(stream.line_buffering) or stream is sys.__stderr__,
-    )
-
-
 def _complain(words: str) -> ExitStatus:
     with suppress(OSError):  # the exit status says it too
         if os.environ.get(DEBUG) == "1" and not isinstance(sys.exception(), BadInput | TyperException):
@@ -130,11 +97,7 @@ def _run(words: list[str]) -> int:
 
 def main() -> None:
     """Entry point."""
-    # Only the process's own streams: a caller that replaced them, as a test does, keeps its own.
-    if sys.stdout is sys.__stdout__:
-        sys.stdout = _outliving(sys.stdout)
-    if sys.stderr is sys.__stderr__:
-        sys.stderr = _outliving(sys.stderr)
+    outlive_readers()
     status = _run(sys.argv[1:] or ["--help"])
     with suppress(
         OSError

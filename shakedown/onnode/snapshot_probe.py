@@ -209,4 +209,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if globals().get("__package__"):  # not read from standard input, where nothing else of us is
+        from shakedown.records.program import ended
+
+        ended(main)
     sys.exit(main())

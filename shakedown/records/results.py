@@ -102,5 +102,7 @@ class JobRecord(Record):
     started: str | None = None
     duration_s: Seconds | None = None
     problem: Problem | None = None
+    # SHA-256 of files.json: what the folder held when the job had ended. None: nobody looked.
+    files: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -11,11 +11,9 @@ import secrets
 import sys
 from datetime import UTC, datetime
 
-from pydantic import ValidationError
-
 from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.refusals import refusal
-from shakedown.run.lock import Holder, playbook_state
+from shakedown.records.program import ended, status_of
+from shakedown.run.lock import Holder, parse_holder, playbook_state
 from shakedown.run.processes import boot, host, playbook_above, start_ticks
 
 
@@ -39,25 +37,14 @@ def mine(run: str) -> Holder:
 
 def main() -> int:
     """Answer one question; return the exit status."""
-    try:
-        question, text = sys.argv[1:]
-        if question == "mine":
-            print(mine(text).model_dump_json(by_alias=True))
-        elif question == "look":
-            print(playbook_state(Holder.model_validate_json(text)))
-        else:
-            raise ValueError(question)
-    except ValidationError as error:
-        print(refusal(error, Holder), file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    except BadInput as error:
-        print(error, file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    except ValueError:
-        print("usage: python -m shakedown.run.holder mine RUN | look JSON", file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    return ExitStatus.PASS
+    question, text = sys.argv[1:] if len(sys.argv) == 3 else ("", "")
+    if question == "mine":
+        return status_of(lambda: print(mine(text).model_dump_json(by_alias=True)))
+    if question == "look":
+        return status_of(lambda: print(playbook_state(parse_holder(text))))
+    print("usage: python -m shakedown.run.holder mine RUN | look JSON", file=sys.stderr)
+    return ExitStatus.BAD_INPUT
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended(main)

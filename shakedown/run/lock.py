@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
 from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_record
+from shakedown.records.refusals import refusal
 from shakedown.run.folder import to_json, write_aside
 from shakedown.run.processes import boot, host, start_ticks
 
@@ -45,6 +46,14 @@ class Holder(Record):
     def controller(self) -> str:
         """The controller's name, for people."""
         return self.host.partition(":")[0]
+
+
+def parse_holder(text: str) -> Holder:
+    """Return a holder as its controller printed it. Raises BadInput."""
+    try:
+        return Holder.model_validate_json(text)
+    except ValidationError as error:
+        raise refusal(error, Holder) from None
 
 
 def playbook_state(holder: Holder) -> Literal["alive", "dead", "elsewhere"]:

@@ -78,4 +78,8 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if globals().get("__package__"):  # not read from standard input, where nothing else of us is
+        from shakedown.records.program import ended
+
+        ended(lambda: main(sys.argv[1:]))
     sys.exit(main(sys.argv[1:]))

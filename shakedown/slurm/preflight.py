@@ -26,6 +26,7 @@ from pydantic import ValidationError
 
 from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.program import ended
 from shakedown.records.refusals import refusal
 from shakedown.slurm.account_limits import refuse_over_limits
 from shakedown.slurm.client import NoAnswer, Slurm
@@ -278,4 +279,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended(main)

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.refusals import refusal
+from shakedown.records.errors import BadInput
+from shakedown.records.program import ended, status_of
 from shakedown.run.folder import JOBS, PLAN
-from shakedown.run.lock import Holder, RunLock
+from shakedown.run.lock import RunLock, parse_holder
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.resume import FETCHED, STAGES, make_ready
 from shakedown.slurm.under_way import Asked, clear, decide, left_of
@@ -24,7 +21,7 @@ from shakedown.slurm.under_way import Asked, clear, decide, left_of
 def take(options: argparse.Namespace) -> dict[str, object]:
     """Take the lock for a run. Raises BadInput with the sentence that says why not."""
     home: Path = options.home
-    mine = Holder.model_validate_json(options.holder)
+    mine = parse_holder(options.holder)
     lock, slurm = RunLock(home), Slurm()
     run, said, kept = home / "runs" / mine.run, "", []
     with lock.mutex():
@@ -77,16 +74,8 @@ def main() -> int:
             verb.add_argument("run")
             verb.add_argument("ticket")
     options = parser.parse_args()
-    try:
-        print(json.dumps(options.act(options)))
-    except ValidationError as error:
-        print(refusal(error, Holder), file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    except (BadInput, OSError) as error:
-        print(error, file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    return ExitStatus.PASS
+    return status_of(lambda: print(json.dumps(options.act(options))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended(main)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,8 @@ from pathlib import Path
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.plan.stage_limit import stage_limit_s
 from shakedown.records.base import Stage
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.errors import BadInput
+from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, Problem
 from shakedown.run import chain, signing
@@ -102,32 +102,30 @@ def main() -> int:
     parser.add_argument("--at-most", type=int, help="seconds, where less than by the plan is wanted")
     parser.add_argument("reframe", nargs="+")
     options = parser.parse_args()
-    try:
-        holder = RunLock(options.home).holder()
-        if holder is None or holder.ticket != options.ticket:
-            whose = f"run {holder.run} of {holder.user} on {holder.controller}" if holder else "no run"
-            raise BadInput(
-                f"this run does not hold the submit host any more, {whose} does",
-                fix="somebody ended it; start it again",
-            )
-        jobs = read_record(options.run / JOBS, Jobs)
-        limit_s = stage_limit_s(jobs, options.stage, retries=options.retries)
-        why = run_reframe(
-            options.run, options.stage, options.reframe, min(limit_s, options.at_most or limit_s)
+    return status_of(lambda: run_stage(options))
+
+
+def run_stage(options: argparse.Namespace) -> None:
+    """Run a stage as the arguments say. Raises BadInput where it was not run at all."""
+    holder = RunLock(options.home).holder()
+    if holder is None or holder.ticket != options.ticket:
+        whose = f"run {holder.run} of {holder.user} on {holder.controller}" if holder else "no run"
+        raise BadInput(
+            f"this run does not hold the submit host any more, {whose} does",
+            fix="somebody ended it; start it again",
         )
-        cancelled: dict[str, str] = {}
-        try:
-            cancelled = cancel_own(options.run, Slurm())
-        except BadInput as error:
-            print(f"jobs of this run may be left in Slurm: {error}")
-        count = unended(options.run, jobs, options.stage, why, cancelled)
-    except (BadInput, OSError) as error:
-        print(error, file=sys.stderr)
-        return ExitStatus.BAD_INPUT
+    jobs = read_record(options.run / JOBS, Jobs)
+    limit_s = stage_limit_s(jobs, options.stage, retries=options.retries)
+    why = run_reframe(options.run, options.stage, options.reframe, min(limit_s, options.at_most or limit_s))
+    cancelled: dict[str, str] = {}
+    try:
+        cancelled = cancel_own(options.run, Slurm())
+    except BadInput as error:
+        print(f"jobs of this run may be left in Slurm: {error}")
+    count = unended(options.run, jobs, options.stage, why, cancelled)
     if why or count:
         print(f"{why or 'ReFrame has ended'}; {count} jobs did not come to their end")
-    return ExitStatus.PASS
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended(main)

@@ -8,7 +8,7 @@ import pytest
 from test_systems import plan_and_jobs, planned
 
 from shakedown.collect.run import gather
-from tests.ended_job import ENDED
+from tests.ended_job import ENDED, leave_the_rest
 
 
 def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_path):
@@ -44,6 +44,7 @@ def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_pat
             row = {"type": "row", "operation": "all_reduce", "size_bytes": size, "messages": messages}
             lines.append(row | rate | {"wrong": None})
         (raw / "torch.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    leave_the_rest(tmp_path)
     # Beside them stand the switches, which nothing read here.
     found = [measurement for measurement in gather(tmp_path)[0] if measurement.test != "switches"]
     asked = [item for item in plan.items if item.test == "torch_all_reduce" and "messages" in item.params]

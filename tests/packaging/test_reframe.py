@@ -193,5 +193,9 @@ def test_a_job_of_an_order_bears_it_and_is_chained(plain, run, tmp_path):
     chained = json.loads(json.loads(line)["line"])
     assert (chained["folder"], chained["order"]) == ("node.gpu_node.a1", digest)
     assert hashlib.sha256((job / "job.json").read_bytes()).hexdigest() == chained["job"]
+    listed = (job / "files.json").read_bytes()
+    assert json.loads((job / "job.json").read_text())["files"] == hashlib.sha256(listed).hexdigest()
+    assert json.loads(listed).keys() == signed["files"].keys() | {"rfm_job.err"}
+    assert json.loads(listed).items() >= signed["files"].items()
     assert "JobId=1 JobState=COMPLETED" in (job / "slurm.txt").read_text()
     assert not (job / "session.secret").exists()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,8 @@ class JobKind:
         completeness: command to run after a bad status; it exits with 0 if the outputs are complete except
             for nodes that died.
         uses: software that it runs, by the names of the site's `software` block.
-        lost_nodes: whether nodes died, given the job's folder and its nodes. Packets that their partners lost
-            to them are then not counted as the partners' fault.
+        lost_nodes: which nodes died, given the job's folder and its nodes; None: nothing tells. Packets that
+            their partners lost to them are not counted as the partners' fault.
     """
 
     catches: str
@@ -89,7 +89,7 @@ class JobKind:
     each_node: bool = False
     completeness: Callable[[Path], tuple[str, ...]] | None = None
     uses: tuple[str, ...] = ()
-    lost_nodes: Callable[[Path, tuple[str, ...]], bool] | None = None
+    lost_nodes: Callable[[Path, tuple[str, ...]], Collection[str] | None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.gpu.metrics import samples_of
@@ -14,6 +15,7 @@ from shakedown.benchmarks.gpu_rate.output import GpuRun, parse_gpu_rate
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
 from shakedown.records.results import Problem
+from shakedown.run.job_folder import JobFolder
 from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
 
 # A rate in the unit of its references.
@@ -100,7 +102,7 @@ def _shown(output: Output[GpuRateOrder], run: GpuRun, work: Work) -> Shown:
     others: tuple[str, ...] = ()
     name = f"gpus.{node}.after.json"
     if folder.holds(name):
-        commands = json.loads(folder.text(name))["commands"]
+        commands = _look(folder, name)
         rows = (
             parse_query(commands["gpus"]["out"], file=name).gpus if commands["gpus"]["exit_code"] == 0 else ()
         )
@@ -110,6 +112,16 @@ def _shown(output: Output[GpuRateOrder], run: GpuRun, work: Work) -> Shown:
             limit = float(watts) if isinstance(watts, int | float) else None
             others = _processes(commands["processes"]["out"], str(me.get("uuid")))
     return shown(samples_of(folder, node), run.gpu, run.of(work), limit_w=limit, others=others)
+
+
+def _look(folder: JobFolder, name: str) -> dict[str, Any]:
+    """Return what the commands of a look at the GPUs printed. Raises BadInput."""
+    try:
+        found: dict[str, Any] = json.loads(folder.text(name))["commands"]
+        return found
+    except (ValueError, LookupError, TypeError) as error:
+        what = f"is no look at the GPUs: {error}"
+        raise BadInput(what[:300], fix="run it again", file=folder.path / name) from None
 
 
 def _processes(text: str, uuid: str) -> tuple[str, ...]:

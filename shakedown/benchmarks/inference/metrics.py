@@ -47,7 +47,8 @@ def inference(output: Output[Inference]) -> Iterator[Value]:
         )
     if order.device == "cuda":
         watch = f"gpu.g{gpus}.csv"
-        if found := throttled(output.folder.text(watch)[:_LARGEST_WATCH], gpus=int(str(gpus))):
+        text = output.folder.text(watch)[:_LARGEST_WATCH]
+        if found := throttled(text, gpus=int(str(gpus)), file=watch):
             raise BadInput(
                 found, fix="mend the cooling or power, then repeat", file=output.folder.path / watch
             )

@@ -14,13 +14,13 @@ REASONS = {
 }
 
 
-def throttled(text: str, *, gpus: int) -> str:
+def throttled(text: str, *, gpus: int, file: str) -> str:
     """Return in words which GPU was throttled and why; empty if none was.
 
     Raises:
         BadInput: not the watch's output, a GPU that nvidia-smi could not read, or one that was not watched.
     """
-    rows = parse_query(text, fields=FIELDS, samples=True).gpus
+    rows = parse_query(text, fields=FIELDS, samples=True, file=file).gpus
     if missing := sorted(set(range(gpus)) - {row["index"] for row in rows}):
         return f"GPU {missing[0]} was not watched: throttling would have gone unseen"
     for row in rows:

@@ -43,7 +43,7 @@ BENCHMARK = Benchmark(
             # A node that dies costs its own pairs only.
             outlives_nodes=True,
             completeness=lambda out: module("shakedown.benchmarks.perftest.mesh.completeness", out),
-            lost_nodes=lambda folder, nodes: bool(lost_nodes(folder, nodes)),
+            lost_nodes=lost_nodes,
         )
     },
     tools={

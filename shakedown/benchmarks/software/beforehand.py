@@ -18,8 +18,10 @@ from typing import Any
 from shakedown.intent.refusal import span
 from shakedown.onnode.software import origin
 from shakedown.plan.jobs import Jobs
+from shakedown.records import untrusted
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.names import natural_key
+from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
 from shakedown.records.wording import printable
 from shakedown.run.folder import JOBS
@@ -91,22 +93,27 @@ def main(argv: Sequence[str]) -> int:
     if len(argv) != 2 or argv[0] not in ("asked", "judge"):
         print("usage: python -m shakedown.benchmarks.software.beforehand asked|judge RUN", file=sys.stderr)
         return ExitStatus.BAD_INPUT
-    try:
+
+    def act() -> None:
         jobs = read_record(Path(argv[1]) / JOBS, Jobs)
         if argv[0] == "asked":
             print(json.dumps(asked(jobs)))
-            return ExitStatus.PASS
-        answers = json.loads(sys.stdin.read())
-        if not isinstance(answers, dict) or not all(isinstance(said, str) for said in answers.values()):
-            raise BadInput(
-                "the nodes' answers are no JSON object", fix="as playbooks/acceptance.yml gives it"
-            )
-        refuse_lacking(jobs, answers)
-    except (BadInput, ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return ExitStatus.BAD_INPUT
-    return ExitStatus.PASS
+        else:
+            refuse_lacking(jobs, _answers(sys.stdin.read()))
+
+    return status_of(act)
+
+
+def _answers(text: str) -> dict[str, str]:
+    """Return what the nodes printed, by node. Raises BadInput."""
+    try:
+        answers = untrusted.loads(text)
+    except ValueError as error:
+        raise BadInput(f"the nodes' answers are no JSON: {error}") from None
+    if not isinstance(answers, dict) or not all(isinstance(said, str) for said in answers.values()):
+        raise BadInput("the nodes' answers are no JSON object", fix="as playbooks/acceptance.yml gives it")
+    return answers
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ended(lambda: main(sys.argv[1:]))

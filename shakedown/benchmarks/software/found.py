@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 from shakedown.plan.jobs import JobSpec, job_and_attempt
+from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_evidence
 from shakedown.run.folder import RAW
 
 JOB = "config.software"
@@ -38,9 +40,9 @@ def unusable_software(folder: Path, job: JobSpec) -> str:
     for name in job.software:
         for node in job.nodes:
             try:
-                document = json.loads((last / f"software.{node}.{name}.json").read_bytes())
+                document = json.loads(read_evidence(last / f"software.{node}.{name}.json"))
                 said.append(str(document["problem"]["message"]))
-            except (OSError, ValueError, KeyError, TypeError):
+            except (BadInput, OSError, ValueError, KeyError, TypeError, RecursionError):
                 continue
     more = f"; and {len(said) - 3} more" if len(said) > 3 else ""
     return "; ".join(said[:3])[:1900] + more

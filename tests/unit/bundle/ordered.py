@@ -20,6 +20,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.onnode import attest, noted
 from shakedown.records.order import Order
 from shakedown.run import chain
+from shakedown.run.contents import note_contents
 from shakedown.run.files import SIGNATURE, SUMS, run_files
 from shakedown.run.folder import ORDER, ORDER_SIGNATURE, write_verdict
 
@@ -130,8 +131,10 @@ class World:
         return sorted(found, key=lambda job: job[1])
 
     def chain(self, folder: str, at: float, *, signs: bool = True) -> None:
-        """Add a job to the run's chain, with what Slurm would say of it."""
-        record = json.loads((self.run / "raw" / folder / "job.json").read_text())
+        """Add a job to the run's chain, with what Slurm would say of it and what its folder holds."""
+        job = self.run / "raw" / folder
+        record = json.loads((job / "job.json").read_text()) | {"files": note_contents(job)}
+        (job / "job.json").write_text(json.dumps(record))
         account = (
             f"JobId={record['job']} JobName={record['test']} JobState={record['state']} "
             f"ExitCode={record['exit_code']} StartTime={record['started'].rstrip('Z')} Restarts=0\n"

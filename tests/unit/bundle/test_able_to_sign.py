@@ -121,6 +121,25 @@ def test_an_answer_that_is_no_signature_is_named(run, out, monkeypatch, capsys):
     assert status == 2 and "n1 cannot sign: its answer is no signature" in said
 
 
+def test_an_answer_that_says_two_things_is_no_signature(run, machines, monkeypatch, capsys):
+    """Catches: a key twice, of which the last one counts."""
+    answer = trial(machines["n1"])
+    answer["out"] = answer["out"].replace("{", '{"signature": "other", ', 1)
+    status, said = judged(run, monkeypatch, capsys, {"n1": answer})
+    assert status == 2 and "n1 cannot sign: its answer is no signature" in said
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"n1": 1}', '{"n1": {"out": ""}, "n1": {"out": ""}}', "[" * 9999]
+)
+def test_what_are_no_answers_is_one_line(run, text, monkeypatch, capsys):
+    """Catches: a traceback, or a host whose second answer hides its first."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    assert able_to_sign.main([str(run), "head"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("not the hosts' answers: ") and said.count("\n") == 1
+
+
 def test_a_line_of_an_order_is_no_trial(run, machines, monkeypatch, capsys):
     """Catches: an answer from an order's chain: the trial must take no number of it."""
     answer = {"out": json.dumps(signer.signed(machines["n1"], "a" * 64, "b" * 64, 1000))}

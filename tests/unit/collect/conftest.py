@@ -10,6 +10,7 @@ import pytest
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json
+from tests.ended_job import leave_the_rest
 from tests.unit.collect.test_collect import GOLDEN, write_job
 from tests.unit.plan.test_planner import WHERE, document
 
@@ -39,4 +40,5 @@ def run(tmp_path):
                 device["counters"]["netdev.tx_bytes"] += 8000 * more
             (job / f"counters.{node}.{when}.json").write_text(json.dumps(counters))
     write_job(job)
+    leave_the_rest(folder)
     return folder

@@ -29,7 +29,7 @@ from shakedown.records.results import OutputRecord
 from shakedown.run.folder import write_verdict
 from shakedown.run.job_folder import JobFolder
 from shakedown.run.nic_counters import read_counters
-from tests.ended_job import ENDED
+from tests.ended_job import ENDED, leave_the_rest
 
 GOLDEN = Path(__file__).parent / "lab_job"
 JOB = "raw/fabric.ib_write_bw.a1"
@@ -206,8 +206,10 @@ def test_a_lost_packet_fails_its_nic(run):
 def test_counters_that_were_not_read_pass_nothing(run):
     """Catches: zero loss certified because nobody looked."""
     (run / "raw" / "fabric.ib_write_bw.a1" / "counters.n1.after.json").unlink()
-    verdict, _ = judged(run)
-    assert verdict.outcome == "NOT-RUN"
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert all("/counter." in cell for cell in cells)
+    assert all("counters.n1.after.json is missing" in cell.reason for cell in cells.values())
 
 
 def test_a_nic_without_traffic_fails(run):
@@ -592,6 +594,7 @@ def settings_of(run: Path, **changes: object) -> None:
     jobs["jobs"][0]["settings"] |= changes
     jobs["jobs"][0]["settings"] = {k: v for k, v in jobs["jobs"][0]["settings"].items() if v is not None}
     (run / "jobs.json").write_text(json.dumps(jobs))
+    leave_the_rest(run)
 
 
 def test_the_order_is_read_again_when_it_was_changed(run):

@@ -9,14 +9,18 @@ import sys
 import pytest
 from submit_host import SubmitHost
 
+from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import gather
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs
 from shakedown.plan.stage_limit import stage_limit_s
 from shakedown.records.base import Stage
 from shakedown.records.reading import read_record
+from shakedown.references.files import load_catalogue
+from shakedown.run.folder import RESULTS, write_lines
 from shakedown.run.lock import Holder, RunLock
 from shakedown.slurm.stage import unended
+from tests.unit.plan.test_planner import WHERE, document
 
 HOLDER = Holder(run="r1", host="h", boot="b", pid=1, start_ticks=1, user="u", since="s", ticket="t1")
 
@@ -34,6 +38,33 @@ def test_the_limit_follows_from_the_plan():
     assert once >= 3 * 100 + 60 + 1000
     assert stage_limit_s(jobs, Stage.FABRIC, retries=2) - once == 2 * (once - 60 - 1000 - 240)
     assert stage_limit_s(jobs, Stage.NODE) == 60 + 1000 + 240
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 16, 48])
+def test_every_stage_of_a_plan_has_a_limit_that_its_jobs_fit_into(nodes):
+    """Catches: a limit that a tiny plan or a large one cannot keep, or one longer than jobs one by one."""
+    made = site_of(document(nodes), WHERE)
+    _, jobs = make_plan(made, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    stages = {job.stage for job in jobs.jobs}
+    assert {Stage.FABRIC, Stage.COLLECTIVE} <= stages
+    for stage in stages:
+        own = [job for job in jobs.jobs if job.stage is stage]
+        limit = stage_limit_s(jobs, stage)
+        on_node = {n: sum(job.time_limit_s for job in own if n in job.nodes) for n in made.nics}
+        assert max(on_node.values()) + jobs.waits.slurm_silent_s + jobs.waits.queue_s < limit
+        one_by_one = sum(job.time_limit_s + 90 for job in own)
+        assert limit <= one_by_one + 240 + jobs.waits.slurm_silent_s + jobs.waits.queue_s
+        assert all(job.expected_s is None or job.expected_s < job.time_limit_s for job in own)
+
+
+def test_a_larger_mesh_has_a_longer_limit():
+    """Catches: a limit that is a constant: too long for two nodes, too short for fifty."""
+    limits = []
+    for nodes in (2, 8, 32):
+        made = site_of(document(nodes), WHERE)
+        _, jobs = make_plan(made, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+        limits.append(stage_limit_s(jobs, Stage.FABRIC))
+    assert limits == sorted(set(limits))
 
 
 @pytest.fixture
@@ -83,8 +114,13 @@ def test_a_stage_that_hangs_is_ended_and_says_so_in_the_report(site):
     record = json.loads((run / "raw" / f"{first.name}.a1" / "job.json").read_text())
     assert (record["state"], record["job"]) == ("CANCELLED", "70")
     assert record["problem"]["message"].endswith("job 70 was cancelled")
+    write_lines(run / RESULTS, gather(run)[0])
     verdict = judge_folder(run)
     assert verdict.outcome != "PASS"
+    cells = {cell.cell: cell for cell in verdict.cells if cell.cell.startswith("fabric/")}
+    measured = {name: cell for name, cell in cells.items() if "/counter." not in name}
+    assert {cell.outcome.value for cell in measured.values()} == {"INCONCLUSIVE"}
+    assert all("was ended at its time limit of 3 s" in cell.reason for cell in measured.values())
 
 
 def test_a_stage_that_comes_to_its_end_is_left_alone(site):

@@ -16,6 +16,7 @@ from pathlib import Path
 from shakedown.benchmarks.perftest.mesh.driver import read_spec
 from shakedown.benchmarks.perftest.mesh.journals import events, journal_path
 from shakedown.records.errors import BadInput
+from shakedown.records.program import ended
 
 
 def lost_nodes(folder: Path, nodes: Iterable[str]) -> list[str] | None:
@@ -66,4 +67,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ended(lambda: main(sys.argv[1:]))

@@ -36,6 +36,7 @@ from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.perftest.mesh.wire import PeerLost
 from shakedown.onnode.software import enter
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.program import ended
 from shakedown.records.untrusted import loads, read_plain
 from shakedown.run.ownership import SECRET
 
@@ -268,4 +269,4 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ended(lambda: main(sys.argv[1:]))

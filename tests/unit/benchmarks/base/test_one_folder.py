@@ -28,6 +28,7 @@ from shakedown.judge.words import subject
 from shakedown.intent.site import NoFabric, Site
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
+from tests.ended_job import leave_the_rest
 
 folder = Path(sys.argv[1])
 site = Site(
@@ -43,10 +44,10 @@ write_aside(folder / "jobs.json", to_json(jobs))
 (spec,) = jobs.jobs
 raw = folder / "raw" / f"{spec.name}.a1"
 raw.mkdir(parents=True)
-(raw / "spec.json").write_text(json.dumps(spec.settings))
 record = {"schema": 1, "run": "r1", "stage": "node", "test": spec.name, "job": "7", "nodes": ["n1"]}
 record |= {"state": "COMPLETED", "exit_code": "0:0", "started": when, "duration_s": 1e9}
 (raw / "job.json").write_text(json.dumps(record))
+leave_the_rest(folder)
 os.environ["SLURMD_NODENAME"] = "n1"
 status = job.main(["job", str(raw)])
 collect(folder)

@@ -16,7 +16,7 @@ from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
 from shakedown.records.snapshot import ClockReading, Component, Snapshot
 from shakedown.references.catalogue import Catalogue
-from tests.ended_job import ENDED
+from tests.ended_job import ENDED, leave_the_rest
 
 MACS = {"n1": "52:54:00:00:00:01", "n2": "52:54:00:00:00:02"}
 STRANGER = "52:54:00:00:00:99"
@@ -63,6 +63,7 @@ def verdict(tmp_path):
     about = {"schema": 1, "run": "r1", "stage": "config", "test": "config.settings", "job": "7"}
     about |= {"nodes": names, **ENDED}
     (job / "job.json").write_text(json.dumps(about))
+    leave_the_rest(tmp_path)
 
     def judged(**changes: dict):
         for node in names:

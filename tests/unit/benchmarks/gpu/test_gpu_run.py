@@ -15,6 +15,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
 from shakedown.records.results import Measurement
+from tests.ended_job import leave_the_rest
 
 NCCL = "collective.nccl0.one-process.1x.gpu1"
 SIZE = "collective/nccl_all_reduce/{}/gpu1/-/-/dtype=float,size_bytes={}"
@@ -114,6 +115,7 @@ def test_nvlink_sharp_against_expectation(run, wanted, channels, says):
         if job["kind"] == "nccl":
             job["settings"]["expect"]["nvls"] = wanted
     (run / "jobs.json").write_text(json.dumps(jobs))
+    leave_the_rest(run)
     if channels:
         change(run, "nccl_all_reduce.log", "0 nvls channels", f"{channels} nvls channels")
     outcome, reason = cells(run)[TRANSPORT.format("nvls")]

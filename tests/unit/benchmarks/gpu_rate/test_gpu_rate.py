@@ -32,7 +32,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import ENDED
+from tests.ended_job import ENDED, leave_the_rest
 
 PROFILES = Path(parse_gpu_rate.__code__.co_filename).parents[2] / "references" / "profiles"
 RECORDED_RUNS = Path(__file__).resolve().parents[3] / "runs"
@@ -119,6 +119,7 @@ def judged(tmp_path):
         raw.mkdir(parents=True)
         record = {"schema": 1, "run": "r1", "stage": "node", "test": spec.name, "job": "7", "nodes": ["n1"]}
         (raw / "job.json").write_text(json.dumps({**record, **ENDED}))
+        leave_the_rest(folder)
         node_of(raw, parts, work)
         spoil(raw)
         line = {
@@ -249,6 +250,14 @@ def samples(change):
         (raw / "gpus.n1.after.json").write_text(json.dumps(look))
 
     return spoil
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}"])
+def test_a_look_that_is_none_is_named(judged, recorded, text):
+    """Catches: a reader that fell over another file than the one that its message names."""
+    verdict = judged(healthy(recorded, 8), lambda raw: (raw / "gpus.n1.after.json").write_text(text))
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert all("gpus.n1.after.json: is no look at the GPUs" in cell.reason for cell in verdict.cells)
 
 
 CLOCK, WHY, HEAT, DRAW = (

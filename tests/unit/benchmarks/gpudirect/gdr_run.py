@@ -19,6 +19,8 @@ from tests.unit.plan.test_planner import WHERE, document
 sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
 from fake_perftest import gpu_lines, report
 
+from tests.ended_job import leave_the_rest
+
 WHEN = "2026-01-01T00:00:{:02}Z"
 BUSES = ("0000:18:00.0", "0000:2a:00.0", "0000:ab:00.0", "0000:bc:00.0")
 NEAR, FAR = 0, 3
@@ -144,5 +146,6 @@ class GdrRun:
                 told = {"schema": 1, "node": node, "when": when, "taken": WHEN.format(at)}
                 told |= {"boot_id": "b", "devices": devices}
                 (self.raw / f"counters.{node}.{when}.json").write_text(json.dumps(told))
+        leave_the_rest(self.folder)
         collect(self.folder)
         return judge_folder(self.folder)

@@ -19,6 +19,7 @@ from shakedown.records.results import Measurement
 from shakedown.report.sections.interconnect import build
 from shakedown.report.write import read
 from shakedown.run.folder import Run
+from tests.ended_job import leave_the_rest
 
 INFERENCE, COPIES, PATHS = "application.inference.gpu1.a1", "node.copies.gpu1.a1", "node.pcie_path.gpu1.a1"
 
@@ -239,6 +240,7 @@ def test_planted_wrong_pin_is_named(run):
     spec = next(job for job in document["jobs"] if job["kind"] == "pcie_path")
     spec["settings"]["path"]["numa_nodes"] = [0, 0, 1, 0]
     path.write_text(json.dumps(document))
+    leave_the_rest(run)
     said = bad(run, "pcie_path")
     assert len(said) == 1 and said[0][0] is Outcome.FAIL
     assert "on NUMA node 0, pinned to node 1" in said[0][1]

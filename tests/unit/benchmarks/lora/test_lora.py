@@ -25,9 +25,10 @@ from shakedown.records.places import SOURCE
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
 from shakedown.run.job_folder import JobFolder
-from tests.ended_job import ENDED
+from tests.ended_job import ENDED, leave_the_rest
 from tests.unit.plan.test_planner import WHERE, document
 
+TAKEN = "2026-01-01T00:00:00Z"
 JOB: dict[str, Any] = {
     "model": "tiny",
     "layout": "fsdp",
@@ -128,7 +129,9 @@ def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float
     for node in ("n1", "n2"):
         for when, count in (("before", 1000), ("after", 1000 + int(total / 4))):
             device = {"device": "rxe0", "netdev": "fab0", "counters": {"ib.port_rcv_data": count}}
-            (raw / f"counters.{node}.{when}.json").write_text(json.dumps({"devices": [device]}))
+            (raw / f"counters.{node}.{when}.json").write_text(
+                json.dumps({"taken": TAKEN, "devices": [device]})
+            )
     problem = {"kind": "other", "message": f"Slurm says {state}"} if state != "COMPLETED" else None
     (raw / "job.json").write_text(
         json.dumps(
@@ -158,6 +161,7 @@ def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float
         **output,
     }
     (raw / "outputs.jsonl").write_text(json.dumps(record) + "\n")
+    leave_the_rest(folder)
     collect(folder)
     verdict = judge_folder(folder)
     bad = {cell.cell.split("/")[2]: cell for cell in verdict.cells}
@@ -508,5 +512,5 @@ def test_a_node_that_restarted_tells_no_traffic(tmp_path):
     """Catches: a healthy NIC blamed for the few bytes since its node came back."""
     for when, count, sent in (("before", 100, 1000), ("after", 500, 900)):
         device = {"device": "rxe0", "counters": {"ib.port_rcv_data": count, "netdev.tx_packets": sent}}
-        (tmp_path / f"counters.n1.{when}.json").write_text(json.dumps({"devices": [device]}))
+        (tmp_path / f"counters.n1.{when}.json").write_text(json.dumps({"taken": TAKEN, "devices": [device]}))
     assert received_bytes(JobFolder(tmp_path), "n1") is None

@@ -21,7 +21,7 @@ from shakedown.onnode import pin
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import ENDED
+from tests.ended_job import ENDED, leave_the_rest
 
 PROFILE = """
 schema: 1
@@ -111,6 +111,7 @@ def measured(tmp_path, monkeypatch):
             monkeypatch.setenv(name, value)
         program = f"WAYS = {ways!r}\nLAYER = {layer!r}\n{SRUN}\n{fails}"
         status = job.main([str(raw), "mpi_allreduce", "n1,n2", "--", sys.executable, "-c", program])
+        leave_the_rest(folder)
         collect(folder)
         verdict = judge_folder(folder)
         # A verdict lists what did not pass.

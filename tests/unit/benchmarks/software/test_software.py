@@ -21,7 +21,7 @@ from shakedown.onnode import software
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import ENDED
+from tests.ended_job import ENDED, leave_the_rest
 from tests.unit.plan.test_planner import WHERE, document
 
 # Stands for Lmod: loads what lies under the folder MODULES.
@@ -247,6 +247,7 @@ def run(node, monkeypatch):
                 text = PERFTEST.replace("VERSION", versions[name])
                 program(node / "modules/ofed/5.8", "ib_write_bw", text)
             assert job.main(["job", str(raw)]) == 0
+        leave_the_rest(folder)
         collect(folder)
         cells = {cell.cell: cell for cell in judge_folder(folder).cells if "/software/" in cell.cell}
         return folder, jobs, cells
@@ -270,6 +271,9 @@ def test_one_node_without_the_module_is_not_run_and_the_others_are_judged(run):
     assert JOB_KINDS["mesh"].outlives_nodes  # it runs all the same, and says so of that node's pairs
     good = mesh.model_copy(update={"nodes": ("n1", "n3")})
     assert unusable_software(folder, good) == ""
+    (found,) = folder.glob("raw/*/software.n2.perftest.json")
+    found.write_text(found.read_text().replace('"message":', '"message": "none", "message":', 1))
+    assert unusable_software(folder, mesh) == ""  # what says two things says nothing
 
 
 def test_another_version_on_one_node_is_named(run):

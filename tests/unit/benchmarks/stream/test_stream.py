@@ -19,7 +19,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import ENDED
+from tests.ended_job import ENDED, leave_the_rest
 
 PROFILE = """
 schema: 1
@@ -72,6 +72,7 @@ def measured(tmp_path, monkeypatch):
         monkeypatch.setenv("SLURMD_NODENAME", "n1")
         status = job.main(["job", str(raw)], tmp_path / "numa")
         spoil(raw)
+        leave_the_rest(folder)
         collect(folder)
         return judge_folder(folder), status
 

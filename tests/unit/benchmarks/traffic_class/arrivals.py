@@ -13,6 +13,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
+from tests.ended_job import leave_the_rest
 from tests.unit.plan.test_planner import WHERE, document
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
@@ -144,6 +145,7 @@ class Ring:
                 document = {"schema": 1, "node": node, "when": when, "taken": WHEN.format(at)}
                 document |= {"boot_id": "b", "devices": devices}
                 (self.raw / f"counters.{node}.{when}.json").write_text(json.dumps(document))
+        leave_the_rest(self.folder)
         collect(self.folder)
         return judge_folder(self.folder)
 

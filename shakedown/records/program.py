@@ -1,0 +1,88 @@
+"""How a program ends: its reader may leave, and what is refused is one line and exit status 2.
+
+Standard library only: compute nodes use this.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+from shakedown.records.errors import BadInput, ExitStatus
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class _OutlivesReader(io.FileIO):
+    """An output whose reader may leave (`| head`): the rest goes nowhere, the exit status stays as it was."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            # The interpreter tries once more at its end; failing again, it would exit with its own status.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            if isinstance(error, BrokenPipeError):
+                return len(memoryview(data).cast("B"))
+            raise
+
+
+def _outliving(stream: TextIO | None) -> TextIO:
+    """Return a stream that writes to the same file and survives its reader's end."""
+    if stream is None:  # closed by the caller, as `>&-` does
+        return Path(os.devnull).open("w", encoding="utf-8")
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_OutlivesReader(stream.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=bool(stream.line_buffering) or stream is sys.__stderr__,
+    )
+
+
+def outlive_readers() -> None:
+    """Let this process's own standard streams survive their readers.
+
+    A caller that replaced them, as a test does, keeps its own.
+    """
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _outliving(sys.stdout)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _outliving(sys.stderr)
+
+
+def status_of(act: Callable[[], object]) -> ExitStatus:
+    """Do something and return the exit status: what is refused or cannot be written is one line and 2."""
+    try:
+        act()
+        sys.stdout.flush()  # here, where a full disk can still be reported as an error
+    except (BadInput, OSError) as error:
+        print(error, file=sys.stderr)
+        return ExitStatus.BAD_INPUT
+    return ExitStatus.PASS
+
+
+def ended(main: Callable[[], int]) -> NoReturn:
+    """Run a program's main function and exit with the status that it returns, whoever reads its output."""
+    outlive_readers()
+    status = 0
+
+    def run() -> None:
+        nonlocal status
+        try:
+            status = main()
+        except SystemExit as end:  # a signal's, or argparse's after its help: what it printed counts too
+            status = int(end.code or 0)
+
+    failed = status_of(run)
+    with suppress(OSError):  # what was printed before; failing at its end, Python would exit with 120
+        sys.stdout.flush()
+    sys.exit(failed or status)
