@@ -339,6 +339,40 @@ def test_a_tenth_that_is_sick_does_not_move_the_others():
     assert common[60:70].mean() == pytest.approx(common[5:60].mean(), abs=0.04 * CV)
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_one_sided_noise_does_not_move_the_common_factor(sign):
+    """Catches: levels that follow the mean, of which each night's centre takes a little more away."""
+    losses = np.random.default_rng(44).standard_exponential((256, 365))
+    own, common = split_common(390 * (1 + sign * CV * losses))
+    assert common[-30:].mean() == pytest.approx(common[10:40].mean(), abs=0.1 * CV)
+    assert own[:, -30:].mean() == pytest.approx(own[:, 10:40].mean(), rel=0.1 * CV)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_one_sided_noise_is_no_drift_of_every_node(higher):
+    """Catches: 69 drifts in a year of 64 healthy nodes whose latency has log-normal tails."""
+    tail = np.minimum(0.01 * np.exp(np.random.default_rng(45).standard_normal((64, 395))), 0.5)
+    own, _ = split_common(390 * (1 - tail if higher else 1 + tail))
+    assert len(find_alarms(own, higher=higher)) <= 1
+
+
+def test_one_bad_night_among_the_first_does_not_silence_a_node():
+    """Catches: levels off by a fifth of one bad night, so that a quarter that is sick moves the rest."""
+    values = nights(46, 20, 80)
+    values[:8, 0] *= 0.7
+    values[15:, 40:] *= 0.97
+    _, common = split_common(values)
+    assert common[45:].mean() == pytest.approx(common[10:40].mean(), abs=0.001)
+
+
+def test_a_quarter_that_is_sick_is_no_loss_of_all_nodes():
+    """Catches: a centre that takes six of 24 nodes at -2 % in, and moves by half a night's noise."""
+    values = nights(47, 24, 80)
+    values[18:, 40:] *= 0.98
+    _, common = split_common(values)
+    assert common[45:].mean() == pytest.approx(common[10:40].mean(), abs=0.2 * CV)
+
+
 def test_steps_are_located_to_the_night_and_single_nights_are_none():
     """Catches: two change points around one odd night, and a step a week off."""
     values = nights(7, 1, 120)[0]
