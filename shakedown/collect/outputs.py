@@ -173,6 +173,7 @@ def _measurements(
             raw=None if elsewhere else f"raw/{job_folder.name}/{output.file}",
             problem=problem or read.problem,
             detail=read.detail[:1000] or None,
+            disturbed=read.disturbed[:500] or None,
             samples=read.samples,
         )
 

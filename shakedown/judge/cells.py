@@ -80,6 +80,8 @@ _OUTCOMES = {
     Rule.NOT_RUN: Outcome.NOT_RUN,
     Rule.LEARNT: Outcome.BASELINE,
 }
+# What is not so for sure where something else was seen at work (docs/decisions/busy-meanwhile.md).
+_GOOD = frozenset((Rule.WITHIN, Rule.LEARNT))
 
 
 @dataclass(slots=True)
@@ -141,6 +143,8 @@ def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
         known = m.detail == text or passes or (rule is Rule.JOB_STATE and m.value is not None)
         detail = "" if known else m.detail
         text = ": ".join(part for part in (text, hint, detail) if part)
+        if m.disturbed and m.disturbed not in text:
+            text = f"{text}; {m.disturbed}"
     return _verdict(cell, rule, text, m.value, m.raw, bound)
 
 
@@ -183,7 +187,7 @@ def _verdict(
     )
 
 
-def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:
+def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:  # noqa: PLR0911  (one return per rule)
     reference, value = bound.reference, m.value
     if bound.unusable:
         return Rule.REFERENCE, bound.unusable
@@ -198,7 +202,10 @@ def _rule(m: Measurement, bound: Bound) -> tuple[Rule, str]:
         return Rule.JOB_STATE, f"{f'job {m.job}' if m.job else 'its job'} ended {m.state}, not COMPLETED"
     if value is None:
         return Rule.NO_VALUE, "the tool gave no value"
-    return _decide(value, m.samples, bound)
+    rule, text = _decide(value, m.samples, bound)
+    if m.disturbed and rule in _GOOD:
+        return Rule.BUSY, f"{number(value)} {reference.unit} decides nothing: {m.disturbed}"
+    return rule, text
 
 
 def _decide(  # noqa: PLR0911  (one return per rule reads best)

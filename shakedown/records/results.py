@@ -51,6 +51,9 @@ class Measurement(Record):
     raw: str | None = None  # path of the tool's own output, relative to the run folder
     # What the number stands for, where it says little by itself: found and wanted of a setting.
     detail: Annotated[str, Field(max_length=1000)] | None = None
+    # What else was seen at work on what was measured: a value within its reference decides nothing then, and
+    # one outside has a cause.
+    disturbed: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     problem: Problem | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

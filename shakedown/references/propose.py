@@ -45,7 +45,7 @@ def proposals(
     Cells that differ in nodes, rail or direction alone are one reference: their values count as repeats.
 
     Args:
-        measurements: a run's results; those that did not complete are left out.
+        measurements: a run's results; those that did not complete, or beside something else, are left out.
         scope: facts beyond a cell's own parameters, such as `{"gpu": "H200-SXM"}`.
         prefix: what the names begin with.
         ceiling_gb_per_s: rate of the link behind every busbw; given to those of more than half of it.
@@ -53,6 +53,8 @@ def proposals(
     alike: dict[tuple[object, ...], tuple[dict[str, Param], list[Measurement]]] = {}
     for one in measurements:
         if one.value is None or one.value <= 0 or one.problem or one.state != "COMPLETED":
+            continue
+        if one.disturbed:
             continue
         facts = facts_of(one)
         key = (one.stage, one.test, one.metric, len(one.nodes), params_text(facts))

@@ -152,6 +152,23 @@ def gpu_behind_its_fellows(c: Case) -> None:
         c.line(item, ["n1"], float(gpu == 5), detail=detail if gpu == 5 else "")
 
 
+@case
+def gpu_used_by_another_meanwhile(c: Case) -> None:
+    c.nodes, c.rails = ["n1", "n2", "n3"], []
+    item = c.plan(
+        {**BUSBW, "id": "h200-gpu-rate-bf16", "value": 670.0, "unit": "TFLOP/s", "ceiling": 989.5},
+        singles("n1", "n2", "n3"),
+        stage="node",
+        test="gpu_rate_bf16",
+        metric="rate",
+        rails=[None],
+        params={"gpu": 0},
+    )
+    for node, value in (("n1", 669.0), ("n2", 655.0), ("n3", 640.0)):
+        said = f"another process was on GPU 0 of {node} at the end: process 1105 (638 MiB)"
+        c.line(item, [node], value, **({} if node == "n1" else {"disturbed": said}))
+
+
 def _gdr(
     c: Case, near: float | None = 388.0, far: float | None = 250.0, wrong: str = "", **fields: Json
 ) -> None:

@@ -30,6 +30,7 @@ class Read(NamedTuple):
     detail: str = ""  # what the number stands for
     samples: tuple[float, ...] = ()  # repeats behind it
     problem: Problem | None = None  # why there is no number
+    disturbed: str = ""  # what else was seen at work on what was measured
 
 
 # What a metrics function yields is a `Read`, or its first fields as a plain tuple.
@@ -38,6 +39,7 @@ Value = (
     | tuple[str, float | None, str, Better, Params, str]
     | tuple[str, float | None, str, Better, Params, str, tuple[float, ...]]
     | tuple[str, float | None, str, Better, Params, str, tuple[float, ...], Problem | None]
+    | tuple[str, float | None, str, Better, Params, str, tuple[float, ...], Problem | None, str]
 )
 
 

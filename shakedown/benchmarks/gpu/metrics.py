@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
+from shakedown.benchmarks.gpu.at_end import disturbed
 from shakedown.benchmarks.gpu.order import GpuNodeOrder
 from shakedown.benchmarks.gpu.output_look import GpuLook, parse_gpu_look, reasons
 from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
@@ -129,7 +130,9 @@ def nvbandwidth(output: Output[GpuNodeOrder]) -> Iterator[Value]:
             value = matrix[row][column]
         except IndexError:
             value = None
-        yield "bandwidth", value, "GB/s", Better.HIGHER, params
+        ends = [int(params[key]) for key in ("gpu", "peer") if key in params]
+        busy = disturbed(output.folder, {output.node: ends})
+        yield Read("bandwidth", value, "GB/s", Better.HIGHER, params, disturbed=busy)
 
 
 def power(output: Output[object], gpus: Mapping[str, int]) -> Iterator[Value]:

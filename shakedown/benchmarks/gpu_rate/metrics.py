@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
+from shakedown.benchmarks.gpu.at_end import at_end, disturbed
 from shakedown.benchmarks.gpu.metrics import samples_of
-from shakedown.benchmarks.gpu.output_nvidia_smi import parse_query
 from shakedown.benchmarks.gpu_rate.explain import Shown, explain, shown
 from shakedown.benchmarks.gpu_rate.options import GpuRateOrder, Work
 from shakedown.benchmarks.gpu_rate.output import GpuRun, parse_gpu_rate
-from shakedown.records.base import Better
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.results import Problem
-from shakedown.run.job_folder import JobFolder
 from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
 
 # A rate in the unit of its references.
@@ -49,12 +46,11 @@ def gpu_rate(output: Output[GpuRateOrder]) -> Iterator[Value]:
                 yield Read(metric, None, unit, Better.HIGHER, {"gpu": gpu}, problem=why)
             continue
         mine, told = rates[gpu], f"{len(rates[gpu])} windows of 1 s; {seen[gpu].words()}"
-        if seen[gpu].others:
-            told = f"{told}; another process was on it at the end: {', '.join(seen[gpu].others)}"[:900]
-        yield Read("rate", medians[gpu], unit, Better.HIGHER, {"gpu": gpu}, told, tuple(mine))
-        yield Read("rate_p1", lowest(mine), unit, Better.HIGHER, {"gpu": gpu}, told)
+        busy = disturbed(output.folder, {node: [gpu]})
+        yield Read("rate", medians[gpu], unit, Better.HIGHER, {"gpu": gpu}, told, tuple(mine), disturbed=busy)
+        yield Read("rate_p1", lowest(mine), unit, Better.HIGHER, {"gpu": gpu}, told, disturbed=busy)
     if order.gpus[node] >= SMALLEST_CLASS and not unable:
-        yield from _stragglers(medians, seen, work, order.behind, unit)
+        yield from _stragglers(output, medians, seen, work)
 
 
 def lowest(values: Sequence[float], share: float = 0.01) -> float:
@@ -63,10 +59,10 @@ def lowest(values: Sequence[float], share: float = 0.01) -> float:
 
 
 def _stragglers(
-    medians: Mapping[int, float], seen: Mapping[int, Shown], work: Work, effect: float, unit: str
+    output: Output[GpuRateOrder], medians: Mapping[int, float], seen: Mapping[int, Shown], work: Work
 ) -> Iterator[Value]:
-    order = sorted(medians)
-    odd = worse_outliers([medians[gpu] for gpu in order], higher=True, min_effect=effect)
+    order, unit = sorted(medians), UNITS[work][0]
+    odd = worse_outliers([medians[gpu] for gpu in order], higher=True, min_effect=output.order.behind)
     for gpu, is_odd in zip(order, odd, strict=True):
         rest = [medians[other] for other in order if other != gpu]
         behind = 1 - medians[gpu] / median(rest)
@@ -74,7 +70,9 @@ def _stragglers(
         if is_odd:
             why = explain(seen[gpu], [seen[other] for other in order if other != gpu], work, behind)
             told = f"GPU {gpu} is {behind:.1%} behind: {told}; {why}"
-        yield Read("wrong", float(is_odd), "1", Better.LOWER, {"check": "straggler", "gpu": gpu}, told[:900])
+        busy = "" if is_odd else disturbed(output.folder, {output.node: [gpu]})  # else `why` tells
+        params: Params = {"check": "straggler", "gpu": gpu}
+        yield Read("wrong", float(is_odd), "1", Better.LOWER, params, told[:900], disturbed=busy)
 
 
 def _as_ordered(output: Output[GpuRateOrder], runs: Sequence[GpuRun], work: Work) -> None:
@@ -98,33 +96,11 @@ def _less(output: Output[GpuRateOrder], what: str) -> None:
 
 def _shown(output: Output[GpuRateOrder], run: GpuRun, work: Work) -> Shown:
     node, folder = output.node, output.folder
-    limit: float | None = None
-    others: tuple[str, ...] = ()
-    name = f"gpus.{node}.after.json"
-    if folder.holds(name):
-        commands = _look(folder, name)
-        rows = (
-            parse_query(commands["gpus"]["out"], file=name).gpus if commands["gpus"]["exit_code"] == 0 else ()
-        )
-        me = next((row for row in rows if row["index"] == run.gpu), None)
-        if me is not None:
-            watts = me.get("power.limit")
-            limit = float(watts) if isinstance(watts, int | float) else None
-            others = _processes(commands["processes"]["out"], str(me.get("uuid")))
-    return shown(samples_of(folder, node), run.gpu, run.of(work), limit_w=limit, others=others)
-
-
-def _look(folder: JobFolder, name: str) -> dict[str, Any]:
-    """Return what the commands of a look at the GPUs printed. Raises BadInput."""
-    try:
-        found: dict[str, Any] = json.loads(folder.text(name))["commands"]
-        return found
-    except (ValueError, LookupError, TypeError) as error:
-        what = f"is no look at the GPUs: {error}"
-        raise BadInput(what[:300], fix="run it again", file=folder.path / name) from None
-
-
-def _processes(text: str, uuid: str) -> tuple[str, ...]:
-    """Return the processes that were on a GPU: `process 1105 (638 MiB)`."""
-    cells = ([cell.strip() for cell in line.split(",")] for line in text.splitlines()[1:])
-    return tuple(f"process {row[1]} ({row[2]})"[:60] for row in cells if len(row) >= 3 and row[0] == uuid)
+    end = at_end(folder, node).get(run.gpu)
+    return shown(
+        samples_of(folder, node),
+        run.gpu,
+        run.of(work),
+        limit_w=end.limit_w if end else None,
+        others=end.others if end else (),
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.base.pinning import judge_pinning
 from shakedown.benchmarks.base.rates import longer_than_recorded
+from shakedown.benchmarks.gpu.at_end import disturbed
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.log_model import NcclChoice
@@ -18,7 +19,7 @@ from shakedown.benchmarks.nccl.output_check import precise_busbw_gb_per_s
 from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow, NcclTiming, checked
 from shakedown.benchmarks.nccl.server_power import server_power
 from shakedown.benchmarks.nccl.transport import judge_log
-from shakedown.records.base import Better
+from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.statistics.robust import median
 
@@ -32,6 +33,7 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
     chosen = _choices(output)
     runs = repeats(output)
     somewhere = wrong_somewhere(runs)
+    busy = disturbed(output.folder, {node: range(count) for node, count in order.gpus.items()})
     unplaced = f"nccl-tests' footer says {somewhere} out of bounds, FAILED, and no row of its run has any"
     said = "; ".join(x for x in (unplaced if somewhere else "", _last_error(runs)) if x)
     for size, rows in planned_rows(runs, output.record.test, order):
@@ -46,7 +48,9 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
                 )
             continue
         many = samples if len(samples) > 1 else ()
-        yield Read(metric, median(samples), unit, better, {"size_bytes": size}, chosen.get(size, ""), many)
+        params: Params = {"size_bytes": size}
+        told = chosen.get(size, "")
+        yield Read(metric, median(samples), unit, better, params, told, many, disturbed=busy)
         wrong = float(wrong_elements(rows) or somewhere)
         yield Read("wrong", wrong, "1", Better.LOWER, {"size_bytes": size}, said)
     if order.power:

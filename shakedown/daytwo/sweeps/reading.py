@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shakedown.benchmarks.base.metrics import Output
+from shakedown.benchmarks.gpu.at_end import disturbed
 from shakedown.benchmarks.gpu.metrics import power
 from shakedown.benchmarks.gpu.output_look import parse_gpu_look
 from shakedown.benchmarks.nccl.log import parse_nccl_log
@@ -160,6 +161,8 @@ def _nccl_sweeps(spec: JobSpec, order: NcclOrder, job: _Attempt) -> Iterator[Swe
         if not reason:
             try:
                 output = job.output(job.outputs[test, ""], order)
+                if busy := disturbed(output.folder, {node: range(n) for node, n in order.gpus.items()}):
+                    raise BadInput(busy)
                 runs = repeats(output)
                 facts = _nccl_facts(runs[0])
                 draw = _draw(output) if order.power else None

@@ -513,16 +513,17 @@ def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("state", "problem", "value", "covered"),
+    ("state", "problem", "value", "disturbed", "covered"),
     [
-        ("COMPLETED", None, 1.0, True),
-        ("COMPLETED", "parse", None, True),
-        ("COMPLETED", "busy", None, False),
-        ("PREEMPTED", None, 1.0, False),
-        ("NODE_FAIL", "killed", None, False),
+        ("COMPLETED", None, 1.0, None, True),
+        ("COMPLETED", "parse", None, None, True),
+        ("COMPLETED", "busy", None, None, False),
+        ("COMPLETED", None, 1.0, "another process was on GPU 0 of n1 at the end", False),
+        ("PREEMPTED", None, 1.0, None, False),
+        ("NODE_FAIL", "killed", None, None, False),
     ],
 )
-def test_a_slot_had_its_turn_when_its_job_completed(state, problem, value, covered):
+def test_a_slot_had_its_turn_when_its_job_completed(state, problem, value, disturbed, covered):
     """Catches: what somebody else interrupted counted as done; a dead NIC tried again every night."""
     m = Measurement(
         run="r",
@@ -536,6 +537,7 @@ def test_a_slot_had_its_turn_when_its_job_completed(state, problem, value, cover
         rail="rail0",
         state=state,
         problem=Problem(kind=problem, message="x") if problem else None,
+        disturbed=disturbed,
     )
     assert covered_slots({m.cell: "s"}, [m]) == ({("n1", "s"), ("n2", "s")} if covered else set())
     assert covered_slots({}, [m]) == set()

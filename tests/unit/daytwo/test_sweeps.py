@@ -173,6 +173,27 @@ def test_what_is_no_result_has_no_ratio(tmp_path, file, old, new, says):
     assert str(tmp_path) not in found.missing[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "another process was on GPU 2 of gpu1 at the end: process 4711 (638 MiB)"),
+        ("[]", "gpus.gpu1.after.json: is no look at GPUs"),
+        ('{"commands": {"gpus": {"out": 1, "exit_code": 0}, "processes": {}}}', "is no look at GPUs"),
+    ],
+)
+def test_a_side_that_shared_its_gpus_has_no_ratio(recorded_run, text, says):
+    """Catches: a configuration called slower for another program that was on its GPUs."""
+    a, b = (recorded_run(f"h200x4_nccl_{which}") for which in ("healthy", "p2p_off"))
+    for path in (b / "raw").glob("collective.*/gpus.gpu1.after.json"):
+        seen = json.loads(path.read_text())
+        uuid = re.findall(r"GPU-[0-9a-f-]+", seen["commands"]["gpus"]["out"])[2]
+        seen["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
+        path.write_text(json.dumps(seen) if text is None else text)
+    found = compared(a, b)
+    assert not found.pairings and found.missing
+    assert all(says in line for line in found.missing)
+
+
 def test_wrong_elements_have_no_ratio(tmp_path):
     """Catches: a fast side whose data are wrong."""
     a = write_run(tmp_path / "A", {"all_reduce": SLOW})

@@ -95,6 +95,50 @@ def test_every_problem_is_inconclusive(kind):
         assert (judged.outcome, judged.rule) == (Outcome.INCONCLUSIVE, kind)
 
 
+LEARN = {
+    "id": "learn",
+    "value": 0.0,
+    "limit": 0.0,
+    "unit": "Gb/s",
+    "better": "higher",
+    "kind": "learn",
+    "source": "none",
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "reference", "fields", "outcome", "rule", "says"),
+    [
+        (390.0, HIGHER, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "390 Gb/s decides nothing: process 7 was there"),
+        (2.0, LOWER, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "2 us decides nothing: process 7 was there"),
+        (390.0, LEARN, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "decides nothing: process 7 was there"),
+        (300.0, HIGHER, {"detail": "5 s"}, Outcome.FAIL, Rule.GATE, "gate 380.0: 5 s; process 7 was there"),
+        (393.0, HIGHER, {}, Outcome.FAIL, Rule.IMPOSSIBLE, "a measurement error; process 7 was there"),
+        (
+            385.0,
+            HIGHER,
+            {"samples": (370.0, 385.0, 386.0)},
+            Outcome.INCONCLUSIVE,
+            Rule.NOISE,
+            "repeat it; process 7 was there",
+        ),
+        (
+            None,
+            HIGHER,
+            {},
+            Outcome.INCONCLUSIVE,
+            Rule.NO_VALUE,
+            "the tool gave no value; process 7 was there",
+        ),
+    ],
+)
+def test_a_value_beside_something_else(value, reference, fields, outcome, rule, says):
+    """Catches: a PASS or a reference of a part that somebody else worked on; a FAIL without that cause."""
+    judged = verdict(value, reference, disturbed="process 7 was there", **fields)
+    assert (judged.outcome, judged.rule) == (outcome, rule)
+    assert judged.reason.endswith(says)
+
+
 PASS, FAIL, LOST = verdict(390.0), verdict(100.0), verdict(None)
 
 

@@ -161,6 +161,14 @@ def test_proposals_signed_in_the_sites_folder_are_its_profile(tmp_path):
     assert not any(one.kind is ReferenceKind.LEARN for one in later.references.values())
 
 
+def test_what_was_measured_beside_something_else_is_not_proposed(tmp_path):
+    """Catches: a reference that another process on the GPU made too low."""
+    found = list(results(bare(tmp_path, learn=True)))
+    whole = list(proposals(found, scope={}, prefix="mine"))
+    spoilt = [one.model_copy(update={"disturbed": "another process was on GPU 0 of n1"}) for one in found]
+    assert whole and list(proposals(spoilt, scope={}, prefix="mine")) == []
+
+
 def test_a_profile_of_ones_own_may_not_shadow_a_shipped_one(tmp_path):
     """Catches: a file in a site's folder that silently replaces published figures."""
     (tmp_path / "profiles").mkdir()

@@ -246,6 +246,26 @@ def test_what_is_wrong_with_a_gpu_is_named(run, edit, check, says):
     assert says in reason
 
 
+def test_another_process_at_the_end_leaves_good_figures_undecided(run):
+    """Catches: figures of GPUs that somebody worked on after the first look, passed; sums are right still."""
+    assert LARGEST not in cells(run)
+    pairs = "node/device_to_device_memcpy_write_ce/bandwidth/gpu1/-/-/gpu={},peer={}"
+    before = set(cells(run))
+    for job in ("node.gpu_node", NCCL):
+        path = run / "raw" / f"{job}.a1" / "gpus.gpu1.after.json"
+        seen = json.loads(path.read_text())
+        uuid = re.findall(r"GPU-[0-9a-f-]+", seen["commands"]["gpus"]["out"])[2]
+        seen["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
+        path.write_text(json.dumps(seen))
+    found = cells(run)
+    said = "decides nothing: another process was on GPU 2 of gpu1 at the end: process 4711 (638 MiB)"
+    for cell in (LARGEST, pairs.format(2, 3), pairs.format(1, 2)):
+        assert found[cell][0] is Outcome.INCONCLUSIVE and said in found[cell][1]
+    new = set(found) - before
+    assert pairs.format(0, 1) not in new and SIZE.format("wrong", 8589934592) not in new
+    assert all("bandwidth" in cell or "busbw" in cell or "/time/" in cell for cell in new)
+
+
 def test_a_missing_gpu_gets_no_values(run):
     """Catches: a GPU that is not there and passes all its checks."""
     look(run, gpus(r"\n3, .*", ""))
