@@ -46,7 +46,11 @@ print(json.dumps(found))
 
 @pytest.mark.parametrize(
     ("forge", "words"),
-    [(HONEST, "this test ran 30 iterations, 300 were ordered"), (FORGED, "the NIC counted ")],
+    [
+        (HONEST, ("this test ran 30 iterations, 300 were ordered",)),
+        # The rate printed, of ten times the bytes, can stand for more time than the test had.
+        (FORGED, ("the NIC counted ", "the whole test took ")),
+    ],
     ids=["honest", "forged"],
 )
 def test_a_tenth_of_the_work_decides_nothing(fresh, forge, words):
@@ -59,7 +63,8 @@ def test_a_tenth_of_the_work_decides_nothing(fresh, forge, words):
     undecided = {c["cell"]: c["reason"] for c in verdict["cells"] if c["outcome"] == "INCONCLUSIVE"}
     assert undecided
     assert all("/ib_write_bw/bandwidth" in cell for cell in undecided), undecided
-    assert all(words in reason for reason in undecided.values()), undecided
+    assert all(any(w in reason for w in words) for reason in undecided.values()), undecided
+    assert any(words[0] in reason for reason in undecided.values()), undecided
     group = [g for g in verdict["groups"] if (g["test"], g["metric"][:9]) == ("ib_write_bw", "bandwidth")]
     assert sum(g["planned"] for g in group) == len(undecided), "a cell passed on a tenth of its work"
 
