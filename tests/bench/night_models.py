@@ -1,4 +1,4 @@
-"""Noise of nightly values, as relative deviations of nodes x nights. Night to night 0.3 % throughout."""
+"""Noise of nightly values, as relative deviations of nodes x nights; 0.3 % night to night but for one."""
 
 from __future__ import annotations
 
@@ -114,6 +114,11 @@ def _bouts(rng: np.random.Generator, nights: int) -> Floats:
     return np.where(loud, 2.0, 1.0) * _iid(rng, nights)
 
 
+def _lognormal(rng: np.random.Generator, nights: int) -> Floats:
+    """What is lost has log-normal tails: half of the nights lose 1 %, one in a hundred 10 %."""
+    return -np.minimum(0.01 * np.exp(rng.standard_normal((NODES, nights))), 0.5)
+
+
 MODELS: dict[str, Noise] = {
     "iid": _iid,
     "t4": _t4,
@@ -136,6 +141,7 @@ ASIDE: dict[str, Noise] = {
     "a third of nodes t3": _uneven_tails,
     "Laplace, AR 0.4": _laplace_ar,
     "bouts of twice the spread": _bouts,
+    "log-normal losses of 1 %": _lognormal,
 }
 
 
