@@ -22,7 +22,7 @@ from shakedown.records.results import JobRecord
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
-from tests.ended_job import ENDED
+from tests.ended_job import ENDED, leave_the_rest
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = Path(os.environ.get("TRAINING_ENV", Path.home() / ".cache/shakedown/training-venv"))
@@ -154,6 +154,7 @@ class Training:
             }
         )
         write_aside(self.out / "job.json", to_json(record))
+        leave_the_rest(self.run)
         return code
 
     def rank(self, rank: int, *, past_step: int, timeout_s: float = 400) -> int:
