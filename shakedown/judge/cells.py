@@ -142,9 +142,10 @@ def judge_measurement(cell: str, m: Measurement, bound: Bound) -> CellVerdict:
         passes = m.value is not None and not bound.outside(m.value)
         known = m.detail == text or passes or (rule is Rule.JOB_STATE and m.value is not None)
         detail = "" if known else m.detail
-        text = ": ".join(part for part in (text, hint, detail) if part)
-        if m.disturbed and m.disturbed not in text:
-            text = f"{text}; {m.disturbed}"
+        # The cause first: a verdict's first line has room for little more.
+        seen = "" if m.disturbed is None or m.disturbed in f"{text} {detail}" else m.disturbed
+        told = "; ".join(part for part in (seen, detail) if part)
+        text = ": ".join(part for part in (text, hint, told) if part)
     return _verdict(cell, rule, text, m.value, m.raw, bound)
 
 

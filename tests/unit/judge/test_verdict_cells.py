@@ -112,15 +112,15 @@ LEARN = {
         (390.0, HIGHER, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "390 Gb/s decides nothing: process 7 was there"),
         (2.0, LOWER, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "2 us decides nothing: process 7 was there"),
         (390.0, LEARN, {}, Outcome.INCONCLUSIVE, Rule.BUSY, "decides nothing: process 7 was there"),
-        (300.0, HIGHER, {"detail": "5 s"}, Outcome.FAIL, Rule.GATE, "gate 380.0: 5 s; process 7 was there"),
-        (393.0, HIGHER, {}, Outcome.FAIL, Rule.IMPOSSIBLE, "a measurement error; process 7 was there"),
+        (300.0, HIGHER, {"detail": "5 s"}, Outcome.FAIL, Rule.GATE, "gate 380.0: process 7 was there; 5 s"),
+        (393.0, HIGHER, {}, Outcome.FAIL, Rule.IMPOSSIBLE, "a measurement error: process 7 was there"),
         (
             385.0,
             HIGHER,
             {"samples": (370.0, 385.0, 386.0)},
             Outcome.INCONCLUSIVE,
             Rule.NOISE,
-            "repeat it; process 7 was there",
+            "repeat it: process 7 was there",
         ),
         (
             None,
@@ -128,12 +128,12 @@ LEARN = {
             {},
             Outcome.INCONCLUSIVE,
             Rule.NO_VALUE,
-            "the tool gave no value; process 7 was there",
+            "the tool gave no value: process 7 was there",
         ),
     ],
 )
 def test_a_value_beside_something_else(value, reference, fields, outcome, rule, says):
-    """Catches: a PASS or a reference of a part that somebody else worked on; a FAIL without that cause."""
+    """Catches: a PASS or a reference of what others used; a FAIL without that cause, or with it last."""
     judged = verdict(value, reference, disturbed="process 7 was there", **fields)
     assert (judged.outcome, judged.rule) == (outcome, rule)
     assert judged.reason.endswith(says)
