@@ -103,6 +103,7 @@ def test_every_bug_and_every_signature_has_a_case():
     assert {p.parent.name for p in HERE.glob("*/run")} == set(CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "status"), [("healthy_primergy_cdi", 0), ("counters", 1), ("missing_rail", 3)]
 )

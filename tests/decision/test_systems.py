@@ -278,6 +278,7 @@ DEGRADED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", DEGRADED)
 def test_one_degraded_figure_fails_by_its_name(fault, tmp_path, capsys, monkeypatch):
     """Catches: a gate so loose, or a cell so optional, that a known fault passes."""

@@ -17,20 +17,25 @@ from pathlib import Path
 import pytest
 from pack import pack
 
-# Runs that take more than a second to read: `make test` has them. Of each kind one that is quick stays.
-LARGE = {
-    "h200_generic_check",
-    "h200x4_nccl",
-    "h200x4_nccl_healthy",
-    "h200x4_nccl_launchers",
-    "h200x4_nccl_mpirun",
-    "h200x4_nccl_p2p_off",
+# One of each kind, quick to read: `make test-unit` has these, `make test` all.
+QUICK = {
+    "h100x2_killed_rank",
+    "h100x2_nccl_versions",
+    "h100x2_one_rail",
+    "h200_int8_short",
+    "h200_rate_5",
+    "h200_shared_slow_port",
+    "h200x2_lora_slow_rank",
+    "h200x2_nodes_rail_down",
+    "h200x4_interconnect",
+    "h200x4_nccl_missing",
+    "lab_healthy",
 }
 RUNS = sorted(path.parent for path in Path(__file__).parent.glob("*/expected.json"))
 
 
 @pytest.mark.parametrize(
-    "made", [pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in LARGE else []) for p in RUNS]
+    "made", [pytest.param(p, id=p.name, marks=[] if p.name in QUICK else [pytest.mark.slow]) for p in RUNS]
 )
 def test_raw_files_give_the_verdict_of_the_day(made, recorded_run, shakedown):
     """Catches: a reader, rule or report that no longer understands what real tools wrote."""

@@ -276,6 +276,7 @@ def test_an_empty_folder_is_seen(sealed, keys):
     assert bundle.verify(sealed, keys[2]).authentic
 
 
+@pytest.mark.slow
 def test_a_report_is_what_the_files_give(sealed, keys, shakedown):
     """Catches: a page that says PASS over a run that failed, sealed by somebody with a key."""
     for name in ("SHA256SUMS", "SHA256SUMS.sig"):

@@ -42,6 +42,7 @@ def test_as_many_records_as_a_plan_explains_are_read(run):
     assert journal(run / JOB, flaws, most) == journal(run / JOB) and not flaws
 
 
+@pytest.mark.slow
 def test_counters_of_a_size_that_no_node_has_are_refused(run):
     """Catches: a reading with a million counters, which takes half a minute and three gigabytes."""
     path = run / JOB / "counters.n1.after.json"

@@ -69,6 +69,7 @@ def test_start_imports_nothing_slow(words):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "status"), RUNS)
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_a_reader_that_left_changes_no_exit_status(name, status, more):
@@ -78,6 +79,7 @@ def test_a_reader_that_left_changes_no_exit_status(name, status, more):
     assert len(done.stderr.splitlines()) == (status == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "status"), RUNS)
 def test_no_reader_of_errors_changes_no_exit_status(name, status):
     """Catches: a complaint that cannot be written and ends in Python's own status."""

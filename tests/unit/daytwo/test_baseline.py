@@ -80,6 +80,7 @@ def test_a_looser_gate_is_marked(tmp_path, fleet_profile):
     assert "note" not in entries(text)["ib_write_bw"]
 
 
+@pytest.mark.slow
 def test_a_sick_node_does_not_widen_the_tolerance(tmp_path, fleet_profile):
     """Catches: a baseline learnt from the fault that it should find."""
     healthy, _ = propose(fill(tmp_path / "a", 24), load_catalogue([fleet_profile]), profile="x")

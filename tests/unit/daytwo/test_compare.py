@@ -179,6 +179,7 @@ def test_runs_in_the_wrong_order_are_noted(pair):
     assert any("not before B" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_false_alarms_stay_below_the_stated_rate(tmp_path):
     """Catches: nodes accused of noise. 40 comparisons of 24 nodes x 3 metrics with nothing wrong."""
     accused = 0

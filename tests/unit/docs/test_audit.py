@@ -38,6 +38,7 @@ def test_each_figure_is_its_rows(name, item):
         assert entry.reference().value == figure or figure in printed or figure in map(int, printed), row
 
 
+@pytest.mark.slow
 def test_every_printed_row_is_in_the_list_once():
     """Catches: a new figure of a profile that the audit leaves out, or counts twice."""
     for name in profile_names():

@@ -125,6 +125,7 @@ PATHS += [f"roce.ecn.{key}" for key in INTENT["roce"]["ecn"]] + ["roce.pfc.prior
 PATHS += [f"mtu_bytes.{key}" for key in INTENT["mtu_bytes"]] + ["roce.headroom.cable_m"]
 
 
+@pytest.mark.slow
 @given(path=st.sampled_from(PATHS), value=PLAIN)
 @settings(max_examples=300, deadline=None)
 def test_no_value_of_a_hostile_inventory_is_a_traceback(path, value):

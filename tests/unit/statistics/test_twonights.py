@@ -20,6 +20,7 @@ def ratios(away: np.ndarray, tails: Tails, lead: float = 0.0, odd: float = 1e-4)
     return Nights(np.full((len(away), 2), lead), lead * one, 30 * one, odd * one, tails).log_ratio(away)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lead", [0.0, 0.5])
 @pytest.mark.parametrize("tails", [HEAVY, ONE_SIDED])
 def test_a_limit_is_reached_as_rarely_as_it_says(tails, lead):

@@ -49,6 +49,7 @@ def faults(how: str) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_what_was_warmed_costs_no_page_fault():
     """Catches an allocator that gives memory back, or maps anew what is large or another thread's."""
     assert min(faults("cold")) >= 128, "this test sees no page fault at all"

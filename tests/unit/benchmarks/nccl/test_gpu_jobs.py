@@ -221,6 +221,7 @@ def test_a_hung_run_is_ended_alone(job):
     assert records[2].problem is None  # the next one ran
 
 
+@pytest.mark.slow
 def test_a_hung_run_names_the_rank_that_stands_still(job):
     """Catches: a stopped rank, and a job that says only that nothing came to an end."""
     two = "SLURM_PROCID=1 sh -c 'kill -STOP $$' &\nexport SLURM_PROCID=0\nwhile :; do :; done\n"

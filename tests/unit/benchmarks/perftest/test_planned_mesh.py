@@ -22,6 +22,7 @@ from shakedown.run.job_folder import JobFolder
 from tests.unit.plan.test_planner import WHERE, document
 
 
+@pytest.mark.slow
 def test_pairs_from_rail_to_rail_are_measured_as_planned(tmp_path):
     """Catches: a cell across rails named otherwise by driver and plan; one that goes over one rail."""
     inventory = document(3)
