@@ -40,7 +40,7 @@ from shakedown.records.plan import Plan
 from shakedown.records.results import JobRecord, Problem
 from shakedown.run import chain, signing
 from shakedown.run.contents import NODES, given, note_contents
-from shakedown.run.folder import JOBS, ORDER, PLAN, RAW
+from shakedown.run.folder import JOBS, ORDER, PLAN, RAW, to_json, write_aside
 from shakedown.run.ownership import SECRET
 from shakedown.slurm.cancel_stuck import Pending
 from shakedown.slurm.client import Slurm
@@ -291,9 +291,7 @@ class Guard(rfm.RegressionTestPlugin):
 
     def record(self, record: JobRecord) -> None:
         """Write job.json whole or not at all."""
-        aside = self.out / "job.json.partial"
-        aside.write_text(record.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
-        aside.replace(self.out / "job.json")
+        write_aside(self.out / "job.json", to_json(record))
 
     @sanity_function
     def job_is_usable(self) -> object:

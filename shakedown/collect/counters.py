@@ -23,18 +23,13 @@ from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.results import JobRecord, Measurement, Problem
-from shakedown.run.nic_counters import About, NodeCounters, read_counters
+from shakedown.run.nic_counters import About, NodeCounters, counters_file, read_counters
 
 WHEN = ("before", "after")
 # How long a node's NICs were read, both times, in ms: what the reading adds to the job.
 OVERHEAD = "reading.both_ms"
 NodeReadings = dict[str, tuple[NodeCounters, NodeCounters]]
 NOT_READ = (NodeCounters(), NodeCounters())
-
-
-def counters_file(node: str, when: str) -> str:
-    """Return the name of the file with what a node's NICs counted before or after a job."""
-    return f"counters.{node}.{when}.json"
 
 
 def read_nodes(

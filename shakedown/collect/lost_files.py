@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shakedown.collect.counters import WHEN, counters_file, dead_nodes
+from shakedown.collect.counters import WHEN, dead_nodes
 from shakedown.collect.outputs import Told
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
 from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
 from shakedown.run.contents import MISSING, NODES, OTHER, departed, unlike_given
+from shakedown.run.nic_counters import counters_file
 from shakedown.run.ownership import writers
 
 

@@ -18,6 +18,7 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import LARGEST_OUTPUT, read_evidence, read_output
 from shakedown.run.chain import digest
+from shakedown.run.folder import write_aside
 from shakedown.run.ownership import BEFORE_IT_RUNS, CONTENTS, STDERR, is_of_nodes
 from shakedown.run.redact import MASK, redact, redact_bytes
 
@@ -74,9 +75,7 @@ def note_contents(folder: Path) -> str:
         small = path.stat().st_size <= LARGEST_OUTPUT
         found[path.name] = digest(path) if small else None
     content = (json.dumps(found, indent=0) + "\n").encode()
-    aside = folder / f"{CONTENTS}.partial"
-    aside.write_bytes(content)
-    aside.replace(folder / CONTENTS)
+    write_aside(folder / CONTENTS, content)
     return _digest(content)
 
 

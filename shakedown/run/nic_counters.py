@@ -96,11 +96,16 @@ class NodeCounters:
         return went_back(before, after, _NEVER_BACK) or traffic_of_bnxt_back(before, after)
 
 
+def counters_file(node: str, when: str) -> str:
+    """Return the name of the file with what a node's NICs counted before or after a job."""
+    return f"counters.{node}.{when}.json"
+
+
 def read_before_and_after(folder: Path, node: str) -> tuple[NodeCounters, NodeCounters]:
     """Return what a node counted before and after a job. Raises BadInput as `read_counters` does."""
     return (
-        read_counters(folder / f"counters.{node}.before.json"),
-        read_counters(folder / f"counters.{node}.after.json"),
+        read_counters(folder / counters_file(node, "before")),
+        read_counters(folder / counters_file(node, "after")),
     )
 
 
