@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from shakedown.intent.links import UPLINK
+from shakedown.intent.site import Site
 from shakedown.nics.families import family_of
 from shakedown.nos.counters import LOST
 from shakedown.nos.readings import WHOLE_SWITCH
@@ -25,6 +26,9 @@ _HOLDS_BACK = re.compile(r"counter\.(?:pause\.prio\d_rx|pfc_[rt]x|ecn_marked)_pp
 # So many flows for each uplink leave none of them idle by hash but once in 10^8 (e^-20 for each uplink).
 _FLOWS_EACH = 20
 
+# Nodes, each in a tuple of its own as a plan has it, by rail and device name.
+_Blocks = dict[tuple[str, str], list[tuple[str, ...]]]
+
 
 def plan_counters(draft: Draft) -> None:
     """Counters that must not move, and those that must: every NIC over a job, every port over a stage.
@@ -36,7 +40,7 @@ def plan_counters(draft: Draft) -> None:
     """
     stages = {job.stage for job in draft.jobs}
     judged_by: dict[tuple[object, ...], str] = {}
-    tests = counter_tests(draft.jobs)
+    tests, nics = counter_tests(draft.jobs), _Nics(draft.site)
     for entry in draft.catalogue.entries.values():
         if not entry.metric.startswith("counter.") or entry.test not in {"nic", "switch"}:
             continue
@@ -45,7 +49,7 @@ def plan_counters(draft: Draft) -> None:
             for job in draft.jobs:
                 if entry.stage == job.stage or ("nic_driver" in entry.scope and _holds(entry, job.stage)):
                     _once(judged_by, entry, job.stage)
-                    _nic_counter(draft, entry, job, tests[job.name])
+                    _nic_counter(draft, nics, entry, job, tests[job.name])
         else:
             for stage in Stage:
                 if stage in stages and _holds(entry, stage):
@@ -72,17 +76,36 @@ def _holds(entry: Entry, stage: Stage) -> bool:
     return stage == entry.stage or (above and entry.better is Better.LOWER)
 
 
-def _nic_counter(draft: Draft, entry: Entry, job: JobSpec, test: str) -> None:
-    # One block for each device name on a rail: nodes of one type name their NICs alike.
-    blocks: dict[tuple[str, str], list[tuple[str, ...]]] = {}
-    for node in job.nodes:
-        for nic in draft.site.nics[node]:
-            family = family_of(nic.driver, nic.rdma_device)
-            if entry.scope.get("nic_driver") not in (None, family.name if family else ""):
-                continue
-            blocks.setdefault((nic.rail, nic.rdma_device), []).append((node,))
+class _Nics:
+    """Which NICs are judged by one entry, asked for each counter of each job: looked up once."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._family: dict[tuple[str | None, str], str] = {}
+        self._blocks: dict[tuple[tuple[str, ...], object], _Blocks] = {}
+
+    def blocks(self, nodes: tuple[str, ...], driver: object) -> _Blocks:
+        """Return the nodes by rail and device name: nodes of one type name their NICs alike."""
+        found = self._blocks.get((nodes, driver))
+        if found is None:
+            found = self._blocks[nodes, driver] = {}
+            for node in nodes:
+                for nic in self._site.nics[node]:
+                    if driver in (None, self._family_of(nic.driver, nic.rdma_device)):
+                        found.setdefault((nic.rail, nic.rdma_device), []).append((node,))
+        return found
+
+    def _family_of(self, driver: str | None, device: str) -> str:
+        name = self._family.get((driver, device))
+        if name is None:
+            family = family_of(driver, device)
+            name = self._family[driver, device] = family.name if family else ""
+        return name
+
+
+def _nic_counter(draft: Draft, nics: _Nics, entry: Entry, job: JobSpec, test: str) -> None:
     required = job.kind not in _OVERLOADING or not _HOLDS_BACK.match(entry.metric)
-    for (rail, device), nodes in blocks.items():
+    for (rail, device), nodes in nics.blocks(job.nodes, entry.scope.get("nic_driver")).items():
         port: Params = {"port": device}
         draft.add(entry, test, stage=job.stage, nodes=nodes, rails=(rail,), params=port, required=required)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 from shakedown.records.base import Better, params_text
 from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
@@ -20,6 +22,15 @@ from shakedown.statistics.robust import SMALLEST_CLASS
 CV, DIPS = 0.003, 0.001
 # Standard error of a median over that of a mean, for normal values.
 _MEDIAN = math.sqrt(math.pi / 2)
+
+
+class _Size(NamedTuple):
+    """How large a block of pairs is."""
+
+    cells: int
+    nodes: int
+    nics: int  # each direction of one counts
+    line: int  # cells of one NIC and direction
 
 
 @dataclass(frozen=True)
@@ -60,11 +71,12 @@ def power(plan: Plan) -> tuple[Power, ...]:
     return tuple(
         Power(
             item,
-            _healthy_fails(item, reference, rule),
-            *(_slow_passes(item, reference, rule, loss) for loss in (0.02, 0.05)),
+            _healthy_fails(size, reference, rule),
+            *(_slow_passes(size, reference, rule, loss) for loss in (0.02, 0.05)),
         )
         for item, reference, rule in _blocks(plan)
         if not _is_floor(reference)
+        for size in (_size(item),)
     )
 
 
@@ -84,22 +96,22 @@ def _is_floor(reference: Reference) -> bool:
     return reference.gate == reference.value
 
 
-def _healthy_fails(item: PlanItem, reference: Reference, rule: Remeasure) -> float:
-    cells, nics, line = _sizes(item)
+def _healthy_fails(size: _Size, reference: Reference, rule: Remeasure) -> float:
+    cells, nodes, nics, line = size
     low = _outside(reference, 0.0)
     persists, transient = _persists(low), low - _persists(low)
-    share = most_by_chance(line, rule.budget, rule.risk / (nics + len(_nodes(item))))
+    share = most_by_chance(line, rule.budget, rule.risk / (nics + nodes))
     none_persists = math.exp(cells * math.log1p(-persists)) if persists < 1 else 0.0
     too_many = more_than(most_by_chance(cells, rule.budget, rule.risk), cells, transient)
     piled_up = min(1.0, nics * more_than(share, line, transient))
     return 1 - none_persists * (1 - too_many) * (1 - piled_up)
 
 
-def _slow_passes(item: PlanItem, reference: Reference, rule: Remeasure, loss: float) -> float:
-    _, nics, line = _sizes(item)
+def _slow_passes(size: _Size, reference: Reference, rule: Remeasure, loss: float) -> float:
+    _, nodes, nics, line = size
     low = _outside(reference, loss)
     persists = _persists(low)
-    share = most_by_chance(line, rule.budget, rule.risk / (nics + len(_nodes(item))))
+    share = most_by_chance(line, rule.budget, rule.risk / (nics + nodes))
     none_persists = math.exp(line * math.log1p(-persists)) if persists < 1 else 0.0
     few = 1 - more_than(share, line, low - persists)
     unseen = 1.0
@@ -108,14 +120,10 @@ def _slow_passes(item: PlanItem, reference: Reference, rule: Remeasure, loss: fl
     return none_persists * few * unseen
 
 
-def _sizes(item: PlanItem) -> tuple[int, int, int]:
-    """Return how many cells there are, how many NICs with their direction, and how many cells each has."""
-    nics = 2 * len(_nodes(item)) * len(item.rails)
-    return len(item), nics, max(1, round(2 * len(item) / nics))
-
-
-def _nodes(item: PlanItem) -> set[str]:
-    return {node for pair in item.nodes for node in pair}
+def _size(item: PlanItem) -> _Size:
+    nodes = len(set(chain.from_iterable(item.nodes)))
+    nics = 2 * nodes * len(item.rails)
+    return _Size(len(item), nodes, nics, max(1, round(2 * len(item) / nics)))
 
 
 def _outside(reference: Reference, loss: float) -> float:
