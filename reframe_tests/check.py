@@ -7,6 +7,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import parameter, run_after, run_before
 
 from reframe_tests.guard import Guard, planned_jobs
+from shakedown.onnode.step import WITH_SLURM
 
 
 @rfm.simple_test
@@ -35,6 +36,6 @@ class Check(rfm.RunOnlyRegressionTest, Guard):
             *([f"--gres=gpu:{launch.step_gpus}"] if launch.step_gpus else []),
             *launch.step_options,
         ]
-        if launch.keep:
-            self.job.launcher.modifier, *self.job.launcher.modifier_options = launch.keep
+        if before := [*launch.keep, *(map(shlex.quote, WITH_SLURM) if self.kind.by_srun else ())]:
+            self.job.launcher.modifier, *self.job.launcher.modifier_options = before
         self.executable, *self.executable_opts = launch.words

@@ -31,6 +31,7 @@ from shakedown.benchmarks.software.found import unusable_software
 from shakedown.collect.outputs import job_measurements
 from shakedown.onnode.journal import NONCE
 from shakedown.onnode.noted import ORDER as ORDERED
+from shakedown.onnode.step import SILENT_FILE, SILENT_S, WITH_SLURM
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.plan.side_by_side import in_order
 from shakedown.records.base import Better, Stage
@@ -186,16 +187,17 @@ class Guard(rfm.RegressionTestPlugin):
             "--input=none",
             *(OUTLIVE if kind.outlives_nodes else ()),
         ]
-        out, step = shlex.quote(str(self.out)), "srun --ntasks-per-node=1 --input=none --mpi=none"
-        last_step = step
+        out, with_slurm = shlex.quote(str(self.out)), shlex.join(WITH_SLURM)
+        srun = "srun --ntasks-per-node=1 --input=none --mpi=none"
+        step = last_step = f"{with_slurm} {srun}"
         if kind.outlives_nodes:
             # Slurm takes a dead node out of the job; a step of the first size would wait for it in vain. It
             # also forgets to give back what the first step held (22.05: "unable to update job's core use
             # information due to job resizing"), so this one must not ask for it.
             last_step = (
-                'left=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N); '
+                f'left=$({with_slurm} squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N); '
                 'count=$(scontrol show hostnames "$left" | wc -l); '
-                f'timeout 300 {step} --nodes="$count" --ntasks="$count" --nodelist="$left" '
+                f'{with_slurm} timeout 300 {srun} --nodes="$count" --ntasks="$count" --nodelist="$left" '
                 f"--overlap --wait=60 {' '.join(OUTLIVE)}"
             )
         python = shlex.quote(sys.executable)
@@ -206,6 +208,8 @@ class Guard(rfm.RegressionTestPlugin):
         ]
         order = order_of(folder)
         self.env_vars.update(order)
+        self.env_vars[SILENT_S] = str(_jobs(folder).waits.slurm_silent_s)
+        self.env_vars[SILENT_FILE] = str(self.out / "slurm.silent")
         complete = kind.completeness(self.out) if kind.completeness else ()
         # The script's status is its last command's; it must be the benchmark's.
         self.postrun_cmds = [

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shakedown.onnode.journal import Clock, Journal
+from shakedown.onnode.step import WITH_SLURM
 
 
 def main(argv: list[str]) -> int:
@@ -44,7 +45,8 @@ def kept(
     if code != 0:
         how = f"exit status {code}" if code > 0 else f"signal {-code}"
         tail = _last_lines((folder / f"{test}.err").read_text(encoding="utf-8", errors="replace").strip())
-        words = ": ".join(part for part in (command[0], how, said(), tail) if part)
+        name = command[len(WITH_SLURM)] if tuple(command[: len(WITH_SLURM)]) == WITH_SLURM else command[0]
+        words = ": ".join(part for part in (name, how, said(), tail) if part)
         problem = {"kind": "killed" if code < 0 else "other", "message": words}
     Journal(folder).add(
         tool=tool,

@@ -9,6 +9,13 @@ _PROGRAM = """#!{python} -SE
 import os, re, shutil, subprocess, sys
 from pathlib import Path
 name, argv, state, recorded = Path(sys.argv[0]).name, sys.argv[1:], Path({state!r}), Path({recorded!r})
+away = state.with_name("away")  # how many questions slurmctld does not answer
+if name in ("squeue", "srun") and away.exists():
+    left = int(away.read_text())
+    if name == "squeue":
+        away.write_text(str(left - 1)) if left > 1 else away.unlink()
+        sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    sys.exit("srun: error: Unable to confirm allocation for job 1: Unable to contact slurm controller")
 if name == "sbatch":
     script = Path(argv[-1])
     option = dict(re.findall(r"^#SBATCH --(nodelist|output|error)=(\\S+)$", script.read_text(), re.M))
@@ -21,6 +28,8 @@ if name == "sbatch":
 elif name == "sinfo":
     print("\\n".join(f"{{node}}|idle|none" for node in argv[2].partition("=")[2].split(",")))
 elif argv[:2] == ["show", "hostnames"]:
+    if os.environ.get("SLURMCTLD_GOES") and "SLURM_JOB_ID" in os.environ:
+        away.write_text(os.environ["SLURMCTLD_GOES"])
     print(argv[2].replace(",", "\\n"))
 elif argv[:3] == ["--oneliner", "show", "job"]:
     code = (state / argv[3]).read_text()

@@ -149,6 +149,18 @@ def test_a_value_below_its_reference_fails_in_reframe(plain, run, tmp_path):
     assert re.search(rf"{re.escape(H2D)}=55.3607 GB/s, expected 60.0 \(l=58.\d+, u=inf\)", ended.stdout)
 
 
+def test_a_slurmctld_that_restarts_costs_no_job(plain, run, tmp_path):
+    """Catches: a job's first step that gives up at once while slurmctld is away, and a good job with it."""
+    slurm = fake_slurm(tmp_path, tmp_path / "recorded")
+    words, path = ("--mode=ci", "--tag=^node$", "--run"), f"{slurm}:/usr/bin:/bin"
+    checks = ROOT / "reframe_tests"
+    goes = {"SHAKEDOWN_RUN": run, "PATH": path, "SLURMCTLD_GOES": 1}
+    ended = reframe(plain, checks, tmp_path, *words, **goes)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    said = (run / "raw/node.gpu_node.a1/rfm_job.err").read_text()
+    assert said.count("waiting for Slurm (slurm_load_jobs error: Unable to contact slurm controller") == 1
+
+
 def test_a_site_is_found_beside_the_run(plain, run, tmp_path):
     """Catches: site.json that must be exported although it lies where the playbooks put it."""
     site = {"system": "mine", "hostnames": [".*"], "partition": "gpus", "scheduler": "squeue"}

@@ -21,7 +21,7 @@ from typing import Any
 from shakedown.onnode import gpus, nccl_library, standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import Ready, enter
-from shakedown.onnode.step import once_a_node
+from shakedown.onnode.step import once_a_node, wait_for_slurm
 from shakedown.records.errors import ExitStatus
 from shakedown.records.places import SOURCE
 
@@ -273,6 +273,7 @@ def once(
         per_node = next(iter(spec["gpus"].values()))
         variables["SLURM_TASKS_PER_NODE"] = f"{per_node}(x{len(spec['gpus'])})"
     full = [*started, *arguments(spec, operation, each, **changes)]
+    wait_for_slurm()
     code, problem = watched(
         full,
         out,

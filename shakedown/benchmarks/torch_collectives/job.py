@@ -15,6 +15,7 @@ from shakedown.benchmarks.nccl.job import before
 from shakedown.onnode import standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import Ready, enter
+from shakedown.onnode.step import wait_for_slurm
 from shakedown.records.errors import ExitStatus
 from shakedown.records.places import SOURCE
 
@@ -59,6 +60,7 @@ def main() -> int:
             standing.MARK: str(out),
             "SHAKEDOWN_FIRST_NODE": nodes[0] if len(nodes) > 1 else "127.0.0.1",
         }
+        wait_for_slurm()
         code, problem = watched(
             command,
             out,
