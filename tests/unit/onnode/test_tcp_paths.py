@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import socket
 import threading
 import time
@@ -15,7 +16,8 @@ from shakedown.onnode import tcp_paths
 from shakedown.onnode.tcp_paths import Ends, faults_of, neighbours_of, problem, ways
 
 # A look of its own port each: the kernel keeps one until the last thread has let go of it.
-PORTS = itertools.count(29871)
+# Apart in each process: several of them run these tests at once.
+PORTS = itertools.count(20000 + os.getpid() * 97 % 9000)
 
 
 def paths_of(node: int, mtu_bytes: int = 9000):
