@@ -165,25 +165,14 @@ def power(output: Output[object], gpus: Mapping[str, int]) -> Iterator[Value]:
             seen = times.get(gpu, []) if gpu in watts else []
             unseen = unseen or _unseen(f"GPU {gpu} of {node}", seen, most, record.duration_s)
         total_w += sum(sum(w) / len(w) for w in watts.values())
-    enough = not unseen
-    lower = Better.LOWER
-    yield (
-        "power",
-        total_w if enough else None,
-        "W",
-        lower,
-        {},
-        unseen or "mean of all GPUs together, without the servers",
-    )
-    yield (
-        "energy",
-        total_w * record.duration_s if enough else None,
-        "J",
-        lower,
-        {},
-        unseen or "of all GPUs, with pauses",
-    )
-    yield "temperature", hottest if enough else None, "degC", lower, {}, unseen or "of the hottest GPU"
+    busy = disturbed(output.folder, {node: range(gpus[node]) for node in record.nodes})
+    for metric, value, unit, detail in (
+        ("power", total_w, "W", "mean of all GPUs together, without the servers"),
+        ("energy", total_w * record.duration_s, "J", "of all GPUs, with pauses"),
+        ("temperature", hottest, "degC", "of the hottest GPU"),
+    ):
+        known = None if unseen else value
+        yield Read(metric, known, unit, Better.LOWER, {}, unseen or detail, disturbed=busy)
 
 
 def _unseen(gpu: str, times: list[float], most: int, duration_s: float) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shakedown.benchmarks.nccl.job import before
+from shakedown.benchmarks.nccl.job import before, on_every_node
 from shakedown.onnode import standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import Ready, enter
@@ -69,6 +69,8 @@ def main() -> int:
             variables=variables,
             standing=lambda: standing.ask(folder, nodes, str(out)),
         )
+        if gpu:
+            on_every_node(folder, "after", seen)
         if code == 1 and '"wrong"' in out.read_text(encoding="utf-8", errors="replace"):
             problem = None  # wrong elements are a result, judged from the rows
     else:

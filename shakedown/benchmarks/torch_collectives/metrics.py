@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.base.rates import longer_than_recorded
+from shakedown.benchmarks.gpu.at_end import disturbed
 from shakedown.benchmarks.torch_collectives.order import TorchOrder
 from shakedown.benchmarks.torch_collectives.output import TorchResult, parse_torch_collectives
 from shakedown.benchmarks.torch_collectives.program import burst_iterations
@@ -20,10 +21,11 @@ def torch_collectives(output: Output[TorchOrder]) -> Iterator[Value]:
     found = [row for row in as_ordered(output).rows if row.operation == operation]
     # The comparison may have a message of a size of the sweep.
     sweep = {row.size_bytes: row for row in found if row.checked and row.messages == 1}
+    busy = disturbed(output.folder, {node: range(count) for node, count in order.ranks.items()})
     for size in order.sizes if operation in order.operations else ():
         if row := sweep.get(size):
             params: Params = {"size_bytes": size}
-            yield "busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params
+            yield Read("busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params, disturbed=busy)
             yield "wrong", float(row.wrong or 0), "1", Better.LOWER, params
     many, large = order.many, order.large_bytes
     if operation != "all_reduce" or not many:
@@ -33,10 +35,10 @@ def torch_collectives(output: Output[TorchOrder]) -> Iterator[Value]:
     for messages, row in ((1, one), (many, small)):
         if row:
             params = {"messages": messages, "size_bytes": row.size_bytes}
-            yield Read("busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params)
+            yield Read("busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params, disturbed=busy)
     if one and small:
         ratio = one.busbw_gb_per_s / small.busbw_gb_per_s
-        yield Read("large_over_small", ratio, "x", Better.LOWER, {"messages": many})
+        yield Read("large_over_small", ratio, "x", Better.LOWER, {"messages": many}, disturbed=busy)
 
 
 def as_ordered(output: Output[TorchOrder]) -> TorchResult:

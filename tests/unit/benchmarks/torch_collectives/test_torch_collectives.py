@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -179,3 +180,21 @@ def test_one_message_is_not_compared_with_itself():
     """Catches: many: 1, whose two rows are one and the same."""
     with pytest.raises(ValueError, match="give 2 or more"):
         TorchCollectives(operations=(), many=1)
+
+
+def test_another_process_at_the_end_is_told_with_each_figure(tmp_path):
+    """Catches: figures of GPUs that somebody worked on after the first look, taken as the cluster's own."""
+    uuid = "GPU-7d46eb38-3edc-0c80-6f36-13338f314a07"
+    listed = {"exit_code": 0, "out": f"index, uuid, power.limit [W]\n1, {uuid}, 700.00 W\n"}
+    others = {"exit_code": 0, "out": f"gpu_uuid, pid, used_gpu_memory [MiB]\n{uuid}, 4711, 638 MiB\n"}
+    look = {"node": "n2", "commands": {"gpus": listed, "processes": others}}
+    (tmp_path / "gpus.n2.after.json").write_text(json.dumps(look))
+    burst = (row(size=MIB // n, messages=n, wrong=None) for n in (1, 1024))
+    printed = text(header(), row(), *burst)
+    said = "another process was on GPU 1 of n2 at the end: process 4711 (638 MiB)"
+    for folder, told in ((tmp_path, said), (Path(), "")):
+        one = replace(output(printed, many=1024, large_bytes=MIB), folder=JobFolder(folder))
+        values = [Read(*value) for value in TOOLS["torch-collectives"].metrics(one)]
+        assert {v.metric for v in values} == {"busbw", "wrong", "large_over_small"}
+        assert {v.disturbed for v in values if v.metric != "wrong"} == {told}
+        assert {v.disturbed for v in values if v.metric == "wrong"} == {""}
