@@ -43,15 +43,15 @@ def lab_site(control_site):
     return control_site
 
 
-def when_a_job_runs(site, act) -> threading.Thread:
-    """Do something once, a few seconds into the first fabric job."""
+def when_a_job_runs(site, act, *, after_s: float = 5) -> threading.Thread:
+    """Do something once, so many seconds into the first fabric job."""
 
     def watch() -> None:
         look = ["squeue", "--noheader", "--states=RUNNING", "--format=%j"]
         deadline = time.monotonic() + 900
         while time.monotonic() < deadline:
             if site.lab.ssh("head", look).stdout.startswith("fabric."):
-                time.sleep(5)
+                time.sleep(after_s)
                 act()
                 return
             time.sleep(1)
@@ -89,17 +89,21 @@ def test_a_dead_slurmctld_ends_the_run(lab_site):
 
 
 def test_a_slurmctld_that_comes_back_costs_nothing(lab_site):
-    """Catches: a good job lost to 20 s without slurmctld, or the next one to nodes that it has not heard."""
+    """Catches: a good job lost to 20 s without slurmctld, at its next step too, or the next one to nodes that
+    it has not heard."""
 
     def away() -> None:
         kill_slurmctld(lab_site)
         time.sleep(20)
         start_slurmctld(lab_site)
 
-    killer = when_a_job_runs(lab_site, away)
-    status, verdict, _ = lab_site.accept("back")
+    # At once: the job's first step reads counters for a few seconds, the next one must begin meanwhile.
+    killer = when_a_job_runs(lab_site, away, after_s=0)
+    status, verdict, run = lab_site.accept("back")
     killer.join(120)
     assert (status, verdict["outcome"]) == (0, "PASS"), (verdict["reason"], verdict["cells"][:5])
+    said = "".join(path.read_text(encoding="utf-8") for path in run.glob("raw/fabric.*/rfm_job.err"))
+    assert "shakedown: waiting for Slurm" in said, "slurmctld was away between two steps"
 
 
 def _start(site, run: str) -> subprocess.Popen[bytes]:
