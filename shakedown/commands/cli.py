@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
+from typer.main import get_command, get_command_name
+from typer.models import CommandInfo, TyperInfo
 
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import outlive_readers
@@ -59,6 +64,23 @@ def _register() -> None:
         module.register(app)
 
 
+def _word(info: CommandInfo | TyperInfo) -> str:
+    """Return the word that calls a command, or a group of them."""
+    return info.name or (get_command_name(info.callback.__name__) if info.callback else "")
+
+
+@functools.cache
+def _program(first: str) -> Callable[..., object]:
+    """Return the program for words that begin with `first`: that command alone, or all if it is none.
+
+    Typer makes every option of every command it is given, 0.1 s for all of them at each start.
+    """
+    alone = copy.copy(app)
+    alone.registered_commands = [info for info in app.registered_commands if _word(info) == first]
+    alone.registered_groups = [info for info in app.registered_groups if _word(info) == first]
+    return get_command(alone if alone.registered_commands or alone.registered_groups else app)
+
+
 # What typer makes of Ctrl-C: a shell's status for it, and no word.
 _TYPERS_INTERRUPT = 130
 
@@ -75,7 +97,7 @@ def _run(words: list[str]) -> int:
     """Run a command and return its exit status; whatever it raises is one line and status 2."""
     try:
         _register()
-        status = app(words, standalone_mode=False)
+        status = _program(words[0])(words, standalone_mode=False)
         if status == _TYPERS_INTERRUPT:
             raise KeyboardInterrupt
         sys.stdout.flush()  # here, where a full disk can still be reported as an error

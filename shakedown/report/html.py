@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ def _breakable(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[._])", text.inert(name)))
 
 
+@functools.cache  # and with it the templates that it has compiled
 def environment() -> Environment:
     """Return the templates' environment: autoescape for every file, unknown variables are errors."""
     env = Environment(

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from shakedown.commands import cli
 from shakedown.judge import judged
@@ -67,6 +68,22 @@ def test_start_imports_nothing_slow(words):
         "jinja2",
         "yaml",
     }
+
+
+def test_a_command_made_alone_is_that_of_the_whole_program(shakedown, capsys):
+    """Catches: a command or a group that takes or says something else where it is the only one made."""
+    cli._register()
+    whole = get_command(cli.app)
+    for name, command in whole.commands.items():
+        assert list(cli._program(name).commands) == [name]
+        for words in ([name], *([name, inner] for inner in getattr(command, "commands", ()))):
+            whole([*words, "--help"], standalone_mode=False, prog_name="shakedown")
+            told = capsys.readouterr().out
+            assert told.startswith(f"Usage: shakedown {' '.join(words)} ")
+            cli._program(name)([*words, "--help"], standalone_mode=False, prog_name="shakedown")
+            assert capsys.readouterr().out == told
+    assert list(cli._program("--help").commands) == list(whole.commands)
+    assert "Did you mean 'verdict'?" in shakedown("verdicts")[2]
 
 
 @pytest.mark.slow

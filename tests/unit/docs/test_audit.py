@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from pathlib import Path
@@ -15,12 +16,14 @@ sys.path[:0] = [str(ROOT / "docs")]
 from generator.audit import Item, publications  # noqa: E402
 
 from shakedown.records.plan import ReferenceKind  # noqa: E402
-from shakedown.references.files import load_profile, profile_names  # noqa: E402
+from shakedown.references import files  # noqa: E402
+from shakedown.references.files import profile_names  # noqa: E402
 
 FOUND = publications()
 ITEMS = [(one.profile, item) for one in FOUND for item in one.items]
 # Profiles of demands that nobody published or measured elsewhere.
 PRINTED = {ReferenceKind.COMPUTED, ReferenceKind.MEASURED, ReferenceKind.VENDOR}
+load_profile = functools.cache(files.load_profile)
 
 
 def rows(name: str) -> dict:

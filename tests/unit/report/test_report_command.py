@@ -101,6 +101,7 @@ def test_a_run_cut_off_in_a_line_is_reported_as_such(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("figures_drawn_anew")
 def test_a_sealed_run_is_written_again_only_to_the_byte(tmp_path: Path) -> None:
     """Catches a seal broken by a second report."""
     folder = write(tmp_path / "run", make_plan(4, 2))

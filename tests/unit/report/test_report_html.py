@@ -251,6 +251,7 @@ def test_reason_coverage_caveats_and_thresholds_are_on_the_page() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("figures_drawn_anew")
 def test_the_same_run_gives_the_same_bytes() -> None:
     """Catches a clock, a random id or an unordered set in the page."""
     plan, faults = make_plan(4, 2), Faults(slow_rail=("n3", "rail1"))

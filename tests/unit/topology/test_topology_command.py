@@ -43,43 +43,43 @@ def test_good_host_passes_and_marks_the_nic_to_use(capture, tmp_path):
     assert (tmp_path / "n1.svg").read_text().startswith("<svg")
 
 
-def test_bad_host_fails_and_says_why(capture):
+def test_bad_host_fails_and_says_why(capture, shakedown):
     """Catches exit status 0 on a host whose NIC trained down."""
-    done = command(capture(lambda devices: devices[1].update(width=8)), "--json")
-    assert done.returncode == 1
-    answer = json.loads(done.stdout)
+    status, out, _ = shakedown("topology", capture(lambda devices: devices[1].update(width=8)), "--json")
+    assert status == 1
+    answer = json.loads(out)
     assert answer["problems"] == ["mlx5_3 (0000:10:11.0): PCIe link is x8, can be x16"]
     assert answer["mpirun"] == ["--map-by", "ppr:2:numa", "--bind-to", "core"]
 
 
-def test_rail_groups_come_from_the_inventory():
+def test_rail_groups_come_from_the_inventory(shakedown):
     """Catches a topology.conf that names leaves where Slurm should see groups."""
-    done = command(str(REPOSITORY / "inventories/lab"), "--switches")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("SwitchName=group0 Nodes=")
-    assert done.stdout.count("SwitchName") == 1
+    status, out, err = shakedown("topology", REPOSITORY / "inventories/lab", "--switches")
+    assert (status, err) == (0, "")
+    assert out.startswith("SwitchName=group0 Nodes=")
+    assert out.count("SwitchName") == 1
 
 
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
         (["no-such-host.invalid"], "no-such-host.invalid: "),
-        (["-oProxyCommand=true"], "shakedown: "),
+        (["--", "-oProxyCommand=true"], "shakedown: '-oProxyCommand=true' is no host"),
         (["/nonexistent", "--switches"], "shakedown: /nonexistent: "),
     ],
 )
-def test_bad_input_is_one_line(argv, words):
+def test_bad_input_is_one_line(argv, words, shakedown):
     """Catches a traceback, and a host name that ssh takes for an option."""
-    done = command("--", *argv) if argv[0].startswith("-") else command(*argv)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
+    status, _, err = shakedown("topology", *argv)
+    assert status == 2
+    assert words in err
+    assert err.count("\n") == 1
 
 
-def test_garbage_is_refused_by_name(tmp_path):
+def test_garbage_is_refused_by_name(tmp_path, shakedown):
     """Catches a half-written capture that is drawn as an empty host."""
     file = tmp_path / "half.json"
     file.write_text('{"schema": 1, "host": "n1"')
-    done = command(str(file))
-    assert done.returncode == 2
-    assert str(file) in done.stderr
+    status, _, err = shakedown("topology", file)
+    assert status == 2
+    assert str(file) in err

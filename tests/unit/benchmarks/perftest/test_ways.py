@@ -181,7 +181,7 @@ def test_blocks_that_share_a_pair_are_told_from_those_that_do_not():
 def test_a_large_site_is_planned_by_its_ways_in_seconds():
     """Catches millions of pairs named one by one: 1,024 nodes in 16 pods."""
     inventory = two_pods(1024, 2, 64)
-    started = time.monotonic()
+    started = time.process_time()
     plan, _ = make_plan(site_of(inventory, WHERE), catalogue(), run="r1", created="2026-01-01T00:00:00Z")
-    assert time.monotonic() - started < 60
+    assert time.process_time() - started < 60
     assert len(plan.model_dump_json()) < 2_000_000
