@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--sizes", default=",".join(SIZES))
+    parser.add_argument("--faults", default=",".join(FAULTS))
     parser.add_argument("--healthy", type=int, default=300)
     parser.add_argument("--faulty", type=int, default=50)
     parser.add_argument("--series", type=int, default=0)
@@ -69,7 +70,7 @@ def main() -> None:
     with args.file.open("a") as file:
         for row in args.rows.split(","):
             for size in args.sizes.split(","):
-                for fault in FAULTS:
+                for fault in args.faults.split(","):
                     for number in range(args.healthy if fault == "none" else args.faulty):
                         key = (row, size, fault, number)
                         if (args.series, *key) in done:

@@ -44,6 +44,22 @@ def values_of(residual: Floats, seen: Deviations, groups: Groups, family: Family
     return np.asarray(values[np.isfinite(values)])
 
 
+def against_other_way(
+    residual: Floats, seen: Deviations, groups: Groups, family: Family, index: int, slope: float
+) -> Floats:
+    """Return the results of a NIC's one way, less what those of its other way with the same partner tell."""
+    rail, node = family.keys[index]
+    ways = []
+    for line, slack in (
+        (residual[rail, node, :], None if seen.slack is None else seen.slack[rail, node, :]),
+        (residual[rail, :, node], None if seen.slack is None else -seen.slack[rail, :, node]),
+    ):
+        ways.append(line if slack is None else _telling(line, slack, 0))
+    own, other = ways if family.direction == "tx" else reversed(ways)
+    values = own - slope * other
+    return np.asarray(values[np.isfinite(values)])
+
+
 def take_out(
     residual: Floats, seen: Deviations, groups: Groups, family: Family, index: int, effect: float
 ) -> None:

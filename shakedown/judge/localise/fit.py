@@ -18,6 +18,8 @@ from shakedown.judge.localise.bottleneck import measured, take_out, values_of
 from shakedown.judge.localise.groups import MEDIAN_SE, Family, Groups, Scores, robust_sigma, spread_of
 from shakedown.judge.localise.levels import Deviations
 from shakedown.judge.localise.model import Bools, Explanation, Floats, Matrix
+from shakedown.judge.localise.other_way import beyond_other_way
+from shakedown.judge.localise.own_noise import noise_beyond, noise_of_rails, stands_out
 from shakedown.judge.localise.picks import (
     MIN_SIGMA,
     Pick,
@@ -47,10 +49,8 @@ WELL = 0.25
 WELL_SHARE = 0.1
 FEWEST_WELL = 2
 MIN_PARTNERS = 2
-# A rail is noisier than the fabric from so many times its noise on; less is chance, or a fault on it.
-LOUD = 1.4
-# Of fewer rails a bad NIC makes too many of its node's results to tell the node's noise by.
-_FEWEST_RAILS = 3
+# What a NIC's other way tells must narrow what it is held against to this part; of few NICs chance does some.
+FAR_BETTER = 0.8
 MIN_CONFIDENCE = 0.9
 # With a counter on the same element that stands out, less is needed of the matrix.
 SUPPORTED_Z = ROBUST_Z_CUTOFF
@@ -80,6 +80,19 @@ class Choice:
     rivals: list[Pick]
     confidence: float
     mask: Bools
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What the candidates of a family show: effects, standard errors, how many of them are significant.
+
+    `slope`: how much of a NIC's other way is taken out of the effect; 0: none.
+    """
+
+    effect: Floats
+    error: Floats
+    needed: Floats
+    slope: Floats
 
 
 def noise_of(residual: Floats, clean: float) -> float:
@@ -155,7 +168,7 @@ def _candidates(
     """Return every significant candidate, largest gain first."""
     floor = max(sigma, MIN_SIGMA)
     lines, blocks = measured(seen.residual, seen, groups, floor)
-    of_rails = _noise_of_rails(seen, floor)
+    of_rails = noise_of_rails(seen, floor)
     # Below a step of the tool's output everything is rounding.
     least = math.log1p(-settings.min_effect - seen.step)
     found: list[Pick] = []
@@ -168,71 +181,81 @@ def _candidates(
         if family.kind in LARGE:
             middles = (blocks if family.of_blocks else lines)[0]
             spread, freedom = _spread_outside(family, middles, scores, large)
-        # Student's t by its quantile function: scipy.stats alone takes a second or two to import.
-        needed = -np.asarray(stdtrit(freedom, settings.alpha / groups.hypotheses))
         noise: float | Floats = floor
         if family.kind == "nic":
             noise = of_rails[[rail for rail, _ in family.keys]]
         with np.errstate(invalid="ignore", divide="ignore"):
-            z = scores.effect / np.maximum(MEDIAN_SE * noise / np.sqrt(scores.cells * seen.clean), spread)
-        wanted = np.where(_supported(family, supported), np.minimum(SUPPORTED_Z, needed), needed)
+            by_noise = MEDIAN_SE * noise / np.sqrt(scores.cells * seen.clean)
+        needed = _needed(freedom, settings, groups)
+        told = Told(scores.effect, np.maximum(by_noise, spread), needed, np.zeros(len(spread)))
+        if family.kind == "nic" and family.direction != "both" and seen.clean == 1:
+            told = _by_other_way(told, family, lines[0], scores.cells, seen, settings, groups)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            z = told.effect / told.error
+            large &= told.effect <= least
+        wanted = np.where(_supported(family, supported), np.minimum(SUPPORTED_Z, told.needed), told.needed)
         for i in np.flatnonzero(large & (-z >= wanted)):
-            own = _own_noise(seen, groups, family, int(i))
-            if -scores.effect[i] < wanted[i] * own:
-                continue
-            found.append(
-                Pick(
-                    family,
-                    int(i),
-                    float(scores.effect[i]),
-                    float(z[i]),
-                    float(scores.gain[i]) / floor**2,
-                    float(scores.share[i]),
-                    int(scores.cells[i]),
-                )
+            pick = Pick(
+                family,
+                int(i),
+                float(told.effect[i]),
+                float(z[i]),
+                float(scores.gain[i]) / floor**2,
+                float(scores.share[i]),
+                int(scores.cells[i]),
             )
+            if stands_out(pick, seen, groups, float(told.slope[i]), float(wanted[i])):
+                found.append(pick)
     return sorted(found, key=lambda p: -p.gain)
 
 
-def _noise_of_rails(seen: Deviations, floor: float) -> Floats:
-    """Return the noise of a result of each rail: its own, where it is noisier than the fabric as a whole.
+def _by_other_way(
+    told: Told,
+    family: Family,
+    middles: Floats,
+    cells: Floats,
+    seen: Deviations,
+    settings: Settings,
+    groups: Groups,
+) -> Told:
+    """Return what each way of a NIC shows beyond its other way, where that is told far better.
 
-    What NICs differ by is told from all rails together, where those of a loud rail look like slow ones.
+    Across rails the other way is another NIC's of the same node, which most often tells nothing.
     """
-    if seen.clean < 1:
-        return np.full(len(seen.residual), floor)
-    own = np.array([robust_sigma(rail) for rail in seen.residual])
-    return np.where(own > LOUD * floor, own, floor)
+    other = np.roll(middles, groups.rails * groups.nodes)[family.members[:, 0]]
+    well = _healthy(other)
+    beyond = beyond_other_way(told.effect, other, _healthy(told.effect) & well)
+    noise = noise_beyond(seen.residual, beyond.slope)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        by_noise = MEDIAN_SE * noise[[rail for rail, _ in family.keys]] / np.sqrt(cells)
+    error = np.maximum(by_noise, beyond.error)
+    needed = _needed(beyond.freedom, settings, groups)
+    # That rests on the other NICs alone, and so leaves the test of this one what it is. Of a way that is sick
+    # itself nobody knows what it lets expect.
+    better = well & (needed * error < FAR_BETTER * told.needed * told.error)
+    return Told(
+        np.where(better, beyond.effect, told.effect),
+        np.where(better, error, told.error),
+        np.where(better, needed, told.needed),
+        np.where(better, beyond.slope, 0.0),
+    )
 
 
-def _own_noise(seen: Deviations, groups: Groups, family: Family, index: int) -> float:
-    """Return the standard error of an end's effect by its own results: some NICs are noisier than others.
+def _needed(freedom: Floats, settings: Settings, groups: Groups) -> Floats:
+    """Return how many standard errors are significant, by Student's t with that freedom.
 
-    Where links are shared the results of an end lie apart for that reason, and say nothing of its noise.
+    By its quantile function: scipy.stats alone takes a second or two to import.
     """
-    if seen.clean < 1 or family.kind not in {"nic", "node"}:
-        return 0.0
-    values = values_of(seen.residual, seen, groups, family, index)
-    noise = robust_sigma(values)
-    if family.kind == "nic":
-        # Few results tell a noise badly, and a node that is busy is noisy on all of its NICs.
-        noise = max(noise, _noise_of_node(seen.residual, family.keys[index][1]))
-    return MEDIAN_SE * noise / math.sqrt(len(values))
+    return -np.asarray(stdtrit(freedom, settings.alpha / groups.hypotheses))
 
 
-def _noise_of_node(residual: Floats, node: int) -> float:
-    """Return the noise of a node's results: how those with one partner differ over rails and directions.
-
-    What the partner is like, or the node's kind, is the same in all of them; a bad NIC is in a few only, but
-    of one rail or two those are half.
-    """
-    with_partners = np.concatenate([residual[:, node, :], residual[:, :, node]])
-    many = len(with_partners)
-    if many < 2 * _FEWEST_RAILS:
-        return 0.0
-    there = np.isfinite(with_partners).any(axis=0)
-    away = with_partners[:, there] - np.nanmedian(with_partners[:, there], axis=0)
-    return robust_sigma(away) * math.sqrt(many / (many - 1)) if away.size else 0.0
+def _healthy(effects: Floats) -> Bools:
+    """Return which candidates of a family may be healthy."""
+    good = effects[np.isfinite(effects)]
+    if not good.size:
+        return np.zeros(len(effects), dtype=bool)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.abs(effects - np.median(good)) <= HEALTHY_SIGMAS * robust_sigma(effects))
 
 
 def _spread_of_others(scores: Scores) -> tuple[Floats, Floats]:
@@ -249,7 +272,7 @@ def _spread_of_others(scores: Scores) -> tuple[Floats, Floats]:
     if finite.sum() < FEWEST_OF_A_KIND:
         return spread, freedom
     away = effects - np.median(effects[finite])
-    kept = finite & (np.abs(away) <= HEALTHY_SIGMAS * robust_sigma(effects))
+    kept = _healthy(effects)
     count = kept.sum() - kept
     total, squares = (float(x[kept].sum()) - np.where(kept, x, 0.0) for x in (away, away**2))
     many = count >= FEWEST_OF_A_KIND
