@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command, get_command_name
 from typer.models import CommandInfo, TyperInfo
 
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus, said_by_system
 from shakedown.records.program import outlive_readers
 from shakedown.records.wording import printable
 
@@ -109,7 +109,7 @@ def _run(words: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _complain("interrupted")
     except OSError as error:
-        return _complain(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+        return _complain(said_by_system(error))
     except Exception as error:  # Python's own exit status would be 1, which means FAIL
         said = printable(f"{type(error).__name__}: {error}")
         how = f"report it (CONTRIBUTING.md, Report a bug); the traceback is with {DEBUG}=1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 from pathlib import Path
 
@@ -37,3 +38,11 @@ class BadInput(Exception):  # noqa: N818  (it names the input, which is at fault
         # Outside text may hold newlines or terminal escapes; the promise is one printable line.
         text = f"{where}{self.what}{fix}"
         return "".join(c if c.isprintable() else " " for c in text)
+
+
+def said_by_system(error: OSError) -> str:
+    """Return what the system says of a file in one line, with the way out where its disk or quota is full."""
+    words = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+    if error.filename and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        words += " -- make room there, then start it again"
+    return "".join(c if c.isprintable() else " " for c in words)

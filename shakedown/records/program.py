@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.errors import BadInput, ExitStatus, said_by_system
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -65,7 +65,7 @@ def status_of(act: Callable[[], object]) -> ExitStatus:
         act()
         sys.stdout.flush()  # here, where a full disk can still be reported as an error
     except (BadInput, OSError) as error:
-        print(error, file=sys.stderr)
+        print(said_by_system(error) if isinstance(error, OSError) else error, file=sys.stderr)
         return ExitStatus.BAD_INPUT
     return ExitStatus.PASS
 

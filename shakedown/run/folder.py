@@ -158,7 +158,11 @@ def _check_keys(line: bytes, record: Measurement | CounterReading, path: Path, n
 
 
 def write_aside(path: Path, content: bytes) -> None:
-    """Write a file so that it is either the old or the new one, never half of it."""
+    """Write a file so that it is either the old or the new one, never half of it.
+
+    Raises:
+        OSError: with its name, which the system does not give for a disk that is full.
+    """
     # Cut: a name may be as long as file systems allow.
     aside = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
     try:
@@ -167,6 +171,8 @@ def write_aside(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         aside.unlink(missing_ok=True)
 

@@ -147,5 +147,5 @@ def test_a_refusal_is_one_line(capsys):
         raise FileNotFoundError(2, "No such file or directory", "/run/x")
 
     assert status_of(refused) == 2
-    assert capsys.readouterr().err == "[Errno 2] No such file or directory: '/run/x'\n"
+    assert capsys.readouterr().err == "/run/x: No such file or directory\n"
     assert status_of(lambda: None) == 0

@@ -15,6 +15,7 @@ from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Outcome
 from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
+from shakedown.records.program import status_of
 from shakedown.records.reading import read_record
 from shakedown.run import folder as runs
 from shakedown.run.folder import LONGEST_LINE, Run, write_aside
@@ -286,15 +287,18 @@ def test_the_jobs_of_a_run_are_read_once(run, monkeypatch):
     assert opened.jobs.jobs == ()
 
 
-def test_write_aside_that_fails_leaves_nothing(tmp_path, monkeypatch):
-    """Catches a temporary file that a full disk leaves behind."""
+def test_write_aside_that_fails_leaves_nothing_and_is_told(tmp_path, monkeypatch, capsys):
+    """Catches a temporary file that a full disk leaves behind, and an error that names no file."""
 
     def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        write_aside(tmp_path / "verdict.json", b"x")
+    path = tmp_path / "verdict.json"
+    assert status_of(lambda: write_aside(path, b"x")) == 2
+    assert capsys.readouterr().err == (
+        f"{path}: No space left on device -- make room there, then start it again\n"
+    )
     assert not any(tmp_path.iterdir())
 
 
