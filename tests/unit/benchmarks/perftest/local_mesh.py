@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -74,12 +76,21 @@ def plant_sysfs(root: Path, data: dict, node: str) -> None:
             (port / f"gid_attrs/ndevs/{index}").write_text(nic["netdev"] + "\n")
 
 
+# Below those that outgoing connections take (ip_local_port_range begins at 32768), apart for each worker.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_FIRST = itertools.cycle(range(10000 + 4400 * (_WORKER % 5), 14300 + 4400 * (_WORKER % 5), 100))
+
+
 def free_ports(count: int) -> int:
     """Return the first of `count` consecutive ports that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        start = int(probe.getsockname()[1])
-    return min(start, 65535 - count)
+    for first in itertools.islice(_FIRST, 100):
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                probe = probes.enter_context(socket.socket())
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listeners do
+                probe.bind(("", port))
+            return first
+    raise RuntimeError("no ports are free")
 
 
 class LocalMesh:

@@ -112,7 +112,7 @@ def test_a_second_start_measures_all_rails_if_one_is_missing(mesh):
     before = {file: file.read_bytes() for file in local.out.glob("*.txt")}
     assert [r.problem for r in found(local)["rail1"]] == [None]
     local.faults = []
-    assert local.run() == {"n1": 0, "n2": 0}
+    assert local.run() == {"n1": 0, "n2": 0}, found(local)
     slot = found(local)
     assert [r.attempt for r in slot["rail0"]] == [r.attempt for r in slot["rail1"]] == [1, 2]
     assert len({r.file for rail in slot.values() for r in rail}) == 4
