@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -48,6 +49,7 @@ BITS: dict[str, dict[str, int]] = {
 }
 
 
+@functools.lru_cache(4096)  # a large site asks for each of its NICs, and they have few names
 def family_of(driver: str | None, rdma_device: str) -> Family | None:
     """Return the family of a NIC by its kernel driver, or by its RDMA device's name where that is not said.
 

@@ -81,7 +81,6 @@ class _Nics:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._family: dict[tuple[str | None, str], str] = {}
         self._blocks: dict[tuple[tuple[str, ...], object], _Blocks] = {}
 
     def blocks(self, nodes: tuple[str, ...], driver: object) -> _Blocks:
@@ -91,16 +90,10 @@ class _Nics:
             found = self._blocks[nodes, driver] = {}
             for node in nodes:
                 for nic in self._site.nics[node]:
-                    if driver in (None, self._family_of(nic.driver, nic.rdma_device)):
+                    family = family_of(nic.driver, nic.rdma_device)
+                    if driver in (None, family.name if family else ""):
                         found.setdefault((nic.rail, nic.rdma_device), []).append((node,))
         return found
-
-    def _family_of(self, driver: str | None, device: str) -> str:
-        name = self._family.get((driver, device))
-        if name is None:
-            family = family_of(driver, device)
-            name = self._family[driver, device] = family.name if family else ""
-        return name
 
 
 def _nic_counter(draft: Draft, nics: _Nics, entry: Entry, job: JobSpec, test: str) -> None:

@@ -6,6 +6,8 @@ import errno
 from enum import IntEnum
 from pathlib import Path
 
+from shakedown.records.wording import printable
+
 
 class ExitStatus(IntEnum):
     """Exit status of every command."""
@@ -37,7 +39,7 @@ class BadInput(Exception):  # noqa: N818  (it names the input, which is at fault
         fix = f" -- {self.fix}" if self.fix else ""
         # Outside text may hold newlines or terminal escapes; the promise is one printable line.
         text = f"{where}{self.what}{fix}"
-        return "".join(c if c.isprintable() else " " for c in text)
+        return printable(text)
 
 
 def said_by_system(error: OSError) -> str:
@@ -45,4 +47,4 @@ def said_by_system(error: OSError) -> str:
     words = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
     if error.filename and error.errno in (errno.ENOSPC, errno.EDQUOT):
         words += " -- make room there, then start it again"
-    return "".join(c if c.isprintable() else " " for c in words)
+    return printable(words)

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from shakedown.records.base import Better
 from shakedown.records.plan import Plan
+from shakedown.records.wording import printable
 from shakedown.references.catalogue import Entry, Profile
 from shakedown.references.outside import names, reason_for
 
@@ -37,8 +38,7 @@ class LintProblem:
     message: str
 
     def __str__(self) -> str:
-        text = f"{self.file}:{self.line}: {self.rule.value}: {self.message}"
-        return "".join(c if c.isprintable() else " " for c in text)
+        return printable(f"{self.file}:{self.line}: {self.rule.value}: {self.message}")
 
 
 def lint(profiles: Sequence[tuple[str, Profile]], plan: Plan | None = None) -> list[LintProblem]:

@@ -27,6 +27,7 @@ from shakedown.benchmarks.perftest.mesh.spec import Spec
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.onnode.software import enter
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.wording import printable
 
 _PROBE_S = 30.0
 
@@ -118,7 +119,7 @@ def _unable(tests: Iterable[str], words: tuple[str, ...], folder: Path) -> str:
         said = run.stdout[:65536].decode(errors="replace")
         if "ersion" not in said.partition("Usage")[0]:
             lines = [line.strip() for line in said.splitlines() if line.strip()]
-            first = "".join(c if c.isprintable() else " " for c in " / ".join(lines[:2]))[:200]
+            first = printable(" / ".join(lines[:2]))[:200]
             return f"{test} {' '.join(words)}: {first or f'exit status {run.returncode}'}"
     return ""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from shakedown.benchmarks.perftest.mesh.schedule import Slot
 from shakedown.benchmarks.perftest.mesh.wire import Message, PeerLost
+from shakedown.records.wording import printable
 
 Problem = tuple[str, str]  # kind (of records.Problem), message
 Cell = tuple[int, str]  # slot index, rail
@@ -45,7 +46,7 @@ def _cells(value: object, length: int) -> list[list[Any]]:
 
 def _texts(value: object) -> dict[str, str]:
     entries = value.items() if isinstance(value, dict) else ()
-    return {k: _printable(v) for k, v in entries if isinstance(v, str)}
+    return {k: _told(v) for k, v in entries if isinstance(v, str)}
 
 
 def ports_of(ready: Message, slot: Slot) -> dict[str, int]:
@@ -62,11 +63,11 @@ def problems_of(ready: Message) -> dict[str, Problem]:
     entries = problems.items() if isinstance(problems, dict) else ()
     kinds = ("setup", "environment", "missing-tool")
     return {
-        rail: (p[0], _printable(p[1]))
+        rail: (p[0], _told(p[1]))
         for rail, p in entries
         if isinstance(p, list) and len(p) == 2 and all(isinstance(t, str) for t in p) and p[0] in kinds
     }
 
 
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)[:500] or "not said"
+def _told(text: str) -> str:
+    return printable(text)[:500] or "not said"

@@ -20,6 +20,7 @@ from shakedown.benchmarks.perftest.mesh.spec import Operation, Spec
 from shakedown.benchmarks.perftest.output_clock import clock_unknown
 from shakedown.onnode.journal import now
 from shakedown.records.untrusted import unused
+from shakedown.records.wording import printable
 
 _POLL_S = 0.02
 _KILL_WAIT_S = 5.0
@@ -173,7 +174,7 @@ class Perftest:
         lines = [line.strip() for line in text.partition("\n----")[0].splitlines()]
         complaints = [line for line in lines if line and line[0] not in "*-" and "WARNING" not in line]
         ending = [line.strip() for line in text.splitlines() if line.strip(" *-\t")][-3:]
-        return "".join(c if c.isprintable() else " " for c in " / ".join(complaints[:3] or ending))[:300]
+        return printable(" / ".join(complaints[:3] or ending))[:300]
 
 
 def wait_until_ended(runs: Iterable[Perftest], timeout_s: float) -> None:
