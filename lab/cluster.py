@@ -16,7 +16,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import accelerator, faults, host, node_faults, planting, processes, qemu, remote, snapshots, state
+from lab import (
+    accelerator,
+    clocks,
+    faults,
+    host,
+    node_faults,
+    planting,
+    processes,
+    qemu,
+    remote,
+    snapshots,
+    state,
+)
 from lab.errors import LabError
 from lab.foreign.setup import check_size, set_up
 from lab.image import SITES, Image, Progress, ensure_image
@@ -109,7 +121,7 @@ class Lab:
                         fix="run python -m lab down first",
                     )
                 machines = Machines(paths, current, progress)
-                machines.boot_what_is_off()
+                clocks.settle(machines, machines.boot_what_is_off())
                 progress(f"lab {paths.name} is up already")
                 return cls(machines)
             topology = topology_of(site, DEFAULT_NODES if nodes is None else nodes)
@@ -298,6 +310,7 @@ def _start(paths: LabPaths, topology: Topology, site: str, progress: Progress) -
         for machine, port in zip(topology.machines, ports, strict=True):
             machines.start(machine, port)
         machines.wait_for_ssh(topology.machines)
+        clocks.settle(machines, [machine.name for machine in topology.machines])
         if site == "foreign":
             set_up(machines, progress)
         current.ready = True

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from lab import faults, node_faults, processes
+from lab import clocks, faults, node_faults, processes
 from lab.errors import LabError
 from lab.machines import Machines
 from lab.topology import Port
@@ -93,7 +93,9 @@ def kill(lab: Machines, name: str) -> str:
 
 def clear(lab: Machines) -> list[str]:
     """Undo every fault: boot what has no power, free the leaf's ports, plug the cables; says what it did."""
-    done = [f"{name} booted" for name in lab.boot_what_is_off()]
+    booted = lab.boot_what_is_off()
+    clocks.settle(lab, booted)
+    done = [f"{name} booted" for name in booted]
     done += node_faults.clear(lab)
     for key in [key for key, fault in lab.state.faults.items() if fault == faults.MISWIRED]:
         node, other, rail = key.split()

@@ -284,3 +284,16 @@ def test_a_gpu_used_a_little_does_not_pass(lab, play, tmp_path):
     assert len(verdict["cells"]) == 4  # median and slowest window, products and copies
     assert all("/n2/" in cell["cell"] for cell in verdict["cells"])
     assert all("another process was on GPU 0 of n2" in cell["reason"] for cell in verdict["cells"])
+
+
+@pytest.mark.skipif(SHARED, reason="a GPU that two nodes share is in use by both")
+@pytest.mark.usefixtures("learnt")
+def test_a_gpu_used_beside_pytorch_decides_nothing(lab, play, tmp_path):
+    """Catches: collectives within their references that were measured beside another process."""
+    name = f"beside-torch-{play.count + 1}"
+    look = f"/shared/shakedown/runs/{name}-*/raw/collective.torch*/gpus.n2.before.json"
+    with another_program(lab, WORK_A_LITTLE, look):
+        verdict = play.run(tmp_path, name, {"torch": OWN["torch"]}, *COLLECTIVE)
+    assert verdict["outcome"] == "INCONCLUSIVE" and reasons(verdict, "FAIL") == []
+    assert all("busbw" in cell["cell"] for cell in verdict["cells"])
+    assert all("another process was on GPU 0 of n2" in cell["reason"] for cell in verdict["cells"])

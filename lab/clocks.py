@@ -1,0 +1,54 @@
+"""Nodes whose kernel gave up the TSC while it booted, as on a busy host that emulates them.
+
+perftest reads the TSC and takes its frequency from the kernel: where the kernel found another than it is, no
+figure counts, and a healthy run is INCONCLUSIVE. Such a node is booted once more. A guest under KVM has the
+host's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab import processes, qemu
+from lab.errors import LabError
+from lab.machines import Machines
+from lab.topology import Machine
+
+# Documentation/ABI/testing/sysfs-devices-system-clocksource of the kernel.
+_CURRENT = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+_GOOD = "tsc"
+
+
+def settle(lab: Machines, booted: Sequence[str]) -> None:
+    """Boot the nodes among these once more whose kernel does not go by the TSC; say so of one that stays so.
+
+    Raises:
+        LabError: a node's QEMU does not end, or it does not boot again.
+    """
+    if not booted or lab.state.accelerator == qemu.KVM.name:
+        return
+    nodes = [lab.topology.machine(name) for name in booted if name in lab.topology.compute_names]
+    for machine, found in _others(lab, nodes):
+        lab.progress(f"{machine.name}'s kernel goes by {found} and not by the TSC; booting it once more")
+        lab.ssh(machine.name, ["sync"], timeout_s=60)
+        guest = lab.guest(machine.name)
+        if processes.end([guest.process], at_once=True):
+            what = f"{machine.name}'s QEMU (process {guest.process.pid}) does not end"
+            raise LabError(what, fix="see what holds it")
+        lab.start(machine, guest.ssh_port)
+        lab.wait_for_ssh([machine])
+        for _, still in _others(lab, [machine]):
+            lab.progress(
+                f"{machine.name}'s kernel goes by {still} again: perftest cannot time there and decides "
+                "nothing. End what keeps this machine busy, then python -m lab down and up"
+            )
+
+
+def _others(lab: Machines, nodes: Sequence[Machine]) -> list[tuple[Machine, str]]:
+    """Return the nodes with another clock source, and which."""
+    found = []
+    for node in nodes:
+        done = lab.ssh(node.name, ["cat", _CURRENT], timeout_s=60)
+        if done.returncode == 0 and done.stdout.strip() != _GOOD:
+            found.append((node, done.stdout.strip()))
+    return found
