@@ -2,60 +2,47 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from shakedown.benchmarks.gpu.output_nvidia_smi import parse_query
-from shakedown.records.errors import BadInput
+from shakedown.benchmarks.gpu.output_look import GpuLook, parse_gpu_look
 from shakedown.run.job_folder import JobFolder
+from shakedown.run.ownership import CONTENTS
 
 # What `Measurement.disturbed` holds.
 _MOST_CHARACTERS = 500
 
 
-@dataclass(frozen=True)
-class AtEnd:
-    """One GPU."""
-
-    limit_w: float | None
-    others: tuple[str, ...]  # processes that were on it: `process 1105 (638 MiB)`
-
-
-def at_end(folder: JobFolder, node: str) -> Mapping[int, AtEnd]:
-    """Return what each GPU of a node showed, by its number; nothing where nobody looked."""
+def at_end(folder: JobFolder, node: str) -> GpuLook | None:
+    """Return what a node's GPUs showed; None where nobody looked. Raises BadInput for what is no look."""
     name = f"gpus.{node}.after.json"
-    return folder.once(_read, name) if folder.holds(name) else {}
+    return folder.once(_read, name) if folder.holds(name) else None
 
 
 def disturbed(folder: JobFolder, gpus: Mapping[str, Iterable[int]]) -> str:
-    """Say which other processes were on these GPUs of each node; empty if none was seen."""
-    seen = {node: at_end(folder, node) for node in gpus}
-    return "; ".join(
-        f"another process was on GPU {gpu} of {node} at the end: {', '.join(seen[node][gpu].others)}"
-        for node, mine in gpus.items()
-        for gpu in sorted(set(mine) & set(seen[node]))
-        if seen[node][gpu].others
-    )[:_MOST_CHARACTERS]
+    """Say which other processes were on these GPUs of each node, or that it is not known; else nothing."""
+    return "; ".join(said for node, mine in gpus.items() for said in _node(folder, node, sorted(mine)))[
+        :_MOST_CHARACTERS
+    ]
 
 
-def _read(folder: Path, name: str) -> dict[int, AtEnd]:
-    try:
-        commands = json.loads(JobFolder(folder).text(name))["commands"]
-        listed, processes = commands["gpus"], str(commands["processes"]["out"])
-        rows = parse_query(listed["out"], file=name).gpus if listed["exit_code"] == 0 else ()
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise BadInput("is no look at GPUs", fix="run it again", file=name) from None
-    found = {}
-    for row in rows:
-        index, watts = row.get("index"), row.get("power.limit")
-        if isinstance(index, int):
-            limit_w = float(watts) if isinstance(watts, int | float) else None
-            found[index] = AtEnd(limit_w, _processes(processes, str(row.get("uuid"))))
-    return found
+def _node(folder: JobFolder, node: str, gpus: list[int]) -> Iterator[str]:
+    look = at_end(folder, node)
+    if look is None:
+        # PyTorch's jobs before there was a list of a job's files looked at the start alone.
+        if folder.holds(f"gpus.{node}.before.json") and folder.holds(CONTENTS):
+            yield f"who else was on the GPUs of {node} at the end is not known: they were not looked at"
+        return
+    if look.users is None:
+        yield f"who else was on the GPUs of {node} at the end is not known: nvidia-smi said {look.no_users!r}"
+        return
+    seen = {gpu.index: look.users.get(gpu.uuid, ()) for gpu in look.gpus}
+    for gpu in gpus:
+        if gpu not in seen:
+            yield f"GPU {gpu} of {node} was not there at the end"
+        elif seen[gpu]:
+            yield f"another process was on GPU {gpu} of {node} at the end: {', '.join(seen[gpu])}"
 
 
-def _processes(text: str, uuid: str) -> tuple[str, ...]:
-    cells = ([cell.strip() for cell in line.split(",")] for line in text.splitlines()[1:])
-    return tuple(f"process {row[1]} ({row[2]})"[:60] for row in cells if len(row) >= 3 and row[0] == uuid)
+def _read(folder: Path, name: str) -> GpuLook:
+    return parse_gpu_look(JobFolder(folder).text(name), file=name)

@@ -39,6 +39,7 @@ class _Look(Record):
     commands: dict[str, _Command]
     kernel: _Command
     numa: dict[str, int]
+    nccl: dict[str, object] | None = None  # the NCCL that a program would load (nccl_library.py)
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -49,6 +50,8 @@ class GpuLook(Record):
     node: Name
     gpus: tuple[Gpu, ...]
     topology: tuple[TopologyRow, ...] | None
+    users: dict[str, tuple[str, ...]] | None  # processes by GPU's UUID, `process 1105 (638 MiB)`
+    no_users: str = ""  # why nvidia-smi does not tell them
     xids: tuple[str, ...] | None  # None: the kernel log cannot be read
     no_xids: str = ""  # why
 
@@ -65,8 +68,9 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
         raise refusal(error, _Look, file=file, about="not a look at GPUs", fix="run it again") from None
     listed = look.commands.get("gpus")
     if listed is None or listed.exit_code != 0:
-        words = " ".join((listed.out + listed.error).split())[:200] if listed else "it was not asked"
-        raise BadInput(f"nvidia-smi did not list the GPUs: {words}", fix="mend the driver", file=file)
+        raise BadInput(
+            f"nvidia-smi did not list the GPUs: {_words(listed)}", fix="mend the driver", file=file
+        )
     links = parse_nvlink(_out(look, "nvlink")) if _out(look, "nvlink") else {}
     remapped = _by_uuid(_out(look, "remapped"), file)
     gpus = []
@@ -90,13 +94,17 @@ def parse_gpu_look(text: str, *, file: str | Path | None = None) -> GpuLook:
                 remap_pending=_flag(remap.get("remapped_rows.pending")),
                 remap_failed=_flag(remap.get("remapped_rows.failure")),
                 numa=look.numa.get(_sysfs(pci)),
+                limit_w=_watts(row.get("power.limit")),
             )
         )
-    topology = _out(look, "topology")
+    topology, asked = _out(look, "topology"), look.commands.get("processes")
+    told = asked is not None and asked.exit_code == 0
     return GpuLook(
         node=look.node,
         gpus=tuple(gpus),
         topology=parse_topology(topology, file=file).rows if topology else None,
+        users=_users(asked.out) if asked and told else None,
+        no_users="" if told else _words(asked),
         xids=tuple(look.kernel.out.splitlines()) if look.kernel.exit_code == 0 else None,
         no_xids=" ".join(look.kernel.error.split())[:500],
     )
@@ -124,6 +132,24 @@ def reasons(row: Mapping[str, object]) -> int | None:
 def _out(look: _Look, name: str) -> str:
     command = look.commands.get(name)
     return command.out if command and command.exit_code == 0 else ""
+
+
+def _words(command: _Command | None) -> str:
+    return " ".join((command.out + command.error).split())[:200] if command else "it was not asked"
+
+
+def _users(text: str) -> dict[str, tuple[str, ...]]:
+    """Return what `--query-compute-apps=gpu_uuid,pid,used_memory` lists, by the GPU's UUID."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in text.splitlines()[1:]:
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) >= 3:
+            found[cells[0]] = (*found.get(cells[0], ()), f"process {cells[1]} ({cells[2]})"[:60])
+    return found
+
+
+def _watts(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _by_uuid(text: str, file: str | Path | None) -> dict[str, dict[str, object]]:

@@ -44,6 +44,7 @@ class Gpu(Record):
     remap_pending: bool | None
     remap_failed: bool | None
     numa: int | None
+    limit_w: float | None = None
 
 
 # Reasons for slow clocks that are faults (nvml.h, nvmlClocksEventReason*): what hardware or heat forces.

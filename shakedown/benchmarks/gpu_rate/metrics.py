@@ -96,11 +96,13 @@ def _less(output: Output[GpuRateOrder], what: str) -> None:
 
 def _shown(output: Output[GpuRateOrder], run: GpuRun, work: Work) -> Shown:
     node, folder = output.node, output.folder
-    end = at_end(folder, node).get(run.gpu)
+    look = at_end(folder, node)
+    end = next((gpu for gpu in look.gpus if gpu.index == run.gpu), None) if look else None
+    users = (look.users if look else None) or {}
     return shown(
         samples_of(folder, node),
         run.gpu,
         run.of(work),
         limit_w=end.limit_w if end else None,
-        others=end.others if end else (),
+        others=users.get(end.uuid, ()) if end else (),
     )

@@ -177,8 +177,8 @@ def test_what_is_no_result_has_no_ratio(tmp_path, file, old, new, says):
     ("text", "says"),
     [
         (None, "another process was on GPU 2 of gpu1 at the end: process 4711 (638 MiB)"),
-        ("[]", "gpus.gpu1.after.json: is no look at GPUs"),
-        ('{"commands": {"gpus": {"out": 1, "exit_code": 0}, "processes": {}}}', "is no look at GPUs"),
+        ("[]", "gpus.gpu1.after.json: not a look at GPUs"),
+        ('{"commands": {"gpus": {"out": 1, "exit_code": 0}, "processes": {}}}', "not a look at GPUs"),
     ],
 )
 def test_a_side_that_shared_its_gpus_has_no_ratio(recorded_run, text, says):

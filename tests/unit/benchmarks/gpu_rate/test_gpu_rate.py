@@ -278,7 +278,7 @@ def test_a_look_that_is_none_is_named(judged, recorded, text):
     """Catches: a reader that fell over another file than the one that its message names."""
     verdict = judged(healthy(recorded, 8), lambda raw: (raw / "gpus.n1.after.json").write_text(text))
     assert verdict.outcome == "INCONCLUSIVE"
-    assert all("gpus.n1.after.json: is no look at GPUs" in cell.reason for cell in verdict.cells)
+    assert all("gpus.n1.after.json: not a look at GPUs" in cell.reason for cell in verdict.cells)
 
 
 CLOCK, WHY, HEAT, DRAW = (

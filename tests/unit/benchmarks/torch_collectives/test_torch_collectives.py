@@ -182,19 +182,66 @@ def test_one_message_is_not_compared_with_itself():
         TorchCollectives(operations=(), many=1)
 
 
-def test_another_process_at_the_end_is_told_with_each_figure(tmp_path):
-    """Catches: figures of GPUs that somebody worked on after the first look, taken as the cluster's own."""
-    uuid = "GPU-7d46eb38-3edc-0c80-6f36-13338f314a07"
-    listed = {"exit_code": 0, "out": f"index, uuid, power.limit [W]\n1, {uuid}, 700.00 W\n"}
-    others = {"exit_code": 0, "out": f"gpu_uuid, pid, used_gpu_memory [MiB]\n{uuid}, 4711, 638 MiB\n"}
-    look = {"node": "n2", "commands": {"gpus": listed, "processes": others}}
-    (tmp_path / "gpus.n2.after.json").write_text(json.dumps(look))
+UUIDS = [f"GPU-7d46eb38-3edc-0c80-6f36-13338f314a0{n}" for n in range(2)]
+PROCESSES = "gpu_uuid, pid, used_gpu_memory [MiB]\n"
+
+
+def look_at_end(node: str, *, gpus: int = 2, exit_code: int = 0, said: str = PROCESSES) -> str:
+    """Return a look at a node's GPUs: how many it lists, and what nvidia-smi said of their processes."""
+    rows = "".join(f"{n}, {UUIDS[n]}, 700.00 W\n" for n in range(gpus))
+
+    def command(out: str, code: int = 0) -> dict[str, object]:
+        return {"argv": ["nvidia-smi"], "exit_code": code, "out": out, "error": ""}
+
+    commands = {
+        "gpus": command(f"index, uuid, power.limit [W]\n{rows}"),
+        "processes": command(said, exit_code),
+    }
+    return json.dumps(
+        {
+            "schema": 1,
+            "node": node,
+            "when": "after",
+            "taken": "2026-11-26T12:00:00.000+00:00",
+            "commands": commands,
+            "kernel": command(""),
+            "numa": {},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("look", "told"),
+    [
+        (look_at_end("n2"), ""),
+        (
+            look_at_end("n2", said=f"{PROCESSES}{UUIDS[1]}, 4711, 638 MiB\n"),
+            "another process was on GPU 1 of n2 at the end: process 4711 (638 MiB)",
+        ),
+        (
+            look_at_end("n2", exit_code=9, said="Unable to determine the device handle"),
+            "who else was on the GPUs of n2 at the end is not known: "
+            "nvidia-smi said 'Unable to determine the device handle'",
+        ),
+        (look_at_end("n2", gpus=1), "GPU 1 of n2 was not there at the end"),
+        (None, "who else was on the GPUs of n2 at the end is not known: they were not looked at"),
+    ],
+)
+def test_what_was_at_the_end_is_told_with_each_figure(tmp_path, look, told):
+    """Catches: figures of GPUs that somebody worked on after the first look, or that fell off the bus, or of
+    which nobody knows, taken as the cluster's own.
+    """
+    for node in ("n1", "n2"):
+        (tmp_path / f"gpus.{node}.before.json").write_text(look_at_end(node))
+    (tmp_path / "files.json").write_text("{}")
+    (tmp_path / "gpus.n1.after.json").write_text(look_at_end("n1"))
+    if look is not None:
+        (tmp_path / "gpus.n2.after.json").write_text(look)
     burst = (row(size=MIB // n, messages=n, wrong=None) for n in (1, 1024))
     printed = text(header(), row(), *burst)
-    said = "another process was on GPU 1 of n2 at the end: process 4711 (638 MiB)"
-    for folder, told in ((tmp_path, said), (Path(), "")):
+    for folder, disturbed in ((tmp_path, told), (Path(), "")):  # gloo's jobs look at no GPU
         one = replace(output(printed, many=1024, large_bytes=MIB), folder=JobFolder(folder))
         values = [Read(*value) for value in TOOLS["torch-collectives"].metrics(one)]
         assert {v.metric for v in values} == {"busbw", "wrong", "large_over_small"}
-        assert {v.disturbed for v in values if v.metric != "wrong"} == {told}
+        assert {v.disturbed for v in values if v.metric != "wrong"} == {disturbed}
         assert {v.disturbed for v in values if v.metric == "wrong"} == {""}
