@@ -13,6 +13,9 @@ from lab.topology import FABRIC_MTU, LEAF, MGMT_MTU, Machine, Topology
 
 MGMT_BRIDGE = "br-mgmt"
 _MGMT_LINK = "mg{index}"
+# TCP of the nodes, which any network namespace may choose. It keeps a shaped port full from a connection's
+# start; BBR and CUBIC look for its rate first, and repeats of one measurement differ by 10 % and more.
+_CONTROL = "reno"
 # What `--gpus` says for one GPU that all nodes have.
 SHARED = "shared"
 
@@ -58,7 +61,7 @@ def ports_of(topology: Topology, machine: str) -> Iterator[tuple[str, str, int]]
 
 def node_script(machine: Machine, *, verbs: Sequence[tuple[str, str]] = ()) -> str:
     """What head and nodes run: their addresses; ``verbs`` are RDMA devices to make, and their interfaces."""
-    lines = ["set -eu", "ip link set lo up"]
+    lines = ["set -eu", "ip link set lo up", f"echo {_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control"]
     for nic in machine.nics:
         if nic.name != "adm0":  # QEMU's own way in
             # Its own hardware address: after a restart the others still find it where they knew it.
