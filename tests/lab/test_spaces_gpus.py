@@ -39,7 +39,7 @@ NCCL = os.environ.get("SHAKEDOWN_NCCL")  # folder of the NCCL that nccl-tests sh
 MODEL = os.environ.get("SHAKEDOWN_GPU_MODEL", "H200-SXM")
 BOOK_S = 1200
 # Low enough that the port limits and nothing else. At 4,000 a rail reaches 3,600. At 2,000 it reaches 1,740
-# to 1,880, and one of 1,800 shows as -7 % among repeats that differ as much. At 1,000 it reaches 989 to 997.
+# to 1,880, and one of 1,800 shows as -7 % among repeats that differ as much. At 1,000 the port limits.
 RATE_MBIT = 1000
 # What a person allows beyond the spread within one job.
 ALLOWED = {"time": 0.5, "busbw": 0.05, "rate": 0.02, "rate_p1": 0.03}
