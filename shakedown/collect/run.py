@@ -23,10 +23,12 @@ from shakedown.collect.failed_tasks import told_by_tasks
 from shakedown.collect.job_record import as_kept, shared_jobs
 from shakedown.collect.lost_files import Lost, lost_files
 from shakedown.collect.moved import confirmed
-from shakedown.collect.outputs import journal, most_records, told_by, without_place
+from shakedown.collect.outputs import Told, journal, most_records, told_by, without_place
+from shakedown.collect.switch_ports import implied, set_back
 from shakedown.collect.window import clocks_ahead, stage_windows
 from shakedown.plan.flow_paths import PATHS, known_paths, lines_of_paths, read_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
+from shakedown.records.base import Stage
 from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
@@ -91,12 +93,10 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
     tests = counter_tests(jobs.jobs)
     specs = {spec.name: spec for spec in jobs.jobs}
     ran: list[JobRecord] = []
+    said: list[tuple[Stage, Told]] = []
     clocks, most = clocks_ahead(folder), most_records(plan)
-    if (folder / RAW).is_symlink():
-        raise BadInput("is a link", fix="copy the folder here", file=folder / RAW)
-    folders = sorted(path.parent for path in (folder / RAW).glob("*/job.json"))
     # One that is damaged and no planned job's has no cell that it could measure.
-    records = [(path, job) for path in folders if (job := _job(plan, specs, path)) is not None]
+    records = [(path, job) for path in _folders(folder) if (job := _job(plan, specs, path)) is not None]
     shared = shared_jobs((path.name, job) for path, job in records)
     for job_folder, record in records:
         if record.run != plan.run:
@@ -129,6 +129,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
                 if not cells:
                     silent[node] = why_not
             told = lost.held(told, silent)
+        said += [(job.stage, one) for one in told]
         found = [measurement for one in told for measurement in one.measurements]
         measurements.extend(found)
         why = job.problem or next((_parse(job_folder, flaw) for flaw in flaws), None) or lost.any
@@ -136,14 +137,20 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
             theirs = failed if alone else {}
             measurements.extend(_spoiled(plan, spec, job, why, {m.cell for m in found}, theirs))
     of_switches, spoiled = switch_counters(plan, folder, stage_windows(ran), jobs.nics)
-    counters = without_the_idle(plan, [*counters, *of_switches], measurements)
+    counters.extend(set_back(of_switches, implied(said)))
+    counters = without_the_idle(plan, counters, measurements)
     measurements.extend(spoiled)
-    for benchmark in BENCHMARKS:
-        if benchmark.gather is not None:
-            measurements.extend(benchmark.gather(plan, folder))
+    measurements.extend(m for one in BENCHMARKS if one.gather is not None for m in one.gather(plan, folder))
     measurements = without_copies(folder, measurements, most)
     measurements.sort(key=lambda m: (m.cell, m.attempt, m.raw or ""))
     return measurements, counters
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Return the folders of a run's jobs. Raises BadInput where `raw` is a link."""
+    if (folder / RAW).is_symlink():
+        raise BadInput("is a link", fix="copy the folder here", file=folder / RAW)
+    return sorted(path.parent for path in (folder / RAW).glob("*/job.json"))
 
 
 def _job(plan: Plan, specs: dict[str, JobSpec], job_folder: Path) -> JobRecord | None:

@@ -256,6 +256,31 @@ def test_a_switch_that_was_read_with_other_cables_than_planned_decides_nothing(r
     assert all(c.cell.startswith("fabric/switches/") and words in c.reason for c in cells.values())
 
 
+def test_a_port_that_counted_less_than_was_moved_was_set_back(recorded_run, shakedown):
+    """Catches: a switch that was restarted in mid-stage and has outgrown its old counts."""
+    run = recorded_run("lab_healthy")
+    whole = {}
+    for when in ("before", "after"):
+        path = run / f"raw/switches.fabric/leaf0.{when}.json"
+        reading = json.loads(path.read_text())
+        links = json.loads(reading["outputs"]["links"]["stdout"])
+        port = next(link["stats64"] for link in links if link["ifname"] == "swp1")
+        for way in ("rx", "tx"):
+            for what in ("bytes", "packets"):
+                whole[when, way, what] = port[way][what]
+                if when == "after":  # more than before, and less than half of what came since
+                    began = whole["before", way, what]
+                    port[way][what] = began + (port[way][what] - began) * 2 // 5
+        reading["outputs"]["links"]["stdout"] = json.dumps(links)
+        path.write_text(json.dumps(reading))
+    verdict, cells = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    words = "counts from zero again: the switch was restarted, or the port's counters were cleared"
+    assert cells
+    assert all(c.rule == "counter-reset" and words in c.reason for c in cells.values())
+    assert {cell.rpartition("/")[2] for cell in cells} == {"port=swp1"}
+
+
 def edit_json(path: Path, **changes: object) -> None:
     """Change keys of a file; None takes one away."""
     content = json.loads(path.read_text()) | changes
