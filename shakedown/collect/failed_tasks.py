@@ -18,6 +18,12 @@ from shakedown.run.ownership import STDERR, is_of_nodes
 _FAILED = re.compile(
     r"srun: error: (?P<hosts>[A-Za-z0-9][^\s:]{0,2000}): tasks? (?P<tasks>[0-9,-]+): (?P<how>.+)"
 )
+# What srun says of a node whose messages munge refuses, as where its clock was set: first why, then
+# `srun: error: slurm_unpack_received_msg: [[n2]:39572] auth_g_verify: MESSAGE_TASK_EXIT has ...`.
+_MUNGE = re.compile(r"srun: error: Munge decode failed: (?P<why>.+)")
+_REFUSED = re.compile(
+    r"srun: error: slurm_unpack_received_msg: \[\[(?P<host>[^\]\s]+)\]:\d+\] auth_g_verify: "
+)
 _HOSTS = re.compile(r"(?P<stem>[^\[\],]+)(?:\[(?P<ranges>[0-9,-]+)\])?(?P<rest>[^\[\],]*)")
 # Lines that only say that something failed, not what.
 _FRAME = re.compile(r"(?:srun|slurmstepd|slurmd): |Traceback |\s|$")
@@ -35,11 +41,16 @@ def failed_tasks(job_folder: Path, nodes: Collection[str]) -> dict[str, str]:
     """
     lines = list(_lines(job_folder))
     how: dict[str, str] = {}
+    munge = ""
     for line in lines:
         if found := _FAILED.match(line):
             for node in _expanded(found["hosts"]):
                 if node in nodes:
                     how.setdefault(node, found["how"])
+        elif found := _MUNGE.match(line):
+            munge = found["why"]
+        elif munge and (found := _REFUSED.match(line)) and found["host"] in nodes:
+            how.setdefault(found["host"], f"munge refused its end ({munge[:40]}): see its clock")
     theirs = tuple(f"{node}: " for node in nodes)
     unnamed = [line for line in lines if not _FRAME.match(line) and not line.startswith(theirs)]
     told: dict[str, str] = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shakedown.collect.counters import WHEN, dead_nodes
+from shakedown.collect.failed_tasks import failed_tasks
 from shakedown.collect.outputs import Told
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.errors import BadInput
@@ -73,7 +74,7 @@ def lost_files(
     whole = {**_nodes(folder, job), **unlike_given(folder, spec)}
     files, owner = {output.file for output in outputs}, writers(gone, spec.nodes, {})
     by_output, by_node = dict[str, str](), dict[str, str]()
-    by_counters = _uncounted(folder, spec, gone)
+    by_counters = _uncounted(folder, job, spec, gone)
     for name, how in gone.items():
         if name in files:
             by_output[name] = f"{name} {how}"
@@ -83,21 +84,37 @@ def lost_files(
             whole.setdefault(name, how)
     return Lost(
         next((_problem(f"{name} {how}") for name, how in whole.items()), None),
-        *({name: _problem(text) for name, text in of.items()} for of in (by_output, by_node, by_counters)),
+        {name: _problem(text) for name, text in by_output.items()},
+        {node: _problem(text) for node, text in by_node.items()},
+        by_counters,
     )
 
 
-def _uncounted(folder: Path, spec: JobSpec, gone: Mapping[str, str]) -> dict[str, str]:
+def _uncounted(folder: Path, job: JobRecord, spec: JobSpec, gone: Mapping[str, str]) -> dict[str, Problem]:
     """Return why nodes' counters are no evidence; a node that lives has left them, before and after."""
     died = dead_nodes(folder, spec)
-    found: dict[str, str] = {}
+    found: dict[str, Problem] = {}
     for node in spec.nodes:
         for when in WHEN:
             name = counters_file(node, when)
-            how = gone.get(name, "" if node in died or (folder / name).exists() else MISSING)
-            if how:
-                found.setdefault(node, f"{name} {how}")
+            if name in gone:
+                found.setdefault(node, _problem(f"{name} {gone[name]}"))
+            elif node not in died and not (folder / name).exists():
+                # What the job's list has not was not there when the job had ended.
+                found.setdefault(
+                    node, _unread(folder, spec, node, when) if job.files else _problem(f"{name} {MISSING}")
+                )
     return found
+
+
+def _unread(folder: Path, spec: JobSpec, node: str, when: str) -> Problem:
+    why = failed_tasks(folder, spec.nodes).get(node)
+    return Problem(
+        kind="environment",
+        message=f"the NICs' counters of {node} could not be read {when} the job{f': {why}' if why else ''}"[
+            :2000
+        ],
+    )
 
 
 def _nodes(folder: Path, job: JobRecord) -> dict[str, str]:

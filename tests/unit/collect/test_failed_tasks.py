@@ -11,6 +11,7 @@ from shakedown.benchmarks.config import job as settings_job
 from shakedown.collect.failed_tasks import failed_tasks
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import counters
+from shakedown.run.contents import note_contents
 
 JOB = "raw/config.settings.a1"
 # As srun and the programs print it when n2 has mounted the stage read-only.
@@ -125,3 +126,46 @@ def test_a_program_that_cannot_write_says_so_in_one_line(program, arguments, tmp
     assert program.main() == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"n2: cannot write its outputs to {tmp_path}: Is a directory"
+
+
+# As srun printed them in the lab when n2 lost its shared folder, and when its clock was set 400 s ahead, each
+# in the middle of a job.
+NO_SHARE = """\
+slurmstepd-n2: error: execve(): /shared/shakedown-code/venv/bin/python: No such file or directory
+srun: error: n2: task 1: Exited with exit code 2
+"""
+CLOCK = """\
+srun: error: Node failure on n2
+srun: error: Munge decode failed: Rewound credential
+srun: auth/munge: _print_cred: ENCODED: Thu Nov 26 14:25:56 2026
+srun: auth/munge: _print_cred: DECODED: Thu Nov 26 14:19:16 2026
+srun: error: Check for out of sync clocks
+srun: error: slurm_unpack_received_msg: [[n2]:39572] auth_g_verify: MESSAGE_TASK_EXIT has authentication error: Unspecified error
+srun: error: slurm_unpack_received_msg: [[n2]:39572] Protocol authentication error
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("stderr", "why"),
+    [
+        (
+            NO_SHARE,
+            ": n2: slurmstepd-n2: error: execve(): /shared/shakedown-code/venv/bin/python: No such file",
+        ),
+        (CLOCK, ": n2: its task: munge refused its end (Rewound credential): see its clock"),
+        ("", ""),
+    ],
+)
+def test_counters_that_were_never_read_say_why(recorded_run, shakedown, stderr, why):
+    """Catches: a file called lost that was never there, and a cause that only the job's own errors tell."""
+    run = recorded_run("lab_healthy")
+    folder = run / "raw/fabric.ib_write_bw.a1"
+    (folder / "counters.n2.after.json").unlink()
+    (folder / "rfm_job.err").write_text(stderr)
+    record = json.loads((folder / "job.json").read_text())
+    (folder / "job.json").write_text(json.dumps(record | {"files": note_contents(folder)}))
+    verdict = collected(shakedown, run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    said = f"the NICs' counters of n2 could not be read after the job{why}"
+    assert all("/n2/" in cell.cell and said in cell.reason for cell in verdict.cells)
+    assert not [cell for cell in verdict.cells if "is missing" in cell.reason]
