@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
+
+from pydantic import ValidationError
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.gpu.at_end import disturbed
@@ -18,7 +21,10 @@ from shakedown.benchmarks.gpu.plan import gpu_checks, pairs
 from shakedown.benchmarks.gpu.state import Load, judge_gpu
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.results import Problem
+from shakedown.records.reading import read_evidence
+from shakedown.records.refusals import refusal
+from shakedown.records.results import OutputRecord, Problem
+from shakedown.records.untrusted import complete_lines
 from shakedown.run.job_folder import JobFolder
 
 # A driver that is asked for many GPUs, and is busy, answers later than every 0.2 s.
@@ -46,11 +52,12 @@ def gpu_state(output: Output[GpuNodeOrder]) -> Iterator[Value]:
         else:
             text = f"{len(xids)} Xid: {'; '.join(xids[:3])}"
             yield Read("wrong", float(len(xids)), "1", lower, {"check": "xid"}, text)
-    loads = _loads(output.folder, node)
+    loads, unseen = _loads(output.folder, node), _unseen_under_load(output.folder, node, planned)
     for gpu in seen.gpus:
         if gpu.index >= planned:
             continue
-        for finding in judge_gpu(gpu, wanted, loads.get(gpu.index), _links(seen, gpu.index)):
+        links = _links(seen, gpu.index)
+        for finding in judge_gpu(gpu, wanted, loads.get(gpu.index), links, unseen.get(gpu.index, "")):
             wrong = None if finding.wrong is None else float(finding.wrong)
             params: Params = {"check": finding.check, "gpu": gpu.index}
             yield "wrong", wrong, "1", lower, params, finding.detail
@@ -107,6 +114,41 @@ def _loads(folder: JobFolder, node: str) -> dict[int, Load]:
             had.samples + 1,
         )
     return loads
+
+
+def _unseen_under_load(folder: JobFolder, node: str, gpus: int) -> dict[int, str]:
+    """Return why samples do not tell what some of a node's GPUs did while nvbandwidth worked them, by GPU.
+
+    A clock that was slowed by heat may be none at rest. Nothing is said where nvbandwidth did not run: a node
+    whose GPUs were busy or missing has no figures, and one that is asked for none is looked at as it rests.
+    """
+    begin, end = folder.once(_worked, f"outputs.{node}.jsonl")
+    if begin >= end:
+        return {}
+    times: dict[int, list[float]] = {}
+    for row in samples_of(folder, node):
+        at, index, told = row.get("time_s"), row.get("index"), reasons(row) is not None
+        if told and isinstance(at, int | float) and isinstance(index, int) and begin <= at <= end:
+            times.setdefault(index, []).append(at - begin)
+    most = max(map(len, times.values()), default=0)
+    named = {gpu: f"GPU {gpu} of {node}" for gpu in range(gpus)}
+    found = {gpu: _unseen(name, times.get(gpu, []), most, end - begin) for gpu, name in named.items()}
+    return {gpu: why for gpu, why in found.items() if why}
+
+
+def _worked(folder: Path, name: str) -> tuple[float, float]:
+    """Return from when to when nvbandwidth worked a node, in seconds since 1970; (0, 0): it did not run."""
+    ran: list[tuple[float, float]] = []
+    for number, line in complete_lines(read_evidence(folder / name)):
+        try:
+            record = OutputRecord.model_validate_json(line)
+        except ValidationError as error:
+            again = "run the job again: its journal is damaged"
+            raise refusal(error, OutputRecord, file=folder / name, line=number, fix=again) from None
+        if record.tool == "nvbandwidth" and record.problem is None:
+            begin = datetime.fromisoformat(record.started).timestamp()
+            ran.append((begin, begin + record.duration_s))
+    return min((b for b, _ in ran), default=0.0), max((e for _, e in ran), default=0.0)
 
 
 def _larger(had: int | None, now: Cell) -> int | None:
