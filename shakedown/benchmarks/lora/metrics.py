@@ -156,7 +156,8 @@ def _losses(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Re
 def _ranks(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Read]]:
     steps = run.steady(result.steps, spec.warmup_steps)
     if lag := run.slowest(steps):
-        told = f"slowest is {_named(lag.rank, result)}: its own computing takes {lag.ratio:.2f} times the others'"
+        rank = _named(lag.rank, result)
+        told = f"slowest is {rank}: its own computing takes {lag.ratio:.2f} times the others'"
         silent = _silent(result, {s.rank for s in steps if s.compute_s is None}, "it computed")
         ratio = None if silent else lag.ratio
         yield "rank_skew", Read("rank_skew", ratio, "x", Better.LOWER, {}, silent or told)
@@ -217,8 +218,11 @@ def received_bytes(folder: JobFolder, node: str) -> float | None:
     for device in before.devices.keys() & after.devices.keys():
         if before.began_anew(after, device):
             return None
+        first, last = before.devices[device], after.devices[device]
         for name, unit in _RECEIVED:
-            delta = after.devices[device].get(name, 0) - before.devices[device].get(name, 0)
+            if (name in first) is not (name in last):
+                return None  # what it counted meanwhile is not known
+            delta = last.get(name, 0) - first.get(name, 0)
             if delta > 0:
                 total, told = total + delta * unit, True
                 break

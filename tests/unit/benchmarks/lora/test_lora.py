@@ -532,6 +532,16 @@ def test_a_number_that_no_counter_can_hold_is_no_traffic(tmp_path):
     assert received_bytes(JobFolder(tmp_path), "n1") is None
 
 
+@pytest.mark.parametrize("read", ["before", "after"])
+def test_a_counter_that_was_read_once_tells_no_traffic(tmp_path, read):
+    """Catches: all that a NIC received since it was started, taken for the training's own."""
+    for when in ("before", "after"):
+        counters = {"netdev.rx_bytes": 10} | ({"ib.port_rcv_data": 10**12} if when == read else {})
+        device = {"device": "rxe0", "counters": counters}
+        (tmp_path / f"counters.n1.{when}.json").write_text(json.dumps({"taken": TAKEN, "devices": [device]}))
+    assert received_bytes(JobFolder(tmp_path), "n1") is None
+
+
 def test_a_node_that_restarted_tells_no_traffic(tmp_path):
     """Catches: a healthy NIC blamed for the few bytes since its node came back."""
     for when, count, sent in (("before", 100, 1000), ("after", 500, 900)):
