@@ -29,6 +29,7 @@ from shakedown.run.job_folder import JobFolder
 
 # A driver that is asked for many GPUs, and is busy, answers later than every 0.2 s.
 _PAUSE_S = 2.0
+_Seen = list[tuple[float, float]]  # seconds from an output's beginning, and what a GPU showed then
 
 
 def gpu_state(output: Output[GpuNodeOrder]) -> Iterator[Value]:
@@ -188,30 +189,35 @@ def power(output: Output[object], gpus: Mapping[str, int]) -> Iterator[Value]:
     """
     record = output.record
     begin = datetime.fromisoformat(record.started).timestamp()
-    total_w, hottest, unseen = 0.0, 0.0, ""
+    total_w, hottest, no_watts, no_heat = 0.0, 0.0, "", ""
     for node in record.nodes:
-        watts: dict[int, list[float]] = {}
-        times: dict[int, list[float]] = {}
+        watts, heat = dict[int, _Seen](), dict[int, _Seen]()
+        rows = dict[int, int]()
         for row in samples_of(output.folder, node):
-            at, index, draw, heat = (row.get(k) for k in ("time_s", "index", "power.draw", "temperature.gpu"))
+            at, index = row.get("time_s"), row.get("index")
             if not isinstance(at, int | float) or not begin <= at <= begin + record.duration_s:
                 continue
-            if isinstance(index, int):
-                times.setdefault(index, []).append(at - begin)
-            if isinstance(index, int) and isinstance(draw, int | float):
-                watts.setdefault(index, []).append(float(draw))
-            hottest = max(hottest, float(heat) if isinstance(heat, int | float) else 0.0)
+            if not isinstance(index, int):
+                continue
+            rows[index] = rows.get(index, 0) + 1
+            for found, name in ((watts, "power.draw"), (heat, "temperature.gpu")):
+                if isinstance(value := row.get(name), int | float):
+                    found.setdefault(index, []).append((at - begin, float(value)))
         # nvidia-smi writes one line for each GPU, then those of the next time.
-        most = max(map(len, times.values()), default=0)
+        most = max(rows.values(), default=0)
         for gpu in range(gpus[node]):
-            seen = times.get(gpu, []) if gpu in watts else []
-            unseen = unseen or _unseen(f"GPU {gpu} of {node}", seen, most, record.duration_s)
-        total_w += sum(sum(w) / len(w) for w in watts.values())
+            name = f"GPU {gpu} of {node}"
+            no_watts, no_heat = (
+                why or _unseen(name, [at for at, _ in found.get(gpu, [])], most, record.duration_s)
+                for why, found in ((no_watts, watts), (no_heat, heat))
+            )
+        total_w += sum(sum(watt for _, watt in seen) / len(seen) for seen in watts.values())
+        hottest = max([hottest, *(degrees for seen in heat.values() for _, degrees in seen)])
     busy = disturbed(output.folder, {node: range(gpus[node]) for node in record.nodes})
-    for metric, value, unit, detail in (
-        ("power", total_w, "W", "mean of all GPUs together, without the servers"),
-        ("energy", total_w * record.duration_s, "J", "of all GPUs, with pauses"),
-        ("temperature", hottest, "degC", "of the hottest GPU"),
+    for metric, value, unit, detail, unseen in (
+        ("power", total_w, "W", "mean of all GPUs together, without the servers", no_watts),
+        ("energy", total_w * record.duration_s, "J", "of all GPUs, with pauses", no_watts),
+        ("temperature", hottest, "degC", "of the hottest GPU", no_watts or no_heat),
     ):
         known = None if unseen else value
         yield Read(metric, known, unit, Better.LOWER, {}, unseen or detail, disturbed=busy)

@@ -344,6 +344,26 @@ def test_samples_that_are_missing_do_not_make_less_energy(run, lines, says):
 
 
 @pytest.mark.parametrize(
+    ("column", "untold"), [(2, {"power", "energy", "temperature"}), (3, {"temperature"})]
+)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_what_a_gpu_does_not_tell_is_not_little(run, column, untold, rows):
+    """Catches: a GPU whose sensor tells nothing, always or now and then, taken for a cold one."""
+    path = run / "raw" / f"{NCCL}.a1" / "gpus.gpu1.samples.csv"
+    header, *lines = path.read_text().splitlines(keepends=True)
+    for n, line in enumerate(lines):
+        cells_ = line.split(", ")
+        if cells_[1] == "3" and (n // 4) % rows == 0:
+            cells_[column] = "[N/A]"
+            lines[n] = ", ".join(cells_)
+    path.write_text(header + "".join(lines))
+    found = values(run, "nccl_all_reduce")
+    figures = ("power", "energy", "temperature")
+    assert {metric for metric in figures if found[metric].value is None} == untold
+    assert all("GPU 3 of gpu1 has " in str(found[metric].detail) for metric in untold)
+
+
+@pytest.mark.parametrize(
     "edit",
     [
         lambda seen: seen["kernel"].update(exit_code=1, out="", error="Operation not permitted"),
