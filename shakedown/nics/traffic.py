@@ -48,11 +48,12 @@ def bytes_moved(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[in
     """Return the most bytes that a device can have (sent, received) between two readings.
 
     RDMA's counters and the netdev's are added, since either may leave out what the other counts. It is
-    a bound from above: whoever claims to have moved more did not.
+    a bound from above: whoever claims to have moved more did not. A counter that was read once alone tells
+    nothing: it may have counted for months.
     """
 
     def grown(name: str) -> int:
-        return max(after.get(name, 0) - before.get(name, 0), 0)
+        return max(after[name] - before[name], 0) if name in before and name in after else 0
 
     rdma = [(unit * grown(sent), unit * grown(received)) for sent, received, unit in RDMA_BYTES]
     sent, received, _ = NETDEV_BYTES

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 
 from pydantic import ValidationError
 
@@ -29,18 +30,44 @@ def second_owners(output: Output[SettingsOrder], report: TargetReport) -> str:
 def wrong_neighbours(output: Output[SettingsOrder], report: TargetReport) -> tuple[int | None, str]:
     """Return how many of the rail's addresses this node's kernel knows by another MAC than their owner's.
 
-    None instead of a number, and why, if the node could not read what its kernel knows. An owner that left no
-    report is not held against anything: its own cells say so.
+    None instead of a number, and why, if the node could not read what its kernel knows, or if nobody answered
+    of those whom no router keeps away. An owner that left no report is not held against anything: its own
+    cells say so.
     """
     if report.neighbours is None:
         return None, "the kernel's table of neighbours could not be read"
     owners = _owners(output, output.record.rail)
+    if not report.neighbours and (near := _beside(output, report, owners)):
+        return None, f"the kernel's table of neighbours names none of {output.record.rail}: {near[0]} is one"
     wrong = [
         _sentence(address, output.record.rail, owners[address], _named(mac, owners), output.node)
         for address, mac in sorted(report.neighbours.items())
         if address in owners and owners[address][1] not in ("", mac)
     ]
     return len(wrong), "; ".join(wrong[:3])
+
+
+def _beside(output: Output[SettingsOrder], report: TargetReport, owners: Iterable[str]) -> list[str]:
+    """Return the addresses of other NICs that this one reaches without a router, by its own prefix.
+
+    None where another NIC of the node has the same prefix: there the kernel may have asked by that one.
+    """
+    try:
+        mine = ip_interface(str(next(s.found for s in report.settings if s.key == "ipv4")))
+    except (StopIteration, ValueError):
+        return []
+    own = [str(wanted.get("ipv4")) for wanted in output.order.expect[output.node].values()]
+    if any(_within(address, mine) for address in own):
+        return []
+    return sorted(address for address in owners if _within(address, mine))
+
+
+def _within(address: str, mine: IPv4Interface | IPv6Interface) -> bool:
+    try:
+        other = ip_address(address)
+    except ValueError:
+        return False
+    return other != mine.ip and other in mine.network
 
 
 def _on_rail(order: SettingsOrder, rail: str | None) -> Iterator[tuple[str, str, str]]:

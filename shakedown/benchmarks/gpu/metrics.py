@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
+
+from pydantic import ValidationError
 
 from shakedown.benchmarks.base.metrics import Output, Read, Value
 from shakedown.benchmarks.gpu.at_end import disturbed
@@ -18,11 +21,15 @@ from shakedown.benchmarks.gpu.plan import gpu_checks, pairs
 from shakedown.benchmarks.gpu.state import Load, judge_gpu
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
-from shakedown.records.results import Problem
+from shakedown.records.reading import read_evidence
+from shakedown.records.refusals import refusal
+from shakedown.records.results import OutputRecord, Problem
+from shakedown.records.untrusted import complete_lines
 from shakedown.run.job_folder import JobFolder
 
 # A driver that is asked for many GPUs, and is busy, answers later than every 0.2 s.
 _PAUSE_S = 2.0
+_Seen = list[tuple[float, float]]  # seconds from an output's beginning, and what a GPU showed then
 
 
 def gpu_state(output: Output[GpuNodeOrder]) -> Iterator[Value]:
@@ -46,11 +53,12 @@ def gpu_state(output: Output[GpuNodeOrder]) -> Iterator[Value]:
         else:
             text = f"{len(xids)} Xid: {'; '.join(xids[:3])}"
             yield Read("wrong", float(len(xids)), "1", lower, {"check": "xid"}, text)
-    loads = _loads(output.folder, node)
+    loads, unseen = _loads(output.folder, node), _unseen_under_load(output.folder, node, planned)
     for gpu in seen.gpus:
         if gpu.index >= planned:
             continue
-        for finding in judge_gpu(gpu, wanted, loads.get(gpu.index), _links(seen, gpu.index)):
+        links = _links(seen, gpu.index)
+        for finding in judge_gpu(gpu, wanted, loads.get(gpu.index), links, unseen.get(gpu.index, "")):
             wrong = None if finding.wrong is None else float(finding.wrong)
             params: Params = {"check": finding.check, "gpu": gpu.index}
             yield "wrong", wrong, "1", lower, params, finding.detail
@@ -109,6 +117,41 @@ def _loads(folder: JobFolder, node: str) -> dict[int, Load]:
     return loads
 
 
+def _unseen_under_load(folder: JobFolder, node: str, gpus: int) -> dict[int, str]:
+    """Return why samples do not tell what some of a node's GPUs did while nvbandwidth worked them, by GPU.
+
+    A clock that was slowed by heat may be none at rest. Nothing is said where nvbandwidth did not run: a node
+    whose GPUs were busy or missing has no figures, and one that is asked for none is looked at as it rests.
+    """
+    begin, end = folder.once(_worked, f"outputs.{node}.jsonl")
+    if begin >= end:
+        return {}
+    times: dict[int, list[float]] = {}
+    for row in samples_of(folder, node):
+        at, index, told = row.get("time_s"), row.get("index"), reasons(row) is not None
+        if told and isinstance(at, int | float) and isinstance(index, int) and begin <= at <= end:
+            times.setdefault(index, []).append(at - begin)
+    most = max(map(len, times.values()), default=0)
+    named = {gpu: f"GPU {gpu} of {node}" for gpu in range(gpus)}
+    found = {gpu: _unseen(name, times.get(gpu, []), most, end - begin) for gpu, name in named.items()}
+    return {gpu: why for gpu, why in found.items() if why}
+
+
+def _worked(folder: Path, name: str) -> tuple[float, float]:
+    """Return from when to when nvbandwidth worked a node, in seconds since 1970; (0, 0): it did not run."""
+    ran: list[tuple[float, float]] = []
+    for number, line in complete_lines(read_evidence(folder / name)):
+        try:
+            record = OutputRecord.model_validate_json(line)
+        except ValidationError as error:
+            again = "run the job again: its journal is damaged"
+            raise refusal(error, OutputRecord, file=folder / name, line=number, fix=again) from None
+        if record.tool == "nvbandwidth" and record.problem is None:
+            begin = datetime.fromisoformat(record.started).timestamp()
+            ran.append((begin, begin + record.duration_s))
+    return min((b for b, _ in ran), default=0.0), max((e for _, e in ran), default=0.0)
+
+
 def _larger(had: int | None, now: Cell) -> int | None:
     return max(had or 0, now) if isinstance(now, int) else had
 
@@ -146,30 +189,35 @@ def power(output: Output[object], gpus: Mapping[str, int]) -> Iterator[Value]:
     """
     record = output.record
     begin = datetime.fromisoformat(record.started).timestamp()
-    total_w, hottest, unseen = 0.0, 0.0, ""
+    total_w, hottest, no_watts, no_heat = 0.0, 0.0, "", ""
     for node in record.nodes:
-        watts: dict[int, list[float]] = {}
-        times: dict[int, list[float]] = {}
+        watts, heat = dict[int, _Seen](), dict[int, _Seen]()
+        rows = dict[int, int]()
         for row in samples_of(output.folder, node):
-            at, index, draw, heat = (row.get(k) for k in ("time_s", "index", "power.draw", "temperature.gpu"))
+            at, index = row.get("time_s"), row.get("index")
             if not isinstance(at, int | float) or not begin <= at <= begin + record.duration_s:
                 continue
-            if isinstance(index, int):
-                times.setdefault(index, []).append(at - begin)
-            if isinstance(index, int) and isinstance(draw, int | float):
-                watts.setdefault(index, []).append(float(draw))
-            hottest = max(hottest, float(heat) if isinstance(heat, int | float) else 0.0)
+            if not isinstance(index, int):
+                continue
+            rows[index] = rows.get(index, 0) + 1
+            for found, name in ((watts, "power.draw"), (heat, "temperature.gpu")):
+                if isinstance(value := row.get(name), int | float):
+                    found.setdefault(index, []).append((at - begin, float(value)))
         # nvidia-smi writes one line for each GPU, then those of the next time.
-        most = max(map(len, times.values()), default=0)
+        most = max(rows.values(), default=0)
         for gpu in range(gpus[node]):
-            seen = times.get(gpu, []) if gpu in watts else []
-            unseen = unseen or _unseen(f"GPU {gpu} of {node}", seen, most, record.duration_s)
-        total_w += sum(sum(w) / len(w) for w in watts.values())
+            name = f"GPU {gpu} of {node}"
+            no_watts, no_heat = (
+                why or _unseen(name, [at for at, _ in found.get(gpu, [])], most, record.duration_s)
+                for why, found in ((no_watts, watts), (no_heat, heat))
+            )
+        total_w += sum(sum(watt for _, watt in seen) / len(seen) for seen in watts.values())
+        hottest = max([hottest, *(degrees for seen in heat.values() for _, degrees in seen)])
     busy = disturbed(output.folder, {node: range(gpus[node]) for node in record.nodes})
-    for metric, value, unit, detail in (
-        ("power", total_w, "W", "mean of all GPUs together, without the servers"),
-        ("energy", total_w * record.duration_s, "J", "of all GPUs, with pauses"),
-        ("temperature", hottest, "degC", "of the hottest GPU"),
+    for metric, value, unit, detail, unseen in (
+        ("power", total_w, "W", "mean of all GPUs together, without the servers", no_watts),
+        ("energy", total_w * record.duration_s, "J", "of all GPUs, with pauses", no_watts),
+        ("temperature", hottest, "degC", "of the hottest GPU", no_watts or no_heat),
     ):
         known = None if unseen else value
         yield Read(metric, known, unit, Better.LOWER, {}, unseen or detail, disturbed=busy)

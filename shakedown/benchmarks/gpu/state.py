@@ -57,7 +57,7 @@ SLOWDOWNS = {
 
 
 def judge_gpu(
-    gpu: Gpu, wanted: GpuState, load: Load | None, links: tuple[str, ...] | None
+    gpu: Gpu, wanted: GpuState, load: Load | None, links: tuple[str, ...] | None, unseen: str = ""
 ) -> Iterator[GpuCheck]:
     """Yield the finding of every check that is wanted of a GPU.
 
@@ -66,6 +66,7 @@ def judge_gpu(
         wanted: the site's `GpuState`.
         load: what it showed under load; None: nothing was sampled.
         links: `nvidia-smi topo -m` between this GPU and the others.
+        unseen: why the samples do not tell what slowed it under load; empty: they do, or there was no load.
     """
 
     def found(check: str, ok: bool | None, text: str) -> GpuCheck:
@@ -111,5 +112,5 @@ def judge_gpu(
         yield found("remapped", None if None in flags else not any(flags), text)
     seen_mask = load.slowdown if load and load.slowdown is not None else gpu.slowdown
     why = [meaning for bit, meaning in SLOWDOWNS.items() if seen_mask is not None and seen_mask & bit]
-    text = f"clocks were slowed by {', '.join(why)}" if why else "no slowdown"
-    yield found("slowdown", None if seen_mask is None else not why, text)
+    text = f"clocks were slowed by {', '.join(why)}" if why else unseen or "no slowdown"
+    yield found("slowdown", None if seen_mask is None or (unseen and not why) else not why, text)

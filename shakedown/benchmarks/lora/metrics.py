@@ -68,6 +68,14 @@ def _as_ordered(result: TrainerResult, output: Output[TrainingSpec]) -> None:
     done = max((step.step for step in result.steps), default=0)
     if done != spec.steps and not run.nonfinite(result.steps):
         raise BadInput(f"{done} of {spec.steps} steps were trained", file=file)
+    heard = {step.rank for step in result.steps}
+    if (silent := sorted(set(range(header.world_size)) - heard)) and not run.nonfinite(result.steps):
+        raise BadInput(
+            f"nothing of {', '.join(_named(rank, result) for rank in silent[:3])}, "
+            f"{len(heard)} of {header.world_size} ranks told their steps",
+            fix="run it again: the slowest may be among the others",
+            file=file,
+        )
     if odd := _out_of_time(result, spec):
         raise BadInput(odd, fix="run it again: the log is damaged", file=file)
     if set(header.hosts) != set(nodes):
@@ -148,17 +156,27 @@ def _losses(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Re
 def _ranks(result: TrainerResult, spec: TrainingSpec) -> Iterator[tuple[str, Read]]:
     steps = run.steady(result.steps, spec.warmup_steps)
     if lag := run.slowest(steps):
-        node = result.header.hosts[lag.rank]
-        told = (
-            f"slowest is rank {lag.rank} on {node}: its own computing takes {lag.ratio:.2f} times the others'"
-        )
-        yield "rank_skew", Read("rank_skew", lag.ratio, "x", Better.LOWER, {}, told)
+        rank = _named(lag.rank, result)
+        told = f"slowest is {rank}: its own computing takes {lag.ratio:.2f} times the others'"
+        silent = _silent(result, {s.rank for s in steps if s.compute_s is None}, "it computed")
+        ratio = None if silent else lag.ratio
+        yield "rank_skew", Read("rank_skew", ratio, "x", Better.LOWER, {}, silent or told)
     share = run.comm_share(result.steps)
     if share is not None:
-        yield (
-            "comm_share",
-            Read("comm_share", 100 * share, "%", Better.LOWER, {}, "time lost to communication"),
-        )
+        silent = _silent(result, run.without_comm(result.steps), "it waited for communication")
+        percent = None if silent else 100 * share
+        told = silent or "time lost to communication"
+        yield "comm_share", Read("comm_share", percent, "%", Better.LOWER, {}, told)
+
+
+def _silent(result: TrainerResult, ranks: set[int], what: str) -> str:
+    """Say that one of these ranks does not tell how long something took; empty if there is none."""
+    return f"{_named(min(ranks), result)} does not tell how long {what}, others do" if ranks else ""
+
+
+def _named(rank: int, result: TrainerResult) -> str:
+    hosts = result.header.hosts
+    return f"rank {rank} on {hosts[rank]}" if rank < len(hosts) else f"rank {rank}"
 
 
 def _traffic(result: TrainerResult, output: Output[TrainingSpec]) -> Read:
@@ -200,8 +218,11 @@ def received_bytes(folder: JobFolder, node: str) -> float | None:
     for device in before.devices.keys() & after.devices.keys():
         if before.began_anew(after, device):
             return None
+        first, last = before.devices[device], after.devices[device]
         for name, unit in _RECEIVED:
-            delta = after.devices[device].get(name, 0) - before.devices[device].get(name, 0)
+            if (name in first) is not (name in last):
+                return None  # what it counted meanwhile is not known
+            delta = last.get(name, 0) - first.get(name, 0)
             if delta > 0:
                 total, told = total + delta * unit, True
                 break

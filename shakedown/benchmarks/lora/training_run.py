@@ -138,3 +138,12 @@ def comm_share(steps: Sequence[Step]) -> float | None:
     told = [(s.comm_s, s.step_time_s) for s in steps if s.comm_s is not None and s.step > first]
     total = sum(t for _, t in told)
     return sum(c for c, _ in told if c is not None) / total if total > 0 else None
+
+
+def without_comm(steps: Sequence[Step]) -> set[int]:
+    """Return the ranks that do not tell their communication at some step at which another rank does."""
+    told: dict[int, set[int]] = {}
+    for step in steps:
+        if step.comm_s is not None:
+            told.setdefault(step.step, set()).add(step.rank)
+    return {step.rank for step in steps if step.rank not in told.get(step.step, {step.rank})}

@@ -817,6 +817,26 @@ def test_the_last_reading_may_miss_the_end_of_a_job(run, share):
     assert judged(run)[0].outcome == ("PASS" if share > 0.95 else "INCONCLUSIVE")
 
 
+@pytest.mark.parametrize("read", ["before", "after"])
+def test_a_counter_that_was_read_once_bears_nothing_out(run, read):
+    """Catches: all that a NIC moved since it was started, taken for what one job moved."""
+    for node in ("n1", "n2"):
+        for when in ("before", "after"):
+            path = run / JOB / f"counters.{node}.{when}.json"
+            content = json.loads(path.read_text())
+            for device in content["devices"]:
+                for name in ("netdev.rx_bytes", "netdev.tx_bytes", "rdma.sent_pkts"):
+                    device["counters"].pop(name, None)
+                if when == read:
+                    device["counters"] |= {"ib.port_xmit_data": 10**12, "ib.port_rcv_data": 10**12}
+            path.write_text(json.dumps(content))
+    verdict, cells = judged(run)
+    assert verdict.outcome == "INCONCLUSIVE"
+    assert cells
+    for cell in cells.values():
+        assert "no counter of RDMA bytes that is known here" in cell.reason
+
+
 @pytest.mark.parametrize("source", ["ib.port_{}_data", "rdma.{}_bytes", "rdma.ip4{}Octets", None])
 def test_each_driver_counts_rdma_in_its_own_way(run, source):
     """Catches: a NIC whose netdev does not see RDMA doubted, or passed by counters that nobody reads."""

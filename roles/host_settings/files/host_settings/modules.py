@@ -20,6 +20,7 @@ from host_settings.system import System, ToolError
 
 FILE = "/run/shakedown/modules.json"
 SCHEMA = 1
+UNREAD = "unread"  # in the place of alarms and warnings
 _MOST_NICS = 128
 _LANE = r"(?:\s*\((?:Chan|Channel|Lane) (\d{1,2})\))?"
 _FLAG = re.compile(rf"^\s*(\w[\w ]*?) (?:high|low) (alarm|warning){_LANE}\s*:\s*(On|Off)\s*$", re.M)
@@ -126,15 +127,29 @@ def document(system: System) -> dict[str, Any]:
         try:
             done = system.run("ethtool", "-m", name)
         except ToolError as error:
-            netdevs[name] = {"values": {}, "why": str(error)[:200]}
+            netdevs[name] = {"values": _unread(name, before), "why": str(error)[:200]}
             continue
-        values = parse(done.out) if done.status == 0 else {}
+        if done.status != 0:
+            netdevs[name] = {"values": _unread(name, before), "why": done.complaint[:200]}
+            continue
+        values = parse(done.out)
         for kind in ("alarms", "warnings"):
             if kind in values:
                 values[f"{kind}_seen"] = values[kind] + before.get((name, f"{kind}_seen"), 0)
-        why = "" if values else done.complaint[:200] if done.status else "the module has no diagnostics"
+        why = "" if values else "the module has no diagnostics"
         netdevs[name] = {"values": values, "why": why}
     return {"schema": SCHEMA, "taken_s": round(time.time(), 3), "netdevs": netdevs}
+
+
+def _unread(name: str, before: dict[tuple[str, str], int]) -> dict[str, int]:
+    """Return what stands for a module that could not be read: nothing, unless it was read since the start.
+
+    Copper and virtual functions are refused for ever; one that told something may have an alarm up by now.
+    """
+    if not any(netdev == name for netdev, _ in before):
+        return {}
+    kept = {key: n for (netdev, key), n in before.items() if netdev == name and key.endswith("_seen")}
+    return {**kept, UNREAD: 1}
 
 
 def _seen_before(system: System) -> dict[tuple[str, str], int]:

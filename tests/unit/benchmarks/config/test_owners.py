@@ -68,7 +68,8 @@ def verdict(tmp_path):
     def judged(**changes: dict):
         for node in names:
             asked = changes.get(node, {})
-            known = {f"10.0.0.{o[1]}": MACS[o] for o in names if o != node} | asked.get("neighbours", {})
+            known = {f"10.0.0.{o[1]}": MACS[o] for o in names if o != node}
+            known = {} if asked.get("neighbours", known) is None else known | asked.get("neighbours", {})
             settings = {"ipv4": f"10.0.0.{node[1]}/24", "mac": MACS[node]}
             settings |= {k: v for k, v in asked.items() if k != "neighbours"}
             nic = report(**settings) | {"neighbours": known}
@@ -119,6 +120,19 @@ def test_a_planned_node_that_takes_anothers_address_is_named(verdict):
     """Catches: a bare MAC for a machine that the run knows."""
     found, _ = verdict(n2={"ipv4__duplicates": [MACS["n1"]]})
     assert f"and by n1 ({MACS['n1']}), heard at n2" in found.reason
+
+
+@pytest.mark.parametrize(("prefix", "known"), [(24, False), (31, True), (32, True)])
+def test_a_table_without_any_neighbour_does_not_pass(verdict, prefix, known):
+    """Catches: `ip neigh` that lists nobody, taken for a rail on which nobody has another's address; and a
+    routed rail, on which nobody is a neighbour, doubted.
+    """
+    _, cells = verdict(n2={"neighbours": None, "ipv4": f"10.0.0.2/{prefix}"})
+    cell = cells.get(cell_of("n2", "ipv4.neighbours"))
+    assert (cell is None) is known
+    if cell is not None:
+        assert cell.outcome == "NOT-RUN"
+        assert "table of neighbours names none of rail0: 10.0.0.1 is one" in cell.reason
 
 
 def test_an_owner_without_a_report_is_held_against_nobody(verdict):

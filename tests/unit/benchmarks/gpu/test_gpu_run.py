@@ -293,6 +293,32 @@ def test_what_only_load_shows(run, old, new, check, says):
 
 
 @pytest.mark.parametrize(
+    ("lines", "gpus", "says"),
+    [
+        (None, "0123", "has no sample of this time"),  # nvidia-smi never started
+        (lambda lines: lines[: len(lines) // 3], "0123", " has no sample for "),  # it hung, or was killed
+        (lambda lines: [x for x in lines if x.split(", ")[1] != "3"], "3", "GPU 3 of gpu1 has no sample"),
+        (lambda lines: [re.sub("0x[0-9a-f]{16}", "[N/A]", x) for x in lines], "0123", "has no sample"),
+    ],
+)
+def test_clocks_that_were_not_watched_under_load_do_not_pass(run, lines, gpus, says):
+    """Catches: GPUs that heat slowed while nobody looked, passed by one look at them at rest."""
+    path = run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.samples.csv"
+    slowed = {STATE.format(f"slowdown,gpu={gpu}") for gpu in range(4)}
+    assert not slowed & set(cells(run))
+    if lines is None:
+        path.unlink()
+    else:
+        header, *rest = path.read_text().splitlines(keepends=True)
+        path.write_text(header + "".join(lines(rest)))
+    found = cells(run)
+    assert slowed & set(found) == {STATE.format(f"slowdown,gpu={gpu}") for gpu in gpus}
+    for gpu in gpus:
+        outcome, reason = found[STATE.format(f"slowdown,gpu={gpu}")]
+        assert outcome is Outcome.INCONCLUSIVE and says in reason
+
+
+@pytest.mark.parametrize(
     ("lines", "says"),
     [
         (lambda lines: [line for line in lines if line.split(", ")[1] != "3"], "GPU 3 of gpu1 has no sample"),
@@ -315,6 +341,26 @@ def test_samples_that_are_missing_do_not_make_less_energy(run, lines, says):
             assert found["energy"].value is found["power"].value is found["temperature"].value is None
             return
     pytest.fail("no reason")
+
+
+@pytest.mark.parametrize(
+    ("column", "untold"), [(2, {"power", "energy", "temperature"}), (3, {"temperature"})]
+)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_what_a_gpu_does_not_tell_is_not_little(run, column, untold, rows):
+    """Catches: a GPU whose sensor tells nothing, always or now and then, taken for a cold one."""
+    path = run / "raw" / f"{NCCL}.a1" / "gpus.gpu1.samples.csv"
+    header, *lines = path.read_text().splitlines(keepends=True)
+    for n, line in enumerate(lines):
+        cells_ = line.split(", ")
+        if cells_[1] == "3" and (n // 4) % rows == 0:
+            cells_[column] = "[N/A]"
+            lines[n] = ", ".join(cells_)
+    path.write_text(header + "".join(lines))
+    found = values(run, "nccl_all_reduce")
+    figures = ("power", "energy", "temperature")
+    assert {metric for metric in figures if found[metric].value is None} == untold
+    assert all("GPU 3 of gpu1 has " in str(found[metric].detail) for metric in untold)
 
 
 @pytest.mark.parametrize(

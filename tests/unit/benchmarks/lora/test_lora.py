@@ -249,6 +249,30 @@ def test_a_log_that_ends_early_is_refused(tmp_path):
     assert all(o == "INCONCLUSIVE" and "5 of 8 steps" in why for o, why in cells.values())
 
 
+def without(text: str, rank: int, *fields: str) -> str:
+    """The log without a rank's steps, or without some fields of them."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    if not fields:
+        lines = [line for line in lines if line.get("rank") != rank]
+    left = [{k: v for k, v in x.items() if x.get("rank") != rank or k not in fields} for x in lines]
+    return "".join(json.dumps(line) + "\n" for line in left)
+
+
+def test_a_rank_of_which_nothing_is_known_is_no_fast_one(tmp_path):
+    """Catches: the slow rank's own log lost on its node, and rates, loss and skew of the others passed."""
+    cells = judged(tmp_path, without(log(slow=2), 2))
+    assert all(o == "INCONCLUSIVE" and "nothing of rank 2 on n2, 3 of 4" in why for o, why in cells.values())
+
+
+def test_what_one_rank_does_not_tell_is_not_told_of_all(tmp_path):
+    """Catches: skew or share of communication of the ranks that tell it, the worst one silent."""
+    cells = judged(tmp_path, without(log(slow=2), 2, "compute_s", "comm_s"))
+    for metric, what in (("rank_skew", "it computed"), ("comm_share", "it waited for communication")):
+        outcome, why = cells[metric]
+        assert outcome == "INCONCLUSIVE" and f"rank 2 on n2 does not tell how long {what}" in why
+    assert cells["final_loss"][0] == "PASS"
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -505,6 +529,16 @@ def test_a_number_that_no_counter_can_hold_is_no_traffic(tmp_path):
     for when, count in (("before", "0"), ("after", "1" * 400)):
         text = f'{{"devices": [{{"device": "rxe0", "counters": {{"ib.port_rcv_data": {count}}}}}]}}'
         (tmp_path / f"counters.n1.{when}.json").write_text(text)
+    assert received_bytes(JobFolder(tmp_path), "n1") is None
+
+
+@pytest.mark.parametrize("read", ["before", "after"])
+def test_a_counter_that_was_read_once_tells_no_traffic(tmp_path, read):
+    """Catches: all that a NIC received since it was started, taken for the training's own."""
+    for when in ("before", "after"):
+        counters = {"netdev.rx_bytes": 10} | ({"ib.port_rcv_data": 10**12} if when == read else {})
+        device = {"device": "rxe0", "counters": counters}
+        (tmp_path / f"counters.n1.{when}.json").write_text(json.dumps({"taken": TAKEN, "devices": [device]}))
     assert received_bytes(JobFolder(tmp_path), "n1") is None
 
 

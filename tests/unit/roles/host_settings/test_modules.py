@@ -132,6 +132,31 @@ def test_a_flag_between_two_jobs_readings_is_not_lost(tmp_path):
     assert (values["alarms"], values["alarms_seen"], why) == (0, 1, "")
 
 
+@pytest.mark.parametrize(
+    "failed", [Done(1, "", "netlink error: Input/output error"), ToolError("ethtool did not end within 30 s")]
+)
+def test_a_module_that_can_be_read_no_more_is_no_copper(tmp_path, failed):
+    """Catches: a module whose EEPROM answers no more, taken for one that never had anything to say."""
+    node, file = Node(tmp_path, fab0=Done(0, QSFP, ""), fab1=failed), tmp_path / "run/shakedown/modules.json"
+    modules.write(node)
+    first = of_node.readings(file)["fab0"][0]
+    node.said["fab0"] = failed
+    for _ in range(2):  # not only the next time
+        modules.write(node)
+        found = of_node.readings(file)
+        assert found["fab0"][0].keys() == {"alarms_seen", "warnings_seen", "unread"} and found["fab0"][1]
+        assert found["fab1"][0] == {}
+    node.said["fab0"] = Done(0, HEALTHY, "")
+    modules.write(node)
+    again = of_node.readings(file)["fab0"][0]
+    assert "unread" not in again and again["alarms_seen"] == first["alarms_seen"]
+    node.said["fab0"] = Done(0, COPPER, "")  # another was plugged in
+    modules.write(node)
+    node.said["fab0"] = failed
+    modules.write(node)
+    assert of_node.readings(file)["fab0"][0] == {}
+
+
 def test_copper_and_refusals_are_said_and_only_nics_are_asked(tmp_path):
     """Catches: copper that fails, a bridge that is asked, one NIC that hides the others."""
     node = Node(
