@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
             folder / f"gpu_rate.{node}.gpu{next(i for i, code in enumerate(codes) if code)}.err"
         ).read_text(encoding="utf-8", errors="replace")
         last = (said.strip().splitlines() or ["no message"])[-1]
-        problem = {"kind": "exit-status", "message": f"{node}: {last}"[:500]}
+        problem = {"kind": "other", "message": f"{node}: {last}"[:500]}
     gpus.write(folder, gpus.look("after"))
     for work in spec["work"]:
         Journal(folder, node).add(
