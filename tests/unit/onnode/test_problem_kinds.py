@@ -21,7 +21,7 @@ WRITTEN = sorted(
 
 @pytest.mark.parametrize(("program", "kind"), WRITTEN)
 def test_a_problems_kind_is_one_that_is_read(program: str, kind: str) -> None:
-    """Catches: a job's line that is refused as damaged where the program said what happened (`exit-status`)."""
+    """Catches: a job's line that is refused as damaged, and with it what happened (`exit-status`)."""
     Problem.model_validate({"kind": kind, "message": program})
 
 
