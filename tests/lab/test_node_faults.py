@@ -105,10 +105,13 @@ def test_a_leaf_that_cannot_be_reached_is_not_run_whatever_was_read_before(fresh
     assert verdict["outcome"] in ("INCONCLUSIVE", "NOT-RUN"), verdict["reason"]
     assert "leaf0" in verdict["reason"]
     bad = {c["cell"]: c["outcome"] for c in verdict["cells"] if c["cell"].startswith("config/")}
-    # Nothing crosses a leaf that is off, so no class arrives either; all else is what the leaf was asked.
+    # Nothing crosses a leaf that is off: no class arrives, and no neighbour answers; all else is what the leaf
+    # was asked.
     unsent = {cell for cell in bad if "/traffic_class/" in cell}
     assert {bad[cell] for cell in unsent} <= {"INCONCLUSIVE"}, bad
-    unread = set(bad) - unsent
+    unheard = {cell for cell in bad if cell.endswith("setting=ipv4.neighbours")}
+    assert {bad[cell] for cell in unheard} <= {"NOT-RUN"}, bad
+    unread = set(bad) - unsent - unheard
     assert {cell for cell in unread if "/leaf0/" in cell}
     assert {bad[cell] for cell in unread} == {"NOT-RUN"}, bad
     assert all("/leaf0/" in cell or "/crosscheck/" in cell for cell in unread), bad
