@@ -105,7 +105,7 @@ def test_a_leaf_that_cannot_be_reached_is_not_run_whatever_was_read_before(fresh
     assert verdict["outcome"] in ("INCONCLUSIVE", "NOT-RUN"), verdict["reason"]
     assert "leaf0" in verdict["reason"]
     bad = {c["cell"]: c["outcome"] for c in verdict["cells"] if c["cell"].startswith("config/")}
-    # Nothing crosses a leaf that is off: no class arrives, and no neighbour answers; all else is what the leaf
+    # Nothing crosses a leaf that is off: no class arrives, and no neighbour answers; all else is what it
     # was asked.
     unsent = {cell for cell in bad if "/traffic_class/" in cell}
     assert {bad[cell] for cell in unsent} <= {"INCONCLUSIVE"}, bad
