@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab import processes, qemu
-from lab.errors import LabError
-from lab.machines import Machines
+from lab import qemu
+from lab.machines import Machines, cut_power
 from lab.topology import Machine
 
 # Documentation/ABI/testing/sysfs-devices-system-clocksource of the kernel.
@@ -31,11 +30,8 @@ def settle(lab: Machines, booted: Sequence[str]) -> None:
     for machine, found in _others(lab, nodes):
         lab.progress(f"{machine.name}'s kernel goes by {found} and not by the TSC; booting it once more")
         lab.ssh(machine.name, ["sync"], timeout_s=60)
-        guest = lab.guest(machine.name)
-        if processes.end([guest.process], at_once=True):
-            what = f"{machine.name}'s QEMU (process {guest.process.pid}) does not end"
-            raise LabError(what, fix="see what holds it")
-        lab.start(machine, guest.ssh_port)
+        cut_power(lab, machine.name)
+        lab.start(machine, lab.guest(machine.name).ssh_port)
         lab.wait_for_ssh([machine])
         for _, still in _others(lab, [machine]):
             lab.progress(

@@ -160,6 +160,13 @@ class Machines:
         return Qmp(self.paths.socket(f"{name}.qmp"), timeout_s=timeout_s)
 
 
+def cut_power(lab: Machines, name: str) -> None:
+    """End a machine's QEMU at once. Raises LabError if it does not end."""
+    process = lab.guest(name).process
+    if processes.end([process], at_once=True):
+        raise LabError(f"{name}'s QEMU (process {process.pid}) does not end", fix="see what holds it")
+
+
 def _ssh_banner(port: int) -> bool:
     """Whether an SSH server greets; cheaper than a whole connection while a guest still boots."""
     try:

@@ -6,9 +6,9 @@ import json
 import time
 from collections.abc import Sequence
 
-from lab import clocks, faults, node_faults, processes
+from lab import clocks, faults, node_faults
 from lab.errors import LabError
-from lab.machines import Machines
+from lab.machines import Machines, cut_power
 from lab.topology import Port
 
 _MOST_FLAP_S = 60.0
@@ -84,8 +84,7 @@ def kill(lab: Machines, name: str) -> str:
     guest = lab.guest(name)
     if not guest.process.alive():
         raise LabError(f"{name} is off already", fix="python -m lab fault clear boots it")
-    if processes.end([guest.process], at_once=True):
-        raise LabError(f"{name}'s QEMU (process {guest.process.pid}) does not end", fix="see what holds it")
+    cut_power(lab, name)
     lab.state.faults[name] = faults.NO_POWER
     lab.save_state()
     return f"{name} has no power"
