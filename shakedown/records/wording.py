@@ -10,8 +10,8 @@ NOT_REQUIRED = " (not required)"  # ends the reason of a cell that decides nothi
 
 
 _RULER = re.compile(r"([-=*#_~])\1{5,}")
-# Where a text may be cut, best first.
-_STOPS = (("; ", ". "), (": ",), (", ",), (" ",))
+# Where a text may be cut, best first. " / " joins lines of a tool.
+_STOPS = (("; ", ". ", " / "), (": ",), (", ",), (" ",))
 
 
 def clipped(text: str, most: int) -> str:
@@ -21,8 +21,8 @@ def clipped(text: str, most: int) -> str:
         return text
     kept = text[: max(0, most - 3)]
     for stops in _STOPS:
-        if (end := max(map(kept.rfind, stops))) >= len(kept) // 3:
-            return kept[:end].rstrip(" ,;:.") + "..."
+        if (end := max(map(kept.rfind, stops))) >= len(kept) // 2:
+            return kept[:end].rstrip(" ,;:./") + "..."
     return kept + "..."
 
 
