@@ -29,10 +29,13 @@ class MissingReference(BadInput):
 # What there is beside writing the references by hand.
 _PHYSICAL = "or take floors derived from ceilings (acceptance.profiles: [physical])"
 _LEARN = ", or let a first run make them (shakedown plan --learn)"
+# Of so many kinds of cell each is told with its nearest entry; with more it is no line that a person reads.
+_TOLD = 5
+_ALL = " (shakedown plan --learn lists all)"
 
 
 def all_missing(missing: Sequence[MissingReference], *, learn: bool = False) -> MissingReference:
-    """Return one refusal that tells of several cells; sizes of one kind of cell are told together.
+    """Return one refusal that tells of several cells: five kinds in full, sizes of one kind together.
 
     `learn`: the run was to learn, and cannot learn these: nothing says in which unit they are.
     """
@@ -44,12 +47,15 @@ def all_missing(missing: Sequence[MissingReference], *, learn: bool = False) -> 
         facts = scope_text({key: value for key, value in one.facts.items() if key != "size_bytes"})
         alike.setdefault((one.test, one.metric, facts), []).append(one)
     told = []
-    for (test, metric, facts), group in alike.items():
+    for (test, metric, facts), group in list(alike.items())[:_TOLD]:
         sizes = sorted(size for one in group if isinstance(size := one.facts.get("size_bytes"), int))
         span = f" size_bytes={sizes[0]}" if sizes else ""
         more = f" to {sizes[-1]} ({len(sizes)} sizes)" if len(sizes) > 1 else ""
         cell = f"{test} {metric} {facts}{span}{more}" if test else group[0].what
         told.append(f"{cell}: {group[0].fix}")
+    if left := len(alike) - len(told):
+        tests = dict.fromkeys(test for test, _, _ in list(alike)[_TOLD:])
+        told.append(f"and {left} more of {', '.join(tests)}{'' if learn else _ALL}")
     return MissingReference(f"{len(missing)} cells have no reference: {'; '.join(told)}", fix=offer)
 
 
