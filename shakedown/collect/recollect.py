@@ -9,6 +9,7 @@ from pathlib import Path
 from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.wording import count
 from shakedown.run.folder import COUNTERS, JOBS, RAW, RESULTS, lines_of
 
 
@@ -32,22 +33,28 @@ def uncollected(folder: Path) -> tuple[str, str] | None:
 
 
 def hold_against_raw(folder: Path) -> str:
-    """Hold a run's results against its raw files; return a notice where there are none to hold against.
+    """Hold a run's results against its raw files; return a notice where either is missing.
 
     Raises:
         BadInput: they differ, or the raw files cannot be read.
     """
     if not (folder / RESULTS).exists():
-        return ""  # nothing was collected, so nothing can pass
+        # Nothing was collected, so nothing can pass.
+        left = sum(1 for _ in (folder / RAW).glob("*/job.json"))
+        return (
+            f"the raw files of {count(left, 'job')} were not collected: run shakedown collect {folder}"
+            if left
+            else ""
+        )
     if not has_jobs(folder) or not any((folder / RAW).glob("*/job.json")):
         return f"{RESULTS} was judged as it stands: this run has no jobs' raw files to recompute it from"
     for name, records in _recomputed(folder):
         recorded = read_bytes(folder / name) if (folder / name).exists() else b""
         if recorded != records:
             pairs = zip_longest(recorded.splitlines(), records.splitlines())
-            count = sum(a != b for a, b in pairs)
+            differing = sum(a != b for a, b in pairs)
             raise BadInput(
-                f"differs from the raw files in {count} line{'s' if count != 1 else ''}, first: "
+                f"differs from the raw files in {count(differing, 'line')}, first: "
                 f"{difference(recorded, records)}",
                 fix=f"run shakedown collect {folder}",
                 file=folder / name,

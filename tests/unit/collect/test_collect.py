@@ -144,6 +144,17 @@ def test_results_without_raw_files_are_said_to_be_judged_as_they_stand(run, shak
     assert "as it stands" not in printed + error
 
 
+def test_a_run_that_was_not_collected_says_how_to(run, shakedown):
+    """Catches: `no result was recorded` alone, where outputs lie there and `collect` was not called."""
+    status, printed, _ = shakedown("verdict", run)
+    assert status == 3
+    assert printed.splitlines()[2] == (
+        f"the raw files of 1 job were not collected: run shakedown collect {run}"
+    )
+    shutil.rmtree(run / "raw")
+    assert "collected" not in shakedown("verdict", run)[1]
+
+
 def test_truncated_output_gives_no_value(run):
     """Catches: half an output read as a whole one."""
     raw = run / "raw" / "fabric.ib_write_bw.a1" / FORWARD
