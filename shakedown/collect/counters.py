@@ -127,7 +127,7 @@ def counted(
                 about = (before.about.get(nic.rdma_device), after.about.get(nic.rdma_device))
                 planned = planned_counters(plan, job.stage, test, node, nic)
                 unread = unread_counters(told, planned, *(one.unread if one else {} for one in about))
-                told |= {name: (None, None) for name in unread.keys() - told.keys()}
+                told |= dict.fromkeys(unread.keys() - told.keys(), (None, None))
             for name, (was, now) in sorted(told.items()):
                 if bereaved and end_to_end(name) and not began_anew:
                     continue
