@@ -23,6 +23,9 @@ voltage (uV), bias (uA) and light (nW) by lane. A timer of the node reads them e
 (`ethtool -m`); a job takes what was read last. `module.alarms` and `module.warnings` are what was up at
 either reading or in between. Copper has none of it: the reading says so under `flaws`, and nothing is missed.
 
+What a NIC and its kernel have, and could not be read, stands under `unread` with the reason: its cells are
+INCONCLUSIVE with those words, although other NICs need not have such a counter.
+
 A NIC's driver is known by `driver` in `fabric_nics`, else by the name of its RDMA device; the profile of
 its family is then applied at any site, at the fabric stage and above, unless a profile of the site has
 the same metric. A site whose fabric reorders packets sets `acceptance.reorders`; one that wants no NIC

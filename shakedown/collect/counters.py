@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.collect.outputs import without_place
+from shakedown.collect.unread import planned_counters, unread_counters
 from shakedown.collect.window import CLOCKS_S, Window, job_window, longer_than, moment
 from shakedown.intent.site import NicSpec
 from shakedown.nics.counters import end_to_end
@@ -121,6 +122,12 @@ def counted(
                 continue  # planned and absent: the verdict says NOT-RUN
             began_anew = (node, nic.rdma_device) in anew
             told = nic_readings(before, after, nic, began_anew=began_anew)
+            unread = {}
+            if not began_anew:
+                about = (before.about.get(nic.rdma_device), after.about.get(nic.rdma_device))
+                planned = planned_counters(plan, job.stage, test, node, nic)
+                unread = unread_counters(told, planned, *(one.unread if one else {} for one in about))
+                told |= dict.fromkeys(unread.keys() - told.keys(), (None, None))
             for name, (was, now) in sorted(told.items()):
                 if bereaved and end_to_end(name) and not began_anew:
                     continue
@@ -138,6 +145,7 @@ def counted(
                         peer=f"{nic.leaf}/{nic.leaf_port}" if nic.leaf else None,
                         after=now,
                         began_anew=began_anew,
+                        unread=unread.get(name),
                         job=job.job,
                         raw=f"raw/{job_folder.name}/{counters_file(node, 'after')}",
                     )

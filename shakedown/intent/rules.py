@@ -232,6 +232,35 @@ def _placement(nics: Sequence[Tree], subnets: Mapping[str, ipaddress.IPv4Network
         if not inside:
             what = f"fabric_nics: {nic['netdev']} has {nic['ipv4']}, but rail {nic['rail']} is {subnet}"
             yield Problem((at, number, "ipv4"), what, "correct ipv4 or rail")
+        elif subnet is not None and (other := _in_its_prefix(nic, nics, subnets)):
+            what = (
+                f"fabric_nics: {nic['netdev']} has {nic['ipv4']}, a prefix that {other['netdev']} with "
+                f"{other['ipv4']} is in too, although their rails have subnets of their own: the kernel may "
+                "send for one by the other"
+            )
+            yield Problem((at, number, "ipv4"), what, "correct the prefix, or fabric.rails if they share one")
+
+
+def _in_its_prefix(
+    nic: Tree, nics: Sequence[Tree], subnets: Mapping[str, ipaddress.IPv4Network]
+) -> Tree | None:
+    """Return another NIC of a host that a NIC's own prefix holds; None for one whose rail shares its subnet.
+
+    Where all rails are one subnet by the intent, ARP settings and routing rules keep NICs apart.
+    """
+    mine = ipaddress.IPv4Interface(nic["ipv4"])
+    if mine.network.subnet_of(subnets[nic["rail"]]):
+        return None  # as nearly always: no wider than its rail
+    for other in nics:
+        subnet = subnets.get(other["rail"])
+        if other is nic or subnet is None or subnet.overlaps(subnets[nic["rail"]]):
+            continue
+        try:
+            if ipaddress.IPv4Interface(other["ipv4"]).ip in mine.network:
+                return other
+        except ValueError:
+            continue  # told of itself
+    return None
 
 
 def _identity(

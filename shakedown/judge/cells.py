@@ -162,6 +162,7 @@ def judge_counter(cell: str, reading: CounterReading, bound: Bound) -> CellVerdi
     elif reading.before is None or reading.after is None:
         missing = [w for w, v in (("before", reading.before), ("after", reading.after)) if v is None]
         rule, text = Rule.COUNTER_RESET, f"counter was not read {' and '.join(missing)} the test"
+        text += f": {reading.unread}" if reading.unread else ""
     else:
         change = f"from {reading.before} to {reading.after}"
         rule, text = Rule.COUNTER_RESET, f"counter went backwards, {change}: reset during the test"

@@ -6,12 +6,16 @@ writes FOLDER/counters.NODE.before.json. The raw values are kept as they are; de
 both files. What `rdma statistic show` prints is in sysfs (`hw_counters`: the same rdma_hw_stats of the
 driver, drivers/infiniband/core/{sysfs,nldev}.c); what `ethtool` prints is asked of the kernel, so that a node
 of eleven NICs is read without a process for each. All NICs are read at once, one thread each.
+
+Beside its counters a device has `unread`: which could not be read, by name or by the source that all of them
+are of (`fec.`), and why. What its NIC or kernel has none of is not there; `flaws` tells people of it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -24,31 +28,49 @@ from shakedown.onnode import ethtool_stats, modules
 from shakedown.onnode.noted import node_name, note
 
 _DEVLINK_SECONDS = 5.0
+_MOST_CHARACTERS = 300  # of why something could not be read (run/nic_counters.py)
+# A tool or a kernel from before there were health reporters (iproute2 5.0, Linux 5.1; devlink.c of iproute2).
+_OLD_DEVLINK = re.compile(r'Object "health" (?:is unknown|not found)|[Oo]peration not supported')
 _CARRIER = ("carrier_down_count", "carrier_up_count")  # Linux 4.16, Documentation/ABI/testing/sysfs-class-net
 
 
-def read_numbers(folder: Path, prefix: str) -> dict[str, int]:
-    """Read a sysfs folder of one-number files. Counters that the driver refuses to read are left out."""
+class UnreadError(Exception):
+    """Counters that are there could not be read; its text says why."""
+
+
+def read_numbers(folder: Path, prefix: str, unread: dict[str, str]) -> dict[str, int]:
+    """Read a sysfs folder of one-number files. Counters that the driver does not have are left out."""
     numbers: dict[str, int] = {}
     try:
         files = sorted(folder.iterdir())
-    except OSError:
+    except OSError as error:
+        if not ethtool_stats.nothing_there(error):
+            unread[prefix] = _words(str(folder), error)
         return numbers
     for file in files:
-        value = _number(file)
+        # `lifespan` and the like are settings, not numbers of events. irdma's names have blanks
+        # ("RNR sent"), those of the records have not.
+        name = prefix + ethtool_stats.UNFIT.sub("_", file.name)
+        value = _number(file, name, unread)
         if value is not None:
-            # `lifespan` and the like are settings, not numbers of events. irdma's names have blanks
-            # ("RNR sent"), those of the records have not.
-            numbers[prefix + ethtool_stats.UNFIT.sub("_", file.name)] = value
+            numbers[name] = value
     return numbers
 
 
-def _number(file: Path) -> int | None:
+def _number(file: Path, name: str, unread: dict[str, str]) -> int | None:
     """Return the number in a file of sysfs; None: no file, or some counters answer EINVAL."""
     try:
         return int(file.read_bytes())
-    except (OSError, ValueError):
-        return None
+    except OSError as error:
+        if not ethtool_stats.nothing_there(error):
+            unread[name] = _words(str(file), error)
+    except ValueError:
+        pass
+    return None
+
+
+def _words(what: str, error: OSError) -> str:
+    return f"{what}: {error.strerror or error}"[:_MOST_CHARACTERS]
 
 
 def read_devices(root: Path = Path("/"), *, live: bool | None = None) -> list[dict[str, object]]:
@@ -64,22 +86,32 @@ def read_devices(root: Path = Path("/"), *, live: bool | None = None) -> list[di
     # A thread waits for its NIC's firmware; the kernel asks them all at the same time.
     with ThreadPoolExecutor(max_workers=len(devices) + 1) as threads:
         health = threads.submit(devlink_health) if live else None
+        of_all: dict[str, str] = {}  # what could not be read of any device, and why
+        family, errors = 0, dict[str, dict[str, int]]()
         try:
             family = ethtool_stats.ethtool_family() if live else 0
-        except OSError:
-            family = 0
+        except OSError as error:
+            if not ethtool_stats.nothing_there(error):
+                of_all["fec."] = _words("netlink family of ethtool", error)
         read = [threads.submit(read_device, root, device, family, live) for device in devices]
         found = [one.result() for one in read]
-        errors = health.result() if health else {}
+        try:
+            errors = health.result() if health else {}
+        except UnreadError as error:
+            of_all["devlink."] = str(error)[:_MOST_CHARACTERS]
     of_modules = modules.readings() if live else {}
     for device in found:
-        counters, flaws = device["counters"], device["flaws"]
-        assert isinstance(counters, dict) and isinstance(flaws, list)
+        counters, flaws, unread = device["counters"], device["flaws"], device["unread"]
+        assert isinstance(counters, dict) and isinstance(flaws, list) and isinstance(unread, dict)
+        unread |= of_all
         counters |= errors.get(str(device["pci"]), {})
         values, why = of_modules.get(str(device["netdev"]), ({}, ""))
         counters |= {f"dom.{name}": value for name, value in values.items()}
         if why:
-            flaws.append(f"module of {device['netdev']}: {why}")
+            words = f"module of {device['netdev']}: {why}"
+            flaws.append(words)
+            if modules.UNREAD in values:
+                unread["dom."] = words
     return found
 
 
@@ -92,9 +124,10 @@ def read_device(root: Path, device: Path, family: int, live: bool) -> dict[str, 
     except OSError:
         netdev = ""
     driver, pci = device / "device/driver", device / "device"
-    counters = read_numbers(device / "hw_counters", "rdma.")
-    counters |= read_numbers(port / "hw_counters", "rdma.")
-    counters |= read_numbers(port / "counters", "ib.")
+    unread: dict[str, str] = {}
+    counters = read_numbers(device / "hw_counters", "rdma.", unread)
+    counters |= read_numbers(port / "hw_counters", "rdma.", unread)
+    counters |= read_numbers(port / "counters", "ib.", unread)
     found: dict[str, object] = {
         "device": device.name,
         "netdev": netdev,
@@ -106,38 +139,50 @@ def read_device(root: Path, device: Path, family: int, live: bool) -> dict[str, 
     flaws: list[str] = []
     if netdev:
         interface = root / "sys/class/net" / netdev
-        counters |= read_numbers(interface / "statistics", "netdev.")
+        counters |= read_numbers(interface / "statistics", "netdev.", unread)
         for name in _CARRIER:
-            value = _number(interface / name)
+            value = _number(interface / name, f"netdev.{name}", unread)
             if value is not None:
                 counters[f"netdev.{name}"] = value
-        found["ifindex"] = _number(interface / "ifindex")
-        found["speed_mbps"] = _number(interface / "speed")
+        found["ifindex"] = _number(interface / "ifindex", "ifindex", {})
+        found["speed_mbps"] = _number(interface / "speed", "speed", {})
         if live:
-            counters |= _by_ethtool(netdev, family, flaws)
+            counters |= _by_ethtool(netdev, family, flaws, unread)
     found["read_at_s"] = round(time.monotonic(), 3)  # of this node's own clock, which never steps
     found["took_s"] = round(time.monotonic() - began, 4)
-    return {**found, "flaws": flaws, "counters": counters}
+    return {**found, "flaws": flaws, "unread": unread, "counters": counters}
 
 
-def _by_ethtool(netdev: str, family: int, flaws: list[str]) -> dict[str, int]:
-    """Return what ethtool would print of a device; what could not be read is told in `flaws`."""
+def _by_ethtool(netdev: str, family: int, flaws: list[str], unread: dict[str, str]) -> dict[str, int]:
+    """Return what ethtool would print of a device; `flaws` tells what there is none of."""
     counters: dict[str, int] = {}
+
+    def refused(source: str, words: str, error: OSError) -> None:
+        if ethtool_stats.nothing_there(error):
+            flaws.append(_words(words, error))
+        else:
+            unread[source] = _words(words, error)
+
     try:
         counters |= {f"ethtool.{name}": n for name, n in ethtool_stats.statistics(netdev).items()}
     except OSError as error:
-        flaws.append(f"ethtool -S {netdev}: {error.strerror or error}")
+        refused("ethtool.", f"ethtool -S {netdev}", error)
     if family:
         try:
             counters |= {f"fec.{name}": n for name, n in ethtool_stats.fec(netdev, family).items()}
         except OSError as error:
-            flaws.append(f"ethtool -I --show-fec {netdev}: {error.strerror or error}")
+            refused("fec.", f"ethtool -I --show-fec {netdev}", error)
     return counters
 
 
 def devlink_health() -> dict[str, dict[str, int]]:
-    """Return how many errors each health reporter counted, by PCI address; nothing where devlink is not."""
+    """Return how many errors each health reporter counted, by PCI address; nothing where devlink is not.
+
+    Raises:
+        UnreadError: this kernel has devlink and the tool could not ask it.
+    """
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    words = "devlink health show"
     try:
         done = subprocess.run(
             ["devlink", "-j", "health", "show"],
@@ -147,9 +192,27 @@ def devlink_health() -> dict[str, dict[str, int]]:
             check=False,
             env={"PATH": path, "LC_ALL": "C"},
         )
-        return health_errors(json.loads(done.stdout)) if done.returncode == 0 else {}
-    except (OSError, subprocess.SubprocessError, ValueError):
+        if done.returncode == 0:
+            return health_errors(json.loads(done.stdout.strip() or b"{}"))
+    except FileNotFoundError:
         return {}
+    except subprocess.TimeoutExpired:
+        raise UnreadError(f"{words}: no answer within {_DEVLINK_SECONDS:g} s") from None
+    except OSError as error:
+        raise UnreadError(_words(words, error)) from None
+    except ValueError:
+        raise UnreadError(f"{words}: what it printed is no JSON") from None
+    said = done.stderr.decode("utf-8", "replace").strip()
+    if _OLD_DEVLINK.search(said) or not _kernel_has_devlink():
+        return {}
+    raise UnreadError(f"{words}: {said.splitlines()[-1] if said else f'exit status {done.returncode}'}")
+
+
+def _kernel_has_devlink() -> bool:
+    try:
+        return ethtool_stats.netlink_family("devlink") > 0
+    except OSError as error:
+        return not ethtool_stats.nothing_there(error)
 
 
 def health_errors(document: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  (whatever the tool printed)

@@ -7,7 +7,9 @@ statistics, net/ethtool/netlink.c anybody read FEC. Standard library only: it ru
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
+import os
 import re
 import socket
 import struct
@@ -29,8 +31,18 @@ UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 Ioctl = Callable[[int, int, bytearray], object]
 
 
+# What the kernel and its drivers answer where there is nothing of the kind to be read: no such command,
+# family or file; 524 is the kernel's own ENOTSUPP, which some drivers let through.
+_NOTHING_THERE = frozenset({errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP, 524})
+
+
 class NoStatisticsError(OSError):
     """A device has no statistics, or what it gave is not to be trusted."""
+
+
+def nothing_there(error: OSError) -> bool:
+    """Whether an error says that a device, driver or kernel has no such counters, not that reading failed."""
+    return error.errno in _NOTHING_THERE
 
 
 def statistics(netdev: str, ioctl: Ioctl = fcntl.ioctl) -> dict[str, int]:
@@ -51,14 +63,16 @@ def statistics(netdev: str, ioctl: Ioctl = fcntl.ioctl) -> dict[str, int]:
         info = _buffer(struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _STATS_SET, 0))
         ask(info)
         mask, number = struct.unpack_from("=QI", info, 8)
-        if not mask or not 0 < number <= _MOST:
-            raise NoStatisticsError(f"{netdev} has no statistics")
+        if not mask or not number:
+            raise NoStatisticsError(errno.EOPNOTSUPP, "it has no statistics")
+        if number > _MOST:
+            raise NoStatisticsError(errno.EOVERFLOW, f"it says that it has {number} counters")
         names = _buffer(struct.pack("=III", _GSTRINGS, _STATS_SET, number) + bytes(2 * _NAME_BYTES * number))
         values = _buffer(struct.pack("=II", _GSTATS, number) + bytes(2 * 8 * number))
         ask(names)
         ask(values)
     if struct.unpack_from("=I", names, 8)[0] != number or struct.unpack_from("=I", values, 4)[0] != number:
-        raise NoStatisticsError(f"{netdev}: the number of counters changed while they were read")
+        raise NoStatisticsError(errno.EAGAIN, "the number of counters changed while they were read")
     found: dict[str, int] = {}
     twice: set[str] = set()
     numbers = struct.unpack_from(f"={number}Q", values, 8)
@@ -116,12 +130,21 @@ def fec_counters(reply: bytes) -> dict[str, int]:
 
 
 def ethtool_family() -> int:
-    """Return the number under which this kernel has ethtool's netlink (5.6). Raises OSError: it has none."""
-    reply = _ask(_CONTROL_FAMILY, _GET_FAMILY, _attribute(_FAMILY_NAME, b"ethtool\0"))
+    """Return the number under which this kernel has ethtool's netlink (5.6). Raises OSError as below."""
+    return netlink_family("ethtool")
+
+
+def netlink_family(name: str) -> int:
+    """Return the number of a family of generic netlink.
+
+    Raises:
+        OSError: there is none (`nothing_there`), or no answer.
+    """
+    reply = _ask(_CONTROL_FAMILY, _GET_FAMILY, _attribute(_FAMILY_NAME, name.encode() + b"\0"))
     for kind, content in _attributes(reply):
         if kind == _FAMILY_ID and len(content) >= 2:
             return int(struct.unpack_from("=H", content)[0])
-    raise OSError("the kernel did not say ethtool's netlink family")
+    raise OSError(errno.EPROTO, f"the kernel did not say the netlink family of {name}")
 
 
 def _ask(family: int, command: int, attributes: bytes) -> bytes:
@@ -133,11 +156,11 @@ def _ask(family: int, command: int, attributes: bytes) -> bytes:
         kernel.send(message)
         answer = kernel.recv(1 << 16)
     if len(answer) < 20:
-        raise OSError("no answer by netlink")
+        raise OSError(errno.EPROTO, "no answer by netlink")
     length, kind = struct.unpack_from("=IH", answer)
     if kind == _ERROR:
         number = -struct.unpack_from("=i", answer, 16)[0]
-        raise OSError(number, "refused by netlink")
+        raise OSError(number, os.strerror(number))
     return answer[20:length]
 
 

@@ -27,6 +27,8 @@ class CounterReading(Record):
     after: CounterValue | None
     # The node, its driver or the switch was restarted, or the port's counters were cleared, between the two.
     began_anew: bool = False
+    # Why it has no value before, after or both, where the reading itself says so.
+    unread: str | None = None
     job: str | None = None
     raw: str | None = None
 

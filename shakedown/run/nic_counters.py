@@ -28,6 +28,10 @@ _NEVER_BACK = (
 )
 
 
+_Source = Annotated[str, Field(min_length=1, max_length=128)]
+_Why = Annotated[str, Field(min_length=1, max_length=300)]
+
+
 class _Device(BaseModel):
     """One RDMA device. What else a file says of it is for people."""
 
@@ -42,6 +46,8 @@ class _Device(BaseModel):
     # Of the RDMA device in sysfs, likewise: RDMA's driver may be loaded anew while the netdev's stays.
     inode: int | None = None
     speed_mbps: int | None = None
+    # Which counters could not be read, by name or by source ("fec."), and why (onnode/counters.py).
+    unread: dict[_Source, _Why] = Field(default_factory=dict)
     # When, by the node's own clock that never steps.
     read_at_s: Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)] | None = None
 
@@ -68,6 +74,8 @@ class About:
     read_at_s: float | None = None
     inode: int | None = None
     netdev: str | None = None
+    # Which counters could not be read, by name or by source, and why.
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ def read_counters(path: Path) -> NodeCounters:
         found.boot_id,
         found.taken,
         {
-            e.device: About(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev)
+            e.device: About(e.driver, e.ifindex, e.speed_mbps, e.read_at_s, e.inode, e.netdev, e.unread)
             for e in found.devices
         },
         found.took_s,

@@ -24,8 +24,8 @@ _DISCARD_PORT = 9
 _WAIT_S = 12.0
 _AGAIN_S = 1.0
 _ANSWERED = {"REACHABLE", "PERMANENT", "NOARP"}
-# A kernel keeps 512 neighbours before it forgets some (arp(7), gc_thresh2).
-_MOST_PEERS = 128
+# A kernel keeps 512 neighbours of all its NICs before it forgets some (arp(7), gc_thresh2).
+_MOST_KEPT, _MOST_PEERS = 512, 128
 
 
 def peers(spec: Mapping[str, object], node: str, target: str) -> list[str]:
@@ -43,7 +43,9 @@ def peers(spec: Mapping[str, object], node: str, target: str) -> list[str]:
     # With very many, those after this node in the round: each address is looked up by some node.
     mine = expect[node][target].get("ipv4") or ""
     ordered = sorted(address for address in found if isinstance(address, str))
-    return [*(a for a in ordered if a > mine), *(a for a in ordered if a <= mine)][:_MOST_PEERS]
+    nics = sum(on is not None for on in targets[node].values())
+    most = min(_MOST_PEERS, _MOST_KEPT // max(nics, 1))
+    return [*(a for a in ordered if a > mine), *(a for a in ordered if a <= mine)][:most]
 
 
 class Wanted(NamedTuple):
@@ -58,8 +60,10 @@ def neighbours(
 ) -> dict[str, dict[str, str]] | None:
     """Return by NIC the MAC of each address whose owner answered; None if the kernel's table cannot be read.
 
-    An address beyond a router has none. Takes no longer than `wait_s`, and ends once all have answered.
+    An address beyond a router has none. Takes no longer than `wait_s`, and ends once all have answered. One
+    that has answered counts, though its entry may be old again, or forgotten, before the last one answers.
     """
+    found: dict[str, dict[str, str]] = {netdev: {} for netdev in nics}
     deadline = time.monotonic() + wait_s
     while True:
         for wanted in nics.values():
@@ -68,7 +72,8 @@ def neighbours(
         text = (table or _table)()
         if text is None:
             return None
-        found = {netdev: _of(read_table(text, netdev), wanted) for netdev, wanted in nics.items()}
+        for netdev, wanted in nics.items():
+            found[netdev] |= _of(read_table(text, netdev), wanted)
         if all(len(found[n]) == len(w.addresses) for n, w in nics.items()) or time.monotonic() > deadline:
             return found
 

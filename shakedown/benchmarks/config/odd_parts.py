@@ -40,7 +40,8 @@ def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
         for (_, host, _), item in planned.items():
             yield measured(plan, item, host, None, "", problem)
         return
-    for host, part, odd, detail in odd_parts(found):
+    alike = {host for test, host, _ in planned if test == UNIFORM}
+    for host, part, odd, detail in odd_parts(found, alike):
         # The inventory is of more than what is under test: the submit host, switches.
         if (uniform := planned.get((UNIFORM, host, part))) is not None:
             yield measured(plan, uniform, host, odd, detail)

@@ -8,6 +8,7 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 from pydantic import ValidationError
 
 from shakedown.benchmarks.base.metrics import Output
+from shakedown.benchmarks.config.neighbours import peers
 from shakedown.benchmarks.config.order import SettingsOrder
 from shakedown.benchmarks.config.settings import DUPLICATES, TargetReport
 from shakedown.records.errors import BadInput
@@ -30,20 +31,28 @@ def second_owners(output: Output[SettingsOrder], report: TargetReport) -> str:
 def wrong_neighbours(output: Output[SettingsOrder], report: TargetReport) -> tuple[int | None, str]:
     """Return how many of the rail's addresses this node's kernel knows by another MAC than their owner's.
 
-    None instead of a number, and why, if the node could not read what its kernel knows, or if nobody answered
-    of those whom no router keeps away. An owner that left no report is not held against anything: its own
-    cells say so.
+    None instead of a number, and why, if the node could not read what its kernel knows, or if one of those
+    whom no router keeps away did not answer. An owner that left no report, or whom nobody answered either, is
+    not held against anything: its own cells say so.
     """
     if report.neighbours is None:
         return None, "the kernel's table of neighbours could not be read"
-    owners = _owners(output, output.record.rail)
-    if not report.neighbours and (near := _beside(output, report, owners)):
-        return None, f"the kernel's table of neighbours names none of {output.record.rail}: {near[0]} is one"
+    rail, reports = output.record.rail, _reports(output, output.record.rail)
+    owners = {address: (node, _mac(theirs)) for address, (node, theirs) in reports.items()}
+    near = _beside(output, report, owners)
+    if not report.neighbours and near:
+        return None, f"the kernel's table of neighbours names none of {rail}: {near[0]} is one"
     wrong = [
         _sentence(address, output.record.rail, owners[address], _named(mac, owners), output.node)
         for address, mac in sorted(report.neighbours.items())
         if address in owners and owners[address][1] not in ("", mac)
     ]
+    order = {"targets": output.order.targets, "expect": output.order.expect}
+    asked = peers(order, output.node, report.target)
+    silent = [a for a in near if a in asked and a not in report.neighbours and reports[a][1].neighbours != {}]
+    if silent and not wrong:
+        named = ", ".join(f"{address} of {owners[address][0]}" for address in silent[:3])
+        return None, f"{len(silent)} of {len(asked)} neighbours on {rail} did not answer: {named}"
     return len(wrong), "; ".join(wrong[:3])
 
 
@@ -81,11 +90,16 @@ def _on_rail(order: SettingsOrder, rail: str | None) -> Iterator[tuple[str, str,
 
 def _owners(output: Output[SettingsOrder], rail: str | None) -> dict[str, Owner]:
     """Return who owns each address of a rail by the intent, with the MAC that its own report names."""
-    found: dict[str, Owner] = {}
+    return {address: (node, _mac(theirs)) for address, (node, theirs) in _reports(output, rail).items()}
+
+
+def _reports(output: Output[SettingsOrder], rail: str | None) -> dict[str, tuple[str, TargetReport]]:
+    """Return, by each address of a rail, its node by the intent and what that reported of its NIC."""
+    found: dict[str, tuple[str, TargetReport]] = {}
     for address, node, target in _on_rail(output.order, rail):
         try:
             text = output.folder.text(f"settings.{node}.{target}.json")
-            found[address] = (node, _mac(TargetReport.model_validate_json(text)))
+            found[address] = (node, TargetReport.model_validate_json(text))
         except (BadInput, OSError, ValidationError):
             continue
     return found

@@ -7,7 +7,7 @@ differs from most of its class is odd; without a majority, all of them are odd.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from shakedown.records.snapshot import Component, Snapshot
 
@@ -24,22 +24,23 @@ _CLASSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 PARTS = tuple(_CLASSES)
 
 
-def odd_parts(inventory: Snapshot) -> Iterator[tuple[str, str, int, str]]:
+def odd_parts(
+    inventory: Snapshot, under_test: Collection[str] | None = None
+) -> Iterator[tuple[str, str, int, str]]:
     """Yield (host, kind, how many attributes are odd, which) for every host and kind that it has.
 
-    Hosts that are no nodes (switches) are left out: their kinds differ by design.
+    Hosts that are no nodes (switches) are left out: their kinds differ by design. `under_test`: the nodes
+    that must have the tools that others of their product have; a submit host need not. None: all nodes.
     """
     nodes = {c.host for c in inventory.components if c.kind == "node"}
+    parts = [part for part in inventory.components if part.host in nodes and part.kind in _CLASSES]
     counted: dict[tuple[str, str], list[str]] = {}
     values: dict[tuple[str, str, str], list[tuple[Component, str]]] = defaultdict(list)
-    for part in inventory.components:
-        if part.host not in nodes or part.kind not in _CLASSES:
-            continue
+    classes = _classes_of_silent_nics(parts)
+    for part in (*parts, *_missing_tools(parts, nodes if under_test is None else nodes & {*under_test})):
         counted.setdefault((part.host, part.kind), [])
-        of_class, alike = _CLASSES[part.kind]
-        name = next((part.attributes[key] for key in of_class if part.attributes.get(key)), "")
-        group = part.name if part.kind == "software" else name
-        for key in alike:
+        group = part.name if part.kind == "software" else classes.get((part.host, part.name), _class(part))
+        for key in _CLASSES[part.kind][1]:
             values[part.kind, group, key].append((part, part.attributes.get(key, "")))
     for (kind, _, key), members in values.items():
         counts = Counter(value for _, value in members).most_common(2)
@@ -58,3 +59,49 @@ def odd_parts(inventory: Snapshot) -> Iterator[tuple[str, str, int, str]]:
             counted[part.host, kind].append(f"{what} is {value or 'not there'}, {most}")
     for (host, kind), odd in counted.items():
         yield host, kind, len(odd), "; ".join(odd)
+
+
+def _class(part: Component) -> str:
+    return next((part.attributes[key] for key in _CLASSES[part.kind][0] if part.attributes.get(key)), "")
+
+
+def _missing_tools(parts: Collection[Component], under_test: Collection[str]) -> Iterator[Component]:
+    """Yield, without a version, each tool that a node told nothing of and others of its product have.
+
+    A node that told of no tool at all is not held against the others: nothing is known of it.
+    """
+    products = {part.host: part.attributes.get("product", "") for part in parts if part.kind == "node"}
+    tools: dict[str, set[str]] = defaultdict(set)
+    of_product: dict[str, set[str]] = defaultdict(set)
+    for part in parts:
+        if part.kind == "software" and part.host in under_test:
+            tools[part.host].add(part.name)
+            of_product[products[part.host]].add(part.name)
+    for host, own in tools.items():
+        for name in sorted(of_product[products[host]] - own):
+            yield Component(host=host, kind="software", name=name)
+
+
+def _classes_of_silent_nics(parts: Collection[Component]) -> dict[tuple[str, str], str]:
+    """Return, by host and name, the class of RDMA NICs that told neither their board nor their firmware.
+
+    One that does not answer is of the class that most NICs of its driver have, or, if it did not tell even
+    that, most of its name: alone in a class of its own it would be like all others of it.
+    """
+    akin: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    silent: list[Component] = []
+    for part in parts:
+        told = part.attributes
+        if part.kind != "nic" or not told.get("rdma_device"):
+            continue
+        if told.get("firmware"):
+            akin["driver", told.get("driver", "")][_class(part)] += 1
+            akin["name", part.name][_class(part)] += 1
+        elif not (told.get("psid") or told.get("board")):
+            silent.append(part)
+    found: dict[tuple[str, str], str] = {}
+    for part in silent:
+        driver = part.attributes.get("driver", "")
+        if alike := akin.get(("driver", driver) if driver else ("name", part.name)):
+            found[part.host, part.name] = min(alike, key=lambda name: (-alike[name], name))
+    return found

@@ -104,32 +104,48 @@ def version_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
     for item in items:
         wanted = plan.references[item.reference].source.partition(": ")[2]
         for (node,) in item.nodes:
-            yield _compared(plan, folder, item, node, wanted, parts)
+            nics = {netdev for host, netdev in fabric if host == node}
+            versions, unread = _told(folder, str(item.params["what"]), node, parts, nics)
+            yield _compared(plan, item, node, wanted, versions, unread)
 
 
 def _compared(
-    plan: Plan, folder: Path, item: PlanItem, node: str, wanted: str, parts: list[Component]
+    plan: Plan, item: PlanItem, node: str, wanted: str, versions: list[str], unread: str
 ) -> Measurement:
-    what = str(item.params["what"])
-    versions, unread = _told(folder, what, node, parts)
-    if not versions:
+    if unread:
         return measured(plan, item, node, None, "", Problem(kind="setup", message=unread))
-    cut = what in _CUT
+    cut = item.params["what"] in _CUT
     differs = any(not same(wanted, version, cut=cut) for version in versions)
     detail = f"published {wanted}, found {', '.join(versions)}"
     return measured(plan, item, node, int(differs), detail)
 
 
-def _told(folder: Path, what: str, node: str, parts: list[Component]) -> tuple[list[str], str]:
-    """Return the versions that a node or switch told, and, for none, what is missing."""
+def _told(
+    folder: Path, what: str, node: str, parts: list[Component], nics: set[str]
+) -> tuple[list[str], str]:
+    """Return the versions that a node or switch told, and, if one is missing, which; else an empty text.
+
+    `nics`: the node's NICs under test, by netdev.
+    """
     if what == OF_SWITCHES:
         version = of_switch(folder, node)
-        return [version] if version else [], f"the reading of {node} does not say its system's version"
+        return [version] if version else [], (
+            "" if version else f"the reading of {node} does not say its system's version"
+        )
     if what in OF_PROGRAMS:
-        return of_programs(folder, node, what), f"no program of {node} told its version of {what}"
+        versions = of_programs(folder, node, what)
+        return versions, "" if versions else f"no program of {node} told its version of {what}"
     kind, attribute = READ[what]
-    seen = {part.attributes.get(attribute, "") for part in parts if (part.host, part.kind) == (node, kind)}
-    return sorted(v for v in seen if v), f"the snapshot has no {attribute} of a {kind} of {node}"
+    seen = dict.fromkeys(nics if kind == "nic" else (), "") | {
+        part.name: part.attributes.get(attribute, "")
+        for part in parts
+        if (part.host, part.kind) == (node, kind)
+    }
+    told = sorted({version for version in seen.values() if version})
+    if not told:
+        return told, f"the snapshot has no {attribute} of a {kind} of {node}"
+    silent = ", ".join(sorted(name for name, version in seen.items() if not version))
+    return told, f"the snapshot has no {attribute} of {silent} of {node}" if silent else ""
 
 
 def same(published: str, found: str, *, cut: bool = False) -> bool:

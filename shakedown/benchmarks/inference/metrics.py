@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Iterator
@@ -66,14 +67,34 @@ def inference(output: Output[Inference]) -> Iterator[Value]:
     yield "latency_p99", p99, "ms", Better.LOWER, {}, told
     if order.labels:
         _weights_as_planned(document, output)
-        found_accuracy = [w["accuracy"] for w in document.get("workers", []) if "accuracy" in w]
-        yield "accuracy", min(found_accuracy, default=None), "%", Better.HIGHER, {}
+        accuracy, silent = _accuracy(document, int(str(gpus)))
+        yield "accuracy", accuracy, "%", Better.HIGHER, {}, silent
+
+
+def _accuracy(document: dict[str, Any], gpus: int) -> tuple[float | None, str]:
+    """Return the least accuracy of all workers, one a GPU; None if one told none, and which."""
+    told = [
+        (worker.get("worker"), float(found))
+        for worker in _workers(document)
+        if isinstance(found := worker.get("accuracy"), int | float)
+        and not isinstance(found, bool)
+        and math.isfinite(found)
+    ]
+    silent = [str(n) for n in range(gpus) if n not in [worker for worker, _ in told]]
+    if silent:
+        return None, f"no accuracy of worker {', '.join(silent[:8])}, of {gpus}"
+    return min(accuracy for _, accuracy in told), ""
+
+
+def _workers(document: dict[str, Any]) -> list[dict[str, Any]]:
+    found = document.get("workers")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _weights_as_planned(document: dict[str, Any], output: Output[Inference]) -> None:
     """Refuse an accuracy of other weights than planned, or of weights that a worker did not name."""
     wanted = output.order.weights_sha256
-    for worker in document.get("workers", []):
+    for worker in _workers(document):
         if (found := worker.get("weights_sha256")) != wanted:
             raise BadInput(
                 f"worker {worker.get('worker')} had weights of sha256 {str(found)[:64]}, planned {wanted}",

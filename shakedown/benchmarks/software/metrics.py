@@ -48,7 +48,11 @@ def _parts(text: str) -> dict[str, str] | None:
         found = json.loads(text).get("found")
     except (ValueError, AttributeError):
         return None
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    if (
+        not isinstance(found, dict)
+        or not found
+        or not all(isinstance(value, str) for value in found.values())
+    ):
         return None
     return {str(key)[:64]: value[:300] for key, value in found.items()}
 

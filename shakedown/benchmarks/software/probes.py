@@ -123,7 +123,10 @@ def _python(name: str, enter: Sequence[str], interpreter: str) -> dict[str, str]
     if code != 0:
         raise LookupError(f"{interpreter} cannot run PyTorch: {_last(said)}")
     words = (line.split(" ", 2) for line in said.splitlines() if line.startswith("part "))
-    return {"program": interpreter, **{part[1]: part[2] for part in words if len(part) == 3}}
+    found = {part[1]: part[2] for part in words if len(part) == 3}
+    if "version" not in found:
+        raise LookupError(f"{interpreter} told no version of PyTorch: {_last(said)}")
+    return {"program": interpreter, **found}
 
 
 def _run(words: Sequence[str]) -> tuple[int, str]:

@@ -80,6 +80,35 @@ def test_a_good_intent_is_refused_by_no_one():
     assert not leaf_refuses(INTENT)
 
 
+def nics_of(*addresses: str) -> list[dict[str, str]]:
+    """One NIC a rail, with these addresses."""
+    return [
+        {"rail": f"rail{n}", "netdev": f"eth{n}", "rdma_device": f"mlx5_{n}", "ipv4": address}
+        for n, address in enumerate(addresses)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("subnets", "addresses", "refused"),
+    [
+        (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/24", "10.10.1.1/24"), []),
+        (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/31", "10.10.1.1/26"), []),
+        (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/16", "10.10.1.1/16"), ["eth0", "eth1"]),
+        (("10.10.0.0/24", "10.10.1.0/24"), ("10.10.0.1/24", "10.10.1.1/16"), ["eth1"]),
+        (("10.10.0.0/24", "10.12.0.0/24"), ("10.10.0.1/16", "10.12.0.1/16"), []),
+        # All rails in one network, by the intent.
+        (("10.10.0.0/16", "10.10.0.0/16"), ("10.10.0.1/16", "10.10.1.1/16"), []),
+        (("10.10.0.0/16", "10.10.1.0/24"), ("10.10.0.1/16", "10.10.1.1/16"), []),
+    ],
+)
+def test_a_prefix_that_holds_another_rails_nic_is_refused(subnets, addresses, refused):
+    """Catches: two NICs of a node in one prefix that nobody meant, whose ARP goes by the other rail."""
+    rails = [{"name": f"rail{n}", "subnet": subnet} for n, subnet in enumerate(subnets)]
+    found = rules.nic_problems({"n1": nics_of(*addresses)}, {**INTENT, "rails": rails}, {})
+    assert [problem.what.split()[1] for _, problem in found] == refused
+    assert all("although their rails have subnets of their own" in problem.what for _, problem in found)
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import struct
 import time
+from pathlib import Path
 
 import pytest
 
@@ -161,8 +163,95 @@ def test_a_nic_that_refuses_costs_only_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(ethtool_stats, "statistics", refuse)
     monkeypatch.setattr(counters, "devlink_health", dict)
     first, second = counters.read_devices(tmp_path, live=True)
-    assert first["flaws"] == ["ethtool -S eth0: Input/output error"]
-    assert second["flaws"] == [] and second["counters"]["ethtool.rx_crc_errors_phy"] == 1
+    assert first["unread"] == {"ethtool.": "ethtool -S eth0: Input/output error"}
+    assert second["unread"] == {} and second["counters"]["ethtool.rx_crc_errors_phy"] == 1
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT, 524])
+def test_what_a_nic_has_not_is_no_failure(number, tmp_path, monkeypatch):
+    """Catches: a NIC whose driver has no FEC or statistics told as one whose counters could not be read."""
+    host(tmp_path, 1)
+
+    def refuse(*_):
+        raise OSError(number, "not here")
+
+    monkeypatch.setattr(ethtool_stats, "ethtool_family", lambda: 21)
+    monkeypatch.setattr(ethtool_stats, "statistics", refuse)
+    monkeypatch.setattr(ethtool_stats, "fec", refuse)
+    monkeypatch.setattr(counters, "devlink_health", dict)
+    (only,) = counters.read_devices(tmp_path, live=True)
+    assert only["unread"] == {}
+    assert only["flaws"] == ["ethtool -S eth0: not here", "ethtool -I --show-fec eth0: not here"]
+    monkeypatch.setattr(ethtool_stats, "ethtool_family", refuse)
+    (only,) = counters.read_devices(tmp_path, live=True)
+    assert only["unread"] == {}
+
+
+def test_every_source_that_fails_says_so(tmp_path, monkeypatch):
+    """Catches: netlink, devlink, a file of sysfs or the modules' reader that fails as if there were none."""
+    host(tmp_path, 1)
+
+    def refuse(words):
+        def fail(*_):
+            raise words
+
+        return fail
+
+    monkeypatch.setattr(ethtool_stats, "ethtool_family", refuse(TimeoutError("timed out")))
+    monkeypatch.setattr(ethtool_stats, "statistics", lambda _netdev: {"a": 1})
+    monkeypatch.setattr(counters, "devlink_health", refuse(counters.UnreadError("devlink: dead")))
+    monkeypatch.setattr(modules, "readings", lambda: {"eth0": ({"unread": 1}, "its reader has stopped")})
+    file, read = tmp_path / "sys/class/net/eth0/carrier_down_count", Path.read_bytes
+
+    def broken(path):
+        if path == file:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    (only,) = counters.read_devices(tmp_path, live=True)
+    assert only["unread"] == {
+        "fec.": "netlink family of ethtool: timed out",
+        "devlink.": "devlink: dead",
+        "dom.": "module of eth0: its reader has stopped",
+        "netdev.carrier_down_count": f"{file}: Input/output error",
+    }
+
+
+@pytest.mark.parametrize(
+    ("script", "has_devlink", "says"),
+    [
+        ("echo '{}'", True, None),
+        ("exit 0", True, None),
+        ("echo 'Object \"health\" not found' >&2; exit 254", True, None),
+        ("echo 'kernel answers: Operation not supported' >&2; exit 1", True, None),
+        ("echo 'Failed to connect to devlink Netlink' >&2; exit 1", False, None),
+        ("echo 'Failed to connect to devlink Netlink' >&2; exit 1", True, "Failed to connect"),
+        ("echo 'kernel answers: Connection timed out' >&2; exit 1", True, "Connection timed out"),
+        ("exit 3", True, "exit status 3"),
+        ("echo '{'", True, "no JSON"),
+        ("sleep 9", True, "no answer within"),
+    ],
+)
+def test_devlink_that_fails_is_no_devlink_without_reporters(script, has_devlink, says, tmp_path, monkeypatch):
+    """Catches: firmware errors that nobody could ask for told as if no NIC counted them; old hosts blamed."""
+    tool = tmp_path / "devlink"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(counters, "_DEVLINK_SECONDS", 0.5)
+
+    def family(_name):
+        if not has_devlink:
+            raise OSError(errno.ENOENT, "No such file or directory")
+        return 22
+
+    monkeypatch.setattr(ethtool_stats, "netlink_family", family)
+    if says is None:
+        assert counters.devlink_health() == {}
+    else:
+        with pytest.raises(counters.UnreadError, match=says):
+            counters.devlink_health()
 
 
 @pytest.mark.slow

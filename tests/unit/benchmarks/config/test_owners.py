@@ -18,7 +18,7 @@ from shakedown.records.snapshot import ClockReading, Component, Snapshot
 from shakedown.references.catalogue import Catalogue
 from tests.ended_job import ENDED, leave_the_rest
 
-MACS = {"n1": "52:54:00:00:00:01", "n2": "52:54:00:00:00:02"}
+MACS = {f"n{i}": f"52:54:00:00:00:0{i}" for i in (1, 2, 3)}
 STRANGER = "52:54:00:00:00:99"
 # `ip -j neigh show`: one that answered, one that was looked for in vain, one of long ago, one of another NIC.
 TABLE = json.dumps(
@@ -34,7 +34,17 @@ TABLE = json.dumps(
 @pytest.fixture
 def verdict(tmp_path):
     """Judge a config stage of two nodes; call it with changes of the reports by node."""
-    names = ("n1", "n2")
+    return stage(tmp_path, ("n1", "n2"))
+
+
+@pytest.fixture
+def of_three(tmp_path):
+    """The same of three nodes."""
+    return stage(tmp_path, ("n1", "n2", "n3"))
+
+
+def stage(tmp_path, names):
+    """Plan a config stage of some nodes and return what judges it."""
     nics = {
         n: [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{n[1]}"}]
         for n in names
@@ -70,6 +80,7 @@ def verdict(tmp_path):
             asked = changes.get(node, {})
             known = {f"10.0.0.{o[1]}": MACS[o] for o in names if o != node}
             known = {} if asked.get("neighbours", known) is None else known | asked.get("neighbours", {})
+            known = {address: mac for address, mac in known.items() if mac}
             settings = {"ipv4": f"10.0.0.{node[1]}/24", "mac": MACS[node]}
             settings |= {k: v for k, v in asked.items() if k != "neighbours"}
             nic = report(**settings) | {"neighbours": known}
@@ -133,6 +144,60 @@ def test_a_table_without_any_neighbour_does_not_pass(verdict, prefix, known):
     if cell is not None:
         assert cell.outcome == "NOT-RUN"
         assert "table of neighbours names none of rail0: 10.0.0.1 is one" in cell.reason
+
+
+SILENT = {"10.0.0.3": None}
+
+
+def test_one_neighbour_that_did_not_answer_does_not_pass(of_three):
+    """Catches: a peer that this node's kernel looked for in vain, passed by the others that answered."""
+    _, cells = of_three(n1={"neighbours": SILENT})
+    assert list(cells) == [cell_of("n1", "ipv4.neighbours")]
+    assert cells[cell_of("n1", "ipv4.neighbours")].outcome == "NOT-RUN"
+    words = "1 of 2 neighbours on rail0 did not answer: 10.0.0.3 of n3"
+    assert words in cells[cell_of("n1", "ipv4.neighbours")].reason
+
+
+def test_a_node_that_hears_nobody_is_told_once(of_three):
+    """Catches: all good nodes of a rail doubted for one whose own cell says that it hears nobody."""
+    _, cells = of_three(n1={"neighbours": SILENT}, n2={"neighbours": SILENT}, n3={"neighbours": None})
+    assert list(cells) == [cell_of("n3", "ipv4.neighbours")]
+
+
+def test_a_wrong_owner_weighs_more_than_a_silent_one(of_three):
+    """Catches: a second owner that is not named because another neighbour did not answer."""
+    found, _ = of_three(n1={"neighbours": {"10.0.0.2": STRANGER, **SILENT}})
+    assert found.outcome == "FAIL" and f"and by {STRANGER}, heard at n1" in found.reason
+
+
+def test_those_beyond_a_router_need_not_answer(of_three):
+    """Catches: a rail of one network for each rack, on which the others are no neighbours, doubted."""
+    _, cells = of_three(n1={"neighbours": SILENT, "ipv4": "10.0.0.1/30"})
+    assert {c.outcome for c in cells.values()} == {"NOT-RUN"}  # 10.0.0.3 is in 10.0.0.0/30
+    _, cells = of_three(n2={"neighbours": {"10.0.0.1": None}, "ipv4": "10.0.0.2/31"})
+    assert cells == {}
+
+
+def test_an_answer_counts_though_its_entry_ages():
+    """Catches: a neighbour that answered doubted because its entry was old before the last one came."""
+    stale = TABLE.replace("REACHABLE", "STALE")
+    tables = iter([TABLE])
+    found = neighbours(
+        {"eth2": Wanted("192.0.2.77", ["10.0.0.2", "10.0.0.9"])}, lambda: next(tables, stale), wait_s=0.2
+    )
+    assert found == {"eth2": {"10.0.0.2": MACS["n2"]}}
+
+
+def test_no_more_are_asked_than_a_kernel_keeps():
+    """Catches: eight NICs that ask for more neighbours together than the kernel's table holds."""
+    nodes = [f"n{i}" for i in range(1, 201)]
+    names = [f"eth{r}" for r in range(8)]
+    expect = {n: {e: {"ipv4": f"10.0.{r}.{n[1:]}"} for r, e in enumerate(names)} for n in nodes}
+    targets = {n: {e: f"rail{r}" for r, e in enumerate(names)} for n in nodes}
+    spec = {"targets": targets, "expect": expect}
+    asked = {n: peers(spec, n, "eth3") for n in nodes}
+    assert sum(len(peers(spec, "n7", e)) for e in names) <= 512
+    assert {address for found in asked.values() for address in found} == {f"10.0.3.{n[1:]}" for n in nodes}
 
 
 def test_an_owner_without_a_report_is_held_against_nobody(verdict):

@@ -75,6 +75,66 @@ def test_nics_of_another_board_are_another_class():
     assert odd(inventory(n2_nic={"psid": "MT_0000000999", "firmware": "22.1"})) == {}
 
 
+def without(found: Snapshot, *gone: tuple[str, str, str]) -> Snapshot:
+    """The same without some components, each as host, kind and name."""
+    kept = (c for c in found.components if (c.host, c.kind, c.name) not in gone)
+    return found.model_copy(update={"components": tuple(kept)})
+
+
+def with_tools(found: Snapshot, *tools: tuple[str, str]) -> Snapshot:
+    """The same with further tools, each as host and name."""
+    more = (
+        {"host": host, "kind": "software", "name": name, "attributes": {"version": "1"}}
+        for host, name in tools
+    )
+    everything = [*(c.model_dump() for c in found.components), *more]
+    return Snapshot.model_validate({"schema": 1, "run": "r1", "taken": "now", "components": everything})
+
+
+def test_a_tool_that_one_node_lacks_is_odd():
+    """Catches: a node without a tool, or whose tool told no version, compared with nobody."""
+    every = with_tools(inventory(), *((f"n{i}", "ucx") for i in range(1, 5)))
+    assert odd(every) == {}
+    found = odd(without(every, ("n3", "software", "ucx")))
+    assert found == {("n3", "software"): "ucx version is not there, 1 on 3 others"}
+    # One that only a single node has is odd there, and not at all others.
+    assert set(odd(with_tools(inventory(), ("n2", "ucx")))) == {("n2", "software")}
+
+
+def test_who_need_not_have_a_tool_is_not_blamed():
+    """Catches: a submit host, another product or a node that told of no tool held against the others."""
+    every = with_tools(inventory(), *((f"n{i}", "ucx") for i in range(1, 4)))
+    assert {h: w for h, _, c, w in odd_parts(every, {"n1", "n2", "n3"}) if c} == {}
+    other = inventory(n4_node={"product": "R760"})
+    assert odd(with_tools(other, *((f"n{i}", "ucx") for i in range(1, 4)))) == {}
+    silent = without(inventory(), ("n4", "software", "perftest"))
+    assert odd(silent) == {} and ("n4", "software") not in {(h, k) for h, k, *_ in odd_parts(silent)}
+
+
+RDMA = {"rdma_device": "mlx5_0"}
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        {"psid": "", "firmware": ""},  # devlink and ethtool -i told only the driver
+        {"psid": "", "firmware": "", "driver": ""},  # neither told anything
+    ],
+)
+def test_a_nic_that_tells_nothing_is_not_alone_in_a_class_of_its_own(gone):
+    """Catches: the one NIC without a firmware version, which is like all others that tell as little."""
+    all_rdma = {f"n{i}_nic": RDMA for i in range(1, 5)}
+    found = odd(inventory(**{**all_rdma, "n2_nic": RDMA | gone}))
+    assert found == {("n2", "nic"): "eth2 firmware is not there, 28.39.1002 on 3 others"}
+
+
+def test_nics_whose_driver_tells_no_firmware_are_alike():
+    """Catches: virtual NICs, which have no firmware, blamed for it; or NICs that are not of the fabric."""
+    virtual = {f"n{i}_nic": RDMA | {"driver": "virtio_net", "psid": "", "firmware": ""} for i in range(1, 5)}
+    assert odd(inventory(**virtual)) == {}
+    assert odd(inventory(n2_nic={"driver": "igc", "psid": "", "firmware": ""})) == {}
+
+
 def test_without_a_majority_all_are_odd():
     """Catches half a cluster taken for the standard by the order of names."""
     halves = {f"n{i}_nic": {"firmware": "1" if i < 3 else "2"} for i in range(1, 5)}

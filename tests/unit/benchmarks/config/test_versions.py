@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from settings_site import FABRIC
 
-from shakedown.benchmarks.config.versions import same
+from shakedown.benchmarks.config.versions import _told, same
 from shakedown.benchmarks.config.versions_told import of_programs
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
 from shakedown.intent.site import Site
+from shakedown.records.snapshot import Component
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.files import load_profile
 from shakedown.run.folder import Run
@@ -78,6 +79,21 @@ def planned(fabric: dict, more: dict):
     )
     catalogue = Catalogue([load_profile("tolly_xe9680_z9664f")])
     return make_plan(site, catalogue, run="r1", created="2026-11-20T00:00:00Z")
+
+
+@pytest.mark.parametrize("how", ["without a version", "not in the snapshot"])
+def test_one_nic_without_a_version_is_not_passed_over(how, tmp_path):
+    """Catches: firmware said to be the published one where one NIC of several told none."""
+    nics = {"eth2": "28.39.1002", "eth3": ""}
+    parts = [
+        {"host": "n1", "kind": "nic", "name": name, "attributes": {"firmware": version}}
+        for name, version in nics.items()
+        if version or how == "without a version"
+    ]
+    parts = [Component.model_validate(part) for part in parts]
+    versions, unread = _told(tmp_path, "nic_firmware", "n1", parts, set(nics))
+    assert (versions, unread) == (["28.39.1002"], "the snapshot has no firmware of eth3 of n1")
+    assert _told(tmp_path, "nic_firmware", "n1", parts, {"eth2"})[1] == (unread if len(parts) > 1 else "")
 
 
 @pytest.fixture

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
 
-from shakedown.benchmarks.inference.metrics import _weights_as_planned
+from shakedown.benchmarks.base.metrics import Output
+from shakedown.benchmarks.inference.metrics import _weights_as_planned, inference
 from shakedown.benchmarks.inference.options import Inference
 from shakedown.benchmarks.inference.peak import bottleneck, data_rate_gb_per_s, difference, extrapolated
 from shakedown.daytwo.interconnect_table import table
 from shakedown.records.errors import BadInput
+from shakedown.records.results import OutputRecord
+from shakedown.run.job_folder import JobFolder
 
 # PRIMERGY CDI paper, Gen5 H100 NVL, GB/s by GPUs; 5 and 6 without switches were extrapolated by the authors.
 PAPER = {
@@ -99,3 +103,37 @@ def test_an_accuracy_of_other_weights_is_refused(workers, says):
     _weights_as_planned({"workers": [{"worker": 0, "weights_sha256": "ab" * 32}]}, output)
     with pytest.raises(BadInput, match=says):
         _weights_as_planned({"workers": workers}, output)
+
+
+@pytest.mark.parametrize(
+    ("workers", "accuracy", "silent"),
+    [
+        ([(0, 76.4), (1, 76.2)], 76.2, ""),
+        ([(0, 76.4)], None, "no accuracy of worker 1, of 2"),
+        ([(0, 76.4), (1, None)], None, "no accuracy of worker 1, of 2"),
+        ([(0, 76.4), (1, float("nan"))], None, "no accuracy of worker 1, of 2"),
+        ([(0, 76.4), (1, True)], None, "no accuracy of worker 1, of 2"),
+        ([(0, 76.4), (0, 76.4)], None, "no accuracy of worker 1, of 2"),
+        ([(0, 76.4), (1, 12.0), (1, 76.4)], 12.0, ""),
+        ([], None, "no accuracy of worker 0, 1, of 2"),
+    ],
+)
+def test_every_worker_tells_its_accuracy(workers, accuracy, silent, recorded_run):
+    """Catches: a GPU whose accuracy nobody measured, passed by that of the others."""
+    file = recorded_run("h200x4_interconnect") / "raw/application.inference.gpu1.a1/search.g2.json"
+    document = json.loads(file.read_text())
+    files = {"weights": "/w.pt", "weights_sha256": "ab" * 32, "images": "/i.npy", "labels": "/l.npy"}
+    jobs = json.loads((file.parents[2] / "jobs.json").read_text())["jobs"]
+    settings = next(job["settings"] for job in jobs if job["kind"] == "inference")
+    known = Inference.model_fields  # the run is of a release that gave the interpreter here
+    document["workers"] = [
+        {"worker": n, "weights_sha256": "ab" * 32} | ({} if found is None else {"accuracy": found})
+        for n, found in workers
+    ]
+    line = {"schema": 1, "tool": "inference", "test": "resnet50_server", "file": file.name}
+    line |= {"nodes": ["gpu1"], "exit_code": 0, "started": "2026-11-20T00:00:00Z", "duration_s": 1.0}
+    record = OutputRecord.model_validate({**line, "params": {"gpus": 2}})
+    order = Inference.model_validate({k: v for k, v in settings.items() if k in known} | files)
+    output = Output(json.dumps(document), record, order, JobFolder(file.parent))
+    *_, last = inference(output)
+    assert (last[0], last[1], last[5]) == ("accuracy", accuracy, silent)

@@ -284,6 +284,28 @@ def test_another_version_on_one_node_is_named(run):
     assert "version is 6.1 on n2, 5.8 on n1, 5.8 on n3" in odd["n2"].reason
 
 
+@pytest.mark.parametrize(
+    ("found", "outcome", "says"),
+    [
+        ({"version": "not told"}, "FAIL", "version is not told on n3, 5.8 on n1, 5.8 on n2"),
+        ({"version": None}, "FAIL", "version is nothing on n3, 5.8 on n1, 5.8 on n2"),
+        (None, "INCONCLUSIVE", "no record of a software"),
+    ],
+)
+def test_what_two_nodes_have_and_the_third_has_not_is_odd(run, found, outcome, says):
+    """Catches: a part that a node lacks, or a look that found nothing at all, compared with nobody."""
+    folder, _, _ = run({"n1": "5.8", "n2": "5.8", "n3": "5.8"})
+    (file,) = folder.glob("raw/*/software.n3.perftest.json")
+    document = json.loads(file.read_text())
+    parts = {} if found is None else document["found"] | found
+    document["found"] = {part: value for part, value in parts.items() if value is not None}
+    file.write_text(json.dumps(document))
+    collect(folder)
+    cells = {c.cell.split("/")[3]: c for c in judge_folder(folder).cells if "/software/odd/" in c.cell}
+    assert {node: cell.outcome.value for node, cell in cells.items()} == {"n3": outcome}
+    assert says in cells["n3"].reason
+
+
 LINKED = """#!/bin/sh
 echo "  linux-vdso.so.1 (0x7ffe)"
 echo "  libmpi.so.40 => {0}/libmpi.so.40.40.7 (0x7f01)"
