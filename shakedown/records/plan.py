@@ -197,7 +197,8 @@ class PlanScope(Record):
     of_rails: int = Field(ge=0)
     stages: tuple[Stage, ...] = ()  # none: all of them
     partners: tuple[Name, ...] = ()  # nodes that are measured with and never judged
-    mesh: Literal["quick"] | None = None  # quick: neighbours in a ring alone; none: as the site asks
+    # quick: neighbours in a ring alone; night: what has its turn in one night; none: as the site asks
+    mesh: Literal["quick", "night"] | None = None
 
     @property
     def words(self) -> str:
@@ -210,7 +211,7 @@ class PlanScope(Record):
         if self.stages:
             parts.append(f"{' and '.join(self.stages)} only")
         if self.mesh:
-            parts.append(f"{self.mesh} mesh")
+            parts.append("one night's turn" if self.mesh == "night" else f"{self.mesh} mesh")
         return f"{', '.join(parts) or 'the whole site'}: not an acceptance of the site"
 
 
