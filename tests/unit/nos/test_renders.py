@@ -362,6 +362,7 @@ def facts():
     """Network resources of an Enterprise SONiC switch after `roce enable` and the watchdog."""
     port = {
         "qos_maps": {"dscp_fwd_group": "ROCE"},
+        "queues": [{"id": 3, "wred_profile": "ROCE"}, {"id": 6}],
         "cable_length": "40m",
         "pfc": {
             "asymmetric": False,
@@ -411,6 +412,64 @@ def test_a_port_that_uses_another_map_is_no_proof_of_the_right_map():
     found = facts()
     found["qos_interfaces"][1]["qos_maps"]["dscp_fwd_group"] = "default"
     assert any(line.startswith("group of DSCP 26") for line in es(found)["differences"])
+
+
+def second_profile(found):
+    """Add an ECN profile with other thresholds than the class has."""
+    other = copy.deepcopy(found["qos_wred"][0])
+    found["qos_wred"].append(other | {"name": "OTHER", "green": {**other["green"], "max_threshold": 9}})
+
+
+def of_another_queue(found):
+    """Use the right profile on another queue than RoCE's."""
+    for port in found["qos_interfaces"]:
+        port["queues"] = [{"id": 3}, {"id": 4, "wred_profile": "ROCE"}]
+
+
+def on_one_port_alone(found):
+    """Use the right profile on one port, and none on the other."""
+    found["qos_interfaces"][1]["queues"] = []
+
+
+def other_on_one_port(found):
+    """Use the other profile on one port."""
+    second_profile(found)
+    found["qos_interfaces"][1]["queues"][0]["wred_profile"] = "OTHER"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("plant", [of_another_queue, on_one_port_alone, other_on_one_port])
+def test_a_profile_that_the_class_does_not_use_on_every_port_is_no_ecn(plant, enabled):
+    """Catches ECN that is defined, and marks another queue or another port."""
+    found = facts()
+    found["roce"] = found["roce"] if enabled else {}
+    plant(found)
+    lines = es(found)["differences"]
+    assert "ECN: None -> [1048576, 2097152, 5]" in lines
+    assert len(lines) == 1 or not enabled  # by hand: the switch's own word for the class is missing as well
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_profile_of_somebody_else_is_not_taken_for_the_class(told):
+    """Catches a correct switch blamed for the thresholds of a profile that none of its RoCE queues uses."""
+    found = facts()
+    second_profile(found)
+    if not told:
+        for port in found["qos_interfaces"]:
+            del port["queues"]
+    assert es(found)["differences"] == []
+
+
+def test_a_group_that_goes_to_another_queue_is_a_difference():
+    """Catches RoCE classified rightly and put into a queue without PFC."""
+    found = facts()
+    found["qos_maps"]["fwd_group_queue_maps"] = [
+        {"name": "Q", "entries": [{"fwd_group": str(n), "queue_index": 1 if n == 3 else n} for n in range(8)]}
+    ]
+    assert es(found)["differences"] == []
+    for port in found["qos_interfaces"]:
+        port["qos_maps"]["fwd_group_queue"] = "Q"
+    assert es(found)["differences"] == ["queue of group 3: 1 -> 3"]
 
 
 def test_roce_enable_over_existing_maps_is_refused():
