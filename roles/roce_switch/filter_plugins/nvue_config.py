@@ -20,6 +20,10 @@ from typing import Any
 Tree = dict[str, Any]
 PROFILE = "ROCE"
 _STATE_SINCE = (5, 15)
+# Profiles that NVUE gives to one port, which then has none of the whole switch's for that part (command
+# reference: `nv set interface PORT qos pfc profile`, and the others alike). The role neither sets nor removes
+# them.
+OF_A_PORT = ("pfc", "mapping", "egress-scheduler", "link-pause")
 _POLL_MS = 100  # the least, and the default
 _CABLE_M = 100  # the default
 # What a switch has of itself where nothing was set.
@@ -84,8 +88,12 @@ def difference(wanted: Tree, found: Tree) -> Tree:
     lines: list[str] = []
     changes: list[dict[str, str]] = []
     have = _at(wanted, found, (), lines, changes)
+    _profiles(wanted, found, lines, changes)
     ports = found.get("interface") or {}
     for change in changes:
+        if change["to"] == "absent":
+            change["whose"] = "other"
+            continue
         taken = ports.get(change["port"] or "-", {}).get("qos", {}).get("congestion-control", {})
         ours = PROFILE in change["where"].split(".") or change["from"] == PROFILE
         # A port, and the whole switch, with the role's profile is the role's.
@@ -101,6 +109,20 @@ def difference(wanted: Tree, found: Tree) -> Tree:
             factory = change["from"] in _SYSTEM.get(change["setting"], ())
             change["whose"] = "system" if factory else "other"
     return {"differences": lines, "changes": changes, "wanted": wanted, "found": have}
+
+
+def _profiles(wanted: Tree, found: Tree, lines: list[str], changes: list[dict[str, str]]) -> None:
+    """Name the QoS profiles of our ports' own: each stands in the place of a part of `qos roce` there."""
+    for port in wanted["interface"]:
+        qos = ((found.get("interface") or {}).get(port) or {}).get("qos") or {}
+        for kind in OF_A_PORT:
+            profile = qos[kind].get("profile") if isinstance(qos.get(kind), dict) else None
+            if profile is not None:
+                place = f"interface.{port}.qos.{kind}"
+                lines.append(f"{place}.profile: {profile} -> absent")
+                changes.append(
+                    {"port": port, "setting": "profile", "where": place, "from": str(profile), "to": "absent"}
+                )
 
 
 def _at(

@@ -351,6 +351,19 @@ def test_nvue_settings_of_somebody_else_are_told_as_theirs():
     assert general.others_settings(read) == ["interface.swp1.qos.congestion-control profile (GOLD)"]
 
 
+@pytest.mark.parametrize("kind", ["pfc", "mapping", "egress-scheduler", "link-pause"])
+def test_nvue_profiles_of_a_port_alone_are_a_difference(kind):
+    """Catches `qos roce` taken for what a port does whose own profile has PFC on another priority."""
+    wanted = nvue.tree(intent(), cabling("cumulus"))
+    found = json.loads(json.dumps(wanted))
+    found["interface"]["swp9"] = {"qos": {kind: {"profile": "MINE"}}}  # not ours to judge
+    assert nvue.difference(wanted, found)["differences"] == []
+    found["interface"]["swp1"]["qos"][kind] = {"profile": "MINE"}
+    read = nvue.difference(wanted, found)
+    assert read["differences"] == [f"interface.swp1.qos.{kind}.profile: MINE -> absent"]
+    assert general.others_settings(read) == [f"interface.swp1.qos.{kind} profile (MINE)"]
+
+
 def test_nvue_refuses_what_qos_roce_does_not_make():
     """Catches an intent with DSCP 18 answered with NVUE's fixed 24 to 31."""
     assert nvue.refusals(intent()) == []
