@@ -110,6 +110,24 @@ def test_a_refused_show_is_no_switch_without_configuration(nos, printed_instead)
     assert general.cli_refusals(intent(), nos, [], banner) == []
 
 
+@pytest.mark.parametrize("nos", CLI)
+def test_what_is_no_configuration_is_told_as_unread(nos):
+    """Catches a switch blamed for lines that a refused command, or a pager, kept from being read."""
+    whole = cli_text(nos, intent())
+    assert general.cli_unread(whole) == []
+    assert general.cli_unread(f"{whole}banner motd\npress --More-- for more\n") == []
+    for printed_instead in (
+        "",
+        "\n\n",
+        "% Invalid input",
+        f"{whole} --More-- ",
+        f"{whole[:200]}\n--More--\n",
+    ):
+        (reason,) = general.cli_unread(printed_instead)
+        assert reason.startswith("running configuration: ")
+        assert reason in general.cli_refusals(intent(), nos, [], printed_instead)
+
+
 JSON = {
     "sonic": "cumulus",
     "enterprise_sonic": "cumulus",
