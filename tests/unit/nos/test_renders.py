@@ -364,6 +364,45 @@ def test_nvue_profiles_of_a_port_alone_are_a_difference(kind):
     assert general.others_settings(read) == [f"interface.swp1.qos.{kind} profile (MINE)"]
 
 
+@pytest.mark.parametrize(
+    ("key", "names", "others"),
+    [
+        ("swp1-2", ["swp1", "swp2"], ["swp3", "swp12", "swp1s0", "vlan1"]),
+        ("lo,swp51-54,vlan10,20,30", ["lo", "swp52", "vlan20"], ["swp50", "swp20", "vlan15", "20"]),
+        ("swp1-2s0-1,15s0-2,swp20s3,s5-6", ["swp2s1", "swp15s2", "swp20s6"], ["swp1", "swp15s3", "swp20s4"]),
+        ("4,7", ["4", "7"], ["5", "swp4"]),
+        ("peerlink.4094", ["peerlink.4094"], ["peerlink", "peerlink.4095"]),
+    ],
+)
+def test_nvue_shows_what_is_alike_once(key, names, others):
+    """Catches: every port of a switch blamed whose ports are all alike, as `nv config show` then has one key.
+
+    Keys as in Cumulus Linux's own examples, `nv config show` and startup.yaml.
+    """
+    tree = {key: {"link": {"mtu": 9000}}}
+    assert [name for name in names if nvue._of(tree, name) != {"link": {"mtu": 9000}}] == []
+    assert [name for name in others if nvue._of(tree, name) is not None] == []
+
+
+def test_nvue_ports_in_one_range_are_compared_each_with_what_is_its_own():
+    """Catches a switch that is as wanted told as unset, and one port's own MTU covered by its range's."""
+    wanted = nvue.tree(intent(), cabling("cumulus"))
+    found = json.loads(json.dumps(wanted))
+    ports = found["interface"]
+    mtu = ports["swp1"].pop("link")
+    ports["swp1-2"] = {"qos": ports.pop("swp2")["qos"], "type": "swp"}
+    ports["eth0,swp1-4"] = {"link": mtu}
+    del ports["swp1"]
+    classes = found["qos"]["congestion-control"]["ROCE"]["traffic-class"]
+    classes["2-3"] = classes.pop("3")
+    read = nvue.difference(wanted, found)
+    assert (read["differences"], read["found"]) == ([], wanted)
+    ports["swp2"] = {"link": {"mtu": 1500}}
+    assert nvue.difference(wanted, found)["differences"] == ["interface.swp2.link.mtu: 1500 -> 9000"]
+    ports["swp1-2"]["qos"]["pfc"] = {"profile": "MINE"}
+    assert "interface.swp1.qos.pfc.profile: MINE -> absent" in nvue.difference(wanted, found)["differences"]
+
+
 def test_nvue_refuses_what_qos_roce_does_not_make():
     """Catches an intent with DSCP 18 answered with NVUE's fixed 24 to 31."""
     assert nvue.refusals(intent()) == []
