@@ -15,6 +15,7 @@ from shakedown.judge.words import Place
 from shakedown.nics.counters import end_to_end
 from shakedown.nos.counters import LOST
 from shakedown.nos.readings import WHOLE_SWITCH
+from shakedown.plan.waivers import holding
 from shakedown.records.base import Outcome, Stage, cell_id, tally
 from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, PlanItem, Waiver
@@ -113,7 +114,9 @@ def judge_cells(
             verdict = _of_samples(plan, bound, first, again.get(cell, []))
         cells[id(bound)].append(verdict)
     items = [
-        JudgedItem(b.item, tuple(_optional(_waived(_as_class(cells[id(b)], b, plan), plan.waivers), b.item)))
+        JudgedItem(
+            b.item, tuple(_optional(_waived(_as_class(cells[id(b)], b, plan), holding(plan, b.item)), b.item))
+        )
         for b in bounds
     ]
     return Judged(tuple(items), tuple(sorted(unplanned)), losses)

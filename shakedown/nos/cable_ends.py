@@ -43,6 +43,7 @@ class SwitchSettings(Record):
     differences: tuple[str, ...]
     found: Any
     not_done: tuple[str, ...]
+    unread: tuple[str, ...] = ()  # why nothing is known: what it printed is no configuration
 
     # Beside these a system's read-back has fields of its own, for its way of applying.
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
@@ -76,7 +77,8 @@ def switch_ends(
     ends = {}
     for entry in settings.cabling:
         try:
-            fields = describe(settings.found, entry.port) | (links or {}).get(entry.port, {})
+            own = {} if settings.unread else describe(settings.found, entry.port)
+            fields = own | (links or {}).get(entry.port, {})
             told = {key: value for key, value in fields.items() if value is not None}
             ends[settings.switch, entry.port] = End(neighbours=seen(heard, entry.port), **told)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

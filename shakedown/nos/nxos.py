@@ -30,7 +30,8 @@ _LINK = {
 # Ethernet1/1   On   On  (8)    0   12
 _PFC_LINE = re.compile(r"(?P<port>Ethernet\S+)\s.*?(?<!\d)(?P<rx>\d+)\s+(?P<tx>\d+)")
 _PORT_LINE = re.compile(r".*?\b(?P<port>Ethernet\d\S*)\b.*")
-_GROUP_LINE = re.compile(r"\|?\s*QOS GROUP\s+(?P<group>\d)\b.*")
+# `CONTROL QOS GROUP` and `SPAN QOS GROUP`, which stand below the last numbered one, have no number.
+_GROUP_LINE = re.compile(r"\|?\s*(?:(?:CONTROL|SPAN) )?QOS GROUP\b\s*(?P<group>\d)?\b.*")
 # |                   Tx Pkts |       50800151|              0|
 _VALUE_LINE = re.compile(
     r"\|?\s*+(?P<name>[A-Za-z/&+](?:[A-Za-z/&+ ]*[A-Za-z/&+])?)\s*\|\s*(?P<value>[\d,]+)\s*(\|.*)?"
@@ -77,7 +78,7 @@ def _blocks(text: str, file: str | Path | None) -> list[tuple[str, int, str, int
     for raw in text.splitlines():
         line = raw.strip()
         if match := _GROUP_LINE.fullmatch(line):
-            group = int(match["group"])
+            group = int(match["group"] or -1)
         elif match := _VALUE_LINE.fullmatch(line):
             if group >= 0:
                 found.append(

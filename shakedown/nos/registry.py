@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shakedown.nos import cumulus, enterprise_sonic, eos, linux, nxos, os9, os10, sonic
+from shakedown.nos.counters import Classes, Outputs, PortCounters
 from shakedown.nos.system import ParseCounters, SwitchSystem
 from shakedown.records.errors import BadInput
 
@@ -29,7 +30,10 @@ def known(nos: str) -> SwitchSystem:
 
 
 def counters_of(nos: str, file: str | Path | None = None) -> ParseCounters:
-    """Return the parser of the counters of `nos`. Raises BadInput for a system of which none are read."""
+    """Return the parser of the counters of `nos`. Raises BadInput for a system of which none are read.
+
+    The parser raises BadInput for whatever is not that system's output: JSON may have any shape.
+    """
     parse = known(nos).parse
     if parse is None:
         readable = [name for name, system in SYSTEMS.items() if system.parse]
@@ -38,4 +42,13 @@ def counters_of(nos: str, file: str | Path | None = None) -> ParseCounters:
             fix=f"it is one of {', '.join(readable)}",
             file=file,
         )
-    return parse
+
+    def whole(outputs: Outputs, classes: Classes, file: str | Path | None) -> PortCounters:
+        try:
+            return parse(outputs, classes, file)
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise BadInput(
+                f"no counters of {nos}: {error!r}"[:200], fix="read the switch again", file=file
+            ) from None
+
+    return whole

@@ -64,6 +64,13 @@ def with_waivers(
     return plan.model_copy(update={"waivers": tuple(kept)})
 
 
+def holding(plan: Plan, item: PlanItem) -> tuple[Waiver, ...]:
+    """Return the waivers of a plan that may waive a block's failures, whoever wrote them into it."""
+    if not plan.waivers or _is_about_data(plan, item):
+        return ()
+    return tuple(waiver for waiver in plan.waivers if waiver.expires.isoformat() >= plan.created[:10])
+
+
 def _refusal(inventory: Path | None, number: int, what: str, fix: str) -> BadInput:
     if inventory is None:
         return BadInput(what, fix=fix)

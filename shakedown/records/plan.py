@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from datetime import date
 from enum import StrEnum
-from fnmatch import fnmatchcase
-from itertools import product
+from functools import lru_cache
+from itertools import pairwise, product
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
@@ -152,7 +153,8 @@ class Waiver(Record):
     """A failure that a person accepts, signed for: whose it is, until when, and why.
 
     `cells` is a pattern of cell ids (`fabric/ib_write_bw/bandwidth/*n7*/rail2/*`, with * and ?). Its stage,
-    test and metric are written out, so that no waiver covers more than one kind of measurement.
+    test and metric are written out, so that no waiver covers more than one kind of measurement. A * beside a
+    digit takes no further digit: `*n7*` is n7 and not n70.
     """
 
     name: Name  # told in verdict and report
@@ -170,7 +172,20 @@ class Waiver(Record):
 
     def covers(self, cell: str) -> bool:
         """Whether a cell is of the pattern."""
-        return fnmatchcase(cell, self.cells)
+        return _pattern(self.cells).fullmatch(cell) is not None
+
+
+@lru_cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """Return a pattern with * and ? as an expression; no number is taken for a part of a longer one."""
+    parts = text.split("*")
+    found = ""
+    for before, after in pairwise(parts):
+        found += "".join("." if char == "?" else re.escape(char) for char in before)
+        found += ("(?![0-9])" if before[-1:].isdigit() else "") + ".*"
+        found += "(?<![0-9])" if after[:1].isdigit() else ""
+    found += "".join("." if char == "?" else re.escape(char) for char in parts[-1])
+    return re.compile(found, re.DOTALL)
 
 
 class PlanScope(Record):
@@ -182,7 +197,8 @@ class PlanScope(Record):
     of_rails: int = Field(ge=0)
     stages: tuple[Stage, ...] = ()  # none: all of them
     partners: tuple[Name, ...] = ()  # nodes that are measured with and never judged
-    mesh: Literal["quick"] | None = None  # quick: neighbours in a ring alone; none: as the site asks
+    # quick: neighbours in a ring alone; night: what has its turn in one night; none: as the site asks
+    mesh: Literal["quick", "night"] | None = None
 
     @property
     def words(self) -> str:
@@ -195,7 +211,7 @@ class PlanScope(Record):
         if self.stages:
             parts.append(f"{' and '.join(self.stages)} only")
         if self.mesh:
-            parts.append(f"{self.mesh} mesh")
+            parts.append("one night's turn" if self.mesh == "night" else f"{self.mesh} mesh")
         return f"{', '.join(parts) or 'the whole site'}: not an acceptance of the site"
 
 

@@ -106,8 +106,14 @@ def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> 
     """
     want, have = paths(wanted), paths(found)
     there = {*have, *paths(everything)}
-    missing = [path for path in want if path not in there]
-    rivals = {path: [r for r in have if _rival(r, path)] for path in missing}
+    below: dict[Path, list[Path]] = {}
+    for path in have:
+        below.setdefault(path[:-1], []).append(path)
+    rivals = {path: [r for r in below.get(path[:-1], ()) if _rival(r, path)] for path in want}
+    # A setting that is shown with another value as well is not as wanted, whichever of the two holds.
+    twofold = {path for path in want if path in there and rivals[path]}
+    missing = [path for path in want if path not in there or path in twofold]
+    rivals = {path: rivals[path] for path in missing}
     extra = [path for path in have if path not in set(want) and any(re.search(o, _text(path)) for o in owned)]
     # What holds one policy takes another only after the first is gone; other values are typed over.
     extra += [r for some in rivals.values() for r in some if r not in extra and r[-1].startswith(_ATTACHED)]
@@ -118,9 +124,15 @@ def compare(wanted: str, found: str, owned: list[str], everything: str = "") -> 
     changes = [_change(path, rivals[path], have) for path in missing]
     changes += [_change(path, [path], have, gone=True) for path in extra if path not in replaced]
     return {
-        "differences": [f"lacks: {_text(p)}" for p in missing] + [f"too much: {_text(p)}" for p in extra],
+        "differences": [
+            f"shows both: {_text(p)} and {', '.join(r[-1] for r in rivals[p])}"
+            if p in twofold
+            else f"lacks: {_text(p)}"
+            for p in missing
+        ]
+        + [f"too much: {_text(p)}" for p in extra],
         "changes": changes,
-        "commands": _commands([(*path[:-1], f"no {path[-1]}") for path in extra]) + _commands(missing),
+        "commands": _commands([(*path[:-1], _undone(path[-1])) for path in extra]) + _commands(missing),
         "wanted": [_text(path) for path in want],
         "found": [_text(path) for path in [*ours, *(p for p in want if p in there and p not in set(have))]],
         "running": [_text(path) for path in ours],
@@ -180,8 +192,13 @@ def revert(before: str, now: str) -> list[str]:
     old, new = paths(before), paths(now)
     extra = [path for path in new if path not in set(old)]
     extra = [path for path in extra if path[:-1] not in set(extra)]
-    back = _commands([(*path[:-1], f"no {path[-1]}") for path in reversed(extra)])
+    back = _commands([(*path[:-1], _undone(path[-1])) for path in reversed(extra)])
     return back + _commands([path for path in old if path not in set(new)])
+
+
+def _undone(line: str) -> str:
+    """What takes a line away. `no` before a line that says no is no command; EOS has `default` for it."""
+    return f"default {line.removeprefix('no ')}" if line.startswith("no ") else f"no {line}"
 
 
 def _text(path: Path) -> str:

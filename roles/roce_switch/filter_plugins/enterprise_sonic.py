@@ -26,7 +26,7 @@ def compare(
         differences (lines), needs_roce (whether `roce enable` and its reboot are due), refusals, and
         `wanted` and `found` as flat dictionaries.
     """
-    found = _found(facts, ports, mtus)
+    found = _found(fabric, facts, ports, mtus)
     wanted = _wanted(fabric, ports, lossless)
     if not found["roce"]:
         # Made by hand: the parts say whether the class is there, not the switch's one word for it.
@@ -94,6 +94,7 @@ def _wanted(fabric: Facts, ports: list[dict[str, str]], lossless: list[int]) -> 
         "pfc priorities": ",".join(map(str, lossless)),
         f"group of DSCP {roce['dscp']}": str(roce["traffic_class"]),
         f"group of DSCP {cnp['dscp']}": str(cnp["traffic_class"]),
+        **{f"queue of group {one['traffic_class']}": one["queue"] for one in (roce, cnp)},
         "ECN": [roce["ecn"][key] for key in _ECN],
     }
     for entry in ports:
@@ -109,7 +110,7 @@ def _wanted(fabric: Facts, ports: list[dict[str, str]], lossless: list[int]) -> 
     return wanted
 
 
-def _found(facts: Facts, ports: list[dict[str, str]], mtus: dict[str, int | None]) -> Facts:
+def _found(fabric: Facts, facts: Facts, ports: list[dict[str, str]], mtus: dict[str, int | None]) -> Facts:
     roce = facts.get("roce", {})
     found: Facts = {
         "roce": bool(roce.get("roce_enable")),
@@ -126,10 +127,10 @@ def _found(facts: Facts, ports: list[dict[str, str]], mtus: dict[str, int | None
         if used == {one["name"]}:  # a map that not all our ports use proves nothing
             for entry in one.get("entries") or []:
                 found[f"group of DSCP {entry['dscp']}"] = str(entry["fwd_group"])
-    for profile in facts.get("qos_wred") or []:
-        green = profile.get("green", {})
-        if profile.get("ecn") == "green" and green.get("enable"):
-            found["ECN"] = [green.get(k) for k in ("min_threshold", "max_threshold", "drop_probability")]
+    ours = [interfaces.get(entry["port"], {}) for entry in ports]
+    found["ECN"] = _ecn(fabric, facts, ours)
+    for one in (fabric["roce"], fabric["roce"]["cnp"]):
+        found[f"queue of group {one['traffic_class']}"] = _queue(one["traffic_class"], facts, ours)
     for entry in ports:
         port = entry["port"]
         pfc = interfaces.get(port, {}).get("pfc", {})
@@ -140,6 +141,41 @@ def _found(facts: Facts, ports: list[dict[str, str]], mtus: dict[str, int | None
         found[f"asymmetric {port}"] = bool(pfc.get("asymmetric"))
         found[f"mtu {port}"] = mtus.get(port)
     return found
+
+
+def _ecn(fabric: Facts, facts: Facts, ports: list[Facts]) -> list[Any] | None:
+    """The thresholds and share of the profile on RoCE's queue of all ports; None: there is none, or several.
+
+    A profile that no queue uses marks nothing. Where no port tells its queues' profiles, and `roce enable`
+    made them, the one with its values is it.
+    """
+    profiles: dict[str, list[Any]] = {}
+    for profile in facts.get("qos_wred") or []:
+        green = profile.get("green") or {}
+        if profile.get("ecn") == "green" and green.get("enable"):
+            keys = ("min_threshold", "max_threshold", "drop_probability")
+            profiles[profile["name"]] = [green.get(key) for key in keys]
+    queue = fabric["roce"]["queue"]
+    told = [
+        {one.get("wred_profile") for one in port.get("queues") or [] if one.get("id") == queue}
+        for port in ports
+    ]
+    names = set().union(*told)
+    if not names and (facts.get("roce") or {}).get("roce_enable"):
+        made = list(_ECN.values())
+        return made if made in profiles.values() else next(iter(profiles.values()), None)
+    return profiles.get(names.pop()) if len(names) == 1 and all(told) else None
+
+
+def _queue(group: int, facts: Facts, ports: list[Facts]) -> Any:  # noqa: ANN401  (a number, or what is told)
+    """The queue of a forwarding group on all ports, its own number where no map is set; None: they differ."""
+    maps = {
+        one["name"]: {str(e["fwd_group"]): e.get("queue_index") for e in one.get("entries") or []}
+        for one in (facts.get("qos_maps") or {}).get("fwd_group_queue_maps") or []
+    }
+    used = {(port.get("qos_maps") or {}).get("fwd_group_queue") for port in ports}
+    queues = {group if name not in maps else maps[name].get(str(group)) for name in used}
+    return queues.pop() if len(queues) == 1 else None
 
 
 def _refusals(fabric: Facts, ports: list[dict[str, Any]]) -> list[str]:

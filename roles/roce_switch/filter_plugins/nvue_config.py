@@ -20,6 +20,10 @@ from typing import Any
 Tree = dict[str, Any]
 PROFILE = "ROCE"
 _STATE_SINCE = (5, 15)
+# Profiles that NVUE gives to one port, which then has none of the whole switch's for that part (command
+# reference: `nv set interface PORT qos pfc profile`, and the others alike). The role neither sets nor removes
+# them.
+OF_A_PORT = ("pfc", "mapping", "egress-scheduler", "link-pause")
 _POLL_MS = 100  # the least, and the default
 _CABLE_M = 100  # the default
 # What a switch has of itself where nothing was set.
@@ -84,9 +88,12 @@ def difference(wanted: Tree, found: Tree) -> Tree:
     lines: list[str] = []
     changes: list[dict[str, str]] = []
     have = _at(wanted, found, (), lines, changes)
-    ports = found.get("interface") or {}
+    _profiles(wanted, found, lines, changes)
     for change in changes:
-        taken = ports.get(change["port"] or "-", {}).get("qos", {}).get("congestion-control", {})
+        if change["to"] == "absent":
+            change["whose"] = "other"
+            continue
+        taken = _qos(found, change["port"]).get("congestion-control", {})
         ours = PROFILE in change["where"].split(".") or change["from"] == PROFILE
         # A port, and the whole switch, with the role's profile is the role's.
         ours = ours or taken.get("profile") == PROFILE
@@ -103,13 +110,82 @@ def difference(wanted: Tree, found: Tree) -> Tree:
     return {"differences": lines, "changes": changes, "wanted": wanted, "found": have}
 
 
+# One part of a key: `swp1-4`, `swp1-2s0-3`, `peerlink`, or what goes on with the part before: `20`, `s5-6`.
+_PART = re.compile(
+    r"(?P<head>[A-Za-z]*?)(?P<first>\d{1,6})(-(?P<last>\d{1,6}))?(s(?P<sub>\d{1,6})(-(?P<to>\d{1,6}))?)?"
+)
+_NAME = re.compile(r"([A-Za-z]*?)(\d{1,6})(?:s(\d{1,6}))?")
+
+
+def _of(tree: Tree, name: str) -> object:
+    """Return what a tree has under a name. NVUE shows what is alike once: `swp1-4`, `lo,swp51-54,vlan10`."""
+    found: object = None
+    for key, value in tree.items():
+        if key != name and _covers(str(key), name):
+            found = _merged(found, value)
+    return _merged(found, tree.get(name))
+
+
+def _covers(key: str, name: str) -> bool:
+    """Whether a key such as `swp1-2s0-1,15s0-2,swp20s3,s5-6` names this one."""
+    wanted = _NAME.fullmatch(name)
+    if not wanted:
+        return name in key.split(",")
+    head, number, sub = wanted[1], int(wanted[2]), wanted[3]
+    here, first, last = "", 0, -1
+    for part in key.split(","):
+        match = _PART.fullmatch(part)
+        if not match:
+            here, first, last = "", 0, -1
+            continue
+        low, high = match["sub"], match["to"]
+        if match["head"] == "s" and low is None and last >= first:  # `s5-6` of the port before
+            low, high = match["first"], match["last"]
+        else:
+            here = match["head"] or here
+            first, last = int(match["first"]), int(match["last"] or match["first"])
+        subs = (
+            (sub is None) if low is None else (sub is not None and int(low) <= int(sub) <= int(high or low))
+        )
+        if here == head and first <= number <= last and subs:
+            return True
+    return False
+
+
+def _merged(one: object, other: object) -> object:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {key: _merged(one.get(key), other.get(key)) for key in {**one, **other}}
+    return one if other is None else other
+
+
+def _qos(found: Tree, port: str) -> Tree:
+    """Return a port's own part of `qos`; nothing for no port."""
+    own = _of(found.get("interface") or {}, port) if port else None
+    qos = own.get("qos") if isinstance(own, dict) else None
+    return qos if isinstance(qos, dict) else {}
+
+
+def _profiles(wanted: Tree, found: Tree, lines: list[str], changes: list[dict[str, str]]) -> None:
+    """Name the QoS profiles of our ports' own: each stands in the place of a part of `qos roce` there."""
+    for port in wanted["interface"]:
+        qos = _qos(found, port)
+        for kind in OF_A_PORT:
+            profile = qos[kind].get("profile") if isinstance(qos.get(kind), dict) else None
+            if profile is not None:
+                place = f"interface.{port}.qos.{kind}"
+                lines.append(f"{place}.profile: {profile} -> absent")
+                changes.append(
+                    {"port": port, "setting": "profile", "where": place, "from": str(profile), "to": "absent"}
+                )
+
+
 def _at(
     wanted: object, found: object, where: tuple[str, ...], lines: list[str], changes: list[dict[str, str]]
 ) -> object:
     if isinstance(wanted, dict):
         below = found if isinstance(found, dict) else {}
         return {
-            key: _at(value, below.get(key), (*where, key), lines, changes) for key, value in wanted.items()
+            key: _at(value, _of(below, key), (*where, key), lines, changes) for key, value in wanted.items()
         }
     # NVUE prints numbers as numbers or as text, depending on the release.
     if str(found) != str(wanted):

@@ -10,6 +10,8 @@ from typing import Any
 from shakedown.intent import links, rules
 
 Intent = dict[str, Any]
+# How a command line waits for a key, in a line by itself.
+_PAGER = re.compile(r"(?im)^\W*-- ?more ?--\W*$")
 _IMPORT = "    from shakedown.intent import rules\n"
 
 
@@ -81,19 +83,28 @@ def cli_unready(nos: str, unsaved: list[str], mixture_accepted: bool) -> list[st
     return reasons
 
 
-def cli_refusals(fabric: Intent, nos: str, ports: list[dict[str, str]], running: str) -> list[str]:
-    """Why a switch, as it is configured, cannot take the intent, or why its configuration is not known."""
+def cli_unread(running: str) -> list[str]:
+    """Why what a switch printed is not its configuration, so that nothing is known of it; empty if it is."""
     # As above: only the systems with a command line pay for it.
     from shakedown.nos.counters import refuse_error_text
     from shakedown.records.errors import BadInput
 
-    reasons = []
     # What a command says instead of a configuration is its first line; a banner may say anything below.
     first = next((line for line in running.splitlines() if line.strip()), "")
+    if not first:
+        return ["running configuration: the switch printed nothing; read it again"]
     try:
         refuse_error_text(first, "running configuration")
     except BadInput as refused:
-        reasons.append(str(refused))
+        return [str(refused)]
+    if _PAGER.search(running):
+        return ["running configuration: a pager (--More--) cut it off; read it again without one"]
+    return []
+
+
+def cli_refusals(fabric: Intent, nos: str, ports: list[dict[str, str]], running: str) -> list[str]:
+    """Why a switch, as it is configured, cannot take the intent, or why its configuration is not known."""
+    reasons = cli_unread(running)
     if nos == "os9":
         for entry in ports:
             section = re.search(rf"(?m)^interface {re.escape(entry['port'])}\n((?:[ !].*\n?)*)", running)
@@ -147,6 +158,7 @@ class FilterModule:
             "roce_switch_lossless": lossless_priorities,
             "roce_switch_leaf_program": leaf_program,
             "roce_switch_cli_refusals": cli_refusals,
+            "roce_switch_cli_unread": cli_unread,
             "roce_switch_cli_unready": cli_unready,
             "roce_switch_change_table": change_table,
             "roce_switch_others_settings": others_settings,

@@ -17,10 +17,10 @@ Fields = dict[str, str]
 Tables = dict[str, dict[str, Fields]]
 Change = dict[str, str]
 
-LOADABLE = {"PORT", "WRED_PROFILE", "PFC_WD"}
+LOADABLE = {"PORT", "WRED_PROFILE", "PFC_WD", "FLEX_COUNTER_TABLE"}
 PATCHABLE = {"QUEUE", "BUFFER_PG", "BUFFER_QUEUE", "PORT_QOS_MAP"}
 # Tables of which a row may hold fields of somebody else; a range of queues may stand in a row of RANGED.
-SHARED = {"PORT", "CABLE_LENGTH", "PORT_QOS_MAP", "PFC_WD", "BUFFER_PROFILE"}
+SHARED = {"PORT", "CABLE_LENGTH", "PORT_QOS_MAP", "PFC_WD", "BUFFER_PROFILE", "FLEX_COUNTER_TABLE"}
 RANGED = ("QUEUE", "BUFFER_QUEUE", "BUFFER_PG")
 OURS = re.compile(r"ROCE|roce\.(lossy|lossless|cnp)")
 # What SONiC itself writes when nothing was configured: qos_config.j2, buffers_config.j2, sonic-port.yang,
@@ -214,6 +214,9 @@ def _told(fields: Fields) -> str:
     return ", ".join(f"{field}={value}" for field, value in sorted(fields.items()))
 
 
+_COMBINED = "SAI_PORT_PRIORITY_FLOW_CONTROL_MODE_COMBINED"
+
+
 def effective(
     fabric: dict[str, Any], ports: list[dict[str, str]], lossless: list[int], databases: dict[str, Any]
 ) -> list[str]:
@@ -244,6 +247,8 @@ def effective(
         pfc = own.get("SAI_PORT_ATTR_PRIORITY_FLOW_CONTROL", "0")
         if pfc != str(mask):
             wrong.append(f"{port}: PFC priorities in the ASIC are mask {pfc}, not {mask}")
+        if own.get("SAI_PORT_ATTR_PRIORITY_FLOW_CONTROL_MODE", _COMBINED) != _COMBINED:
+            wrong.append(f"{port}: PFC in the ASIC is not the same for both ways (asymmetric)")
         if not _oid(own.get("SAI_PORT_ATTR_QOS_DSCP_TO_TC_MAP")):
             wrong.append(f"{port}: no DSCP map in the ASIC")
         for priority in lossless:

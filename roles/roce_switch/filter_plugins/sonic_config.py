@@ -113,7 +113,26 @@ def tables(
                 "detection_time": str(dog["detect_ms"]),
                 "restoration_time": str(dog["restore_ms"]),
             }
+    for table, key, field, value in _undone(names, found, watched=bool(dog)):
+        out.setdefault(table, {}).setdefault(key, {})[field] = value
     return out
+
+
+def _undone(names: list[str], found: Tables, *, watched: bool) -> Iterable[tuple[str, str, str, str]]:
+    """Yield the fields (table, key, field, value to have) with which a switch undoes what the class asks for.
+
+    They are asked for only where they are set: no default of a release is written. sonic-swss: orchagent
+    portsorch.cpp (`pfc_asym`: pauses of all priorities are obeyed), pfcwdorch.cpp (BIG_RED_SWITCH: watched
+    queues drop all they get), flexcounterorch.cpp (PFCWD: the watchdog reads no counter, so sees no storm).
+    """
+    for name in names:
+        if found.get("PORT", {}).get(name, {}).get("pfc_asym") == "on":
+            yield "PORT", name, "pfc_asym", "off"
+    if watched and found.get("PFC_WD", {}).get("GLOBAL", {}).get("BIG_RED_SWITCH") == "enable":
+        yield "PFC_WD", "GLOBAL", "BIG_RED_SWITCH", "disable"
+    polled = found.get("FLEX_COUNTER_TABLE", {}).get("PFCWD", {}).get("FLEX_COUNTER_STATUS")
+    if watched and polled == "disable":
+        yield "FLEX_COUNTER_TABLE", "PFCWD", "FLEX_COUNTER_STATUS", "enable"
 
 
 def _cable(entry: dict[str, Any], fabric: dict[str, Any], found: Fields) -> str:

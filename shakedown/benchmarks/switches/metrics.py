@@ -75,6 +75,8 @@ def _settings(plan: Plan, found: dict[str, SwitchSettings | BadInput], *, ran: b
                 yield _measured(plan, item, name, None, None, None, problem=unread)
             elif isinstance(settings, BadInput):
                 yield _measured(plan, item, name, None, raw, settings.what)
+            elif settings is not None and settings.unread:
+                yield _measured(plan, item, name, None, raw, f"{name}: {'; '.join(settings.unread[:3])}")
             elif settings is not None and (lines := _by_port(settings).get(port)) is not None:
                 where = f"{name} {port}" if port else name
                 yield _measured(plan, item, name, len(lines), raw, f"{where}: {'; '.join(lines[:3])}")
@@ -108,8 +110,8 @@ def settings_of_ports(raw: Path, ports: Iterable[tuple[str, str]]) -> dict[tuple
         file = raw / Path(_SWITCHES).name / f"{switch}{_SUFFIX}"
         found[switch, port] = None
         with contextlib.suppress(BadInput, OSError):
-            if file.exists():
-                found[switch, port] = _by_port(load_settings(file)).get(port)
+            if file.exists() and not (settings := load_settings(file)).unread:
+                found[switch, port] = _by_port(settings).get(port)
     return found
 
 

@@ -16,6 +16,7 @@ from shakedown.daytwo.compare.comparison import Comparison, Decision, MetricComp
 from shakedown.daytwo.compare.deviations import Draft, Values, pair, values_of
 from shakedown.judge.verdict import Judged
 from shakedown.records.base import Outcome, Stage
+from shakedown.records.plan import PlanItem
 from shakedown.records.wording import count
 from shakedown.statistics.paired import NODE_MARGINS, ONE_RUN_BOUND, Nodes, Shift, decide_shift, single_nodes
 from shakedown.statistics.robust import SMALLEST_CLASS, benjamini_hochberg, median, median_interval
@@ -37,7 +38,7 @@ def compare(
     keys = sorted({key for run in before for key in run if not key.startswith("config/")})
     drafts = [pair(key, before, after, frozenset(nodes), frozenset(untouched)) for key in keys]
     metrics = decide(drafts, settings)
-    failing = _newly_failing(a, b)
+    failing, unread = _newly_failing(a, b), _not_read(a, b)
     return Comparison(
         a=names[0],
         b=names[1],
@@ -46,10 +47,10 @@ def compare(
         controls=untouched,
         margin=settings.margin,
         q=settings.q,
-        decision=_overall(metrics, failing),
+        decision=_overall(metrics, failing, unread),
         metrics=metrics,
         newly_failing=failing,
-        notes=_notes(untouched, before, after),
+        notes=(*_notes(untouched, before, after), *_told(unread)),
         runs=(len(a), len(b)),
     )
 
@@ -174,20 +175,53 @@ def _newly_failing(a: Sequence[Judged], b: Sequence[Judged]) -> tuple[str, ...]:
     facts: set[str] = set()
     for run in b:
         for block in run.items:
-            fact = block.item.stage is Stage.CONFIG or block.item.metric.startswith("counter.")
             for v in block.cells:
                 if v.outcome is Outcome.FAIL and v.cell in passed:
                     failed[v.cell] += 1
-                    if fact:
+                    if _is_fact(block.item):
                         facts.add(v.cell)
     return tuple(sorted(cell for cell, often in failed.items() if 2 * often > len(b) or cell in facts))
 
 
-def _overall(metrics: Sequence[MetricComparison], failing: Sequence[str]) -> Decision:
+def _is_fact(item: PlanItem) -> bool:
+    """Whether a cell is a setting or a counter, which is compared by its own gate and has no noise."""
+    return item.stage is Stage.CONFIG or item.metric.startswith("counter.")
+
+
+def _not_read(a: Sequence[Judged], b: Sequence[Judged]) -> tuple[str, ...]:
+    """Return required settings and counters that passed in A and that no run of B decided."""
+    passed = {
+        v.cell
+        for run in a
+        for block in run.items
+        if _is_fact(block.item) and block.item.required and not block.item.if_reported
+        for v in block.cells
+        if v.outcome is Outcome.PASS
+    }
+    decided = {
+        v.cell
+        for run in b
+        for block in run.items
+        for v in block.cells
+        if v.outcome in (Outcome.PASS, Outcome.FAIL, Outcome.WAIVED)
+    }
+    return tuple(sorted(passed - decided))
+
+
+def _told(unread: Sequence[str]) -> tuple[str, ...]:
+    if not unread:
+        return ()
+    some = ", ".join(unread[:3]) + (f" and {len(unread) - 3} more" if len(unread) > 3 else "")
+    return (f"settings and counters that passed in A and were not decided in B: {some}",)
+
+
+def _overall(
+    metrics: Sequence[MetricComparison], failing: Sequence[str], unread: Sequence[str] = ()
+) -> Decision:
     decisions = {m.decision for m in metrics}
     if failing or "worse" in decisions:
         return "worse"
-    if "undecided" in decisions or not metrics:
+    if "undecided" in decisions or not metrics or unread:
         return "undecided"
     return "better" if "better" in decisions else "equivalent"
 

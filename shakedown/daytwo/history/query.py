@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, HistoryStore, 
 from shakedown.records.base import Better, Outcome
 
 Floats = NDArray[np.float64]
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,30 @@ def node_series(
     for row in sort_rows(table, ("time", "run")).to_pylist():
         if metric in str(row["metric"]):
             groups[str(row["metric"])].append(row)
-    return [_series(node, name, rows) for name, rows in sorted(groups.items())]
+    return [
+        _series(node, name, _one_unit(store, name, rows, lambda row: (str(row["unit"]), str(row["better"]))))
+        for name, rows in sorted(groups.items())
+    ]
+
+
+def _one_unit(
+    store: HistoryStore, metric: str, rows: list[Row], unit_of: Callable[[Row], tuple[str, str]]
+) -> list[Row]:
+    """Return the rows, in time, that are in the last one's unit; what is left out is a problem of the store.
+
+    A number in another unit, or of which less is better now, is no earlier value of the same.
+    """
+    last = unit_of(rows[-1])
+    kept = [row for row in rows if unit_of(row) == last]
+    if len(kept) < len(rows):
+        others = sorted({unit_of(row) for row in rows} - {last})
+        was = ", ".join(f"{unit} ({better} is better)" for unit, better in others)
+        problem = (
+            f"{metric} was in {was} and is in {last[0]} ({last[1]} is better): what was before is left out"
+        )
+        if problem not in store.problems:
+            store.problems.append(problem)
+    return kept
 
 
 def _series(node: str, metric: str, rows: list[dict[str, object]]) -> Series:
@@ -109,6 +135,7 @@ def fleet(
     table = _read(store, "values", VALUES, "metric", wanted, columns)
     if table.num_rows == 0:
         return None
+    table = _of_last_unit(store, metric, table)
     nodes, row = _codes(table["node"])
     seconds = table["time"].cast(pa.int64()).to_numpy() // 1000
     runs, run = _codes(table["run"])
@@ -128,6 +155,16 @@ def fleet(
         first[order].astype("datetime64[s]"),
         values,
     )
+
+
+def _of_last_unit(store: HistoryStore, metric: str, table: pa.Table) -> pa.Table:
+    """Return the rows of one metric that are in the last run's unit."""
+    if len(pc.unique(table["unit"])) == 1 and len(pc.unique(table["better"])) == 1:
+        return table
+    times, units, betters = (table[name].to_pylist() for name in ("time", "unit", "better"))
+    order = sorted(range(table.num_rows), key=lambda place: times[place])
+    kept = _one_unit(store, metric, order, lambda place: (units[place], betters[place]))
+    return table.take(pa.array(sorted(kept)))
 
 
 def events(store: HistoryStore, hosts: set[str] | None = None) -> list[Event]:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
 
 from shakedown.benchmarks.planning import read_site
 from shakedown.daytwo.drain.drainer import Drainer
@@ -39,14 +39,16 @@ from shakedown.slurm.client import Slurm
 from shakedown.slurm.nodes import NodeState
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
+# A time that lies further ahead than this was written while a clock was wrong.
+_AHEAD_S = 3600
 
 
 class Rotation(Record):
     """When each slot of each node was covered last, in Unix time (`rotation.json`)."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
-    first: float  # when the rotation began: slots never covered have waited since then
-    covered: dict[str, dict[str, float]]
+    first: FiniteFloat  # when the rotation began: slots never covered have waited since then
+    covered: dict[str, dict[str, FiniteFloat]]
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -78,7 +80,8 @@ class Nightly:
         """
         with self._lock():
             problems: list[str] = []
-            site = site_tonight(read_site(Path(self.config.inventory)), wanted or Tonight())
+            whole = read_site(Path(self.config.inventory))
+            site = site_tonight(whole, wanted or Tonight())
             costs, alone = slot_costs(site, self.config.group, self.config.node_tests_s), alone_slots(site)
             if not costs:
                 raise BadInput("no night measures anything of that", fix="widen --rails or --stage")
@@ -111,6 +114,7 @@ class Nightly:
                 run=run,
                 created=now.strftime(_TIME),
                 inventory=Path(self.config.inventory),
+                whole=whole,
             )
             write_plan(folder, plan)
             write_aside(folder / JOBS, to_json(jobs))
@@ -229,12 +233,22 @@ class Nightly:
     def _covered(self, now: datetime, problems: list[str]) -> Rotation:
         path = self.state / "rotation.json"
         try:
-            return Rotation.model_validate_json(path.read_bytes())
+            found = Rotation.model_validate_json(path.read_bytes())
         except FileNotFoundError:
-            pass
+            return Rotation(first=now.timestamp(), covered={})
         except (OSError, ValidationError):
             problems.append("rotation.json cannot be read: all slots count as never covered")
-        return Rotation(first=now.timestamp(), covered={})
+            return Rotation(first=now.timestamp(), covered={})
+        # What a clock that was ahead wrote would keep a slot last in line, and never overdue, for years.
+        latest = now.timestamp() + _AHEAD_S
+        past = {n: {s: t for s, t in of.items() if t <= latest} for n, of in found.covered.items()}
+        ahead = sorted(n for n, of in found.covered.items() if len(past[n]) < len(of))
+        if ahead:
+            problems.append(
+                f"rotation.json has nights of {', '.join(ahead[:5])} that are yet to come, so a clock was "
+                "wrong: these slots count as never covered"
+            )
+        return Rotation(first=min(found.first, now.timestamp()), covered=past)
 
     def _cover(
         self, folder: Path, slots: dict[str, str], covered: Rotation, now: datetime, problems: list[str]

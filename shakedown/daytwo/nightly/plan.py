@@ -15,7 +15,7 @@ from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, jobs_of_site
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.names import natural_key
-from shakedown.records.plan import Plan, PlanItem, Reference
+from shakedown.records.plan import Plan, PlanItem, PlanScope, Reference
 from shakedown.records.results import Measurement
 from shakedown.references.catalogue import Catalogue
 
@@ -62,8 +62,11 @@ def nightly_plan(
     run: str,
     created: str,
     inventory: Path | None = None,
+    whole: Site | None = None,
 ) -> tuple[Plan, Jobs, dict[str, str]]:
     """Return the plan and jobs of a night: settings of all its nodes, then its shares; and each cell's slot.
+
+    `whole`: the site, where `site` is a part of it. The verdict says first how much of it the night has.
 
     Raises:
         MissingReference: a cell has no reference.
@@ -117,13 +120,22 @@ def nightly_plan(
     used = {item.reference for item in items}
     # A rail that is in the plan and that nothing measures is a hole, which no verdict passes.
     measured = {rail for item in items if item.required for rail in item.rails}
+    its_rails = tuple(r for r in rails if r in measured)
+    of = whole or site
     plan = Plan(
         run=run,
         system=site.fabric.system,
         profile=site.fabric.profile,
         created=created,
         nodes=tuple(nodes),
-        rails=tuple(r for r in rails if r in measured),
+        rails=its_rails,
+        scope=PlanScope(
+            nodes=tuple(nodes),
+            of_nodes=len(of.nics),
+            rails=its_rails,
+            of_rails=len(of.fabric.rails),
+            mesh="night",
+        ),
         items=tuple(items),
         references={k: v for k, v in references.items() if k in used},
         caveats=(*site.acceptance.caveats, "A nightly run measures a part; the rest has its turn."),

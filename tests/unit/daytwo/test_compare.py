@@ -10,9 +10,15 @@ from fleet import Night, names
 
 from shakedown.commands import cli
 from shakedown.commands.compare import spread_out
+from shakedown.daytwo.compare.paired_metrics import compare
 from shakedown.daytwo.compare.run_folders import TooMuchChanged, compare_folders
 from shakedown.daytwo.compare.snapshot_changes import Change, Named, named
+from shakedown.judge.verdict import judge_cells
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
+from shakedown.records.plan import PlanItem, Reference, ReferenceKind
+from shakedown.records.results import Measurement
+from shakedown.run.folder import Run
 
 FIRMWARE = Named("nic", "firmware")
 NODES = names(24)
@@ -343,3 +349,54 @@ def test_command_takes_several_runs_or_two_and_refuses_the_rest(tmp_path, monkey
     for argv in ((before[0],), (*before, *after), (before[0], after[0], "--before", before[1])):
         status, _, err = command(monkeypatch, capsys, "compare", *argv, "--changed", "nic.firmware")
         assert (status, len(err.splitlines())) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("read", "decision"), [({"a", "b"}, "equivalent"), ({"a"}, "undecided"), ({"b"}, "equivalent")]
+)
+def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read, decision):
+    """Catches: firmware that is as fast as before, on nodes whose settings it lost and nobody read back."""
+    judged, plans = [], {}
+    for name, folder in zip("ab", pair(), strict=True):
+        run = Run(folder)
+        none = Reference(
+            id="none",
+            value=0,
+            limit=0,
+            unit="1",
+            better="lower",
+            kind=ReferenceKind.CONTRACT,
+            source="intent",
+        )
+        item = PlanItem(
+            stage=Stage.CONFIG,
+            test="settings",
+            metric="wrong",
+            unit="1",
+            better="lower",
+            nodes=tuple((node,) for node in NODES),
+            reference="none",
+        )
+        plans[name] = run.plan.model_copy(
+            update={"items": (*run.plan.items, item), "references": {**run.plan.references, "none": none}}
+        )
+        settings = [
+            Measurement(
+                run=run.plan.run,
+                stage=Stage.CONFIG,
+                test="settings",
+                metric="wrong",
+                value=0.0,
+                unit="1",
+                better="lower",
+                nodes=nodes,
+                state="COMPLETED",
+            )
+            for nodes in item.nodes
+            if name in read
+        ]
+        judged.append([judge_cells(plans[name], [*run.measurements(), *settings])])
+    result = compare(*judged, names=("a", "b"), changed="nic.firmware", treated=UPGRADED, controls=NODES[12:])
+    assert result.decision == decision
+    told = "settings and counters that passed in A and were not decided in B: config/settings/wrong/n1/-/-/-"
+    assert any(note.startswith(told) for note in result.notes) == (decision == "undecided")

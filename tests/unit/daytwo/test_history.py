@@ -17,7 +17,7 @@ from fleet import START, Night, names
 from shakedown.commands import cli
 from shakedown.daytwo.history.alarms_and_steps import Label, findings
 from shakedown.daytwo.history.ingest import compact, ingest
-from shakedown.daytwo.history.query import fleet
+from shakedown.daytwo.history.query import fleet, node_series
 from shakedown.daytwo.history.report import fleet_history, fleet_page, node_history, page
 from shakedown.daytwo.history.store import HistoryStore
 from shakedown.daytwo.history.values import over_partners
@@ -322,3 +322,23 @@ def test_what_all_nodes_lost_is_told_once(tmp_path):
     assert [(f.node, f.metric) for f in found.findings if f.standing] == [("all nodes", WRITE)]
     assert found.findings[0].shift == pytest.approx(-0.03, abs=0.006)
     assert "<b>all nodes</b>" in fleet_page(store, found)
+
+
+def test_values_of_another_unit_are_no_earlier_values(tmp_path):
+    """Catches: a step of a factor of eight, or a level in the middle, where a metric's unit was changed."""
+    store = tmp_path / "history"
+    fill(tmp_path, store, range(10))
+    for night in range(10, 13):
+        folder = Night(f"night{night:03}", nodes=NODES, night=night).write(tmp_path / f"night{night:03}")
+        for name in ("plan.json", "results.jsonl"):
+            text = (folder / name).read_text()
+            assert '"Gb/s"' in text
+            (folder / name).write_text(text.replace('"Gb/s"', '"GB/s"'))
+        ingest(store, folder, now=NOW)
+    opened = HistoryStore(store)
+    grid = fleet(opened, WRITE)
+    assert (grid.unit, grid.values.shape) == ("GB/s", (len(NODES), 3))
+    (series,) = node_series(opened, "n1", metric="ib_write_bw")
+    assert (series.unit, len(series.values)) == ("GB/s", 3)
+    (said,) = {problem for problem in opened.problems if "ib_write_bw" in problem}
+    assert "was in Gb/s (higher is better) and is in GB/s (higher is better)" in said

@@ -28,6 +28,7 @@ from shakedown.daytwo.nightly.night import Nightly
 from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_plan, slot_costs
 from shakedown.daytwo.nightly.report import Night, metrics, subject, text
 from shakedown.daytwo.nightly.rotation import Share, choose, nights_to_cover
+from shakedown.daytwo.nightly.tonight import Tonight
 from shakedown.plan.jobs import Jobs, counter_tests
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
@@ -245,6 +246,39 @@ def test_a_broken_rotation_is_said_and_measures_all_again(slurm, config):
     night = nightly.run(FIRST + timedelta(days=1))
     assert any("rotation.json cannot be read" in p for p in night.problems)
     assert len(night.nodes) == 6
+
+
+@pytest.mark.parametrize("at", [(FIRST + timedelta(days=3650)).timestamp(), float("nan")])
+def test_a_clock_that_was_wrong_keeps_no_slot_from_its_turn(slurm, config, at):
+    """Catches: slots noted for a year to come, or for no time, that no night measures and none misses."""
+    nightly = Nightly(config())
+    nightly.run(FIRST)
+    path = nightly.state / "rotation.json"
+    rotation = json.loads(path.read_text())
+    rotation["covered"]["n1"] = dict.fromkeys(slot_costs(site_of(site_document(), Path("x")), 4, 120), at)
+    path.write_text(json.dumps(rotation))
+    night = nightly.run(FIRST + timedelta(days=1))
+    assert any("rotation.json" in p and "never covered" in p for p in night.problems)
+    now = (FIRST + timedelta(days=2)).timestamp()
+    covered = json.loads(path.read_text())["covered"]
+    assert "n1" in night.nodes and all(time < now for time in covered["n1"].values())
+
+
+def test_a_night_says_first_how_much_of_the_site_it_has(slurm, config):
+    """Catches: a PASS of two nodes that reads, in verdict and report, as one of all six."""
+    for name in ("n1", "n2", "n3", "n4"):
+        slurm.set(name, state="IDLE+DRAIN", reason="bad DIMM", by="alice")
+    night = Nightly(config(budget_s=100)).run(FIRST)
+    assert night.outcome == "PASS"
+    assert night.reason.startswith(
+        "2 of 6 nodes, 1 of 2 rails, one night's turn: not an acceptance of the site; all "
+    )
+    for name in ("n1", "n2", "n3", "n4"):
+        slurm.set(name, state="IDLE")
+    whole = Nightly(config(budget_s=2000)).run(FIRST + timedelta(days=1))
+    assert whole.reason.startswith("one night's turn: not an acceptance of the site; all ")
+    part = Nightly(config()).run(FIRST + timedelta(days=2), wanted=Tonight(nodes=("n1", "n2")))
+    assert part.reason.startswith("2 of 6 nodes, ")
 
 
 def test_what_is_never_idle_becomes_overdue(slurm, config):

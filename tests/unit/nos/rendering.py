@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -99,6 +100,17 @@ def cli_text(
         roce_switch_lossless=general.lossless_priorities(fabric),
         roce_switch_eos_queue=queue,
     )
+
+
+def cli_owned(nos: str, fabric: dict[str, Any]) -> list[str]:
+    """The patterns of lines that may not stand beside the rendered ones, on the two ports."""
+    variables = yaml.safe_load((ROLE / "vars/main.yml").read_text())["_roce_switch_cli_owned_by"][nos]
+    ports = f"({'|'.join(map(re.escape, PORTS[nos]))})"
+    environment = Environment(undefined=StrictUndefined, autoescape=False)  # noqa: S701  (as Ansible does)
+    return [
+        environment.from_string(one).render(fabric=fabric, _roce_switch_port_pattern=ports)
+        for one in variables
+    ]
 
 
 def render(nos: str, fabric: dict[str, Any], ports: list[dict[str, Any]] | None = None) -> Any:

@@ -6,6 +6,8 @@ absent or garbled is never 0.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 
 import pytest
@@ -252,6 +254,60 @@ def test_a_garbled_counter_is_refused(nos, old, new):
     assert any(old in value for value in outputs.values())
     with pytest.raises(BadInput, match="not a count"):
         counters_of(nos)({label: value.replace(old, new) for label, value in outputs.items()}, CLASSES, None)
+
+
+def inside(tree, *, at=()):
+    """Yield the place of every value of a JSON tree."""
+    yield at
+    below = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in below:
+        yield from inside(value, at=(*at, key))
+
+
+def with_value(tree, at, value):
+    """Return a JSON tree with another value at one place."""
+    if not at:
+        return value
+    some = copy.copy(tree)
+    some[at[0]] = with_value(tree[at[0]], at[1:], value)
+    return some
+
+
+@pytest.mark.parametrize("nos", RAW)
+def test_json_of_another_shape_is_refused_or_leaves_a_counter_out(nos):
+    """Catches a traceback in the middle of a run's evidence, and a value read out of something else."""
+    _, outputs = RAW[nos]
+    for label, printed in outputs.items():
+        if not printed.startswith(("{", "[")):
+            continue
+        tree = json.loads(printed)
+        for at in inside(tree):
+            for value in (None, "n/a", [], {}, 1.5, True, {"a": 1}):
+                odd = {**outputs, label: json.dumps(with_value(tree, at, value))}
+                with contextlib.suppress(BadInput):
+                    for counters in counters_of(nos)(odd, CLASSES, None).values():
+                        assert all(
+                            counters[name] == EXPECTED[name] for name in set(counters) - {"watchdog_events"}
+                        )
+
+
+def test_what_nxos_counts_below_its_last_numbered_group_is_none_of_that_group():
+    """Catches the drops of the CNPs' queue covered by those of the control queue, which stand below it."""
+    outputs = dict(RAW["nxos"][1])
+    zero = "|                   Tx Pkts |               1|               0|\n"
+    zero += "| WRED/AFD & Tail Drop Pkts |               0|               0|\n"
+    lost = outputs["queues"].replace("Drop Pkts |               0|", "Drop Pkts |               5|")
+    outputs["queues"] = "".join(
+        (
+            lost,
+            "|                      CONTROL QOS GROUP                      |\n",
+            zero,
+            "|                         SPAN QOS GROUP                      |\n",
+            zero,
+        )
+    )
+    found = counters_of("nxos")(outputs, CLASSES, None)["Ethernet1/1"]
+    assert (found["cnp_tx_packets"], found["cnp_queue_drops"]) == (600, 5)
 
 
 @pytest.mark.parametrize("nos", RAW)

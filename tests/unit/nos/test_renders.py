@@ -351,6 +351,58 @@ def test_nvue_settings_of_somebody_else_are_told_as_theirs():
     assert general.others_settings(read) == ["interface.swp1.qos.congestion-control profile (GOLD)"]
 
 
+@pytest.mark.parametrize("kind", ["pfc", "mapping", "egress-scheduler", "link-pause"])
+def test_nvue_profiles_of_a_port_alone_are_a_difference(kind):
+    """Catches `qos roce` taken for what a port does whose own profile has PFC on another priority."""
+    wanted = nvue.tree(intent(), cabling("cumulus"))
+    found = json.loads(json.dumps(wanted))
+    found["interface"]["swp9"] = {"qos": {kind: {"profile": "MINE"}}}  # not ours to judge
+    assert nvue.difference(wanted, found)["differences"] == []
+    found["interface"]["swp1"]["qos"][kind] = {"profile": "MINE"}
+    read = nvue.difference(wanted, found)
+    assert read["differences"] == [f"interface.swp1.qos.{kind}.profile: MINE -> absent"]
+    assert general.others_settings(read) == [f"interface.swp1.qos.{kind} profile (MINE)"]
+
+
+@pytest.mark.parametrize(
+    ("key", "names", "others"),
+    [
+        ("swp1-2", ["swp1", "swp2"], ["swp3", "swp12", "swp1s0", "vlan1"]),
+        ("lo,swp51-54,vlan10,20,30", ["lo", "swp52", "vlan20"], ["swp50", "swp20", "vlan15", "20"]),
+        ("swp1-2s0-1,15s0-2,swp20s3,s5-6", ["swp2s1", "swp15s2", "swp20s6"], ["swp1", "swp15s3", "swp20s4"]),
+        ("4,7", ["4", "7"], ["5", "swp4"]),
+        ("peerlink.4094", ["peerlink.4094"], ["peerlink", "peerlink.4095"]),
+    ],
+)
+def test_nvue_shows_what_is_alike_once(key, names, others):
+    """Catches: every port of a switch blamed whose ports are all alike, as `nv config show` then has one key.
+
+    Keys as in Cumulus Linux's own examples, `nv config show` and startup.yaml.
+    """
+    tree = {key: {"link": {"mtu": 9000}}}
+    assert [name for name in names if nvue._of(tree, name) != {"link": {"mtu": 9000}}] == []
+    assert [name for name in others if nvue._of(tree, name) is not None] == []
+
+
+def test_nvue_ports_in_one_range_are_compared_each_with_what_is_its_own():
+    """Catches a switch that is as wanted told as unset, and one port's own MTU covered by its range's."""
+    wanted = nvue.tree(intent(), cabling("cumulus"))
+    found = json.loads(json.dumps(wanted))
+    ports = found["interface"]
+    mtu = ports["swp1"].pop("link")
+    ports["swp1-2"] = {"qos": ports.pop("swp2")["qos"], "type": "swp"}
+    ports["eth0,swp1-4"] = {"link": mtu}
+    del ports["swp1"]
+    classes = found["qos"]["congestion-control"]["ROCE"]["traffic-class"]
+    classes["2-3"] = classes.pop("3")
+    read = nvue.difference(wanted, found)
+    assert (read["differences"], read["found"]) == ([], wanted)
+    ports["swp2"] = {"link": {"mtu": 1500}}
+    assert nvue.difference(wanted, found)["differences"] == ["interface.swp2.link.mtu: 1500 -> 9000"]
+    ports["swp1-2"]["qos"]["pfc"] = {"profile": "MINE"}
+    assert "interface.swp1.qos.pfc.profile: MINE -> absent" in nvue.difference(wanted, found)["differences"]
+
+
 def test_nvue_refuses_what_qos_roce_does_not_make():
     """Catches an intent with DSCP 18 answered with NVUE's fixed 24 to 31."""
     assert nvue.refusals(intent()) == []
@@ -362,6 +414,7 @@ def facts():
     """Network resources of an Enterprise SONiC switch after `roce enable` and the watchdog."""
     port = {
         "qos_maps": {"dscp_fwd_group": "ROCE"},
+        "queues": [{"id": 3, "wred_profile": "ROCE"}, {"id": 6}],
         "cable_length": "40m",
         "pfc": {
             "asymmetric": False,
@@ -411,6 +464,64 @@ def test_a_port_that_uses_another_map_is_no_proof_of_the_right_map():
     found = facts()
     found["qos_interfaces"][1]["qos_maps"]["dscp_fwd_group"] = "default"
     assert any(line.startswith("group of DSCP 26") for line in es(found)["differences"])
+
+
+def second_profile(found):
+    """Add an ECN profile with other thresholds than the class has."""
+    other = copy.deepcopy(found["qos_wred"][0])
+    found["qos_wred"].append(other | {"name": "OTHER", "green": {**other["green"], "max_threshold": 9}})
+
+
+def of_another_queue(found):
+    """Use the right profile on another queue than RoCE's."""
+    for port in found["qos_interfaces"]:
+        port["queues"] = [{"id": 3}, {"id": 4, "wred_profile": "ROCE"}]
+
+
+def on_one_port_alone(found):
+    """Use the right profile on one port, and none on the other."""
+    found["qos_interfaces"][1]["queues"] = []
+
+
+def other_on_one_port(found):
+    """Use the other profile on one port."""
+    second_profile(found)
+    found["qos_interfaces"][1]["queues"][0]["wred_profile"] = "OTHER"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("plant", [of_another_queue, on_one_port_alone, other_on_one_port])
+def test_a_profile_that_the_class_does_not_use_on_every_port_is_no_ecn(plant, enabled):
+    """Catches ECN that is defined, and marks another queue or another port."""
+    found = facts()
+    found["roce"] = found["roce"] if enabled else {}
+    plant(found)
+    lines = es(found)["differences"]
+    assert "ECN: None -> [1048576, 2097152, 5]" in lines
+    assert len(lines) == 1 or not enabled  # by hand: the switch's own word for the class is missing as well
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_profile_of_somebody_else_is_not_taken_for_the_class(told):
+    """Catches a correct switch blamed for the thresholds of a profile that none of its RoCE queues uses."""
+    found = facts()
+    second_profile(found)
+    if not told:
+        for port in found["qos_interfaces"]:
+            del port["queues"]
+    assert es(found)["differences"] == []
+
+
+def test_a_group_that_goes_to_another_queue_is_a_difference():
+    """Catches RoCE classified rightly and put into a queue without PFC."""
+    found = facts()
+    found["qos_maps"]["fwd_group_queue_maps"] = [
+        {"name": "Q", "entries": [{"fwd_group": str(n), "queue_index": 1 if n == 3 else n} for n in range(8)]}
+    ]
+    assert es(found)["differences"] == []
+    for port in found["qos_interfaces"]:
+        port["qos_maps"]["fwd_group_queue"] = "Q"
+    assert es(found)["differences"] == ["queue of group 3: 1 -> 3"]
 
 
 def test_roce_enable_over_existing_maps_is_refused():

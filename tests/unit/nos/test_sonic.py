@@ -57,6 +57,61 @@ def test_the_default_sonic_map_is_seen_as_wrong():
     assert result["way"] == "reload"
 
 
+@pytest.mark.parametrize(
+    ("table", "key", "field", "was", "to"),
+    [
+        ("PORT", "Ethernet4", "pfc_asym", "on", "off"),
+        ("PFC_WD", "GLOBAL", "BIG_RED_SWITCH", "enable", "disable"),
+        ("FLEX_COUNTER_TABLE", "PFCWD", "FLEX_COUNTER_STATUS", "disable", "enable"),
+    ],
+)
+def test_a_field_that_undoes_the_class_is_a_difference(table, key, field, was, to):
+    """Catches pauses of every priority obeyed, or a watchdog that is configured and sees no storm."""
+    there = sonic_change.merged(render("sonic", intent()), PLATFORM)
+    there.setdefault(table, {}).setdefault(key, {})[field] = to
+
+    def wanted(fabric):
+        return sonic.tables(fabric, cabling("sonic"), [3], there, LOOKUP)
+
+    assert sonic_change.difference(wanted(intent()), there)["differences"] == []
+    there[table][key][field] = was
+    result = sonic_change.difference(wanted(intent()), there)
+    assert result["differences"] == [f"{table}|{key} {field}: {was} -> {to}"]
+    assert (result["way"], result["load"]) == ("load", {table: {key: {field: to}}})
+    assert result["unload"] == {table: {key: {field: was}}}
+    assert sonic.schema_errors(wanted(intent()), there) == []
+    # Who asks for no watchdog is not told of it.
+    silent = sonic_change.difference(wanted(changed("roce.pfc.watchdog", None)), there)["differences"]
+    assert bool(silent) == (table == "PORT")
+
+
+def test_pfc_that_differs_by_the_way_in_the_asic_is_told():
+    """Catches a mask that is right for what is sent, where pauses of all priorities are obeyed."""
+    names = {"Ethernet0": "oid:0x1", "Ethernet4": "oid:0x2"}
+    mode = "SAI_PORT_ATTR_PRIORITY_FLOW_CONTROL_MODE"
+    asic = {
+        f"ASIC_STATE:SAI_OBJECT_TYPE_PORT:{oid}": {"value": {"SAI_PORT_ATTR_PRIORITY_FLOW_CONTROL": "8"}}
+        for oid in names.values()
+    }
+    databases = {"APPL_DB": {}, "ASIC_DB": asic, "COUNTERS_DB": {"COUNTERS_PORT_NAME_MAP": {"value": names}}}
+
+    def told():
+        return [
+            line
+            for line in sonic_change.effective(intent(), cabling("sonic"), [3], databases)
+            if "asymmetric" in line
+        ]
+
+    asic["ASIC_STATE:SAI_OBJECT_TYPE_PORT:oid:0x1"]["value"][mode] = (
+        "SAI_PORT_PRIORITY_FLOW_CONTROL_MODE_COMBINED"
+    )
+    assert told() == []
+    asic["ASIC_STATE:SAI_OBJECT_TYPE_PORT:oid:0x2"]["value"][mode] = (
+        "SAI_PORT_PRIORITY_FLOW_CONTROL_MODE_SEPARATE"
+    )
+    assert told() == ["Ethernet4: PFC in the ASIC is not the same for both ways (asymmetric)"]
+
+
 def test_a_table_that_the_updater_takes_is_patched():
     """Catches a reload where a patch does, and a patch of what the updater blocks."""
     wanted = render("sonic", intent())

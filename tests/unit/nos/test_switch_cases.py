@@ -9,7 +9,7 @@ import copy
 import json
 
 import pytest
-from rendering import PORTS, cli, cli_text, general, intent, nvue, render, sonic_change
+from rendering import PORTS, cli, cli_owned, cli_text, general, intent, nvue, render, sonic_change
 
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.errors import BadInput
@@ -110,6 +110,24 @@ def test_a_refused_show_is_no_switch_without_configuration(nos, printed_instead)
     assert general.cli_refusals(intent(), nos, [], banner) == []
 
 
+@pytest.mark.parametrize("nos", CLI)
+def test_what_is_no_configuration_is_told_as_unread(nos):
+    """Catches a switch blamed for lines that a refused command, or a pager, kept from being read."""
+    whole = cli_text(nos, intent())
+    assert general.cli_unread(whole) == []
+    assert general.cli_unread(f"{whole}banner motd\npress --More-- for more\n") == []
+    for printed_instead in (
+        "",
+        "\n\n",
+        "% Invalid input",
+        f"{whole} --More-- ",
+        f"{whole[:200]}\n--More--\n",
+    ):
+        (reason,) = general.cli_unread(printed_instead)
+        assert reason.startswith("running configuration: ")
+        assert reason in general.cli_refusals(intent(), nos, [], printed_instead)
+
+
 JSON = {
     "sonic": "cumulus",
     "enterprise_sonic": "cumulus",
@@ -132,3 +150,44 @@ def test_neighbours_in_json_cut_short_are_refused(nos, share):
 def test_every_system_that_hears_neighbours_is_cut_in_a_test():
     """Catches a system added without a test of its LLDP cut short."""
     assert {name for name, system in SYSTEMS.items() if system.neighbours} == {*JSON, "nxos", "os9", "os10"}
+
+
+BESIDE_THE_CLASS = [
+    # A port's own lines come before its profile (EOS manual, Quality of Service).
+    ("eos", "interface Ethernet1/1", "   no priority-flow-control", "default priority-flow-control"),
+    (
+        "eos",
+        "interface Ethernet1/1",
+        "   uc-tx-queue 3\n      random-detect ecn minimum-threshold 1 kbytes maximum-threshold 2 kbytes",
+        "no uc-tx-queue 3",
+    ),
+    ("eos", "", "priority-flow-control all off", "no priority-flow-control all off"),
+    ("eos", "", "qos map traffic-class 3 to tx-queue 1", "no qos map traffic-class 3 to tx-queue 1"),
+    ("eos", "", "qos map dscp 26 to traffic-class 1", "qos map dscp 26 to traffic-class 3"),
+    ("eos", "interface Ethernet1/1", "   mtu 1500", "mtu 9000"),
+    ("nxos", "interface Ethernet1/1", "  mtu 1500", "mtu 9216"),
+    ("nxos", "interface Ethernet1/1", "  priority-flow-control mode off", "priority-flow-control mode on"),
+    ("os10", "interface ethernet1/1/1", " mtu 1532", "mtu 9216"),
+    ("os9", "interface hundredGigE 1/1", " mtu 1554", "mtu 9216"),
+]
+
+
+@pytest.mark.parametrize(("nos", "section", "line", "command"), BESIDE_THE_CLASS)
+def test_a_line_that_undoes_the_class_is_a_difference(nos, section, line, command):
+    """Catches a class that is all there, and without effect for one line beside it."""
+    wanted = cli_text(nos, intent())
+    beside = wanted.replace(f"{section}\n", f"{section}\n{line}\n", 1) if section else f"{line}\n{wanted}"
+    assert beside != wanted
+    everything = beside if nos in ("eos", "nxos") else ""
+    owned = cli_owned(nos, intent())
+    assert cli.compare(wanted, wanted, owned, wanted)["differences"] == []
+    result = cli.compare(wanted, beside, owned, everything)
+    assert result["differences"]
+    assert command in result["commands"]
+
+
+def test_an_eos_map_that_says_what_is_so_is_no_difference():
+    """Catches a correct switch changed for a line that a release shows and another hides."""
+    text = "qos map traffic-class 3 to tx-queue 3\nqos map traffic-class 5 to tx-queue 1\n"
+    text += cli_text("eos", intent())
+    assert cli.compare(cli_text("eos", intent()), text, cli_owned("eos", intent()), text)["differences"] == []

@@ -137,3 +137,44 @@ def test_a_part_of_the_site_takes_those_that_it_needs():
     """Catches: a plan of some nodes that is refused for a waiver of another node."""
     assert plan_with(waiver(), nodes=("n3",), partners=1).waivers == ()
     assert [w.name for w in plan_with(waiver(), nodes=("n2",)).waivers] == ["slow-n2"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "nodes", "covered"),
+    [
+        ("*n1*/rail1/*", "n1,n2", True),
+        ("*n1*/rail1/*", "n2,n1", True),
+        ("*n1*/rail1/*", "n10,n2", False),
+        ("*n1*/rail1/*", "n2,n11", False),
+        ("n1*", "n1,n2", True),
+        ("n1*", "n10,n2", False),
+        ("n1?,n2/*", "n10,n2", True),
+        ("*n1,n2/rail?/*", "gn1,n2", True),
+        ("n*1,n2/*", "n21,n2", False),
+        ("rack1-*", "rack1-n3,n2", True),
+    ],
+)
+def test_a_number_is_no_part_of_a_longer_one(pattern, nodes, covered):
+    """Catches: a waiver of n1 that passes the failures of n10 to n19 as well."""
+    signed = Waiver.model_validate(waiver(cells=f"fabric/ib_write_bw/bandwidth/{pattern}"))
+    assert signed.covers(f"fabric/ib_write_bw/bandwidth/{nodes}/rail1/forward/size_bytes=8") is covered
+
+
+@pytest.mark.parametrize(
+    ("changes", "worse", "value"),
+    [
+        ({"expires": "2025-12-31"}, "/ib_write_bw/bandwidth/n1,n2/rail1/", 0.0),
+        ({"cells": "collective/mpi_allreduce/wrong/*"}, "/mpi_allreduce/wrong/", 3.0),
+    ],
+)
+def test_a_waiver_that_was_written_into_a_plan_is_held_to_the_same_rules(changes, worse, value):
+    """Catches: a verdict that takes from an edited plan what no planner lets into one."""
+    plan = plan_with()
+    plan = plan.model_copy(update={"waivers": (Waiver.model_validate(waiver(**changes)),)})
+    bad = [
+        m.model_copy(update={"value": value, "samples": (value,) * len(m.samples)}) if worse in m.cell else m
+        for m in measured(plan)
+    ]
+    verdict = judge(plan, bad)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcomes[Outcome.WAIVED] == 0

@@ -173,6 +173,18 @@ def test_ecn_off_is_named_with_switch_and_port(run):
     assert "leaf0 swp2: swp2 queues: roce.ecn false -> true" in failed[cell]
 
 
+def test_a_switch_that_printed_no_configuration_is_not_blamed_and_does_not_pass(run):
+    """Catches every setting of a switch told as missing because it refused the command that shows them."""
+    why = "running configuration: the switch refused the command"
+    run.settings(found=[], unread=[why], differences=["lacks: interface swp1 / mtu 9000"])
+    failed, open_ = run.judged()
+    assert failed == {}
+    settings = [reason for cell, reason in open_.items() if "/switch_settings/" in cell]
+    assert len(settings) == len(CABLES) + 1
+    assert all(why in reason for reason in settings)
+    assert sum("leaf0/swp1 told none" in reason for reason in open_.values()) == 3  # MTU and two DSCPs
+
+
 def test_a_difference_that_names_no_port_is_the_switchs(run):
     """Catches a wrong map of a whole switch that is nobody's cell, or every port's."""
     run.settings(differences=["qos map dscp 26 to traffic-class 3: missing", "swp20 mtu: 1500 -> 9000"])
