@@ -189,23 +189,24 @@ def _is_fact(item: PlanItem) -> bool:
 
 
 def _not_read(a: Sequence[Judged], b: Sequence[Judged]) -> tuple[str, ...]:
-    """Return required settings and counters that passed in A and that no run of B decided."""
-    passed = {
-        v.cell
-        for run in a
+    """Return settings and counters that passed in A, and that B had to measure and no run of it decided."""
+    passed, (wanted, decided) = _facts(a, {Outcome.PASS})[1], _facts(b, _DECIDED)
+    return tuple(sorted((passed & wanted) - decided))
+
+
+_DECIDED = {Outcome.PASS, Outcome.FAIL, Outcome.WAIVED}
+
+
+def _facts(runs: Sequence[Judged], outcomes: set[Outcome]) -> tuple[set[str], set[str]]:
+    """Return the required settings and counters of runs, and those of them that have one of the outcomes."""
+    cells = [
+        v
+        for run in runs
         for block in run.items
         if _is_fact(block.item) and block.item.required and not block.item.if_reported
         for v in block.cells
-        if v.outcome is Outcome.PASS
-    }
-    decided = {
-        v.cell
-        for run in b
-        for block in run.items
-        for v in block.cells
-        if v.outcome in (Outcome.PASS, Outcome.FAIL, Outcome.WAIVED)
-    }
-    return tuple(sorted(passed - decided))
+    ]
+    return {v.cell for v in cells}, {v.cell for v in cells if v.outcome in outcomes}
 
 
 def _told(unread: Sequence[str]) -> tuple[str, ...]:
