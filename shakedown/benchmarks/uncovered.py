@@ -10,6 +10,7 @@ from shakedown.benchmarks.switches.plan import plan_switches
 from shakedown.intent.links import links, untouched
 from shakedown.intent.refusal import span
 from shakedown.intent.site import Fabric, Site, SwitchHost
+from shakedown.nos.registry import known
 from shakedown.plan.counters import plan_counters
 from shakedown.plan.draft import Draft
 from shakedown.plan.nic_cover import unknown_nics
@@ -32,6 +33,7 @@ def not_covered(draft: Draft, judged: Collection[str]) -> tuple[NotCovered, ...]
         *unknown_nics(draft),
         *_traffic_class(draft),
         *_uplinks(draft.site),
+        *_not_done(draft.site),
         *_gpus(draft.site),
         *_not_asked(draft.site),
     ]
@@ -150,6 +152,17 @@ def _uplinks(site: Site) -> Iterator[NotCovered]:
             why="the intent does not say, so pairs over spines are held to what balanced uplinks carry",
             key="fabric.switches.routing",
         )
+
+
+def _not_done(site: Site) -> Iterator[NotCovered]:
+    """What the role neither sets nor reads on a switch system, though the intent has it."""
+    if not isinstance(site.fabric, Fabric) or site.fabric.roce.pfc.watchdog is None:
+        return  # all of it is about the watchdog
+    for nos in sorted({switch.nos for switch in site.switches}):
+        on = sorted((switch.name for switch in site.switches if switch.nos == nos), key=natural_key)
+        for words in known(nos).not_done:
+            what, _, why = words.partition(": ")
+            yield NotCovered(what=f"{what} of {span(on)}", why=f"{why} ({nos}), so it is not read back")
 
 
 def _gpus(site: Site) -> Iterator[NotCovered]:

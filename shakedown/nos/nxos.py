@@ -170,4 +170,5 @@ SYSTEM = SwitchSystem(
     end=end,
     links=links,
     neighbours=neighbours,
+    not_done=("PFC watchdog times: the platform's own; it is only switched on",),
 )

@@ -160,4 +160,5 @@ SYSTEM = SwitchSystem(
     end=end,
     links=links,
     neighbours=neighbours,
+    not_done=("PFC watchdog: not rendered for OS10",),
 )

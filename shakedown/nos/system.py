@@ -47,6 +47,7 @@ class SwitchSystem:
         neighbours: output of its LLDP command to neighbours; raises BadInput. None: it is not asked.
         lossless_limit: lossless priorities that the platform can hold, where its documents give a number.
         version: the system's own version in a counter reading, or nothing; None: it is not read.
+        not_done: what of the intent the role neither sets nor reads on this system, in words.
         cable_lengths_m: lengths of cable, in metres, that its buffer profiles know; empty: any.
     """
 
@@ -61,6 +62,7 @@ class SwitchSystem:
     neighbours: Callable[[str], Neighbours] | None = None
     lossless_limit: int | None = None
     version: Callable[[Outputs], str] | None = None
+    not_done: tuple[str, ...] = ()
     cable_lengths_m: tuple[int, ...] = ()
 
     def can_tell(self, what: str) -> bool:

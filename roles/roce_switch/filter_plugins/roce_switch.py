@@ -52,6 +52,13 @@ def refusals(
     return [str(problem) for problem in found]
 
 
+def not_done(nos: str) -> list[str]:
+    """The parts of the intent that are neither set nor read on a system; kept with the read-back."""
+    from shakedown.nos.registry import known  # here, as above
+
+    return list(known(nos).not_done)
+
+
 def ports(fabric: Intent, cabled: list[dict[str, Any]], switch: str) -> list[dict[str, Any]]:
     """Every port of a switch that carries RoCE: those with hosts, then those of its links to switches."""
     return [*cabled, *links.link_ports(fabric, switch)]
@@ -154,6 +161,7 @@ class FilterModule:
         """The filters by name."""
         return {
             "roce_switch_refusals": refusals,
+            "roce_switch_not_done": not_done,
             "roce_switch_ports": ports,
             "roce_switch_lossless": lossless_priorities,
             "roce_switch_leaf_program": leaf_program,

@@ -96,3 +96,22 @@ def test_a_part_of_a_site_keeps_the_links_of_its_leaves():
     kept = {(switch.name, link.port) for switch in part.switches for link in switch.uplinks}
     assert {name for name, _ in kept} == {"leaf0", "spine0", "spine1"}
     assert len(kept) == 8  # leaf0's four, and the four spine ports at their other ends
+
+
+def test_a_watchdog_that_a_system_does_not_read_back_is_told_before_the_run():
+    """Catches: settings of an OS10 switch that pass, where the intent has a watchdog that nobody read."""
+    for nos, what in (
+        ("os10", "PFC watchdog of leaf0"),
+        ("nxos", "PFC watchdog times of leaf0"),
+        ("eos", ""),
+    ):
+        for asked in (True, False):
+            inventory = two_leaves()
+            variables = inventory["_meta"]["hostvars"]
+            variables["leaf0"]["roce_switch_nos"] = nos
+            times = {"detect_ms": 200, "restore_ms": 200, "action": "drop"}
+            for host in variables.values():
+                if "fabric" in host:
+                    host["fabric"]["roce"]["pfc"]["watchdog"] = times if asked else None
+            told = [o.what for o in planned(inventory).not_covered if o.what.startswith("PFC watchdog")]
+            assert told == ([what] if what and asked else []), (nos, asked)
