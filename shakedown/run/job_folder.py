@@ -24,9 +24,13 @@ class JobFolder:
 
     def once(self, read: Callable[[Path, str], T], name: str) -> T:
         """Return `read(folder, name)`: a file that each of many outputs is held against is read once."""
-        if (read, name) not in self._known:
-            self._known[read, name] = read(self.path, name)
-        found: T = self._known[read, name]
+        return self.kept((read, name), lambda: read(self.path, name))
+
+    def kept(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """Return what was made under this key, made now if it is the first time."""
+        if key not in self._known:
+            self._known[key] = make()
+        found: T = self._known[key]
         return found
 
     def holds(self, name: str) -> bool:

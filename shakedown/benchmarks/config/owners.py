@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -12,8 +13,15 @@ from shakedown.benchmarks.config.neighbours import peers
 from shakedown.benchmarks.config.order import SettingsOrder
 from shakedown.benchmarks.config.settings import DUPLICATES, TargetReport
 from shakedown.records.errors import BadInput
+from shakedown.run.job_folder import JobFolder
 
-Owner = tuple[str, str]  # node, MAC
+
+class _Heard(NamedTuple):
+    """What the node of an address reported of its NIC there: whose it is, and whether anybody answered it."""
+
+    node: str
+    mac: str
+    anybody: bool
 
 
 def second_owners(output: Output[SettingsOrder], report: TargetReport) -> str:
@@ -22,10 +30,10 @@ def second_owners(output: Output[SettingsOrder], report: TargetReport) -> str:
     if not isinstance(found, list) or not found:
         return ""
     address = str(output.order.expect[output.node][report.target].get("ipv4", ""))
-    others = [_named(str(mac), _owners(output, output.record.rail)) for mac in found[:3]]
-    return _sentence(
-        address, output.record.rail, (output.node, _mac(report)), " and by ".join(others), output.node
-    )
+    owners = _owners(output)
+    mine = _Heard(output.node, _mac(report), anybody=True)
+    others = " and by ".join(_named(str(mac), owners) for mac in found[:3])
+    return _sentence(address, output.record.rail, mine, others, output.node)
 
 
 def wrong_neighbours(output: Output[SettingsOrder], report: TargetReport) -> tuple[int | None, str]:
@@ -35,29 +43,30 @@ def wrong_neighbours(output: Output[SettingsOrder], report: TargetReport) -> tup
     whom no router keeps away did not answer. An owner that left no report, or whom nobody answered either, is
     not held against anything: its own cells say so.
     """
-    if report.neighbours is None:
+    known, rail = report.neighbours, output.record.rail
+    if known is None:
         return None, "the kernel's table of neighbours could not be read"
-    rail, reports = output.record.rail, _reports(output, output.record.rail)
-    owners = {address: (node, _mac(theirs)) for address, (node, theirs) in reports.items()}
-    near = _beside(output, report, owners)
-    if not report.neighbours and near:
-        return None, f"the kernel's table of neighbours names none of {rail}: {near[0]} is one"
+    owners = _owners(output)
+    asked = peers(
+        {"targets": output.order.targets, "expect": output.order.expect}, output.node, report.target
+    )
+    silent = _beside(output, report, [a for a in asked if a not in known and a in owners])
+    if silent and not known:
+        return None, f"the kernel's table of neighbours names none of {rail}: {silent[0]} is one"
     wrong = [
-        _sentence(address, output.record.rail, owners[address], _named(mac, owners), output.node)
-        for address, mac in sorted(report.neighbours.items())
-        if address in owners and owners[address][1] not in ("", mac)
+        _sentence(address, rail, owners[address], _named(mac, owners), output.node)
+        for address, mac in sorted(known.items())
+        if address in owners and owners[address].mac not in ("", mac)
     ]
-    order = {"targets": output.order.targets, "expect": output.order.expect}
-    asked = peers(order, output.node, report.target)
-    silent = [a for a in near if a in asked and a not in report.neighbours and reports[a][1].neighbours != {}]
+    silent = [address for address in silent if owners[address].anybody]
     if silent and not wrong:
-        named = ", ".join(f"{address} of {owners[address][0]}" for address in silent[:3])
+        named = ", ".join(f"{address} of {owners[address].node}" for address in silent[:3])
         return None, f"{len(silent)} of {len(asked)} neighbours on {rail} did not answer: {named}"
     return len(wrong), "; ".join(wrong[:3])
 
 
-def _beside(output: Output[SettingsOrder], report: TargetReport, owners: Iterable[str]) -> list[str]:
-    """Return the addresses of other NICs that this one reaches without a router, by its own prefix.
+def _beside(output: Output[SettingsOrder], report: TargetReport, addresses: list[str]) -> list[str]:
+    """Return those of some addresses that this NIC reaches without a router, by its own prefix.
 
     None where another NIC of the node has the same prefix: there the kernel may have asked by that one.
     """
@@ -68,7 +77,7 @@ def _beside(output: Output[SettingsOrder], report: TargetReport, owners: Iterabl
     own = [str(wanted.get("ipv4")) for wanted in output.order.expect[output.node].values()]
     if any(_within(address, mine) for address in own):
         return []
-    return sorted(address for address in owners if _within(address, mine))
+    return sorted(address for address in addresses if _within(address, mine))
 
 
 def _within(address: str, mine: IPv4Interface | IPv6Interface) -> bool:
@@ -79,42 +88,39 @@ def _within(address: str, mine: IPv4Interface | IPv6Interface) -> bool:
     return other != mine.ip and other in mine.network
 
 
-def _on_rail(order: SettingsOrder, rail: str | None) -> Iterator[tuple[str, str, str]]:
-    """Yield (address, node, target) of every NIC on a rail."""
+def _owners(output: Output[SettingsOrder]) -> Mapping[str, _Heard]:
+    """Return who owns each address of the output's rail by the intent, with what their own reports say.
+
+    Made once for a job and rail: each of its many outputs is held against all of them.
+    """
+    rail = output.record.rail
+    return output.folder.kept((_owners, rail), lambda: dict(_heard(output.folder, output.order, rail)))
+
+
+def _heard(folder: JobFolder, order: SettingsOrder, rail: str | None) -> Iterator[tuple[str, _Heard]]:
     for node, targets in order.targets.items():
         for target, on in targets.items():
             address = order.expect[node][target].get("ipv4")
-            if on == rail and isinstance(address, str):
-                yield address, node, target
-
-
-def _owners(output: Output[SettingsOrder], rail: str | None) -> dict[str, Owner]:
-    """Return who owns each address of a rail by the intent, with the MAC that its own report names."""
-    return {address: (node, _mac(theirs)) for address, (node, theirs) in _reports(output, rail).items()}
-
-
-def _reports(output: Output[SettingsOrder], rail: str | None) -> dict[str, tuple[str, TargetReport]]:
-    """Return, by each address of a rail, its node by the intent and what that reported of its NIC."""
-    found: dict[str, tuple[str, TargetReport]] = {}
-    for address, node, target in _on_rail(output.order, rail):
-        try:
-            text = output.folder.text(f"settings.{node}.{target}.json")
-            found[address] = (node, TargetReport.model_validate_json(text))
-        except (BadInput, OSError, ValidationError):
-            continue
-    return found
+            if on != rail or not isinstance(address, str):
+                continue
+            try:
+                text = folder.text(f"settings.{node}.{target}.json")
+                report = TargetReport.model_validate_json(text)
+            except (BadInput, OSError, ValidationError):
+                continue
+            yield address, _Heard(node, _mac(report), report.neighbours != {})
 
 
 def _mac(report: TargetReport) -> str:
     return next((str(s.found) for s in report.settings if s.key == "mac" and s.found), "")
 
 
-def _named(mac: str, owners: dict[str, Owner]) -> str:
+def _named(mac: str, owners: Mapping[str, _Heard]) -> str:
     """Name a MAC by the node that has it on this rail, if one has."""
-    node = next((node for node, theirs in owners.values() if theirs == mac), "")
+    node = next((theirs.node for theirs in owners.values() if theirs.mac == mac), "")
     return f"{node} ({mac})" if node else mac
 
 
-def _sentence(address: str, rail: str | None, owner: Owner, other: str, heard_at: str) -> str:
-    at = f" ({owner[1]})" if owner[1] else ""
-    return f"{address} on {rail} is owned by {owner[0]}{at} and by {other}, heard at {heard_at}"
+def _sentence(address: str, rail: str | None, owner: _Heard, other: str, heard_at: str) -> str:
+    at = f" ({owner.mac})" if owner.mac else ""
+    return f"{address} on {rail} is owned by {owner.node}{at} and by {other}, heard at {heard_at}"

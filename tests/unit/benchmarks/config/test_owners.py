@@ -16,6 +16,7 @@ from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
 from shakedown.records.snapshot import ClockReading, Component, Snapshot
 from shakedown.references.catalogue import Catalogue
+from shakedown.run.job_folder import JobFolder
 from tests.ended_job import ENDED, leave_the_rest
 
 MACS = {f"n{i}": f"52:54:00:00:00:0{i}" for i in (1, 2, 3)}
@@ -233,3 +234,13 @@ def test_only_nics_of_the_same_rail_are_neighbours():
     spec = {"targets": targets, "expect": expect}
     assert peers(spec, "n2", "eth1") == ["10.0.1.3", "10.0.1.1"]
     assert peers(spec, "n2", "environment") == []
+
+
+def test_a_report_is_read_once_for_all_that_are_held_against_it(of_three, monkeypatch):
+    """Catches: every NIC's reading opens every other's, half an hour of it for 1,024 nodes of eight NICs."""
+    read, real = [], JobFolder.text
+    monkeypatch.setattr(JobFolder, "text", lambda folder, name: read.append(name) or real(folder, name))
+    assert of_three()[1] == {}
+    assert sorted(name for name in read if ".eth2." in name) == [
+        f"settings.n{node}.eth2.json" for node in (1, 2, 3)
+    ]
