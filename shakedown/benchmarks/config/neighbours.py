@@ -28,24 +28,38 @@ _ANSWERED = {"REACHABLE", "PERMANENT", "NOARP"}
 _MOST_KEPT, _MOST_PEERS = 512, 128
 
 
-def peers(spec: Mapping[str, object], node: str, target: str) -> list[str]:
-    """Return the addresses of the other nodes' NICs on a NIC's rail, by the job's own `spec.json`."""
+def on_rail(spec: Mapping[str, object], rail: str) -> list[tuple[str, str]]:
+    """Return address and node of every NIC on a rail, in the order of addresses, by the job's `spec.json`."""
     targets, expect = spec["targets"], spec["expect"]
     assert isinstance(targets, dict)
     assert isinstance(expect, dict)
-    rail = targets[node][target]
     found = [
-        expect[other][name].get("ipv4")
-        for other, names in targets.items()
+        (expect[node][name].get("ipv4"), node)
+        for node, names in targets.items()
         for name, on in names.items()
-        if other != node and rail is not None and on == rail
+        if on == rail
     ]
+    return sorted((address, node) for address, node in found if isinstance(address, str))
+
+
+def peers(
+    spec: Mapping[str, object], node: str, target: str, nics: list[tuple[str, str]] | None = None
+) -> list[str]:
+    """Return the addresses of the other nodes' NICs on a NIC's rail, by the job's own `spec.json`.
+
+    `nics`: what `on_rail` returns of it, where somebody asks for many nodes.
+    """
+    targets, expect = spec["targets"], spec["expect"]
+    assert isinstance(targets, dict)
+    assert isinstance(expect, dict)
+    own = targets[node]
+    if nics is None:
+        nics = on_rail(spec, own[target]) if own[target] is not None else []
     # With very many, those after this node in the round: each address is looked up by some node.
     mine = expect[node][target].get("ipv4") or ""
-    ordered = sorted(address for address in found if isinstance(address, str))
-    nics = sum(on is not None for on in targets[node].values())
-    most = min(_MOST_PEERS, _MOST_KEPT // max(nics, 1))
-    return [*(a for a in ordered if a > mine), *(a for a in ordered if a <= mine)][:most]
+    most = min(_MOST_PEERS, _MOST_KEPT // max(sum(on is not None for on in own.values()), 1))
+    others = [address for address, other in nics if other != node]
+    return [*(a for a in others if a > mine), *(a for a in others if a <= mine)][:most]
 
 
 class Wanted(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from shakedown.benchmarks.base.metrics import Output
-from shakedown.benchmarks.config.neighbours import peers
+from shakedown.benchmarks.config.neighbours import on_rail, peers
 from shakedown.benchmarks.config.order import SettingsOrder
 from shakedown.benchmarks.config.settings import DUPLICATES, TargetReport
 from shakedown.records.errors import BadInput
@@ -47,9 +47,7 @@ def wrong_neighbours(output: Output[SettingsOrder], report: TargetReport) -> tup
     if known is None:
         return None, "the kernel's table of neighbours could not be read"
     owners = _owners(output)
-    asked = peers(
-        {"targets": output.order.targets, "expect": output.order.expect}, output.node, report.target
-    )
+    asked = _asked(output, report.target)
     silent = _beside(output, report, [a for a in asked if a not in known and a in owners])
     if silent and not known:
         return None, f"the kernel's table of neighbours names none of {rail}: {silent[0]} is one"
@@ -63,6 +61,13 @@ def wrong_neighbours(output: Output[SettingsOrder], report: TargetReport) -> tup
         named = ", ".join(f"{address} of {owners[address].node}" for address in silent[:3])
         return None, f"{len(silent)} of {len(asked)} neighbours on {rail} did not answer: {named}"
     return len(wrong), "; ".join(wrong[:3])
+
+
+def _asked(output: Output[SettingsOrder], target: str) -> list[str]:
+    """Return whom the node looked for on a NIC; the rail's list is made once for a job, as it is long."""
+    spec, rail = {"targets": output.order.targets, "expect": output.order.expect}, output.record.rail
+    nics = output.folder.kept((on_rail, rail), lambda: on_rail(spec, rail or ""))
+    return peers(spec, output.node, target, nics)
 
 
 def _beside(output: Output[SettingsOrder], report: TargetReport, addresses: list[str]) -> list[str]:
