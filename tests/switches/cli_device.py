@@ -37,6 +37,7 @@ class Faults:
     cut_s: float = 4
     too_late: bool = False  # the timer ends between the read-back and the confirmation
     never_back: bool = False  # a reload that does not end
+    slow_s: float = 0  # what each line of a configuration takes
 
 
 @dataclass
@@ -177,6 +178,8 @@ class Shell:
             device.log.append(line)
         if re.search(device.faults.hang, line):
             return
+        if self.path is not None:
+            await asyncio.sleep(device.faults.slow_s)
         self.write(line + "\r\n")
         if re.search(device.faults.refuse, line):
             self.write("% Error: Invalid input\r\n" if device.nos.startswith("os") else "% Invalid input\r\n")

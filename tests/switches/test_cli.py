@@ -44,6 +44,7 @@ def variables(switch: Device) -> dict:
         "ansible_port": switch.port,
         "ansible_user": "admin",
         "ansible_password": "admin",
+        "ansible_command_timeout": 8,
         "roce_switch_nos": switch.nos,
         "roce_switch_poll_s": 1,
         "roce_switch_confirm_timeout_s": 60,  # one minute of the device's clock
@@ -129,6 +130,17 @@ def test_after_a_fault_the_old_configuration_is_back(nos, fault, words, loop, pl
     assert switch.running == before(nos), text(switch.running)
     assert switch.startup == before(nos)
     assert nos == "os9" or "reload" not in switch.log
+
+
+@pytest.mark.parametrize("nos", ["eos", "nxos"])
+def test_a_switch_that_takes_its_time_for_each_line_is_not_cut_off(nos, loop, play):
+    """Catches the limit of one request held against hundreds of lines, which grow with the switch's ports."""
+    switch = device(nos, slow_s=0.2)
+    loop(switch.start())
+    result = play(variables(switch))
+    assert result.code == 0, result.output
+    typed = [line for line in switch.log if line != "exit"]
+    assert len(typed) * 0.2 > variables(switch)["ansible_command_timeout"]
 
 
 @pytest.mark.parametrize("cut", ["^wred ROCE", "^commit"], ids=["while typing", "after the commit"])
