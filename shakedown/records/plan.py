@@ -179,12 +179,11 @@ class Waiver(Record):
 def _pattern(text: str) -> re.Pattern[str]:
     """Return a pattern with * and ? as an expression; no number is taken for a part of a longer one."""
     parts = text.split("*")
-    found = ""
-    for before, after in pairwise(parts):
-        found += "".join("." if char == "?" else re.escape(char) for char in before)
+    exact = ["".join("." if char == "?" else re.escape(char) for char in part) for part in parts]
+    found = exact[0]
+    for (before, after), own in zip(pairwise(parts), exact[1:], strict=True):
         found += ("(?![0-9])" if before[-1:].isdigit() else "") + ".*"
-        found += "(?<![0-9])" if after[:1].isdigit() else ""
-    found += "".join("." if char == "?" else re.escape(char) for char in parts[-1])
+        found += ("(?<![0-9])" if after[:1].isdigit() else "") + own
     return re.compile(found, re.DOTALL)
 
 
