@@ -6,6 +6,7 @@ A reading that is damaged or of another time costs its own cells: they get no va
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from shakedown.benchmarks.registry import JOB_KINDS
@@ -115,6 +116,7 @@ def counted(
     }
     # Whoever was talking to a node that died has lost packets for it, and is not to be blamed.
     bereaved = bool(anew) or bool(dead_nodes(job_folder, spec))
+    planned = planned_counters(plan, job.stage, test)
     for node, (before, after) in readings.items():
         for nic in jobs.nics.get(node, ()):
             first, last = before.devices.get(nic.rdma_device), after.devices.get(nic.rdma_device)
@@ -125,8 +127,8 @@ def counted(
             unread = {}
             if not began_anew:
                 about = (before.about.get(nic.rdma_device), after.about.get(nic.rdma_device))
-                planned = planned_counters(plan, job.stage, test, node, nic)
-                unread = unread_counters(told, planned, *(one.unread if one else {} for one in about))
+                asked = partial(planned, node, nic.rdma_device)
+                unread = unread_counters(told, asked, *(one.unread if one else {} for one in about))
                 told |= dict.fromkeys(unread.keys() - told.keys(), (None, None))
             for name, (was, now) in sorted(told.items()):
                 if bereaved and end_to_end(name) and not began_anew:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 
-from shakedown.intent.site import NicSpec
 from shakedown.records.base import Stage
 from shakedown.records.plan import Plan
 
@@ -66,14 +67,20 @@ def _prefix(name: str) -> str:
     return name.partition(".")[0] + "."
 
 
-def planned_counters(
-    plan: Plan, stage: Stage, test: str, node: str, nic: NicSpec
-) -> Callable[[], Iterable[str]]:
-    """Return what tells the counters of a NIC that the plan judges over a test."""
-    return lambda: (
-        item.metric.removeprefix("counter.")
-        for item in plan.items
-        if item.metric.startswith("counter.")
-        and (item.stage, item.test, item.params.get("port")) == (stage, test, nic.rdma_device)
-        and (node,) in item.nodes
-    )
+def planned_counters(plan: Plan, stage: Stage, test: str) -> Callable[[str, str], Iterable[str]]:
+    """Return what tells, by node and RDMA device, the counters that the plan judges over a test.
+
+    The plan is looked through once, when something is asked: a large site asks for all its NICs, or none.
+    """
+
+    @cache
+    def by_nic() -> Mapping[tuple[str, object], list[str]]:
+        found: dict[tuple[str, object], list[str]] = defaultdict(list)
+        for item in plan.items:
+            if item.metric.startswith("counter.") and (item.stage, item.test) == (stage, test):
+                for node, *others in item.nodes:
+                    if not others:  # a counter is one node's
+                        found[node, item.params.get("port")].append(item.metric.removeprefix("counter."))
+        return found
+
+    return lambda node, device: by_nic().get((node, device), ())
