@@ -16,6 +16,7 @@ from typing import Any
 from shakedown.benchmarks.base.metrics import Metrics, Moved, Output
 from shakedown.benchmarks.base.night import Night
 from shakedown.intent.acceptance import Section
+from shakedown.intent.software import ProgramName
 from shakedown.plan.draft import Draft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Stage
@@ -88,7 +89,7 @@ class JobKind:
     outlives_nodes: bool = False
     each_node: bool = False
     completeness: Callable[[Path], tuple[str, ...]] | None = None
-    uses: tuple[str, ...] = ()
+    uses: tuple[ProgramName, ...] = ()
     lost_nodes: Callable[[Path, tuple[str, ...]], Collection[str] | None] | None = None
 
 

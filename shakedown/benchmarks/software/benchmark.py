@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
 from shakedown.benchmarks.base.night import EveryNight
 from shakedown.benchmarks.software.found import JOB
 from shakedown.benchmarks.software.metrics import MISSING, ODD, software
 from shakedown.benchmarks.software.order import SoftwareOrder
-from shakedown.benchmarks.software.probes import PROBES
 from shakedown.intent.acceptance import Section
+from shakedown.intent.software import ProgramName
 from shakedown.plan.draft import Draft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
@@ -66,7 +67,7 @@ BENCHMARK = Benchmark(
             launch=_launch,
             wait_s=0,  # a node that fails at once must not end the others' look
             each_node=True,
-            uses=tuple(PROBES),
+            uses=get_args(ProgramName),
         )
     },
     tools={"software": Tool(metrics=software)},
