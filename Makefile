@@ -6,7 +6,7 @@ LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test
 	--deselect tests/lab/test_switch_faults.py::test_loss_and_a_dead_pace_are_seen_at_their_rail \
 	--deselect tests/lab/test_switch_faults.py::test_roce_outside_the_roce_queue_is_counted_at_its_port
 
-.PHONY: help setup acceptance test test-unit test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs collection lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-unit test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -60,6 +60,10 @@ lint: setup  ## ruff, mypy, import-linter, yamllint, ansible-lint, shellcheck
 
 docs: setup  ## write docs/reference and the roles' pages from the models, the commands and the roles
 	@$(PYTHON) docs/generate.py
+
+SINCE ?=
+lines:  ## lines and files per room, beside those of the last tag (SINCE=COMMIT)
+	@python3 research/lines.py $(SINCE)
 
 collection: setup  ## build the roles as an Ansible collection into dist/ (collection/README.md)
 	@$(PYTHON) collection/build.py dist
