@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lines and files of Python per room, beside those of an earlier commit: `make lines`, `make lines SINCE=COMMIT`.
+"""Lines and files of Python per room, beside those of an earlier commit (`make lines SINCE=COMMIT`).
 
 What a person must open and read is a budget: each change says what it added, and what it took away.
 Blank lines and comments count, links do not.
