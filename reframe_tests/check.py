@@ -7,7 +7,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import parameter, run_after, run_before
 
 from reframe_tests.guard import Guard, planned_jobs
-from shakedown.onnode.step import WITH_SLURM
+from shakedown.onnode.standing import WITH_SLURM
 
 
 @rfm.simple_test

@@ -27,26 +27,24 @@ from reframe.core.exceptions import PerformanceError, SanityError, SkipTestError
 
 from shakedown.benchmarks.base.contract import JobKind
 from shakedown.benchmarks.registry import JOB_KINDS
-from shakedown.benchmarks.software.found import unusable_software
+from shakedown.benchmarks.software.output import unusable_software
 from shakedown.collect.outputs import job_measurements
+from shakedown.evidence.contents import NODES, given, note_contents
+from shakedown.evidence.signatures import Order
 from shakedown.onnode.journal import NONCE
 from shakedown.onnode.noted import ORDER as ORDERED
-from shakedown.onnode.step import SILENT_FILE, SILENT_S, WITH_SLURM
+from shakedown.onnode.standing import SILENT_FILE, SILENT_S, WITH_SLURM
 from shakedown.plan.jobs import Jobs, JobSpec
-from shakedown.plan.side_by_side import in_order
+from shakedown.plan.time_limits import in_order
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.order import Order
 from shakedown.records.plan import Plan
-from shakedown.records.results import JobRecord, Problem
+from shakedown.records.results import JobRecord, RunProblem
 from shakedown.run import chain, signing
-from shakedown.run.contents import NODES, given, note_contents
 from shakedown.run.folder import JOBS, ORDER, PLAN, RAW, to_json, write_aside
 from shakedown.run.ownership import SECRET
-from shakedown.slurm.cancel_stuck import Pending
 from shakedown.slurm.client import Slurm
-from shakedown.slurm.ending import flaw, how_it_ended, not_submitted
-from shakedown.slurm.patience import Patience
+from shakedown.slurm.ending import Patience, Pending, flaw, how_it_ended, not_submitted
 from shakedown.slurm.turns import Turns
 
 # How srun leaves the other tasks alone when a node dies or a task ends badly.
@@ -159,7 +157,7 @@ class Guard(rfm.RegressionTestPlugin):
         if not unusable and not kind.each_node and not kind.outlives_nodes and not self.is_dry_run():
             # One node without it would end the job of all; who each measures by itself says so itself.
             unusable = unusable_software(folder, spec)
-            flawed = Problem(kind="not-run", message=unusable) if unusable else None
+            flawed = RunProblem(kind="not-run", message=unusable) if unusable else None
         self.record(JobRecord(state="NOT-SUBMITTED", job=None, problem=flawed, **self.about()))
         if unusable:
             raise SkipTestError(unusable)
@@ -219,7 +217,7 @@ class Guard(rfm.RegressionTestPlugin):
             *self.postrun_cmds,
             f"{last_step} {python} -m shakedown.onnode.counters after {out}",
             # Last of all: what a node has signed does not change any more.
-            *([f"{last_step} {python} -m shakedown.onnode.attest {out}"] if order else []),
+            *([f"{last_step} {python} -m shakedown.evidence.attest {out}"] if order else []),
             "exit $status",
         ]
 
@@ -245,7 +243,7 @@ class Guard(rfm.RegressionTestPlugin):
             self.unusable = flawed.message if flawed else ""
         TURNS.ended(self.spec.name)
 
-    def _record_end(self) -> Problem | None:
+    def _record_end(self) -> RunProblem | None:
         spec, folder = self.spec, run_folder()
         assert folder is not None
         patience = patience_of(folder)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from shakedown.evidence.contents import given
 from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.reading import read_record
-from shakedown.run.contents import given
 
 # What Slurm says of it. Outputs carry the time of their fixture, or of the machine that runs the test: all
 # lie within.

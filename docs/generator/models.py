@@ -9,20 +9,18 @@ from generator.fields import Model, first_paragraph, inner_models, rows
 from generator.text import code, made, sentence, table
 
 from shakedown.benchmarks.registry import Acceptance
-from shakedown.collect.bmc.config import Bmc
-from shakedown.daytwo.nightly.config import NightlyConfig
-from shakedown.intent.manage import Manage
+from shakedown.collect.server_watts import Bmc
+from shakedown.daytwo.nightly.playbook import NightlyConfig
+from shakedown.evidence.signatures import Order
+from shakedown.intent.acceptance import Manage
 from shakedown.intent.site import Fabric, NoFabric, TcpFabric, TcpNic
 from shakedown.intent.slurm_block import SlurmBlock
-from shakedown.intent.software import Source
+from shakedown.intent.software import SoftwareSource
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.counters import CounterReading
-from shakedown.records.order import Order
 from shakedown.records.plan import Plan
-from shakedown.records.results import JobRecord, Measurement, OutputRecord
-from shakedown.records.snapshot import Snapshot
+from shakedown.records.results import CounterReading, JobRecord, Measurement, OutputRecord, Snapshot
 from shakedown.records.verdict import Verdict
-from shakedown.references.catalogue import SCOPE_KEYS, Entry, Profile
+from shakedown.references.catalogue import SCOPE_KEYS, Profile, ReferenceEntry
 from shakedown.references.ceilings import Ceiling
 from shakedown.run.server_power import PowerSample
 
@@ -34,7 +32,7 @@ SITE: tuple[tuple[str, str, Model], ...] = (
     ("`hosts.yml`: a node's interfaces in them", "tcp_nics[].", TcpNic),
     ("`group_vars/all`: what the playbooks may change", "manage.", Manage),
     ("`group_vars/all`: how jobs are submitted", "slurm.", SlurmBlock),
-    ("`group_vars/all/software.yml`: where a program is", "software.NAME.", Source),
+    ("`group_vars/all/software.yml`: where a program is", "software.NAME.", SoftwareSource),
     ("`shakedown power --bmcs FILE`: the BMCs, outside the inventory", "bmcs.NODE.", Bmc),
     ("`group_vars/all/acceptance.yml`: what is measured", "acceptance.", Acceptance),
 )
@@ -131,7 +129,7 @@ def _references() -> str:
             "## The profile\n",
             table(HEAD, keys(Profile, "")),
             "## One reference of it\n",
-            table(HEAD, keys(Entry, "references[].")),
+            table(HEAD, keys(ReferenceEntry, "references[].")),
             "## Facts that `scope` may name\n",
             "A whole number may also be a range: `{min: 1048576}`, `{max: 8}`.\n",
             table(("fact", "type"), facts),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generator.text import made, table
 
-from shakedown.simulate.noise import NoiseModel, Phase
+from shakedown.simulate.fabric import NoiseModel, Phase
 from shakedown.simulate.noise_models import NOISE
 
 _WHEN = {

@@ -11,9 +11,8 @@ from generator.text import code, made, sentence, table
 from shakedown.benchmarks.planning import make_plan, read_site
 from shakedown.records.base import Better, params_text
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
-from shakedown.references.catalogue import Entry, Profile
+from shakedown.references.catalogue import Profile, ReferenceEntry, reason_for
 from shakedown.references.files import load_catalogue, load_profile, profile_names
-from shakedown.references.outside import reason_for
 
 PAGE = "docs/reference/published.md"
 HEAD = (
@@ -109,7 +108,7 @@ def _profile(profile: Profile, plans: Mapping[str, tuple[Sequence[str], Plan]]) 
     ]
 
 
-def _row(entry: Entry, use: Use | None, profile: Profile) -> tuple[str, ...]:
+def _row(entry: ReferenceEntry, use: Use | None, profile: Profile) -> tuple[str, ...]:
     reference = entry.reference()
     value = _number(reference.value, entry.unit)
     sign = "≥" if entry.better is Better.HIGHER else "≤"
@@ -123,7 +122,7 @@ def _row(entry: Entry, use: Use | None, profile: Profile) -> tuple[str, ...]:
     )
 
 
-def _judged(entry: Entry, reference: Reference, use: Use | None, profile: Profile) -> str:
+def _judged(entry: ReferenceEntry, reference: Reference, use: Use | None, profile: Profile) -> str:
     if use is None:
         outside = reason_for(entry.id, profile.outside_plan)
         return _outside(outside.judged_by, outside.why) if outside else ""

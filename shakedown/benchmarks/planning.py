@@ -1,30 +1,210 @@
-"""From a site's folder to plan and jobs, with all the benchmarks that there are."""
+"""From a site's folder to plan and jobs with all the benchmarks, and what the plan leaves out and why."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shakedown.benchmarks.perftest.settings import ring
 from shakedown.benchmarks.registry import BENCHMARKS, JOB_KINDS, UNPUBLISHED, Acceptance
-from shakedown.benchmarks.uncovered import not_covered
+from shakedown.benchmarks.switches.benchmark import plan_switches
 from shakedown.intent import inventory
-from shakedown.intent.site import Site
+from shakedown.intent.links import links, untouched
+from shakedown.intent.places import span
+from shakedown.intent.site import Fabric, Site, SwitchHost
 from shakedown.intent.software import Sources
-from shakedown.plan.counters import plan_counters
-from shakedown.plan.draft import Draft
-from shakedown.plan.expected import expectation
+from shakedown.nos.registry import known
+from shakedown.plan.counters import nic_cover, plan_counters, unknown_nics
+from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import Jobs, JobSpec, jobs_of_site, with_prolog
-from shakedown.plan.limits import refuse_longer
-from shakedown.plan.nic_cover import nic_cover
-from shakedown.plan.power import power_words
-from shakedown.plan.scope import Wanted, narrowed_plan, narrowed_site
+from shakedown.plan.odds import power_words
+from shakedown.plan.scope import WantedScope, narrowed_plan, narrowed_site
+from shakedown.plan.time_limits import expectation, refuse_longer
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import Plan, PlanScope, ReferenceKind, Remeasure
-from shakedown.records.wording import count
-from shakedown.references.catalogue import Catalogue
-from shakedown.references.missing import all_missing
+from shakedown.records.plan import NotCovered, Plan, PlanScope, ReferenceKind, Remeasure
+from shakedown.records.wording import count, natural_key
+from shakedown.references.catalogue import Catalogue, all_missing
+
+# What a plan leaves out, and why: said before the run, so that nothing is taken for measured that is not.
+
+
+def not_covered(draft: PlanDraft, judged: Collection[str]) -> tuple[NotCovered, ...]:
+    """Return what the plan leaves out of the site, most cells first.
+
+    Args:
+        draft: the plan as it is, whole.
+        judged: nodes that are judged; of others, no switch port is looked for.
+    """
+    found = [
+        *draft.not_covered,
+        *_not_run(draft),
+        *_switch_ports(draft, judged),
+        *_counters(draft),
+        *unknown_nics(draft),
+        *_traffic_class(draft),
+        *_uplinks(draft.site),
+        *_not_done(draft.site),
+        *_gpus(draft.site),
+        *_not_asked(draft.site),
+    ]
+    return tuple(sorted(found, key=lambda one: -(one.cells or 0)))
+
+
+def _not_run(draft: PlanDraft) -> Iterator[NotCovered]:
+    """Blocks that the plan holds and that nothing measures, by their reason."""
+    blocks: dict[str, tuple[dict[str, None], int]] = {}
+    for item in draft.items:
+        if item.not_run is not None:
+            what, cells = blocks.setdefault(item.not_run, ({}, 0))
+            what[f"{item.test} {item.metric}"] = None
+            blocks[item.not_run] = what, cells + len(item)
+    for why, (what, cells) in blocks.items():
+        yield NotCovered(what=_few(what), why=why, cells=cells)
+
+
+def _few(names: Collection[str]) -> str:
+    first = list(names)[:4]
+    more = len(names) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")
+
+
+def _cells_of_switches(draft: PlanDraft, site: Site) -> int:
+    """Return how many cells switches and counters would have, were this the site."""
+    other = replace(draft, site=site, items=[], references={}, missing={}, caveats=[], not_covered=[])
+    if config := getattr(site.acceptance, "config", None):
+        plan_switches(other, config)
+    if site.acceptance.counter_tests:
+        plan_counters(other)
+    return sum(map(len, other.items))
+
+
+def _switch_ports(draft: PlanDraft, judged: Collection[str]) -> Iterator[NotCovered]:
+    """NICs of which no switch port is known: what is asked of ports is left out for them."""
+    site = draft.site
+    cabled = {(host, rail) for switch in site.switches for _port, host, _netdev, rail in switch.ports}
+    nodes = sorted(judged, key=natural_key)
+    open_ends = [(node, nic) for node in nodes for nic in site.nics[node] if (node, nic.rail) not in cabled]
+    if not open_ends:
+        return
+    # Where a NIC's leaf is not known, any will do: only the ports are counted.
+    switches = {switch.name: switch for switch in site.switches}
+    anywhere = next(iter(switches.values()), SwitchHost(name="switch", nos="unknown", ports=()))
+    for number, (node, nic) in enumerate(open_ends):
+        leaf = switches.get(nic.leaf or "", switches.get(anywhere.name, anywhere))
+        port = (nic.leaf_port or f"port{number}", node, nic.netdev, nic.rail)
+        switches[leaf.name] = leaf.model_copy(update={"ports": (*leaf.ports, port)})
+    whole = site.model_copy(update={"switches": tuple(switches.values())})
+    cells = _cells_of_switches(draft, whole) - _cells_of_switches(draft, site)
+    empty = [switch.name for switch in site.switches if not switch.ports]
+    ends = f"the switch ports of {len(open_ends):,} NICs: settings, both ends of the cable, loss"
+    if not site.switches:
+        why, key = "no switch is in the inventory's group switches, so none can be asked", "switches"
+    else:
+        of = f", which is empty on {_few(empty)}" if empty else ""
+        why, key = f"no switch lists them in leaf_ports{of}", "leaf_ports"
+    yield NotCovered(what=ends, why=why, cells=cells or None, key=key)
+
+
+def _counters(draft: PlanDraft) -> Iterator[NotCovered]:
+    site = draft.site
+    if not isinstance(site.fabric, Fabric):
+        return
+    what = "packets lost, repeated or paused, by the counters of NICs and switch ports"
+    if not site.acceptance.counter_tests:
+        asked = site.acceptance.model_copy(update={"counter_tests": True})
+        cells = _cells_of_switches(draft, site.model_copy(update={"acceptance": asked}))
+        cells -= _cells_of_switches(draft, site)
+        why = "acceptance.counter_tests is false: no counter is judged"
+        yield NotCovered(what=what, why=why, cells=cells or None, key="acceptance.counter_tests")
+    elif not any(item.metric.startswith("counter.") for item in draft.items):
+        why = "no profile of the site has a reference for a counter"
+        yield NotCovered(what=what, why=why, key="acceptance.profiles")
+
+
+def _traffic_class(draft: PlanDraft) -> Iterator[NotCovered]:
+    config = getattr(draft.site.acceptance, "config", None)
+    if config and config.traffic_class is None:
+        yield NotCovered(
+            what="whether RoCE keeps its traffic class to the other end",
+            why="acceptance.config.traffic_class is empty",
+            cells=2 * len(ring(draft.nodes)) * len(draft.rails) or None,
+            key="acceptance.config.traffic_class",
+        )
+
+
+def _uplinks(site: Site) -> Iterator[NotCovered]:
+    """Links between switches that are not described, and switches that must not be touched."""
+    if not isinstance(site.fabric, Fabric):
+        return
+    intent, switches = site.fabric.model_dump(), site.fabric.switches
+    if switches.spines and not switches.links:
+        count = len(switches.leaves) * len(switches.spines) * switches.uplinks_per_leaf_per_spine
+        ends = "uplinks between leaves and spines"
+        yield NotCovered(
+            what=f"{count:,} {ends}" if count else ends,
+            why="the intent does not name them, so only ports with hosts are configured and read; "
+            "what crosses a spine shows in the tests between nodes alone",
+            key="fabric.switches.links",
+        )
+    kept_off = sorted(untouched(intent), key=natural_key)
+    found = links(intent)
+    for name in kept_off:
+        many = sum(name in (link.leaf, link.spine) for link in found)
+        yield NotCovered(
+            what=f"{name} and its end of {many:,} links: RoCE class, PFC, ECN, MTU, neighbours, loss",
+            why="access: none, so it is neither configured nor read, and nothing about it is proven",
+            key="fabric.switches.access",
+        )
+    leaves = {nic.leaf for own in site.nics.values() for nic in own} - {None}
+    if len(leaves) > 1 and switches.spines and switches.routing is None:
+        yield NotCovered(
+            what="how leaves choose among their uplinks",
+            why="the intent does not say, so pairs over spines are held to what balanced uplinks carry",
+            key="fabric.switches.routing",
+        )
+
+
+def _not_done(site: Site) -> Iterator[NotCovered]:
+    """What the role neither sets nor reads on a switch system, though the intent has it."""
+    if not isinstance(site.fabric, Fabric) or site.fabric.roce.pfc.watchdog is None:
+        return  # all of it is about the watchdog
+    for nos in sorted({switch.nos for switch in site.switches}):
+        on = sorted((switch.name for switch in site.switches if switch.nos == nos), key=natural_key)
+        for words in known(nos).not_done:
+            what, _, why = words.partition(": ")
+            yield NotCovered(what=f"{what} of {span(on)}", why=f"{why} ({nos}), so it is not read back")
+
+
+def _gpus(site: Site) -> Iterator[NotCovered]:
+    without = [node for node in site.nics if not site.gpus.get(node)]
+    if without and len(without) < len(site.nics):
+        yield NotCovered(
+            what=f"GPUs of {span(without)}", why="the inventory lists no gpus for these nodes", key="gpus"
+        )
+
+
+def _not_asked(site: Site) -> Iterator[NotCovered]:
+    """Whole benchmarks that the site does not ask for, and the servers' own sensors."""
+    asked = {section.key for section, _ in site.acceptance.asked()}
+    asked |= {section.key for own in site.own.values() for section, _ in own.asked()}
+    fabric = isinstance(site.fabric, Fabric)
+    rest = [s.key for s in site.acceptance.sections if s.key not in asked and (fabric or not s.needs_fabric)]
+    if rest:
+        yield NotCovered(what=", ".join(dict.fromkeys(rest)), why="acceptance.yml does not ask for them")
+    nccl = getattr(site.acceptance, "nccl", None)
+    if nccl is None or nccl.server_power is None:
+        yield NotCovered(
+            what="power, fans, temperatures and event log of the servers (BMC)",
+            why="no BMC is read: acceptance.nccl.server_power is left out",
+            key="acceptance.nccl.server_power",
+        )
+
+
+# From a site's folder to plan and jobs, with all the benchmarks that there are.
 
 
 def read_site(folder: Path) -> Site:
@@ -43,7 +223,7 @@ def make_plan(
     *,
     run: str,
     created: str,
-    wanted: Wanted | None = None,
+    wanted: WantedScope | None = None,
     learn: bool = False,
     inventory: Path | None = None,
 ) -> tuple[Plan, Jobs]:
@@ -58,12 +238,12 @@ def make_plan(
         BadInput: there is nothing to learn, the site asks for nothing, for something that it cannot
             do, for nothing of that part, or for a job that its partition would refuse.
     """
-    wanted = wanted or Wanted()
+    wanted = wanted or WantedScope()
     part, scope = narrowed_site(site, wanted)
     # What is left out may be too long for the partition.
     part = part.model_copy(update={"job_time": None})
     judged = tuple(part.nics) if scope is None else scope.nodes
-    draft = Draft(part, catalogue, learn=learn, unpublished=UNPUBLISHED, mesh=wanted.mesh)
+    draft = PlanDraft(part, catalogue, learn=learn, unpublished=UNPUBLISHED, mesh=wanted.mesh)
     plan, jobs = _made(draft, run, created, judged, wanted.stages)
     if scope is not None and (narrower := _narrower(scope, site, plan)):
         plan, jobs = narrowed_plan(plan, jobs, narrower)
@@ -81,7 +261,7 @@ def _narrower(scope: PlanScope, site: Site, plan: Plan) -> PlanScope | None:
 
 
 def _made(
-    draft: Draft, run: str, created: str, judged: tuple[str, ...], stages: tuple[Stage, ...]
+    draft: PlanDraft, run: str, created: str, judged: tuple[str, ...], stages: tuple[Stage, ...]
 ) -> tuple[Plan, Jobs]:
     """Return plan and jobs of a whole site, before waivers.
 
@@ -141,7 +321,7 @@ def _shared_gpus(site: Site) -> str:
     )
 
 
-def _learnt(draft: Draft) -> str:
+def _learnt(draft: PlanDraft) -> str:
     """Say what is measured and not judged. Raises BadInput if nothing is: the run could pass as it is."""
     learnt = [item for item in draft.items if draft.references[item.reference].kind is ReferenceKind.LEARN]
     if not learnt:

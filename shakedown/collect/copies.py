@@ -10,7 +10,7 @@ from shakedown.benchmarks.registry import TOOLS
 from shakedown.collect.outputs import journal
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_output
-from shakedown.records.results import Measurement, Problem
+from shakedown.records.results import Measurement, RunProblem
 from shakedown.run.folder import RAW
 
 Place = tuple[str, str]  # the job's folder, and the file in it
@@ -65,6 +65,6 @@ def without_copies(
     ]
 
 
-def _copied(raw: str | None, other: str) -> Problem:
+def _copied(raw: str | None, other: str) -> RunProblem:
     message = f"{raw} is to the byte {other}: nobody can tell which of them was measured"
-    return Problem(kind="parse", message=message[:2000])
+    return RunProblem(kind="parse", message=message[:2000])

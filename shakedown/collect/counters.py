@@ -11,20 +11,17 @@ from pathlib import Path
 
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.collect.outputs import without_place
-from shakedown.collect.unread import planned_counters, unread_counters
-from shakedown.collect.window import CLOCKS_S, Window, job_window, longer_than, moment
+from shakedown.evidence.unread import planned_counters, unread_counters
+from shakedown.evidence.window import CLOCKS_S, Window, job_window, longer_than, moment
 from shakedown.intent.site import NicSpec
-from shakedown.nics.counters import end_to_end
 from shakedown.nics.families import UNTRUSTED, family_of, lacking, unwrapped
-from shakedown.nics.rates import rates
-from shakedown.nics.traffic import ethtool_stood_still
+from shakedown.nics.rates import end_to_end, ethtool_stood_still, rates
 from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.base import Better, Stage
-from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.results import JobRecord, Measurement, Problem
+from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
 from shakedown.run.nic_counters import About, NodeCounters, counters_file, read_counters
 
 WHEN = ("before", "after")
@@ -40,7 +37,7 @@ def read_nodes(
     nodes: Iterable[str],
     clocks: Mapping[str, float] | None = None,
     nics: Mapping[str, tuple[NicSpec, ...]] | None = None,
-) -> tuple[NodeReadings, dict[str, Problem]]:
+) -> tuple[NodeReadings, dict[str, RunProblem]]:
     """Return what each node's NICs counted before and after a job, and why a node's readings are no evidence.
 
     Such a node, like one that was not read, has empty readings. `clocks`: as for `told_by`; `nics`: those of
@@ -48,7 +45,7 @@ def read_nodes(
     """
     window = job_window(job)
     found: NodeReadings = {}
-    flaws: dict[str, Problem] = {}
+    flaws: dict[str, RunProblem] = {}
     for node in nodes:
         both: list[NodeCounters] = []
         for when in WHEN:
@@ -56,12 +53,12 @@ def read_nodes(
             try:
                 both.append(read_counters(file))
             except (BadInput, OSError) as refused:
-                flaws[node] = Problem(kind="parse", message=without_place(job_folder, refused))
+                flaws[node] = RunProblem(kind="parse", message=without_place(job_folder, refused))
                 break
             if stale := _of_another_time(both[-1], window, (clocks or {}).get(node, 0.0)):
-                flaws[node] = Problem(kind="other", message=f"{file.name}: {stale}")
+                flaws[node] = RunProblem(kind="other", message=f"{file.name}: {stale}")
         if node not in flaws and (odd := _contradiction(both[0], both[1], job, (nics or {}).get(node, ()))):
-            flaws[node] = Problem(kind="other", message=f"{counters_file(node, 'after')}: {odd}")
+            flaws[node] = RunProblem(kind="other", message=f"{counters_file(node, 'after')}: {odd}")
         found[node] = NOT_READ if node in flaws else (both[0], both[1])
     return found, flaws
 
@@ -205,7 +202,7 @@ def dead_nodes(job_folder: Path, spec: JobSpec) -> Collection[str]:
 
 
 def uncounted(
-    plan: Plan, stage: Stage, test: str, device: str, problem: Problem, *, job: JobRecord | None = None
+    plan: Plan, stage: Stage, test: str, device: str, problem: RunProblem, *, job: JobRecord | None = None
 ) -> Iterator[Measurement]:
     """Yield the planned counters of a node or switch without values, with the reason."""
     for item in plan.items:
@@ -260,16 +257,16 @@ def switch_counters(
             try:
                 first, last = load_reading(before), load_reading(after)
                 if odd := misplaced(plan, stage, first, last, windows) or _cabled_otherwise(last, ends):
-                    flaw = Problem(kind="other", message=odd)
+                    flaw = RunProblem(kind="other", message=odd)
                 else:
                     lines += readings(first, last, run=plan.run, stage=stage, test="switches", raw=raw)
                     continue
             except (BadInput, OSError) as refused:
-                flaw = Problem(kind="parse", message=without_place(folder, refused))
+                flaw = RunProblem(kind="parse", message=without_place(folder, refused))
             spoiled += uncounted(plan, stage, "switches", name, flaw)
         for name in sorted(_switches(plan, stage) - read) if stage in windows else ():
             unread = f"{name} was not read before and after the {stage.value} stage: could it be reached?"
-            flaw = Problem(kind="not-run", message=unread)
+            flaw = RunProblem(kind="not-run", message=unread)
             spoiled += uncounted(plan, stage, "switches", name, flaw)
     return lines, spoiled
 

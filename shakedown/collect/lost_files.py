@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shakedown.collect.counters import WHEN, dead_nodes
-from shakedown.collect.failed_tasks import failed_tasks
 from shakedown.collect.outputs import Told
+from shakedown.evidence.contents import MISSING, NODES, OTHER, departed, unlike_given
+from shakedown.evidence.job_record import failed_tasks
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
-from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
-from shakedown.run.contents import MISSING, NODES, OTHER, departed, unlike_given
+from shakedown.records.results import JobRecord, Measurement, OutputRecord, RunProblem
 from shakedown.run.nic_counters import counters_file
 from shakedown.run.ownership import writers
 
@@ -30,17 +30,17 @@ class Lost:
     `whole`: the reason why nothing of the job counts.
     """
 
-    whole: Problem | None = None
-    outputs: Mapping[str, Problem] = field(default_factory=dict)
-    nodes: Mapping[str, Problem] = field(default_factory=dict)
-    counters: Mapping[str, Problem] = field(default_factory=dict)
+    whole: RunProblem | None = None
+    outputs: Mapping[str, RunProblem] = field(default_factory=dict)
+    nodes: Mapping[str, RunProblem] = field(default_factory=dict)
+    counters: Mapping[str, RunProblem] = field(default_factory=dict)
 
     @property
-    def any(self) -> Problem | None:
+    def any(self) -> RunProblem | None:
         """The reason for a cell of which nothing is left."""
         return self.whole or next(iter(self.nodes.values()), None)
 
-    def held(self, told: Iterable[Told], uncounted: Mapping[str, Problem]) -> list[Told]:
+    def held(self, told: Iterable[Told], uncounted: Mapping[str, RunProblem]) -> list[Told]:
         """Return what a job's outputs say, with the reason for those that lost files cost.
 
         `uncounted`: nodes whose counters are no evidence and have no cells of their own to say so.
@@ -48,7 +48,7 @@ class Lost:
         by_node = {**uncounted, **self.nodes}
         return [Told(tuple(self._held(m, by_node) for m in one.measurements), one.moved) for one in told]
 
-    def _held(self, one: Measurement, by_node: Mapping[str, Problem]) -> Measurement:
+    def _held(self, one: Measurement, by_node: Mapping[str, RunProblem]) -> Measurement:
         if one.problem is not None and one.problem.kind != "parse":
             return one  # a reader's words of what is left tell less than what is gone
         output = self.outputs.get((one.raw or "").rpartition("/")[2])
@@ -90,10 +90,10 @@ def lost_files(
     )
 
 
-def _uncounted(folder: Path, job: JobRecord, spec: JobSpec, gone: Mapping[str, str]) -> dict[str, Problem]:
+def _uncounted(folder: Path, job: JobRecord, spec: JobSpec, gone: Mapping[str, str]) -> dict[str, RunProblem]:
     """Return why nodes' counters are no evidence; a node that lives has left them, before and after."""
     died = dead_nodes(folder, spec)
-    found: dict[str, Problem] = {}
+    found: dict[str, RunProblem] = {}
     for node in spec.nodes:
         for when in WHEN:
             name = counters_file(node, when)
@@ -107,9 +107,9 @@ def _uncounted(folder: Path, job: JobRecord, spec: JobSpec, gone: Mapping[str, s
     return found
 
 
-def _unread(folder: Path, spec: JobSpec, node: str, when: str) -> Problem:
+def _unread(folder: Path, spec: JobSpec, node: str, when: str) -> RunProblem:
     why = failed_tasks(folder, spec.nodes).get(node)
-    return Problem(
+    return RunProblem(
         kind="environment",
         message=f"the NICs' counters of {node} could not be read {when} the job{f': {why}' if why else ''}"[
             :2000
@@ -126,5 +126,5 @@ def _nodes(folder: Path, job: JobRecord) -> dict[str, str]:
     return {} if there == [node.encode() for node in job.nodes] else {NODES: OTHER}
 
 
-def _problem(text: str) -> Problem:
-    return Problem(kind="other", message=f"{text}: what is left of this job is not all of it")
+def _problem(text: str) -> RunProblem:
+    return RunProblem(kind="other", message=f"{text}: what is left of this job is not all of it")

@@ -13,20 +13,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.benchmarks.base.metrics import Moved, NoEvidence, Output, Read, Value
+from shakedown.benchmarks.base.contract import Moved, NoEvidence, Output, Read, Value
 from shakedown.benchmarks.registry import JOB_KINDS, TOOLS
-from shakedown.collect.failed_tasks import why_lost
-from shakedown.collect.window import job_window, longer_than
+from shakedown.evidence.job_record import why_lost
+from shakedown.evidence.window import job_window, longer_than
 from shakedown.plan.jobs import JobSpec, job_and_attempt
 from shakedown.records.base import Params
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_evidence, read_record
 from shakedown.records.refusals import refusal
-from shakedown.records.results import JobRecord, Measurement, OutputRecord, Problem
+from shakedown.records.results import JobRecord, Measurement, OutputRecord, RunProblem
 from shakedown.records.untrusted import complete_lines
 from shakedown.records.wording import printable
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 
 # What a reader raises that did not foresee some damage. It costs the output's cells like any other damage: an
 # error in one reader must not take the verdict on everything else along.
@@ -60,7 +60,7 @@ def told_by(
     outputs: Iterable[OutputRecord],
     *,
     clocks: Mapping[str, float] | None = None,
-    failed: Mapping[str, Problem] | None = None,
+    failed: Mapping[str, RunProblem] | None = None,
     alone: bool = False,
 ) -> list[Told]:
     """Return what each of a job's outputs says; one that cannot be read gives no values, and a reason.
@@ -88,9 +88,9 @@ def told_by(
             window.misses(output.started, of=f"{output.file}, an output", ahead_s=ahead_s)
             or _impossible_time(output, job)
         ):
-            problem = problem or Problem(kind="other", message=stale)
+            problem = problem or RunProblem(kind="other", message=stale)
         elif output.tool not in TOOLS:
-            problem = problem or Problem(kind="other", message=f"no reader for outputs of {output.tool}")
+            problem = problem or RunProblem(kind="other", message=f"no reader for outputs of {output.tool}")
         elif problem is None or output.problem is None:
             try:
                 tool, read = TOOLS[output.tool], ordered.output(output)
@@ -98,12 +98,12 @@ def told_by(
                 problem = problem or _bad_end(output, values)
                 moved = tuple(tool.moved(read)) if tool.moved and problem is None else ()
             except NoEvidence as nothing:
-                problem = problem or Problem(kind="not-run", message=without_place(job_folder, nothing))
+                problem = problem or RunProblem(kind="not-run", message=without_place(job_folder, nothing))
             except (BadInput, OSError) as refused:
-                problem = problem or Problem(kind="parse", message=without_place(job_folder, refused))
+                problem = problem or RunProblem(kind="parse", message=without_place(job_folder, refused))
             except _READER_FELL_OVER as error:
                 said = printable(f"{output.file}: its reader fell over it, {type(error).__name__}: {error}")
-                problem = problem or Problem(kind="parse", message=said[:2000])
+                problem = problem or RunProblem(kind="parse", message=said[:2000])
                 values, moved = (), ()
         if not values:
             values = planned_without_value(plan, output)
@@ -120,7 +120,7 @@ def _impossible_time(output: OutputRecord, job: JobRecord) -> str:
     return f"{output.file} took {output.duration_s:.6g} s by its record, its whole job {job.duration_s:.6g} s"
 
 
-def _bad_end(output: OutputRecord, values: Iterable[Value]) -> Problem | None:
+def _bad_end(output: OutputRecord, values: Iterable[Value]) -> RunProblem | None:
     """Return why an output does not count whose program ended badly, though its record has no problem.
 
     Programs that found wrong elements exit with a failure too: these are a result.
@@ -128,10 +128,10 @@ def _bad_end(output: OutputRecord, values: Iterable[Value]) -> Problem | None:
     if output.exit_code == 0 or any(r.metric == "wrong" and r.value for r in (Read(*v) for v in values)):
         return None
     ended = "never ended by itself" if output.exit_code is None else f"ended with status {output.exit_code}"
-    return Problem(kind="other", message=f"the program that wrote {output.file} {ended}")
+    return RunProblem(kind="other", message=f"the program that wrote {output.file} {ended}")
 
 
-def _own_part(job: JobRecord, output: OutputRecord, failed: Mapping[str, Problem]) -> JobRecord:
+def _own_part(job: JobRecord, output: OutputRecord, failed: Mapping[str, RunProblem]) -> JobRecord:
     """Return the record of the part of a job that an output is of: of its nodes', where each is alone."""
     if not failed:
         return job
@@ -147,7 +147,7 @@ def _measurements(
     job_folder: Path,
     output: OutputRecord,
     values: Iterable[Value],
-    problem: Problem | None,
+    problem: RunProblem | None,
 ) -> Iterator[Measurement]:
     # What a link leads to is no file of the run. It was not read, and nothing refers to it.
     elsewhere = problem is not None and (job_folder / output.file).is_symlink()
@@ -287,9 +287,9 @@ def _claim(output: OutputRecord) -> tuple[object, ...]:
     return (output.tool, *kept, tuple(sorted(output.params.items())), output.attempt)
 
 
-def _contested(file: str, claims: int) -> Problem:
+def _contested(file: str, claims: int) -> RunProblem:
     message = f"{file} is named by the records of {claims} cells or attempts: nobody can tell whose it is"
-    return Problem(kind="parse", message=message)
+    return RunProblem(kind="parse", message=message)
 
 
 def planned_without_value(plan: Plan, output: OutputRecord) -> list[Value]:

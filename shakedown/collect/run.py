@@ -1,12 +1,9 @@
-"""From a run's raw files to its measurements and counters.
-
-A job's folder `raw/<job>/` holds `job.json` (what Slurm said), `outputs*.jsonl` (which file measures which
-cells) and the tools' own files. Everything here can be done again later, on a laptop, with the same result.
-"""
+"""Collect a run from its raw files, or hold it against them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 from shakedown.benchmarks.registry import BENCHMARKS
@@ -19,24 +16,113 @@ from shakedown.collect.counters import (
     uncounted,
     without_the_idle,
 )
-from shakedown.collect.failed_tasks import told_by_tasks
-from shakedown.collect.job_record import as_kept, shared_jobs
 from shakedown.collect.lost_files import Lost, lost_files
-from shakedown.collect.moved import confirmed
+from shakedown.collect.moved import confirmed, implied, set_back
 from shakedown.collect.outputs import Told, journal, most_records, told_by, without_place
-from shakedown.collect.switch_ports import implied, set_back
-from shakedown.collect.window import clocks_ahead, stage_windows
+from shakedown.evidence.job_record import as_kept, shared_jobs, told_by_tasks
+from shakedown.evidence.window import clocks_ahead, stage_windows
 from shakedown.plan.flow_paths import PATHS, known_paths, lines_of_paths, read_paths
 from shakedown.plan.jobs import Jobs, JobSpec, counter_tests, job_and_attempt
 from shakedown.records.base import Stage
-from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.reading import read_record
-from shakedown.records.results import JobRecord, Measurement, Problem
-from shakedown.run.aside import COLLECTED, set_aside
+from shakedown.records.reading import read_bytes, read_record
+from shakedown.records.results import CounterReading, JobRecord, Measurement, RunProblem
+from shakedown.records.wording import count
 from shakedown.run.files import redact_folder
-from shakedown.run.folder import COUNTERS, JOBS, PLAN, RAW, RESULTS, write_aside, write_lines
+from shakedown.run.folder import (
+    COLLECTED,
+    COUNTERS,
+    JOBS,
+    PLAN,
+    RAW,
+    RESULTS,
+    lines_of,
+    set_aside,
+    write_aside,
+    write_lines,
+)
+
+# Whether a run's results are what its raw files give: results.jsonl is a copy that anyone can edit.
+
+
+def has_jobs(folder: Path) -> bool:
+    """Return whether a run has jobs. One without (a simulation, a case written by hand) has no raw files."""
+    return (folder / JOBS).exists() and bool(read_record(folder / JOBS, Jobs).jobs)
+
+
+def uncollected(folder: Path) -> tuple[str, str] | None:
+    """Return the first of results and counters that is not what the raw files give, and how it differs.
+
+    A run without jobs has no source but its results. Raises BadInput as `gather` does.
+    """
+    if not has_jobs(folder):
+        return None
+    for name, records in _recomputed(folder):
+        found = difference(read_bytes(folder / name), records)
+        if found:
+            return name, found
+    return None
+
+
+def hold_against_raw(folder: Path) -> str:
+    """Hold a run's results against its raw files; return a notice where either is missing.
+
+    Raises:
+        BadInput: they differ, or the raw files cannot be read.
+    """
+    if not (folder / RESULTS).exists():
+        # Nothing was collected, so nothing can pass.
+        left = sum(1 for _ in (folder / RAW).glob("*/job.json"))
+        return (
+            f"the raw files of {count(left, 'job')} were not collected: run shakedown collect {folder}"
+            if left
+            else ""
+        )
+    if not has_jobs(folder) or not any((folder / RAW).glob("*/job.json")):
+        return f"{RESULTS} was judged as it stands: this run has no jobs' raw files to recompute it from"
+    for name, records in _recomputed(folder):
+        recorded = read_bytes(folder / name) if (folder / name).exists() else b""
+        if recorded != records:
+            pairs = zip_longest(recorded.splitlines(), records.splitlines())
+            differing = sum(a != b for a, b in pairs)
+            raise BadInput(
+                f"differs from the raw files in {count(differing, 'line')}, first: "
+                f"{difference(recorded, records)}",
+                fix=f"run shakedown collect {folder}",
+                file=folder / name,
+            )
+    return ""
+
+
+def _recomputed(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield results and counters, each by its file's name, as the raw files give them."""
+    # For cost: it brings all benchmarks along, which a run without raw files need not wait for.
+
+    measurements, counters = gather(folder)
+    yield RESULTS, lines_of(measurements)
+    yield COUNTERS, lines_of(counters)
+
+
+def difference(recorded: bytes, expected: bytes) -> str:
+    """Name the first line in which a recorded file differs from the recomputed one."""
+    if recorded == expected:
+        return ""
+    old, new = recorded.splitlines(), expected.splitlines()
+    for number, (a, b) in enumerate(zip(old, new, strict=False), start=1):
+        if a != b:
+            # Lines of JSON are long and differ somewhere: show that place.
+            at = max(0, next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0) - 40)
+            at = at if at > 40 else 0
+            was, now = (x[at:].strip().decode(errors="replace")[:120] for x in (a, b))
+            return f"line {number} says {was}, recomputed {now}"
+    return f"{len(old)} lines, recomputed {len(new)}"
+
+
+# From a run's raw files to its measurements and counters.
+#
+# A job's folder `raw/<job>/` holds `job.json` (what Slurm said), `outputs*.jsonl` (which file measures which
+# cells) and the tools' own files. Everything here can be done again later, on a laptop, with the same result.
 
 
 def collect(folder: Path, flaws: list[BadInput] | None = None) -> tuple[int, int]:
@@ -121,7 +207,7 @@ def _gathered(folder: Path, plan: Plan, jobs: Jobs) -> tuple[list[Measurement], 
             readings = {node: NOT_READ if node in unread else both for node, both in readings.items()}
             told = confirmed(told, readings, unread, jobs.nics)
             counters.extend(counted(plan, jobs, job_folder, job, spec, tests[spec.name], readings))
-            silent: dict[str, Problem] = {}
+            silent: dict[str, RunProblem] = {}
             for node, problem in unread.items():
                 why_not = failed.get(node, problem)
                 cells = list(uncounted(plan, job.stage, tests[spec.name], node, why_not, job=job))
@@ -177,12 +263,17 @@ def _job(plan: Plan, specs: dict[str, JobSpec], job_folder: Path) -> JobRecord |
         )
 
 
-def _parse(job_folder: Path, refused: BadInput) -> Problem:
-    return Problem(kind="parse", message=without_place(job_folder, refused))
+def _parse(job_folder: Path, refused: BadInput) -> RunProblem:
+    return RunProblem(kind="parse", message=without_place(job_folder, refused))
 
 
 def _spoiled(
-    plan: Plan, spec: JobSpec, job: JobRecord, why: Problem, found: set[str], failed: Mapping[str, Problem]
+    plan: Plan,
+    spec: JobSpec,
+    job: JobRecord,
+    why: RunProblem,
+    found: set[str],
+    failed: Mapping[str, RunProblem],
 ) -> Iterator[Measurement]:
     """Yield the planned cells that a job left without any output, with the reason why the job is no good.
 

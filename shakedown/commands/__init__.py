@@ -1,55 +1,52 @@
-"""The commands, one file each. A module offers `register(app)` and imports what is slow only when it runs."""
+"""The commands. A module has a `register` for each of its commands; what is slow loads when one runs."""
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Callable
+
+import typer
 
 from shakedown.commands import (
     ceiling,
     compare,
     discover,
-    drain,
     history,
-    interconnect,
     localise,
-    mend,
     mesh,
     nightly,
-    order,
     parse,
     plan,
     power,
     references,
-    report,
-    rerun,
+    signing,
     simulate,
     sweeps,
     topology,
     verdict,
-    verify,
 )
 
-COMMAND_MODULES: tuple[ModuleType, ...] = (
-    ceiling,
-    compare,
-    discover,
-    drain,
-    history,
-    interconnect,
-    localise,
-    mend,
-    mesh,
-    nightly,
-    order,
-    parse,
-    plan,
-    power,
-    references,
-    report,
-    rerun,
-    simulate,
-    sweeps,
-    topology,
-    verdict,
-    verify,
+# In the order of the help.
+REGISTER: tuple[Callable[[typer.Typer], None], ...] = (
+    ceiling.register,
+    compare.register,
+    discover.register,
+    nightly.register_drain,
+    history.register,
+    sweeps.register_interconnect,
+    localise.register,
+    nightly.register_mend,
+    mesh.register,
+    nightly.register_nightly,
+    signing.register_order,
+    parse.register,
+    plan.register,
+    power.register,
+    references.register,
+    verdict.register_report,
+    nightly.register_rerun,
+    simulate.register,
+    sweeps.register_sweeps,
+    topology.register,
+    verdict.register_verdict,
+    signing.register_verify,
 )

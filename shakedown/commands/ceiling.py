@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 from shakedown.physics.collectives import Collective
-from shakedown.physics.pcie import Transfer
-from shakedown.physics.roce import RDMA_MTUS_BYTES, RoceOperation
+from shakedown.physics.ethernet import RDMA_MTUS_BYTES, RoceOperation
+from shakedown.physics.host_links import Transfer
 from shakedown.records.errors import BadInput, ExitStatus
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -112,7 +112,7 @@ def roce(
     Every packet pays 82 B beside its payload (IPv4; 102 B IPv6; +4 B VLAN), a WRITE
     16 B (RETH) per message, a READ 4 B (AETH) on its first and last response.
     """
-    from shakedown.physics.roce import packet_overhead_bytes, payload_ceiling_gbps
+    from shakedown.physics.ethernet import packet_overhead_bytes, payload_ceiling_gbps
 
     def ceiling(speed: float, rdma_mtu: int) -> float:
         return payload_ceiling_gbps(
@@ -155,7 +155,7 @@ def pcie(
     as_json: Json = False,
 ) -> int:
     """Payload ceiling of one PCIe link and direction, GB/s."""
-    from shakedown.physics.pcie import payload_ceiling_gb_per_s, raw_gb_per_s
+    from shakedown.physics.host_links import payload_ceiling_gb_per_s, raw_gb_per_s
 
     ceiling = payload_ceiling_gb_per_s(generation, width, max_payload_bytes=mps, transfer=transfer)
     raw = raw_gb_per_s(generation, width)
@@ -187,7 +187,7 @@ def busbw(
     Read the algorithm in the NCCL log first: more than the ring ceiling is legal only without Ring.
     """
     from shakedown.physics import collectives
-    from shakedown.physics.roce import payload_ceiling_gbps
+    from shakedown.physics.ethernet import payload_ceiling_gbps
 
     ranks = nodes * gpus_per_node
     factor = collectives.busbw_factor(collective, ranks)
@@ -345,7 +345,7 @@ def training_input(
 
     rate = epochs x samples x bytes of a sample / time. Give two of --epochs, --minutes and --gb-per-s.
     """
-    from shakedown.physics import training_input as reading
+    from shakedown.physics import training as reading
 
     read = reading.DATA_SETS.get(data)
     if read is None:

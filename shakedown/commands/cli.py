@@ -56,12 +56,12 @@ def _root(
 
 def _register() -> None:
     # Command modules import only typer at the top; what is slow is imported when a command runs.
-    from shakedown.commands import COMMAND_MODULES
+    from shakedown.commands import REGISTER
 
     if app.registered_commands:
         return  # main was called before, in this process
-    for module in COMMAND_MODULES:
-        module.register(app)
+    for register in REGISTER:
+        register(app)
 
 
 def _word(info: CommandInfo | TyperInfo) -> str:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.daytwo.compare.comparison import Comparison, MetricComparison
+    from shakedown.daytwo.compare.paired_metrics import Comparison, MetricComparison
 
 
 class _ManyRuns(TyperCommand):
@@ -81,7 +81,7 @@ def compare(
     nodes do. Refused with exit status 2 and a list when anything but the named component changed.
     Exit status 0: better or equivalent; 1: worse; 3: undecided.
     """
-    from shakedown.daytwo.compare.comparison import Settings
+    from shakedown.daytwo.compare.paired_metrics import ComparisonSettings
     from shakedown.daytwo.compare.run_folders import TooMuchChanged, compare_folders
     from shakedown.daytwo.compare.snapshot_changes import named
     from shakedown.records.wording import printable
@@ -94,7 +94,7 @@ def compare(
             changed=None if changed is None else named(changed),
             controls=tuple(control or ()),
             canaries=tuple(canary or ()),
-            settings=Settings(margin, q),
+            settings=ComparisonSettings(margin, q),
         )
     except TooMuchChanged as refused:
         if as_json:

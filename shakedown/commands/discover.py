@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def discover(
     anything differs. Without --slurm, --ansible and --from, such a folder's own hosts are asked by Ansible.
     --account, --qos and --reservation go into a new folder's slurm block; a folder that exists has its own.
     """
-    from shakedown.discover.cabling import read_table
     from shakedown.discover.draft_site import describe
+    from shakedown.discover.nics import read_table
     from shakedown.run.folder import to_json, write_aside
 
     # Before anything is asked: what a wrong word would make all of it useless.
@@ -127,14 +127,14 @@ def _gather(
     if answers is not None:
         return read_answers(answers)
     if slurm is not None:
-        from shakedown.discover.by_slurm import ask_slurm
+        from shakedown.discover.ask import ask_slurm
 
         return ask_slurm(slurm, nodes, block=block)
     if ansible is None and not folder.exists():
         raise BadInput(
             "nothing says whom to ask", fix="give --slurm PARTITION, --ansible INVENTORY or --from FILE"
         )
-    from shakedown.discover.by_ansible import ask_ansible
+    from shakedown.discover.ask import ask_ansible
 
     return ask_ansible(ansible or str(folder))
 
@@ -150,8 +150,7 @@ def _write(folder: Path, found: FoundSite, *, as_json: bool) -> int:
     """Write the folder and say what is left to check."""
     import json
 
-    from shakedown.discover.folder import write_folder
-    from shakedown.discover.render import files
+    from shakedown.discover.folder import files, write_folder
 
     name = _name_of(folder)
     made = files(found, name)
@@ -195,7 +194,7 @@ def _compare(folder: Path, given: Answers, found: FoundSite, *, as_json: bool) -
     import json
 
     from shakedown.benchmarks.planning import read_site
-    from shakedown.discover.compare import differences
+    from shakedown.discover.draft_site import differences
 
     differ = differences(read_site(folder), found, given)
     if as_json:

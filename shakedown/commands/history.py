@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def sentence(finding: HistoryChange, *, with_metric: bool = False) -> str:
 
 def _show_node(found: NodeHistory) -> None:
     from shakedown.records.wording import printable
-    from shakedown.report.sparkline import text as line
+    from shakedown.report.text import text as line
 
     print(printable(f"{found.node}: {len(found.series)} metrics, {found.system}"))
     for problem in found.problems:

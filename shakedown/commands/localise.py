@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.examples import examples
-from shakedown.records.cycle_search import no_cycle_search
+from shakedown.commands.arguments import examples
 from shakedown.records.errors import BadInput, ExitStatus
+from shakedown.records.program import no_cycle_search
 
 if TYPE_CHECKING:
     from shakedown.judge.localise.causes import Cause
     from shakedown.judge.localise.model import Matrix, Route
     from shakedown.judge.localise.pair_results import PairResults
-    from shakedown.judge.localise.unexplained import Slow
+    from shakedown.judge.localise.suspects import Slow
     from shakedown.run.folder import Run
 
 
@@ -48,14 +48,13 @@ def localise(
     Exit status 0: nothing is at fault; 1: something is; 3: suspects only, slow results that no part explains,
     attempts that disagree, or missing results.
     """
-    from shakedown.judge.localise.fit import Settings
+    from shakedown.judge.localise.fit import FitSettings
     from shakedown.judge.localise.matrices import read_pairs
     from shakedown.judge.localise.outdir import is_outdir, read_outdirs
-    from shakedown.judge.localise.suspects import causes_and_suspects
-    from shakedown.judge.localise.unexplained import unexplained
+    from shakedown.judge.localise.suspects import causes_and_suspects, unexplained
     from shakedown.run.folder import Run
 
-    settings = Settings(min_effect=min_effect)
+    settings = FitSettings(min_effect=min_effect)
     run: Run | None = None
     with no_cycle_search():
         if spec or any(map(is_outdir, folders)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 from shakedown.records.errors import BadInput, ExitStatus
 
 if TYPE_CHECKING:
@@ -156,9 +156,13 @@ def confirm(
     from shakedown.benchmarks.perftest.mesh.spec import parse_spec
     from shakedown.commands.localise import slow_lines
     from shakedown.judge.localise.matrices import routes_of
-    from shakedown.judge.localise.quick import confirming_pairs, suspected_nodes, suspects
-    from shakedown.judge.localise.suspects import in_the_way
-    from shakedown.judge.localise.unexplained import unexplained
+    from shakedown.judge.localise.suspects import (
+        confirming_pairs,
+        in_the_way,
+        suspected_nodes,
+        suspects,
+        unexplained,
+    )
     from shakedown.run.folder import write_aside
 
     parsed, digest = read_spec(spec)
@@ -197,8 +201,8 @@ def confirm(
 
 def _choose_pairs(data: dict[str, Any], mode: Mode | None, pairs: Path | None, seed: int, spec: Path) -> None:
     from shakedown.benchmarks.perftest.mesh.spec import parse_spec
-    from shakedown.judge.localise.quick import first_pairs
-    from shakedown.records.names import natural_key
+    from shakedown.judge.localise.suspects import first_pairs
+    from shakedown.records.wording import natural_key
 
     if (mode is Mode.PAIRS) != (pairs is not None):
         raise BadInput("--pairs and --mode pairs belong together", fix="give both or neither")

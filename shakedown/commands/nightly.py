@@ -1,20 +1,27 @@
-"""`shakedown nightly run`: one night on idle nodes, from the rotation to the report."""
+"""`shakedown nightly`, `drain`, `mend` and `rerun`: the commands of day two."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 from shakedown.commands.plan import named_stages
 from shakedown.records.errors import BadInput, ExitStatus
 
+if TYPE_CHECKING:
+    from shakedown.daytwo.draining import Drainer
 
-def register(app: typer.Typer) -> None:
+
+# `shakedown nightly run`: one night on idle nodes, from the rotation to the report.
+
+
+def register_nightly(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Measure a part of the cluster every night.")
     group.command(
@@ -53,11 +60,10 @@ def run(
 
     Exit status: 0 PASS, 1 FAIL or a standing alarm, 2 bad input, 3 INCONCLUSIVE, NOT-RUN or a problem.
     """
-    from shakedown.daytwo.nightly.config import NightlyConfig
-    from shakedown.daytwo.nightly.deliver import deliver
     from shakedown.daytwo.nightly.night import Nightly
-    from shakedown.daytwo.nightly.report import text
-    from shakedown.daytwo.nightly.tonight import Tonight
+    from shakedown.daytwo.nightly.plan import Tonight
+    from shakedown.daytwo.nightly.playbook import NightlyConfig
+    from shakedown.daytwo.nightly.report import deliver, text
     from shakedown.intent.slurm_block import option
     from shakedown.records.reading import read_record
 
@@ -94,9 +100,8 @@ def rotation(
 ) -> int:
     """Show the slots, the seconds that each takes of a node, and in how many nights all have their turn."""
     from shakedown.benchmarks.planning import read_site
-    from shakedown.daytwo.nightly.config import NightlyConfig
-    from shakedown.daytwo.nightly.plan import slot_costs
-    from shakedown.daytwo.nightly.rotation import check, nights_to_cover
+    from shakedown.daytwo.nightly.plan import check, nights_to_cover, slot_costs
+    from shakedown.daytwo.nightly.playbook import NightlyConfig
     from shakedown.records.reading import read_record
     from shakedown.records.wording import count
 
@@ -113,3 +118,215 @@ def rotation(
         print(f"{cost:5.0f} s  {slot}")
     print(f"all in {count(nights, 'idle night')} of {wanted.budget_s:.0f} s, in groups of {wanted.group}")
     return ExitStatus.PASS
+
+
+# `shakedown drain`: which nodes to take out of service and give back; a dry run unless told to act.
+
+Act = Annotated[bool, typer.Option("--act", help="Do it. Without this, Slurm is not changed.")]
+Log = Annotated[Path, typer.Option(help="Where every action is logged.")]
+Over = Annotated[str, typer.Option(help="Prefix of Slurm's commands, such as 'ssh head'.")]
+DEFAULT_LOG = Path("reports/drain.jsonl")
+
+
+def register_drain(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Take failed nodes out of service, and give them back.")
+    group.command("propose", epilog=examples("shakedown drain propose reports/runs/night"))(propose)
+    group.command(
+        "begin-retest", epilog=examples("shakedown drain begin-retest n1 --partner n2 --partner n3")
+    )(begin_retest)
+    group.command("end-retest", epilog=examples("shakedown drain end-retest n1 reports/runs/retest"))(
+        end_retest
+    )
+    app.add_typer(group, name="drain")
+
+
+def propose(
+    run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")],
+    act: Act = False,
+    log: Log = DEFAULT_LOG,
+    over: Over = "",
+    max_nodes: Annotated[int, typer.Option(min=0, help="How many nodes Shakedown may drain at a time.")] = 2,
+    max_fraction: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Share of all nodes that may be out of service for whatever reason."),
+    ] = 0.1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> int:
+    """List the nodes that a run's failures point to, with evidence, and the drained ones to give back.
+
+    A node is named if it failed with two partners that are good with others, or failed a test of its own.
+    Nodes that someone else drained are never touched. Exit status 0: nothing to do; 1: something was
+    proposed or done.
+    """
+    from shakedown.daytwo.draining import Policy
+
+    actions = _drainer(over, log, act, Policy(max_nodes, max_fraction)).after_run(run)
+    if as_json:
+        print(json.dumps({"schema": 1, "acted": act, "actions": [a.model_dump() for a in actions]}, indent=1))
+    else:
+        _show(actions, act)
+    return ExitStatus.FAIL if any(a.action != "none" for a in actions) else ExitStatus.PASS
+
+
+def begin_retest(
+    node: Annotated[str, typer.Argument(help="A node that Shakedown drained.")],
+    partner: Annotated[list[str], typer.Option(help="A node known to be good; give at least two.")],
+    act: Act = False,
+    log: Log = DEFAULT_LOG,
+    over: Over = "",
+    user: Annotated[str, typer.Option(help="Who may use the reserved nodes.")] = "root",
+) -> int:
+    """Reserve a drained node and its partners for a retest, and resume it for that alone."""
+    name = _drainer(over, log, act, user=user).begin_retest(node, partner)
+    print(f"{'' if act else 'would be '}reserved as {name}")
+    return ExitStatus.PASS
+
+
+def end_retest(
+    node: Annotated[str, typer.Argument(help="The node that was retested.")],
+    run: Annotated[
+        Path | None, typer.Argument(help="The retest's run folder; without one, the retest could not be run.")
+    ] = None,
+    act: Act = False,
+    log: Log = DEFAULT_LOG,
+    over: Over = "",
+) -> int:
+    """Give a node back if its retest passed with two partners, or drain it again; end the reservation."""
+    action = _drainer(over, log, act).end_retest(node, run)
+    _show([action], act)
+    return ExitStatus.PASS if action.action == "undrain" else ExitStatus.FAIL
+
+
+def _drainer(over: str, log: Path, act: bool, policy: object = None, user: str = "root") -> Drainer:
+    from shakedown.daytwo.draining import Drainer, Policy
+    from shakedown.slurm.client import Slurm
+
+    limits = policy if isinstance(policy, Policy) else Policy()
+    return Drainer(Slurm(tuple(shlex.split(over))), log, act, limits, user)
+
+
+def _show(actions: list, act: bool) -> None:  # type: ignore[type-arg]
+    from shakedown.records.wording import printable
+
+    if not actions:
+        print("nothing to drain and nothing to give back")
+    for action in actions:
+        done = {"drain": "drained", "undrain": "given back", "none": "left"}[action.action]
+        verb = done if act or action.action == "none" else f"would be {done}"
+        print(printable(f"{action.node} {verb}: {action.reason}"))
+        for cell in action.evidence[:5]:
+            print(printable(f"    {cell}"))
+
+
+# `shakedown mend PATH`: what a crash, a full disk or a bad disk left is put in order, and said.
+
+
+def register_mend(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "mend",
+        epilog=examples(
+            "shakedown mend reports/runs/lab",
+            "shakedown mend reports/history --runs reports/runs",
+            "shakedown mend reports/drain.jsonl",
+        ),
+    )(mend)
+
+
+def mend(
+    path: Annotated[
+        Path, typer.Argument(help="A run's folder, a history's folder, or a drain log (.jsonl).")
+    ],
+    runs: Annotated[
+        Path | None, typer.Option(help="Where the runs lie that a history is to take in again.")
+    ] = None,
+) -> int:
+    """Put in order what a crash, a full disk or a bad disk left, and say what was done.
+
+    Half-written files go; what cannot be read is set aside under another name (.broken), never thrown away.
+    What a history lost is taken in again from the runs' folders. What was measured is never changed.
+
+    Exit status 0: in order, now or before. 3: a run could not be taken in again.
+    """
+    from shakedown.daytwo.mend import mend as put_in_order
+    from shakedown.records.wording import printable
+
+    status, done = ExitStatus.PASS, 0
+    for line in put_in_order(path, runs):
+        typer.echo(printable(line))
+        done += 1
+        if "must be taken in again" in line or "could not be taken in again" in line:
+            status = ExitStatus.INCOMPLETE
+    if not done:
+        typer.echo(f"nothing to mend in {path}")
+    return status
+
+
+# `shakedown rerun RUN SITE`: plan just what did not pass, with two good partners.
+
+
+def register_rerun(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "rerun",
+        epilog=examples(
+            "shakedown rerun reports/runs/bad inventories/lab --failed --output reports/runs/again",
+            "shakedown rerun reports/runs/lab inventories/lab --changed answers.json",
+        ),
+    )(rerun)
+
+
+def rerun(
+    run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID) of which something failed.")],
+    inventory: Annotated[Path, typer.Argument(help="Inventory folder of its site.")],
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Plan what did not pass; the same as saying nothing.")
+    ] = False,
+    changed: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Plan the nodes whose NICs are others than in that run, by what discover --record wrote.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Make a run folder here: plan.json and jobs.json.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plan.json instead of a table.")] = False,
+) -> None:
+    """Plan what did not pass in a run again: its nodes, rails and stages, with two good nodes as partners.
+
+    With --changed, plan instead the nodes of which a NIC was replaced since: its MAC address is another one.
+    Nothing is run. The new plan is a run of its own that can pass within its scope; it mends no verdict.
+    Start it with: ansible-playbook -i SITE playbooks/acceptance.yml -e run_id=NAME
+    """
+    from shakedown.benchmarks.planning import read_site
+    from shakedown.collect.run import hold_against_raw
+    from shakedown.commands.plan import deliver, made_now
+    from shakedown.daytwo.rerun import changed_part, failed_part
+    from shakedown.discover.answers import read_answers
+    from shakedown.judge.judged import judge_run
+    from shakedown.records.errors import BadInput
+    from shakedown.run.folder import Run
+
+    if failed and changed is not None:
+        raise BadInput("--failed and --changed both say what to plan", fix="give one of them")
+    site = read_site(inventory)
+    hold_against_raw(run)
+    if changed is None:
+        part = failed_part(site, judge_run(Run(run)))
+    else:
+        snapshot = Run(run).inventory()
+        if snapshot is None:
+            raise BadInput(
+                "the run has no inventory.json, so what it was made on is unknown",
+                fix="name the nodes yourself: shakedown plan SITE --nodes",
+                file=run,
+            )
+        part, words = changed_part(site, snapshot, read_answers(changed))
+        caveats = (*site.acceptance.caveats, *(f"Measured again because of another NIC. {w}." for w in words))
+        acceptance = site.acceptance.model_copy(update={"caveats": caveats})
+        site = site.model_copy(update={"acceptance": acceptance})
+    made, jobs = made_now(site, inventory, output, part)
+    deliver(made, jobs, output, as_json=as_json)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 from shakedown.records.errors import BadInput
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def parsers() -> dict[str, Parser]:
     """Return the parsers of benchmarks and of NIC drivers, by the tool's name."""
     from shakedown.benchmarks.base.contract import Parser
     from shakedown.benchmarks.registry import PARSERS
-    from shakedown.nics.registry import SOURCES
+    from shakedown.nics.parsers import SOURCES
 
     nics = [
         Parser(tool=name, module=module, function=function) for name, (module, function) in SOURCES.items()

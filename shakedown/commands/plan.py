@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.assigned import assigned
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import assigned, examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from shakedown.intent.site import Site
     from shakedown.plan.jobs import Jobs
-    from shakedown.plan.scope import Mesh, Wanted
+    from shakedown.plan.scope import Mesh, WantedScope
     from shakedown.records.base import Stage
     from shakedown.records.plan import Plan
 
@@ -87,20 +86,19 @@ def plan(
     A job that its partition would refuse is refused here, with both times.
     """
     from shakedown.benchmarks.planning import read_site
-    from shakedown.discover.guesses import MARK, guesses
-    from shakedown.intent.job_time import slurm_time
+    from shakedown.discover.folder import MARK, guesses
     from shakedown.intent.part import named_nodes, named_rails
-    from shakedown.plan.limits import longest_s
-    from shakedown.plan.scope import Wanted
-    from shakedown.plan.variables import with_variables
-    from shakedown.references.missing import MissingReference
+    from shakedown.intent.slurm_block import slurm_time
+    from shakedown.plan.scope import WantedScope, with_variables
+    from shakedown.plan.time_limits import longest_s
+    from shakedown.references.catalogue import MissingReference
     from shakedown.run.folder import run_name
 
     variables = assigned(variable or (), "NAME=VALUE", "NCCL_IB_DISABLE=1", option="--variable", empty=True)
     if output is not None:
         run_name(output)  # refused before the inventory is read, which takes seconds
     whole = read_site(inventory)
-    wanted = Wanted(
+    wanted = WantedScope(
         nodes=named_nodes(whole, nodes) if nodes else (),
         rails=named_rails(whole, rails) if rails else (),
         stages=named_stages(stage or ()),
@@ -128,7 +126,7 @@ def plan(
 
 
 def made_now(
-    site: Site, inventory: Path, output: Path | None, wanted: Wanted, *, learn: bool = False
+    site: Site, inventory: Path, output: Path | None, wanted: WantedScope, *, learn: bool = False
 ) -> tuple[Plan, Jobs]:
     """Return plan and jobs of a run that is planned now, named after its folder if it has one.
 
@@ -159,7 +157,7 @@ def _with_job_time(site: Site, given: str | None, *, asked: bool) -> Site:
     Raises:
         BadInput: no time as Slurm writes it.
     """
-    from shakedown.intent.job_time import JobTime, seconds_of
+    from shakedown.intent.slurm_block import JobTime, seconds_of
     from shakedown.records.errors import BadInput
 
     if asked:
@@ -250,7 +248,7 @@ def _show(made: Plan) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from shakedown.intent.refusal import span
+    from shakedown.intent.places import span
     from shakedown.records.wording import count
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 
 
 def register(app: typer.Typer) -> None:
@@ -40,9 +40,7 @@ def power(
     """
     import threading
 
-    from shakedown.collect.bmc.config import read_bmcs
-    from shakedown.collect.bmc.reader import reader
-    from shakedown.collect.bmc.sampler import sample
+    from shakedown.collect.server_watts import read_bmcs, reader, sample
     from shakedown.records.errors import BadInput, ExitStatus
     from shakedown.run.folder import Run
 

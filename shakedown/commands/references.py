@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.assigned import assigned
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import assigned, examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from shakedown.references.catalogue import Entry, Profile
+    from shakedown.references.catalogue import Profile, ReferenceEntry
 
 Profiles = Annotated[list[str] | None, typer.Argument(help="Names or files; none: all shipped ones.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -64,8 +63,8 @@ def lint(
     """
     from shakedown.records.plan import Plan
     from shakedown.records.reading import read_record
+    from shakedown.references import files as reference_lint
     from shakedown.references import files as references_io
-    from shakedown.references import lint as reference_lint
 
     findings, good = [], []
     for name in profiles or references_io.profile_names():
@@ -146,7 +145,7 @@ def show(
         import yaml
 
         from shakedown.references.catalogue import Catalogue
-        from shakedown.references.reframe_export import reframe_references
+        from shakedown.references.propose import reframe_references
 
         tree = reframe_references(Catalogue(loaded).entries.values())
         yaml.safe_dump(tree, sys.stdout, sort_keys=False, default_flow_style=None, width=120)
@@ -171,8 +170,8 @@ def baseline(
 
     Exit status 0: there is a proposal; 2: the history supports none; 3: part of it was left out.
     """
-    from shakedown.daytwo.history.profile_proposal import diff
-    from shakedown.daytwo.history.profile_proposal import propose as make
+    from shakedown.daytwo.history.fleet_references import diff
+    from shakedown.daytwo.history.fleet_references import propose as make
     from shakedown.daytwo.history.store import HistoryStore
     from shakedown.references import files as references_io
 
@@ -220,9 +219,9 @@ def _print(profile: Profile) -> None:
     print()
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: ReferenceEntry) -> tuple[str, ...]:
     from shakedown.records.base import Better
-    from shakedown.references.reframe_export import scope_key
+    from shakedown.references.propose import scope_key
 
     reference = entry.reference()
     side = ">=" if entry.better is Better.HIGHER else "<="

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from shakedown.judge.localise.model import Fabric
-    from shakedown.simulate.fabric import Fault, Shape
+    from shakedown.judge.localise.model import Cabling
+    from shakedown.simulate.fabric import PlantedFault, Shape
 
 NODES = (2, 4096)
 RAILS = (1, 8)
@@ -93,8 +93,7 @@ def simulate(
 
     from shakedown.records.errors import BadInput
     from shakedown.run.folder import run_name
-    from shakedown.simulate.fabric import Shape, build_fabric, measure
-    from shakedown.simulate.noise import parse_noise
+    from shakedown.simulate.fabric import Shape, build_fabric, measure, parse_noise
     from shakedown.simulate.noise_models import NOISE
     from shakedown.simulate.run import write_run
 
@@ -161,7 +160,7 @@ def _score(folder: Path, answers: Path) -> None:
         say(f"{scored.unanswered} of {len(scored.outcomes)} runs have no answer: taken as nothing named\n")
 
 
-def _draw(text: str, shape: Shape, fabric: Fabric, rng: np.random.Generator) -> Fault:
+def _draw(text: str, shape: Shape, fabric: Cabling, rng: np.random.Generator) -> PlantedFault:
     from shakedown.records.errors import BadInput
     from shakedown.simulate.fabric import FaultKind, draw_fault
 
@@ -185,7 +184,7 @@ def _keep_matchings(values: np.ndarray, shape: Shape, seed: int) -> None:
     import numpy as np
 
     from shakedown.benchmarks.perftest.mesh.schedule import random_matchings
-    from shakedown.judge.localise.quick import MATCHINGS
+    from shakedown.judge.localise.suspects import MATCHINGS
 
     names = shape.node_names
     index = {name: i for i, name in enumerate(names)}

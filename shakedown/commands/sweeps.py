@@ -1,25 +1,28 @@
-"""`shakedown sweeps A=RUN B=RUN`: the same collectives over two networks or configurations."""
+"""`shakedown sweeps` and `shakedown interconnect`: runs side by side, over networks or by path and GPUs."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.assigned import assigned
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import assigned, examples
 
 if TYPE_CHECKING:
+    from shakedown.daytwo.interconnect_table import TableRow
     from shakedown.daytwo.sweeps.claims import Claim
-    from shakedown.daytwo.sweeps.pairs import SweepComparison
-    from shakedown.daytwo.sweeps.sides import Side
+    from shakedown.daytwo.sweeps.pairs import SweepComparison, SweepSide
+
+
+# `shakedown sweeps A=RUN B=RUN`: the same collectives over two networks or configurations.
 
 _LONGEST_NAME = 40
 
 
-def register(app: typer.Typer) -> None:
+def register_sweeps(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "sweeps",
@@ -140,7 +143,7 @@ def _claims(found: SweepComparison, name: str) -> tuple[tuple[Claim, ...], str]:
     return (), f"no claims judged: {said}"
 
 
-def _sides(arguments: list[str], baseline: str, over: list[str]) -> list[Side]:
+def _sides(arguments: list[str], baseline: str, over: list[str]) -> list[SweepSide]:
     """Read the sides, the baseline first."""
     from shakedown.daytwo.sweeps.pairs import MOST_SIDES
     from shakedown.daytwo.sweeps.reading import read_side
@@ -171,3 +174,73 @@ def _sides(arguments: list[str], baseline: str, over: list[str]) -> list[Side]:
             raise BadInput(f"{seen[run]} and {side.name} are the same run {side.run}", fix="name two runs")
         seen[run] = side.name
     return sides
+
+
+# `shakedown interconnect RUN...`: data rate by path and number of GPUs, normalised to a baseline.
+
+
+def register_interconnect(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "interconnect",
+        epilog=examples(
+            "shakedown interconnect reports/runs/direct",
+            "shakedown interconnect none=reports/runs/direct path1=reports/runs/path1",
+        ),
+    )(interconnect)
+
+
+def interconnect(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="RUN, whose hosts are on several paths; or PATH=RUN for each path, a run of one host."
+        ),
+    ],
+    baseline: Annotated[str, typer.Option(help="The path that is 1.00.")] = "none",
+    noise: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Differences below this fraction read `no difference`.")
+    ] = 0.03,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> int:
+    """Compare inference over several ways between CPU and GPU, as the PRIMERGY CDI paper does.
+
+    Cells marked * were extrapolated from the path's own rates, not measured. Hosts with links of another
+    PCIe generation are compared by themselves.
+    """
+    from shakedown.daytwo.interconnect_table import rates_by_path, rates_of, table
+    from shakedown.records.wording import printable
+
+    if len(runs) == 1 and "=" not in runs[0]:
+        groups = rates_by_path(Path(runs[0]))
+    else:
+        folders = assigned(runs, "PATH=RUN", "none=reports/runs/RUN-ID, or one RUN of several hosts")
+        groups = {"": {path: rates_of(Path(folder)) for path, folder in folders.items()}}
+    tables = {group: table(rates, baseline, noise) for group, rates in groups.items()}
+    if as_json:
+        rows = [
+            ({"group": group} if group else {}) | asdict(row)
+            for group, rows in tables.items()
+            for row in rows
+        ]
+        typer.echo(json.dumps({"schema": 1, "baseline": baseline, "rows": rows}))
+        return 0
+    for group, found in tables.items():
+        for line in ([group] if group else []) + lines(found):
+            typer.echo(printable(line))
+    return 0
+
+
+def lines(rows: tuple[TableRow, ...]) -> list[str]:
+    """Return the table as text: GB/s, then the ratio and how it reads."""
+    counts = sorted(rows[0].cells)
+    width = max(len(row.path) for row in rows)
+    shown = [" " * width + "".join(f"{f'{n} GPUs':>26}" for n in counts)]
+    for row in rows:
+        cells = [row.cells[n] for n in counts]
+        texts = [
+            f"{cell.gb_per_s:.2f}{'*' if cell.extrapolated else ''} GB/s {cell.ratio:.2f} {cell.reading}"
+            for cell in cells
+        ]
+        shown.append(f"{row.path:<{width}}" + "".join(f"{text:>26}" for text in texts))
+    return shown

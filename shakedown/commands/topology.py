@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.places import PACKAGE
+from shakedown.records.program import PACKAGE
 
 if TYPE_CHECKING:
     from shakedown.topology.host_map import Topology
@@ -46,7 +46,7 @@ def topology(
     Nothing is changed on the host: a small Python program is sent over ssh and reads sysfs. Exit status 1:
     something is wrong, such as a link that trained down or a GPU without a near NIC.
     """
-    from shakedown.topology import placement
+    from shakedown.topology import host_map
     from shakedown.topology.host_map import pairs, parse_topology, problems
     from shakedown.topology.picture import picture
 
@@ -61,16 +61,16 @@ def topology(
         aside.write_text(picture(found), encoding="utf-8")
         aside.replace(svg)
     if gres:
-        print(placement.gres_conf(found), end="")
+        print(host_map.gres_conf(found), end="")
     elif ranks:
-        print(placement.rank_file(found), end="")
+        print(host_map.rank_file(found), end="")
     elif as_json:
         best = [
             {"gpu": p.gpu.bdf, "nic": p.nic.label, "distance": p.distance, "numa_node": found.node_of(p.gpu)}
             for p in pairs(found)
         ]
         try:
-            mpi = placement.mpi_options(found)
+            mpi = host_map.mpi_options(found)
         except BadInput:
             mpi = []  # uneven: --ranks says where ranks belong
         document = {"schema": 1, "host": found.host, "pairs": best, "mpirun": mpi, "problems": wrong}
@@ -85,7 +85,7 @@ def topology(
 def _switches(inventory: Path) -> None:
     """Print Slurm's topology.conf for the rail groups of an inventory. Raises BadInput."""
     from shakedown.benchmarks.planning import read_site
-    from shakedown.topology.placement import slurm_topology
+    from shakedown.topology.host_map import slurm_topology
 
     site = read_site(inventory)
     leaves = {node: tuple(nic.leaf or "none" for nic in nics) for node, nics in site.nics.items()}

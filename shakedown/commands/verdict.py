@@ -1,4 +1,4 @@
-"""`shakedown verdict RUN`: recompute the verdict from the files of a run."""
+"""`shakedown verdict RUN` and `shakedown report RUN`: judge the files of a run, write the page to sign."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shakedown.commands.examples import examples
+from shakedown.commands.arguments import examples
 from shakedown.records.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from shakedown.records.verdict import Verdict
 
 
-def register(app: typer.Typer) -> None:
+# `shakedown verdict RUN`: recompute the verdict from the files of a run.
+
+
+def register_verdict(app: typer.Typer) -> None:
     """Add the command."""
     app.command("verdict", epilog=examples("shakedown verdict reports/runs/lab --worst 20"))(verdict)
 
@@ -48,10 +51,10 @@ def judged_from_raw(run: Path) -> tuple[Verdict, str]:
         BadInput: a file cannot be used, or the results differ from the raw files. An older verdict and its
             report are set aside then: they would go on saying PASS.
     """
-    from shakedown.collect.recollect import hold_against_raw
+    from shakedown.collect.run import hold_against_raw
     from shakedown.judge.judged import judge_folder
     from shakedown.records.errors import BadInput
-    from shakedown.run.aside import JUDGED, set_aside
+    from shakedown.run.folder import JUDGED, set_aside
 
     try:
         notice = hold_against_raw(run)
@@ -132,3 +135,29 @@ def show(result: Verdict, worst: int, notice: str = "") -> None:
         )
         table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(table)
+
+
+# `shakedown report RUN`: the page that a person signs, and the same for machines.
+
+
+def register_report(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("report", epilog=examples("shakedown report reports/runs/lab"))(report)
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Run folder (reports/runs/RUN-ID).")],
+    output: Annotated[
+        Path | None, typer.Option(help="Write only the HTML page, here, and leave the run folder as it is.")
+    ] = None,
+) -> ExitStatus:
+    """Write report.html, junit.xml, metrics.prom and report.md. Exit status 0 PASS, 1 FAIL, 3 otherwise."""
+    from shakedown.collect.run import hold_against_raw
+    from shakedown.report.write import report as write
+
+    hold_against_raw(run)
+    written = write(run, output)
+    typer.echo(f"{written.outcome.value}  {written.reason}")
+    for path in written.files:
+        typer.echo(str(path))
+    return exit_status(written.outcome)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from shakedown.benchmarks.inference.metrics import INFERENCE_TEST
 from shakedown.benchmarks.inference.peak import NOISE_FLOOR, difference, extrapolated
-from shakedown.benchmarks.inference.report_data import INFERENCE_TEST
 from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
-from shakedown.records.names import natural_key
 from shakedown.records.reading import read_record
+from shakedown.records.wording import natural_key
 from shakedown.run.folder import JOBS, Run
 
 # Kinds of jobs, by which a node's path and the generation of its links are known.
@@ -19,7 +19,7 @@ INFERENCE, PCIE_PATH = "inference", "pcie_path"
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One number of the table. Extrapolated ones were not measured."""
 
     gb_per_s: float
@@ -29,16 +29,16 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One path, by number of GPUs."""
 
     path: str
-    cells: dict[int, Cell]
+    cells: dict[int, TableCell]
 
 
 def table(
     rates: Mapping[str, Mapping[int, float]], baseline: str, noise_floor: float = NOISE_FLOOR
-) -> tuple[Row, ...]:
+) -> tuple[TableRow, ...]:
     """Return a row for every path, the baseline first.
 
     A number of GPUs that one path has and another lacks is extrapolated for the other from its own rates, in
@@ -67,8 +67,10 @@ def table(
             base, base_guessed = filled[baseline][gpus]
             ratio = value / base
             reading = "baseline" if path == baseline else difference(ratio, noise_floor)
-            cells[gpus] = Cell(value, guessed, ratio, reading + (" (extrapolated)" if base_guessed else ""))
-        rows.append(Row(path, cells))
+            cells[gpus] = TableCell(
+                value, guessed, ratio, reading + (" (extrapolated)" if base_guessed else "")
+            )
+        rows.append(TableRow(path, cells))
     return tuple(rows)
 
 

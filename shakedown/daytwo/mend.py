@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shakedown.daytwo.drain.drainer import broken_lines
+from shakedown.daytwo.draining import broken_lines
 from shakedown.daytwo.history.ingest import forget, ingest
 from shakedown.daytwo.history.store import HistoryStore
 from shakedown.records.errors import BadInput
-from shakedown.run.files import SUMS
+from shakedown.run.files import SUMS, leftovers
 from shakedown.run.folder import PLAN, write_aside
-from shakedown.run.leftovers import leftovers
 
 BROKEN = ".broken"
 

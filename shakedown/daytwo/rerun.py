@@ -5,17 +5,17 @@ from __future__ import annotations
 from shakedown.discover.answers import Answers
 from shakedown.intent.site import Site
 from shakedown.judge.judged import JudgedRun
-from shakedown.plan.scope import Wanted
+from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.names import natural_key
-from shakedown.records.snapshot import Snapshot
+from shakedown.records.results import Snapshot
+from shakedown.records.wording import natural_key
 
 # With two good partners a pair that is slow again shows which of its ends is slow.
 PARTNERS = 2
 
 
-def failed_part(site: Site, judged: JudgedRun) -> Wanted:
+def failed_part(site: Site, judged: JudgedRun) -> WantedScope:
     """Return the nodes, rails and stages of a run's required cells that did not pass.
 
     Of a pair whose slow end was found, only that end is measured again; of another pair, both. A collective
@@ -55,7 +55,7 @@ def failed_part(site: Site, judged: JudgedRun) -> Wanted:
     if strangers := sorted(nodes - set(site.nics)):
         raise BadInput(f"{strangers[0]} of the run is not in the site", fix="name the site of that run")
     everywhere = whole or rails >= {rail.name for rail in site.fabric.rails}
-    return Wanted(
+    return WantedScope(
         nodes=tuple(sorted(nodes, key=natural_key)),
         rails=() if everywhere else tuple(r.name for r in site.fabric.rails if r.name in rails),
         stages=tuple(stage for stage in Stage if stage in stages),
@@ -63,7 +63,7 @@ def failed_part(site: Site, judged: JudgedRun) -> Wanted:
     )
 
 
-def changed_part(site: Site, snapshot: Snapshot, answers: Answers) -> tuple[Wanted, tuple[str, ...]]:
+def changed_part(site: Site, snapshot: Snapshot, answers: Answers) -> tuple[WantedScope, tuple[str, ...]]:
     """Return the nodes of which a fabric NIC is another than in a run, and what is different, in words.
 
     Args:
@@ -102,7 +102,7 @@ def changed_part(site: Site, snapshot: Snapshot, answers: Answers) -> tuple[Want
             fix="name the nodes yourself: shakedown plan SITE --nodes",
         )
     nodes = tuple(sorted(words, key=natural_key))
-    return Wanted(nodes=nodes, partners=PARTNERS), tuple(line for node in nodes for line in words[node])
+    return WantedScope(nodes=nodes, partners=PARTNERS), tuple(line for node in nodes for line in words[node])
 
 
 def _blamed(judged: JudgedRun) -> set[str]:

@@ -1,8 +1,4 @@
-"""What acceptance measures at a site (`group_vars/all/acceptance.yml`).
-
-Some keys are of the whole file; each section belongs to a benchmark. Benchmarks come later in the order of
-the rooms, so `acceptance_model` makes the one model of the file from their sections.
-"""
+"""What an inventory asks to be accepted, and by what it is managed."""
 
 from __future__ import annotations
 
@@ -10,9 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import Field, create_model
+from pydantic import Field, StrictBool, create_model
 
-from shakedown.records.base import Name, Record
+from shakedown.records.base import Name, PlainPath, Record
+
+# What acceptance measures at a site (`group_vars/all/acceptance.yml`).
+#
+# Some keys are of the whole file; each section belongs to a benchmark. Benchmarks come later in the order of
+# the rooms, so `acceptance_model` makes the one model of the file from their sections.
 
 
 def _never(_asked: Any) -> bool:  # noqa: ANN401  (each section has a type of its own)
@@ -100,3 +101,30 @@ def acceptance_model(sections: Iterable[Section]) -> type[AcceptanceBase]:
     model = create_model("Acceptance", __base__=AcceptanceBase, **fields)
     model.sections = tuple(by_key.values())
     return model
+
+
+# The `manage:` block of a site: what the playbooks may change. What they may not is only read.
+
+
+class Manage(Record):
+    """What of the site `playbooks/site.yml` may change; everything else is only read."""
+
+    # MUNGE and Slurm are installed and configured; a slurm.conf or munge.key of somebody else's is refused.
+    slurm: StrictBool = False
+    # The submit host exports the stage folder by NFS, and the nodes mount it.
+    shared_folder: StrictBool = False
+    # perftest, OpenMPI and the tools that read and set NICs are installed from the system's packages.
+    packages: StrictBool = False
+    # The RoCE class of the switches is configured and read back.
+    switches: StrictBool = False
+    # NICs, PCIe and pinning of the hosts are set and read back.
+    hosts: StrictBool = True
+
+
+class Ownership(Record):
+    """Variables of `group_vars/all` that the playbooks read and no plan depends on."""
+
+    manage: Manage = Manage()
+    # Folder of the stage: environment, checks and runs, on a file system that all nodes share.
+    shared_stage_path: PlainPath | None = None
+    shared_code_path: PlainPath | None = None  # of the programs, where nodes may only read them

@@ -13,19 +13,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.intent import job_time, links, rules, software, tcp_rules
-from shakedown.intent.acceptance import AcceptanceBase
-from shakedown.intent.dates import refuse_impossible_date
-from shakedown.intent.manage import Ownership
-from shakedown.intent.refusal import problems_of, refuse
+from shakedown.intent import links, rules, slurm_block, software, tcp_rules
+from shakedown.intent.acceptance import AcceptanceBase, Ownership
+from shakedown.intent.places import problems_of, refuse, refuse_impossible_date, refuse_no_yaml
 from shakedown.intent.rules import Problem
 from shakedown.intent.site import Fabric, NoFabric, Site
 from shakedown.intent.slurm_block import SlurmBlock
-from shakedown.intent.syntax import refuse_no_yaml
 from shakedown.intent.variables import check_names
-from shakedown.nos.counters import LOST, Classes, ratios
 from shakedown.nos.readings import port_name
 from shakedown.nos.registry import SYSTEMS, known
+from shakedown.nos.system import LOST, Classes, ratios
 from shakedown.records.errors import BadInput
 
 # A site's own references lie in its folder (references.of_site); ansible.cfg says the same to the playbooks.
@@ -103,7 +100,7 @@ def site_of(document: dict[str, Any], file: Path, model: type[AcceptanceBase]) -
                 "waivers": common.get("waivers", ()),
                 "slurm": block,
                 "software": common.get(software.KEY) or {},
-                "job_time": job_time.stated(block.max_job_time),
+                "job_time": slurm_block.stated(block.max_job_time),
                 "tcp_fabrics": tcp_fabrics,
                 "tcp_nics": {
                     name: [

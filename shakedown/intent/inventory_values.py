@@ -81,7 +81,7 @@ class HostValues(Mapping[str, Any]):
         return len(self._variables)
 
 
-class Fleet(HostVars):
+class InventoryFleet(HostVars):
     """`hostvars`: Ansible's own makes every variable of a host anew at each mention of it."""
 
     def __init__(self, *arguments: Any) -> None:  # noqa: ANN401
@@ -106,7 +106,7 @@ class Uncopied(DataLoader):
         return super().load_from_file(file_name, cache=cache, unsafe=unsafe or cache == "none", **more)
 
 
-class Values(cli.CLI):
+class TemplatedValues(cli.CLI):
     """The command line, as ansible-inventory's: inventory, vault and verbosity."""
 
     name = "shakedown-inventory-values"
@@ -129,7 +129,7 @@ class Values(cli.CLI):
         gc.disable()
         cli.DataLoader = Uncopied
         loader, inventory, variables = self._play_prereqs()
-        fleet = Fleet(inventory, variables, loader)
+        fleet = InventoryFleet(inventory, variables, loader)
         document: dict[str, Any] = {}
         hosts: dict[str, dict[str, Any]] = {}
         try:
@@ -176,4 +176,4 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 
 if __name__ == "__main__":
-    Values.cli_executor([Values.name, *sys.argv[1:]])
+    TemplatedValues.cli_executor([TemplatedValues.name, *sys.argv[1:]])

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from shakedown.intent.site import Site
 from shakedown.records.errors import BadInput
-from shakedown.records.names import natural_key
 from shakedown.records.refusals import nearest
+from shakedown.records.wording import natural_key
 
 _GROUP = re.compile(r"[^,\[\]]*(?:\[[0-9,-]+\][^,\[\]]*)?")
 # Slurm's own limit of one expression is of this order; a typing error must not fill the memory.

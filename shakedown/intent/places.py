@@ -1,11 +1,158 @@
-"""Where a key of an inventory stands. Ansible merges files without a trace, so they are searched again."""
+"""Where in the inventory's files a value stands, and a refusal that names the place."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+import re
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
+from typing import Any
 
-from shakedown.records.yaml_lines import key_lines
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from shakedown.intent.rules import Contradiction, Problem
+from shakedown.records.base import words_of
+from shakedown.records.errors import BadInput
+from shakedown.records.refusals import UNKNOWN, nearest, walk
+
+# YAML with the line of each value, from PyYAML's safe node tree; no object is ever constructed.
+#
+# libyaml reads it where PyYAML was built with it: ten times faster, and a shipped profile has 2,000 lines.
+
+MAX_BYTES = 4 * 2**20
+MAX_DEPTH = 12
+
+_Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+# The path of a value, such as ("references", 3, "rows", 0, "value"), and the line of each.
+At = tuple[Hashable, ...]
+Lines = dict[At, int]
+
+
+def key_lines(path: Path) -> Iterator[tuple[At, int]]:
+    """Yield the path of every key and list entry of a file that may use all of YAML, and its line.
+
+    What stands behind an alias is named where it was written. A file that is not YAML, or too large, or
+    encrypted, has no keys.
+    """
+    loader = None
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            return
+        text = data.decode()
+        if _too_deep(text, 2 * MAX_DEPTH) is not None:
+            return
+        loader = _Loader(text)
+        node = loader.get_single_node()
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError):
+        return
+    finally:
+        if loader is not None:
+            loader.dispose()
+    if node is not None:
+        yield from _keys(node, (), set())
+
+
+def _too_deep(text: str, limit: int) -> int | None:
+    """Return the first line that is nested deeper than that: composing it would exhaust the stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > limit:
+            assert event.start_mark is not None
+            return event.start_mark.line + 1
+    return None
+
+
+def _keys(node: yaml.Node, at: At, seen: set[int]) -> Iterator[tuple[At, int]]:
+    if id(node) in seen or len(at) > 2 * MAX_DEPTH:
+        return
+    seen.add(id(node))
+    children: list[tuple[At, yaml.Node, yaml.Node]] = []
+    if isinstance(node, yaml.MappingNode):
+        children = [((*at, key.value), key, value) for key, value in node.value if isinstance(key.value, str)]
+    elif isinstance(node, yaml.SequenceNode):
+        children = [((*at, number), value, value) for number, value in enumerate(node.value)]
+    for here, marked, value in children:
+        yield here, marked.start_mark.line + 1
+        yield from _keys(value, here, seen)
+
+
+def parse_strict(path: Path) -> tuple[Any, Lines]:
+    """Return a file's plain data and the line of each value.
+
+    Raises:
+        BadInput: it is not YAML of mappings, lists and plain values, or uses anchors, tags or a key twice.
+    """
+    data = path.read_bytes()
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"{len(data)} bytes are too many", fix=f"keep it below {MAX_BYTES}", file=path)
+    loader = None
+    try:
+        text = data.decode()
+        if (line := _too_deep(text, MAX_DEPTH)) is not None:
+            raise BadInput("nested too deep", fix="write it flatter", file=path, line=line)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        tree = _Tree(loader, path)
+        return (None if node is None else tree.plain(node, ())), tree.lines
+    except UnicodeDecodeError as error:
+        raise BadInput("not UTF-8 text", fix="save it as UTF-8", file=path) from error
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or error
+        raise BadInput(
+            f"not YAML: {problem}",
+            fix="check it with yamllint",
+            file=path,
+            line=min(mark.line + 1, data.count(b"\n") + 1) if mark else None,
+        ) from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+class _Tree:
+    """Turns nodes into dicts, lists and scalars; refuses what could hide or multiply something."""
+
+    def __init__(self, loader: yaml.SafeLoader | yaml.CSafeLoader, path: Path) -> None:
+        self.loader, self.path = loader, path
+        self.lines: Lines = {}
+        self.seen: set[int] = set()
+
+    def plain(self, node: yaml.Node, at: At) -> Any:  # noqa: ANN401
+        line = node.start_mark.line + 1
+        if id(node) in self.seen:
+            raise BadInput(
+                "anchors and aliases are not allowed", fix="write it out", file=self.path, line=line
+            )
+        if at in self.lines:
+            raise BadInput(f"{at[-1]!r} is given twice", fix="say it once", file=self.path, line=line)
+        self.seen.add(id(node))
+        self.lines[at] = line
+        if isinstance(node, yaml.ScalarNode):
+            return self.loader.construct_object(node)
+        if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
+            raise BadInput(f"tag {node.tag} is not allowed", fix="remove it", file=self.path, line=line)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.plain(child, (*at, i)) for i, child in enumerate(node.value)]
+        assert isinstance(node, yaml.MappingNode)
+        result = {}
+        for key_node, value_node in node.value:
+            key = self.loader.construct_object(key_node)
+            if not isinstance(key, str):
+                raise BadInput(f"key {key!r} is not text", fix="quote it", file=self.path, line=line)
+            result[key] = self.plain(value_node, (*at, key))
+        return result
+
+
+# Where a key of an inventory stands. Ansible merges files without a trace, so they are searched again.
 
 _VARIABLES = ("group_vars", "host_vars")
 
@@ -55,3 +202,164 @@ def group_and_host_files(inventory: Path) -> Iterator[Path]:
         for file in sorted((folder / name).rglob("*")):
             if file.suffix in (".yml", ".yaml", "") and file.is_file():
                 yield file
+
+
+# What is no YAML in an inventory's files: Ansible says so without the file or the line.
+
+_LARGEST = 4 << 20  # bytes; what is larger is Ansible's own matter
+
+
+def refuse_no_yaml(inventory: Path) -> None:
+    """Refuse the first of an inventory's files that is no YAML; nothing if there is none.
+
+    Raises:
+        BadInput: naming file and line.
+    """
+    own = sorted(inventory.glob("*.y*ml")) if inventory.is_dir() else [inventory]
+    for file in (*own, *group_and_host_files(inventory)):
+        if file.suffix not in (".yml", ".yaml"):
+            continue  # an INI, or a program
+        try:
+            if file.stat().st_size <= _LARGEST:
+                yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            raise BadInput(
+                f"is no YAML: {error.problem or error.context}",
+                fix="mend that line, or the one above it",
+                file=file,
+                line=mark.line + 1 if mark else None,
+            ) from None
+        except (OSError, ValueError, RecursionError, yaml.YAMLError):
+            continue
+
+
+# Days that no calendar has: YAML's own reader refuses them without a file or a line.
+
+# A plain value that YAML 1.1 takes for a date, and that may not be one (31 February).
+_DATE = re.compile(r"(?<![\w\"'-])(\d{4})-(\d\d?)-(\d\d?)(?![\w\"'-])")
+
+
+def refuse_impossible_date(inventory: Path) -> None:
+    """Refuse the first day of an inventory's files that there is not; nothing if there is none.
+
+    Raises:
+        BadInput: naming file and line.
+    """
+    for file in group_and_host_files(inventory):
+        try:
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        for number, line in enumerate(lines, start=1):
+            for match in _DATE.finditer(line.partition("#")[0]):
+                try:
+                    date(*map(int, match.groups()))
+                except ValueError as error:
+                    raise BadInput(
+                        f"{match[0]} is no day: {error}",
+                        fix="write one that there is",
+                        file=file,
+                        line=number,
+                    ) from None
+
+
+# Problems of an inventory in one line: whose they are, where they stand, and what to do.
+
+# What a person reads of a value of another kind; pydantic's own words are Python's.
+_KEYS = "must be keys with values (KEY: VALUE)"
+_WORDS = {
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": _KEYS,
+    "model_type": _KEYS,
+    "model_attributes_type": _KEYS,
+    "string_type": "must be one text",
+    "bool_type": "must be true or false",
+    "too_short": "must not be empty",
+}
+# Enough to mend an inventory by; the rest shows when these are gone.
+_MOST = 5
+
+
+def refuse(found: Sequence[tuple[str | None, Problem]], inventory: Path) -> BadInput:
+    """Return the refusal of an inventory: (host or None, problem) each, at least one.
+
+    What several hosts have in common is said once, with their names. File and line are the first one's.
+    """
+    hosts: dict[Problem, list[str]] = {}
+    same: dict[tuple[str, str], Problem] = {}
+    for host, problem in found:
+        first = same.setdefault((problem.what, problem.fix), problem)
+        hosts.setdefault(first, []).extend([host] if host and host not in hosts.get(first, []) else [])
+    said = []
+    for problem, names in hosts.items():
+        text = f"{span(names)}: {problem}" if names else str(problem)
+        other = find(inventory, problem.other) if problem.other and inventory.exists() else None
+        said.append(f"{text} (the other place: {other[0].name}:{other[1]})" if other else text)
+    first, names = next(iter(hosts.items()))
+    place = find(inventory, first.key, names[0] if names else None) if inventory.exists() else None
+    more = f"; and {len(said) - _MOST} more" if len(said) > _MOST else ""
+    file, line = place or (inventory, None)
+    return BadInput("; ".join(said[:_MOST]) + more, file=file, line=line)
+
+
+def span(names: Iterable[str]) -> str:
+    """Return names in short: `n1..n8, login`; names whose last number runs on are drawn together."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def _follows(one: str, other: str) -> bool:
+    a, b = (re.fullmatch(r"(.*?)(\d{1,9})", name) for name in (one, other))
+    return a is not None and b is not None and a[1] == b[1] and int(a[2]) + 1 == int(b[2])
+
+
+def problems_of(error: ValidationError, model: type[BaseModel], at: tuple[str, ...]) -> list[Problem]:
+    """Return what a model refused, in words: unknown keys with the nearest known one first.
+
+    `at` is the path of the model's own variable. A key that is missing because it is misspelt is said once.
+    """
+    unknown: list[Problem] = []
+    others: list[Problem] = []
+    instead: set[tuple[str | int, ...]] = set()
+    for detail in error.errors(include_url=False):
+        loc = detail["loc"]
+        if detail["type"] in UNKNOWN:
+            path, known = walk(model, loc[:-1])
+            near = nearest(str(loc[-1]), known)
+            instead.update([(*loc[:-1], near)] if near else [])
+            what = f"{_dotted((*at, *path))}: unknown key {str(loc[-1])[:80]!r}"
+            unknown.append(Problem((*at, *loc), what, f"use {near}" if near else "take it out"))
+    unions = {d["loc"][:n] for d in error.errors(include_url=False) for n in range(1, len(d["loc"]) - 1)}
+    for detail in error.errors(include_url=False):
+        loc = detail["loc"]
+        cause = detail.get("ctx", {}).get("error")
+        if isinstance(cause, Contradiction):
+            others += cause.problems
+        elif detail["type"] == "missing" and loc not in instead:
+            others.append(Problem((*at, *loc), f"{_dotted((*at, *loc))} is missing", "add it"))
+        elif detail["type"] not in ("missing", *UNKNOWN):
+            if (
+                detail["type"] == "literal_error"
+                and loc[:-1] in unions
+                and str(loc[-1]).startswith("literal[")
+            ):
+                continue  # the word instead of a block that is there, and is wrong inside
+            text = _WORDS.get(detail["type"]) or words_of(detail)
+            given = detail["input"]
+            value = f" {given!r:.80}" if isinstance(given, str | int | float | None) else ""
+            # Without pydantic's own marks, which no file holds.
+            place = _dotted((*at, *walk(model, loc)[0]))
+            named = f"{place}{value}: " if place else ""  # of the whole site, not of one key
+            others.append(Problem((*at, *loc), f"{named}{text}", "correct it"))
+    return [*unknown, *others]
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+    return ".".join(str(part)[:80] for part in path)

@@ -1,7 +1,4 @@
-"""The site as its inventory describes it: fabric intent, nodes, NICs and switches.
-
-Unknown keys of the intent are refused: a misspelt key would silently leave a default in force.
-"""
+"""A site as one object, with its uplinks."""
 
 from __future__ import annotations
 
@@ -11,12 +8,14 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from shakedown.intent import links, rules
 from shakedown.intent.acceptance import AcceptanceBase
-from shakedown.intent.job_time import JobTime
-from shakedown.intent.slurm_block import SlurmBlock
+from shakedown.intent.slurm_block import JobTime, SlurmBlock
 from shakedown.intent.software import Sources
-from shakedown.records.base import Name, Record
+from shakedown.records.base import Name, PortName, Record
 from shakedown.records.plan import Waiver
-from shakedown.records.shapes import PortName
+
+# The site as its inventory describes it: fabric intent, nodes, NICs and switches.
+#
+# Unknown keys of the intent are refused: a misspelt key would silently leave a default in force.
 
 Priority = Annotated[int, Field(ge=rules.EIGHT[0], le=rules.EIGHT[1])]
 Dscp = Annotated[int, Field(ge=rules.DSCP[0], le=rules.DSCP[1])]
@@ -262,3 +261,34 @@ class Site(Record):
         if isinstance(self.fabric, NoFabric):
             raise ValueError(f"{self.fabric.system} is of single hosts, without a fabric")
         return self.fabric
+
+
+# What a site's uplinks carry against what its hosts send.
+
+
+def oversubscription_percent(site: Site) -> int | None:
+    """Return what a leaf's hosts can send over what its uplinks carry, in per cent; None: it is not known.
+
+    The worst of all leaves, and never less than 100: uplinks that carry more are no help to a host.
+    """
+    fabric = site.network()
+    stated = fabric.switches.oversubscription
+    nics = {node: [nic.model_dump() for nic in own] for node, own in site.nics.items()}
+    measured = links.oversubscription(fabric.model_dump(), nics)
+    if measured:
+        return max(100, round(100 * max(measured.values())))
+    return None if stated is None else round(100 * stated)
+
+
+def hosts_on_uplink(site: Site) -> float:
+    """Return the most flows, each as fast as a host's link, that a hash can put on one uplink; 1: unknown."""
+    fabric = site.network()
+    worst = 1.0
+    ports: dict[str, int] = {}
+    for own in site.nics.values():
+        for nic in own:
+            if nic.leaf:
+                ports[nic.leaf] = ports.get(nic.leaf, 0) + 1
+    for link in links.links(fabric.model_dump()):
+        worst = max(worst, ports.get(link.leaf, 0) * fabric.link_speed_gbps / link.speed_gbps)
+    return worst

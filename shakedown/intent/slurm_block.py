@@ -1,8 +1,4 @@
-"""The `slurm:` block of a site: how its jobs are submitted to a Slurm that may be somebody else's.
-
-Its words reach `#SBATCH` lines and argument lists, never a shell. Each is held to a pattern that admits no
-quote, backslash, line break or comment sign, and further options are a closed list.
-"""
+"""What an inventory says of Slurm, and of the time a job may take."""
 
 from __future__ import annotations
 
@@ -13,10 +9,81 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator
 
-from shakedown.intent import job_time
-from shakedown.records.base import Record
+from shakedown.records.base import Record, shape
 from shakedown.records.errors import BadInput
-from shakedown.records.shapes import shape
+
+# How long a partition lets a job run, in Slurm's own words.
+#
+# Slurm counts time limits in whole minutes and rounds seconds up (slurm.conf, MaxTime; sbatch, --time), so
+# two limits are compared in minutes.
+
+KEY = "slurm.max_job_time"  # of the inventory
+# minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds
+_TIME = re.compile(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,2}))?(?::(\d{1,2}))?")
+_NONE = frozenset({"UNLIMITED", "INFINITE", "-1"})
+_DAY_S, _HOUR_S, _MINUTE_S = 86_400, 3_600, 60
+
+
+class JobTime(Record):
+    """How long the partition lets a job run; `seconds` None: as long as it likes."""
+
+    seconds: int | None = Field(gt=0)
+    said_by: str  # what a refusal names: a key of the inventory, or the partition as Slurm has it
+    fix: str
+
+
+def stated(given: object) -> JobTime | None:
+    """Return the limit that an inventory states by `slurm.max_job_time`; None where it states none.
+
+    Raises:
+        BadInput: no time as Slurm writes it.
+    """
+    if given is None or given == "":
+        return None
+    fix = f"raise {KEY}, or leave it out where Slurm is made by the playbooks; or measure less"
+    return JobTime(seconds=seconds_of(given), said_by=KEY, fix=fix)
+
+
+def seconds_of(text: object) -> int | None:
+    """Return a time of Slurm's in seconds; None for one without a limit.
+
+    Raises:
+        BadInput: no time as Slurm writes it. YAML reads 4:00:00 without quotes as a number: refused too.
+    """
+    if not isinstance(text, str):
+        raise BadInput(f"{text!r:.40} is no time in quotes", fix='write "04:00:00", or "UNLIMITED"')
+    if text.strip().upper() in _NONE:
+        return None
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise BadInput(f"{text[:40]!r} is no time as Slurm writes it", fix='write "04:00:00" or "1-12:00:00"')
+    days, first, second, third = (None if part is None else int(part) for part in match.groups())
+    if days is not None:
+        parts = (days * _DAY_S, (first or 0) * _HOUR_S, (second or 0) * _MINUTE_S, third or 0)
+    elif third is not None:
+        parts = (0, (first or 0) * _HOUR_S, (second or 0) * _MINUTE_S, third)
+    else:
+        parts = (0, 0, (first or 0) * _MINUTE_S, second or 0)
+    if not sum(parts):
+        raise BadInput(f"{text[:40]!r} allows no time at all", fix='write "04:00:00", or "UNLIMITED"')
+    return sum(parts)
+
+
+def minutes(seconds: int) -> int:
+    """Return a time limit in minutes as Slurm counts it: rounded up."""
+    return -(-seconds // _MINUTE_S)
+
+
+def slurm_time(seconds: int) -> str:
+    """Return a time limit as Slurm writes it, rounded up to minutes: 14,430 s are 04:01:00."""
+    hours, rest = divmod(minutes(seconds), _MINUTE_S)
+    return f"{hours:02d}:{rest:02d}:00"
+
+
+# The `slurm:` block of a site: how its jobs are submitted to a Slurm that may be somebody else's.
+#
+# Its words reach `#SBATCH` lines and argument lists, never a shell. Each is held to a pattern that admits no
+# quote, backslash, line break or comment sign, and further options are a closed list.
 
 # What Slurm's names look like (slurm.conf; sacctmgr); commas list several.
 _SLURM_NAME = shape(
@@ -32,7 +99,7 @@ _USER = shape(
 )
 _COUNT = r"[0-9]{1,9}"
 _SIZE = r"[0-9]{1,9}[KMGT]?"
-_TIME = r"[0-9:-]{1,16}|now(?:\+[0-9]{1,9}[a-z]{0,7})?|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:]{4,8})?"
+_SLURM_TIME = r"[0-9:-]{1,16}|now(?:\+[0-9]{1,9}[a-z]{0,7})?|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:]{4,8})?"
 # What the keys of the block become, and what a night may set instead (nightly_access).
 _KEYS = {
     "--partition": _NAMES,
@@ -45,12 +112,12 @@ _KEYS = {
 # Further options of sbatch(1). None: no value. What the plan decides (nodes, tasks, time, output, requeue)
 # and what would run something else (wrap, export, chdir, uid, container) is not among them.
 _FURTHER: dict[str, str | None] = {
-    "--begin": _TIME,
+    "--begin": _SLURM_TIME,
     "--bb": _NAMES,
     "--contiguous": None,
     "--core-spec": _COUNT,
     "--cpu-freq": _NAMES,
-    "--deadline": _TIME,
+    "--deadline": _SLURM_TIME,
     "--exclusive": r"user|mcs|topo",
     "--gpus-per-node": _NAMES,
     "--gres": _NAMES,
@@ -130,7 +197,7 @@ class SlurmBlock(Record):
     def _a_time(cls, given: Any) -> Any:  # noqa: ANN401  (pydantic checks what it is)
         if given not in (None, ""):
             try:
-                job_time.seconds_of(given)
+                seconds_of(given)
             except BadInput as refused:
                 raise ValueError(f"{refused.what}; {refused.fix}") from None
         return given or None

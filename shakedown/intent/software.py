@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from shakedown.intent.rules import Problem
-from shakedown.records.base import Record
-from shakedown.records.shapes import PlainPath, shape
+from shakedown.records.base import PlainPath, Record, shape
 
 KEY = "software"
 # What a site can say where it is. loadgen: PyTorch with LoadGen, for inference; without it PyTorch's.
@@ -82,7 +81,7 @@ class Origin(Record):
         return self
 
 
-class Source(Record):
+class SoftwareSource(Record):
     """Where one program comes from, and what it needs besides."""
 
     from_: Literal["package"] | Origin = Field(alias="from")
@@ -106,7 +105,7 @@ class Source(Record):
         return isinstance(self.from_, Origin) and self.from_.container is not None
 
 
-Sources = dict[ProgramName, Source]
+Sources = dict[ProgramName, SoftwareSource]
 
 # Keys of earlier releases, and what says the same now.
 _ACCEPTANCE = {

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from shakedown.intent.moved import MOVED
-from shakedown.intent.places import group_and_host_files, variable_files
+from shakedown.intent.places import group_and_host_files, key_lines, variable_files
 from shakedown.records.errors import BadInput
-from shakedown.records.yaml_lines import key_lines
 
 # As alike as this, a name is taken for a slip of the keyboard (difflib: 1 is the same).
 _ALIKE = 0.85

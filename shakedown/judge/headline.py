@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from shakedown.judge.cells import SEVERITY, Bound, Rule, outside_text
-from shakedown.judge.hints import signature
+from shakedown.judge.cells import SEVERITY, Bound, Rule, outside_text, signature
 from shakedown.judge.words import (
     CLOCK,
     CORRECTNESS,

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shakedown.judge.words import counter
-from shakedown.nics.counters import counts_errors, end_to_end
-from shakedown.nos.counters import COUNTERS, LOST, Due
+from shakedown.nics.rates import counts_errors, end_to_end
+from shakedown.nos.system import COUNTERS, LOST, Due
 from shakedown.records.base import Stage
-from shakedown.records.counters import CounterReading
+from shakedown.records.results import CounterReading
 from shakedown.records.wording import count, those
 
 # What a receiver counts: a request or an answer came, and one before it had not.

@@ -9,17 +9,24 @@ from dataclasses import dataclass, field
 from shakedown.judge import headline
 from shakedown.judge.cells import SEVERITY, Bound, Rule, combine, judge_counter, judge_measurement
 from shakedown.judge.losses import Losses, drops
-from shakedown.judge.remeasured import AGAIN, covered, of_pairs, settle, told, with_slow_lines, within_share
-from shakedown.judge.slow_class import with_slow_class
+from shakedown.judge.several_cells import (
+    AGAIN,
+    covered,
+    of_pairs,
+    settle,
+    told,
+    with_slow_class,
+    with_slow_lines,
+    within_share,
+)
 from shakedown.judge.words import Place
-from shakedown.nics.counters import end_to_end
-from shakedown.nos.counters import LOST
+from shakedown.nics.rates import end_to_end
 from shakedown.nos.readings import WHOLE_SWITCH
+from shakedown.nos.system import LOST
 from shakedown.plan.waivers import holding
 from shakedown.records.base import Outcome, Stage, cell_id, tally
-from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, PlanItem, Waiver
-from shakedown.records.results import Measurement
+from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.verdict import CauseVerdict, CellVerdict, Coverage, GroupVerdict, Verdict
 from shakedown.records.wording import NOT_REQUIRED, clipped, count, number, printable, where
 from shakedown.statistics.robust import median, worse_outliers

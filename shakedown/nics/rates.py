@@ -1,14 +1,115 @@
-"""What is worked out of two readings of a NIC: error ratios, and how long it was paused.
-
-Whole numbers, so that they are kept and judged like counters; the name says the unit. No input or output.
-"""
+"""What counters say: errors, traffic moved, rates."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
-from shakedown.physics.roce import INTER_FRAME_GAP_BYTES, PREAMBLE_BYTES
+from shakedown.physics.ethernet import INTER_FRAME_GAP_BYTES, PREAMBLE_BYTES
+
+# What the names of NIC and switch counters say: whether they count errors, and where those happened.
+
+# What the two ends of a connection count when a packet was lost anywhere between them: says that, not where.
+_END_TO_END = re.compile(r"seq|retry|retries|nak|timeout|retrans|icrc|duplicate|rnr|cnp")
+# What is counted where it happens: bits damaged on the cable, or packets thrown away.
+_DAMAGED = re.compile(r"symbol|crc|fcs|pcs|fec|uncorrect|link_down|err\w*_phy")
+_DISCARDED = re.compile(r"drop|discard|overlimit|overrun|buf_|(rx|tx)_err")
+# What is no error, whatever its name: bits that FEC corrected (mlx5 calls those of a lane rx_err_lane_N_phy),
+# congestion notices and marks, pauses, ratios that are worked out, and what XDP programs drop on purpose.
+_NO_ERROR = re.compile(
+    r"(?<!un)corrected|err_lane_|cnp_?(sent|handled|pkts)|ecn_mark|pre_fec_|pause|_xdp_|^(?:phy|class|reading)\."
+)
+
+
+def no_error(counter: str) -> bool:
+    """Whether a counter that looks like one of errors counts what healthy links and networks have too."""
+    return _NO_ERROR.search(counter.lower()) is not None
+
+
+def end_to_end(counter: str) -> bool:
+    """Whether a counter only says that something was lost between two ends, and not at which."""
+    return _END_TO_END.search(counter.lower()) is not None
+
+
+def damaged_on_cable(counter: str) -> bool:
+    """Whether a counter counts bits that were damaged on the cable at which it counts."""
+    return _DAMAGED.search(counter.lower()) is not None and not no_error(counter)
+
+
+@cache  # a run has a few dozen names and tens of thousands of readings
+def counts_errors(counter: str) -> bool:
+    """Whether a counter counts errors of any kind."""
+    if no_error(counter):
+        return False
+    return end_to_end(counter) or damaged_on_cable(counter) or _DISCARDED.search(counter.lower()) is not None
+
+
+# How many bytes a NIC says that it sent and received, from the counters that its driver has.
+
+# Counters of bytes that RDMA moved: (sent, received, bytes a unit).
+RDMA_BYTES = (
+    # IBTA's port counters, in words of four bytes (Linux, Documentation/ABI/stable/sysfs-class-infiniband);
+    # mlx5 counts RoCE in them, and not in the netdev's.
+    ("ib.port_xmit_data", "ib.port_rcv_data", 4),
+    ("rdma.tx_bytes", "rdma.rx_bytes", 1),  # bnxt_re, hw_counters.c
+    ("rdma.ip4OutOctets", "rdma.ip4InOctets", 1),  # irdma, hw.c
+)
+# Soft-RoCE sends through its netdev, which therefore counts all of it (drivers/infiniband/sw/rxe).
+_SOFT_ROCE = ("rdma.sent_pkts", "rdma.rcvd_pkts")
+NETDEV_BYTES = ("netdev.tx_bytes", "netdev.rx_bytes", 1)
+# Frames of the port, as ethtool tells them: mlx5 (en_stats.c), bnxt (bnxt_ethtool.c), ice (ice_ethtool.c).
+# Every packet of RDMA is in one; where they stand still, the driver shows what it knew before: mlx5 after an
+# error of its firmware, bnxt where the firmware was told to leave no statistics (ethtool -C,
+# stats-block-usecs 0).
+_FRAMES = tuple(
+    f"ethtool.{way}_{name}" for way in ("rx", "tx") for name in ("packets_phy", "good_frames", "unicast.nic")
+)
+# Less may be within a NIC alone, or counted when a driver looks again.
+_ENOUGH_MOVED_BYTES = 10_000_000
+
+
+def counts_rdma_bytes(counters: Mapping[str, int]) -> bool:
+    """Whether a device has any counter in which the bytes of RDMA must show."""
+    known = any(sent in counters and received in counters for sent, received, _ in RDMA_BYTES)
+    return known or all(name in counters for name in (*_SOFT_ROCE, *NETDEV_BYTES[:2]))
+
+
+def ethtool_stood_still(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    """Whether RDMA moved bytes over a port whose frames, as ethtool tells them, did not become more."""
+    told = [name for name in _FRAMES if name in before and name in after]
+    moved = [
+        unit * (after[name] - before[name])
+        for *both, unit in RDMA_BYTES
+        for name in map(str, both)
+        if name in before and name in after
+    ]
+    return (
+        bool(told)
+        and max(moved, default=0) >= _ENOUGH_MOVED_BYTES
+        and all(after[n] == before[n] for n in told)
+    )
+
+
+def bytes_moved(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[int, int]:
+    """Return the most bytes that a device can have (sent, received) between two readings.
+
+    RDMA's counters and the netdev's are added, since either may leave out what the other counts. It is
+    a bound from above: whoever claims to have moved more did not. A counter that was read once alone tells
+    nothing: it may have counted for months.
+    """
+
+    def grown(name: str) -> int:
+        return max(after[name] - before[name], 0) if name in before and name in after else 0
+
+    rdma = [(unit * grown(sent), unit * grown(received)) for sent, received, unit in RDMA_BYTES]
+    sent, received, _ = NETDEV_BYTES
+    return max(s for s, _ in rdma) + grown(sent), max(r for _, r in rdma) + grown(received)
+
+
+# What is worked out of two readings of a NIC: error ratios, and how long it was paused.
+#
+# Whole numbers, so that they are kept and judged like counters; the name says the unit. No input or output.
 
 # Bits that FEC corrected, by driver: mlx5 (en_stats.c, pport_phy_statistical_stats_desc), bnxt
 # (bnxt_ethtool.c, bnxt_port_stats_ext_arr), else what any driver tells ethtool's netlink (Linux 5.13).

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Cell(NamedTuple):
+class WitnessCell(NamedTuple):
     """A judged cell of a plan that is no counter: its test and metric, and which check or setting of it."""
 
     test: str
@@ -17,7 +17,7 @@ class Cell(NamedTuple):
     of: str = ""
 
 
-class Fault(NamedTuple):
+class WitnessFault(NamedTuple):
     """A fault and what sees it.
 
     Attributes:
@@ -34,17 +34,17 @@ class Fault(NamedTuple):
     points_at: str
     counters: dict[str, tuple[str, ...]]
     measured: str = ""
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[WitnessCell, ...] = ()
 
     def witnessed(self, family: str) -> bool:
         """Whether something that is judged sees it on NICs of a family: a counter, or a cell beside."""
         return bool(self.counters.get(family) or self.cells)
 
 
-_BANDWIDTH = Cell("ib_write_bw", "bandwidth")
+_BANDWIDTH = WitnessCell("ib_write_bw", "bandwidth")
 _BER, _SYMBOLS = "phy.pre_fec_ber_e12", "phy.symbol_errors_e15"
 FAULTS = (
-    Fault(
+    WitnessFault(
         "loss",
         "packets lost on the way",
         "fabric",
@@ -54,7 +54,7 @@ FAULTS = (
             "rxe": ("rdma.out_of_seq_request", "rdma.rcvd_seq_err"),
         },
     ),
-    Fault(
+    WitnessFault(
         "reordering",
         "packets out of order (unless acceptance.reorders allows it)",
         "fabric",
@@ -64,14 +64,14 @@ FAULTS = (
             "rxe": ("rdma.out_of_seq_request",),
         },
     ),
-    Fault(
+    WitnessFault(
         "lost-answers",
         "acknowledgements or answers lost: the sender waits and repeats",
         "fabric",
         {"mlx5": ("rdma.local_ack_timeout_err",), "bnxt": ("rdma.to_retransmits", "rdma.missing_resp")},
         "a rate below its floor (on rxe)",
     ),
-    Fault(
+    WitnessFault(
         "retries-exceeded",
         "a connection given up after its retries",
         "fabric",
@@ -81,14 +81,14 @@ FAULTS = (
             "rxe": ("rdma.retry_exceeded_err",),
         },
     ),
-    Fault(
+    WitnessFault(
         "receiver-not-ready",
         "the receiver had no buffer posted: its software is slow",
         "host",
         {"mlx5": ("rdma.rnr_nak_retry_err",), "bnxt": ("rdma.rnr_naks_rcvd",)},
         "a rate below its floor (on rxe)",
     ),
-    Fault(
+    WitnessFault(
         "nic-buffer-full",
         "the NIC threw packets of the lossless class away: headroom too small, or PCIe too slow",
         "host",
@@ -104,7 +104,7 @@ FAULTS = (
         },
         "the sender's own sequence errors (on rxe)",
     ),
-    Fault(
+    WitnessFault(
         "sending-discards",
         "the NIC threw packets away instead of sending them",
         "host",
@@ -114,23 +114,23 @@ FAULTS = (
             "irdma": ("ethtool.tx_errors.nic", "ethtool.tx_timeout.nic"),
         },
     ),
-    Fault(
+    WitnessFault(
         "wrong-class",
         "RoCE arrives in another priority than the intent's",
         "switch",
         {"mlx5": ("class.prioN_missed_ppm",), "bnxt": ("class.prioN_missed_ppm",)},
         "the leaf's own counters by queue",
-        (Cell("traffic_class", "share"),),
+        (WitnessCell("traffic_class", "share"),),
     ),
-    Fault(
+    WitnessFault(
         "sent-in-wrong-class",
         "RoCE leaves this host in another priority than the intent's: its own marking is wrong",
         "host",
         {"mlx5": ("class.prioN_tx_missed_ppm",), "bnxt": ("class.prioN_tx_missed_ppm",)},
         "the leaf's own counters by queue",
-        (Cell("traffic_class", "share"),),
+        (WitnessCell("traffic_class", "share"),),
     ),
-    Fault(
+    WitnessFault(
         "pause-storm",
         "pause for half of the time or without end",
         "host",
@@ -139,13 +139,13 @@ FAULTS = (
             "bnxt": ("ethtool.continuous_roce_pause_events", "pause.prioN_tx_ppm", "pause.prioN_rx_ppm"),
         },
     ),
-    Fault(
+    WitnessFault(
         "slow-host",
         "a NIC pauses its sender although nothing is congested: PCIe, IOMMU or memory behind it",
         "host",
         {"mlx5": ("pause.prioN_unmarked_ppm",), "bnxt": ("pause.prioN_unmarked_ppm",)},
     ),
-    Fault(
+    WitnessFault(
         "global-pause",
         "the neighbour, or the NIC itself, sends global pause instead of PFC",
         "switch",
@@ -155,23 +155,23 @@ FAULTS = (
             "irdma": ("ethtool.link_xoff_rx.nic", "ethtool.link_xoff_tx.nic"),
         },
     ),
-    Fault(
+    WitnessFault(
         "pfc-off",
         "PFC is off on the NIC",
         "host",
         {"mlx5": ("pause.prioN_rx_ppm",)},
         "the settings' read-back of the config stage (bnxt counts pause frames whether PFC is on or not)",
-        (Cell("settings", "wrong", "pfc.priorities"),),
+        (WitnessCell("settings", "wrong", "pfc.priorities"),),
     ),
-    Fault(
+    WitnessFault(
         "cnp-ignored",
         "congestion notices are ignored: DCQCN is off for the priority",
         "host",
         {"mlx5": ("rdma.rp_cnp_ignored",), "irdma": ("rdma.cnpIgnored",)},
         "the settings' read-back of the config stage (bnxt has no counter of CNPs that it ignored)",
-        (Cell("settings", "wrong", "others"),),
+        (WitnessCell("settings", "wrong", "others"),),
     ),
-    Fault(
+    WitnessFault(
         "flap",
         "the link went down",
         "cable",
@@ -187,7 +187,7 @@ FAULTS = (
             ),
         },
     ),
-    Fault(
+    WitnessFault(
         "damaged-frames",
         "frames damaged on the cable",
         "cable",
@@ -197,14 +197,16 @@ FAULTS = (
             "irdma": ("ethtool.rx_crc_errors.nic", "ethtool.illegal_bytes.nic"),
         },
     ),
-    Fault("symbol-errors", "symbols that stay wrong", "cable", {"mlx5": (_SYMBOLS,), "bnxt": (_SYMBOLS,)}),
-    Fault(
+    WitnessFault(
+        "symbol-errors", "symbols that stay wrong", "cable", {"mlx5": (_SYMBOLS,), "bnxt": (_SYMBOLS,)}
+    ),
+    WitnessFault(
         "high-ber",
         "FEC corrects more bits than the standard allows: the link's margin is gone",
         "cable",
         {"mlx5": (_BER,), "bnxt": (_BER,)},
     ),
-    Fault(
+    WitnessFault(
         "uncorrectable",
         "blocks that FEC cannot mend",
         "cable",
@@ -213,7 +215,7 @@ FAULTS = (
             "bnxt": ("ethtool.rx_fec_uncorrectable_blocks", _SYMBOLS),
         },
     ),
-    Fault(
+    WitnessFault(
         "mtu",
         "frames longer than this host's MTU",
         "switch",
@@ -223,13 +225,13 @@ FAULTS = (
             "irdma": ("ethtool.rx_oversize.nic",),
         },
     ),
-    Fault(
+    WitnessFault(
         "icrc",
         "packets damaged behind the cable's own check: a switch's memory, or something that rewrites them",
         "switch",
         {"mlx5": ("rdma.rx_icrc_encapsulated",), "bnxt": ("rdma.rx_roce_errors",)},
     ),
-    Fault(
+    WitnessFault(
         "pcie-errors",
         "the NIC's way to memory fails or is full",
         "host",
@@ -238,7 +240,7 @@ FAULTS = (
             "bnxt": ("rdma.res_tx_pci_err", "rdma.res_rx_pci_err"),
         },
     ),
-    Fault(
+    WitnessFault(
         "firmware",
         "the NIC's firmware or hardware reports an error to the driver",
         "host",
@@ -247,7 +249,7 @@ FAULTS = (
             "bnxt": ("devlink.fw_errors", "devlink.hw_errors"),
         },
     ),
-    Fault(
+    WitnessFault(
         "module",
         "the cable's module is hot, shorted or was pulled",
         "cable",
@@ -262,7 +264,7 @@ FAULTS = (
             "irdma": ("module.alarms",),
         },
     ),
-    Fault(
+    WitnessFault(
         "weak-light",
         "light, current, voltage or temperature beyond the thresholds that the module has of itself",
         "cable",
@@ -272,15 +274,15 @@ FAULTS = (
             "irdma": ("module.alarms", "module.warnings"),
         },
     ),
-    Fault(
+    WitnessFault(
         "small-mtu",
         "RDMA MTU of 1024 or 2048 bytes (at most 92.6 or 96.2 % of the link)",
         "host",
         {},
         "ib_write_bw against the MTU's ceiling, and the settings' read-back: no NIC counts packets by MTU",
-        (Cell("settings", "wrong", "mtu.rdma_bytes"), _BANDWIDTH),
+        (WitnessCell("settings", "wrong", "mtu.rdma_bytes"), _BANDWIDTH),
     ),
-    Fault(
+    WitnessFault(
         "narrow-pcie",
         "PCIe trained down (Gen4 x16 or Gen5 x8 on a 400G NIC)",
         "host",
@@ -288,45 +290,45 @@ FAULTS = (
         "ib_write_bw at half rate, and the read-back of LnkSta",
         (_BANDWIDTH,),
     ),
-    Fault(
+    WitnessFault(
         "half-rate",
         "one of a node's NICs at half rate",
         "cable",
         {},
         "ib_write_bw of that rail, the ring's busbw, and the link's speed: a slow link counts no error",
-        (Cell("settings", "wrong", "link.speed_gbps"), _BANDWIDTH),
+        (WitnessCell("settings", "wrong", "link.speed_gbps"), _BANDWIDTH),
     ),
-    Fault(
+    WitnessFault(
         "tcp-fallback",
         "collectives over TCP",
         "host",
         {},
         "NCCL's log, and RDMA bytes that did not move",
-        (Cell("nccl_transport", "wrong", "network"),),
+        (WitnessCell("nccl_transport", "wrong", "network"),),
     ),
-    Fault(
+    WitnessFault(
         "nvls-off",
         "collectives inside a node without NVLink SHARP, where it is wanted (8 x H200: 367 for 480 GB/s)",
         "host",
         {},
         "NCCL's log, and the busbw against the reference of that algorithm: no NIC takes part",
-        (Cell("nccl_transport", "wrong", "nvls"),),
+        (WitnessCell("nccl_transport", "wrong", "nvls"),),
     ),
-    Fault(
+    WitnessFault(
         "nothing-held-back",
         "PFC and ECN are configured and do nothing when many send to one",
         "switch",
         {},
         "incast: pause frames, marks and notices while a port is overloaded (none is no error of a NIC)",
-        (Cell("incast", "held_back"),),
+        (WitnessCell("incast", "held_back"),),
     ),
-    Fault(
+    WitnessFault(
         "no-gpudirect",
         "copies through host memory",
         "host",
         {},
         "NCCL's log, channel by channel, and perftest from GPU memory: to the NIC all memory is alike",
-        (Cell("nccl_transport", "wrong", "gdr"), Cell("gpudirect_write", "wrong_memory")),
+        (WitnessCell("nccl_transport", "wrong", "gdr"), WitnessCell("gpudirect_write", "wrong_memory")),
     ),
 )
 # What NICs count that is no fault by itself: kept in counters.jsonl, judged by no limit.
@@ -366,11 +368,11 @@ CONTEXT = {
 }
 
 
-def seen(family: str) -> tuple[Fault, ...]:
+def seen(family: str) -> tuple[WitnessFault, ...]:
     """Return the faults of which a family has a judged counter."""
     return tuple(fault for fault in FAULTS if fault.counters.get(family))
 
 
-def unseen(family: str) -> tuple[Fault, ...]:
+def unseen(family: str) -> tuple[WitnessFault, ...]:
     """Return the faults that no counter of a family sees."""
     return tuple(fault for fault in FAULTS if not fault.counters.get(family))

@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from shakedown.nos.counters import refuse_error_text
-from shakedown.nos.crosscheck import Cable, End
+from shakedown.nos.crosscheck import End, SwitchCable
 from shakedown.nos.readings import SwitchReading, load_record
 from shakedown.nos.registry import known
-from shakedown.nos.system import Neighbours, Tree
+from shakedown.nos.system import Neighbours, Tree, refuse_error_text
 from shakedown.records.base import Name, Record
 from shakedown.records.errors import BadInput
 
@@ -54,10 +53,12 @@ def load_settings(path: Path) -> SwitchSettings:
     return load_record(path, SwitchSettings)
 
 
-def cables(settings: SwitchSettings) -> list[Cable]:
+def cables(settings: SwitchSettings) -> list[SwitchCable]:
     """Return the planned cables of a switch."""
     kept = {"port", "host", "netdev", "rail", "role"}
-    return [Cable(switch=settings.switch, **entry.model_dump(include=kept)) for entry in settings.cabling]
+    return [
+        SwitchCable(switch=settings.switch, **entry.model_dump(include=kept)) for entry in settings.cabling
+    ]
 
 
 def switch_ends(

@@ -12,14 +12,14 @@ from typing import Literal
 from pydantic import Field
 
 from shakedown.records.base import Name, Record
-from shakedown.records.names import natural_key
+from shakedown.records.wording import natural_key
 
 MTU, PFC, DSCP, SPEED, FEC, CABLING = "mtu", "pfc", "dscp", "speed", "fec", "cabling"
 # What an end is that several ports hear. The verdict puts it first: no cable is at fault.
 ONE_NAME = "two machines with one name"
 
 
-class Cable(Record):
+class SwitchCable(Record):
     """One planned cable; a port's name is the switch's own."""
 
     host: Name  # or a switch, where `role` is uplink or spine
@@ -66,7 +66,7 @@ class Check(Record):
     """
 
     what: Name
-    cable: Cable
+    cable: SwitchCable
     fits: bool | None
     text: str
 
@@ -77,7 +77,7 @@ def dscp_check(dscp: int) -> str:
 
 
 def cross_check(
-    cables: Sequence[Cable],
+    cables: Sequence[SwitchCable],
     hosts: Mapping[tuple[str, str], End],
     switches: Mapping[tuple[str, str], End],
     dscps: Sequence[int],
@@ -170,7 +170,7 @@ def _pairs(
 
 
 def _heard_twice(
-    cables: Sequence[Cable], switches: Mapping[tuple[str, str], End], known: Set[str]
+    cables: Sequence[SwitchCable], switches: Mapping[tuple[str, str], End], known: Set[str]
 ) -> dict[str, str]:
     """Return the host ends that several switch ports hear, each with what that means.
 
@@ -195,7 +195,7 @@ def _heard_twice(
     return found
 
 
-def _cabling(cable: Cable, host: End, switch: End, known: Set[str], twice: Mapping[str, str]) -> Check:
+def _cabling(cable: SwitchCable, host: End, switch: End, known: Set[str], twice: Mapping[str, str]) -> Check:
     """Compare the neighbour that each end hears with the plan. One end that hears the right one is enough.
 
     A neighbour that the plan does not know is no proof of anything: NIC firmware has LLDP agents of its own,

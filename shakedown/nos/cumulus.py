@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.nos import lldp
-from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
 from shakedown.nos.linux import links as link_counters
-from shakedown.nos.system import SwitchSystem, Tree
+from shakedown.nos.system import Classes, Outputs, PortCounters, SwitchSystem, Tree, count, json_object
 
 _ROCE = {
     "roce_rx_packets": ("rx-stats", "rx-roce-stats", "roce-packets"),

@@ -11,12 +11,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
 from shakedown.nos.lldp import add_neighbour, remote_ports
-from shakedown.nos.system import SwitchSystem, Tree
+from shakedown.nos.system import (
+    Classes,
+    Outputs,
+    PortCounters,
+    SwitchSystem,
+    Tree,
+    count,
+    json_object,
+    output,
+)
 from shakedown.records.errors import BadInput
-from shakedown.records.tool_text import Source
+from shakedown.records.tool_text import TextSource
 
 _LINK = {
     "rx_bytes": ("inOctets",),
@@ -141,7 +149,7 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
     Raises:
         BadInput: not that command's JSON.
     """
-    source = Source(text, file)
+    source = TextSource(text, file)
     document = source.json()
     ports = document.get("lldpNeighbors") if isinstance(document, dict) else None
     if not isinstance(ports, dict):

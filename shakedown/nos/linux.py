@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shakedown.nos import lldp
-from shakedown.nos.counters import Classes, Outputs, PortCounters, count, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU
-from shakedown.nos.system import SwitchSystem, Tree
-from shakedown.records.tool_text import Source, quote
+from shakedown.nos.system import Classes, Outputs, PortCounters, SwitchSystem, Tree, count, output
+from shakedown.records.tool_text import TextSource, quote
 
 _REPORTED = (
     *("rx_packets", "rx_bytes", "tx_packets", "tx_bytes", "rx_drops", "tx_drops", "rx_errors", "tx_errors"),
@@ -71,7 +70,7 @@ def links(outputs: Outputs, file: str | Path | None = None) -> PortCounters:
 
 
 def _objects(outputs: Outputs, label: str, file: str | Path | None) -> list[dict[str, Any]]:
-    source = Source(output(outputs, label, file), file)
+    source = TextSource(output(outputs, label, file), file)
     document = source.json()
     if not isinstance(document, list) or not all(isinstance(one, dict) for one in document):
         source.refuse(f"{label}: not a JSON list of objects")

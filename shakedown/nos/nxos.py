@@ -9,11 +9,19 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object, output
 from shakedown.nos.crosscheck import CABLING, DSCP, MTU, PFC, SPEED
 from shakedown.nos.lldp import add_neighbour, is_mac, remote_ports
-from shakedown.nos.system import SwitchSystem, Tree
-from shakedown.records.tool_text import Source
+from shakedown.nos.system import (
+    Classes,
+    Outputs,
+    PortCounters,
+    SwitchSystem,
+    Tree,
+    count,
+    json_object,
+    output,
+)
+from shakedown.records.tool_text import TextSource
 
 _LINK = {
     "rx_bytes": "eth_inbytes",
@@ -141,11 +149,11 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
     blocks = re.split(r"(?m)^[ \t]*(?=Chassis id:)", text)[1:]
     if not blocks and _BRIEF.search(text):
         what = "the table of `show lldp neighbors`, which cuts names off and has no description of a port"
-        Source(text, file).refuse(what, fix="read `show lldp neighbors detail`")
+        TextSource(text, file).refuse(what, fix="read `show lldp neighbors detail`")
     total = _TOTAL.search(text)
     if total is None or int(total[1]) != len(blocks):
         counted = f"of {total[1]}" if total else "and no line `Total entries displayed`"
-        Source(text, file).refuse(f"NX-OS's LLDP is cut short: {len(blocks)} neighbours {counted}")
+        TextSource(text, file).refuse(f"NX-OS's LLDP is cut short: {len(blocks)} neighbours {counted}")
     for block in blocks:
         said: dict[str, str] = {}
         # The first counts: what a neighbour wrote into its description may be many lines of any kind.
@@ -153,7 +161,7 @@ def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tupl
             said.setdefault(key, "" if value.strip() in _SILENT else value.strip())
         local = said.get("Local Port id", "")
         if not local:
-            Source(text, file).refuse("not NX-OS's LLDP: a neighbour without local port")
+            TextSource(text, file).refuse("not NX-OS's LLDP: a neighbour without local port")
         name = said.get("System Name") or said.get("Chassis id", "")
         # The report does not say of what kind an id is; whatever is no MAC address is a port's name.
         port_id = said.get("Port id", "")

@@ -12,11 +12,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from shakedown.nos import dell_lldp
-from shakedown.nos.counters import Classes, Outputs, PortCounters, count, refuse_error_text
+from shakedown.nos import lldp
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
-from shakedown.nos.system import SwitchSystem, Tree
-from shakedown.records.tool_text import Source
+from shakedown.nos.system import Classes, Outputs, PortCounters, SwitchSystem, Tree, count, refuse_error_text
+from shakedown.records.tool_text import TextSource
 
 QUEUES, INTERFACE = "queues ", "interface "  # label prefixes; the port follows
 _HEAD = ("Queue", "Packets", "Bytes", "Dropped-Packets", "Dropped-Bytes")
@@ -63,7 +62,7 @@ def _queues(port: str, text: str, classes: Classes, file: str | Path | None) -> 
     heads = [line for line in lines if line[0] == _HEAD[0]]
     named = [line[1].lower() for line in lines if line[0] == "Interface" and len(line) == 2]
     if heads != [list(_HEAD)] or named != [_one_name(port)]:
-        Source(text, file).refuse(f"queues of {port}: not OS10's table of that port")
+        TextSource(text, file).refuse(f"queues of {port}: not OS10's table of that port")
     found: dict[str, int] = {}
     names = {classes.queue: _ROCE, classes.cnp_queue: _CNP}
     for line in lines:
@@ -91,7 +90,7 @@ def _state(port: str, text: str, file: str | Path | None = None) -> bool:
     refuse_error_text(text, f"{INTERFACE}{port}", file)
     heads = re.findall(r"(?m)^(\S+ \d\S*) is (?:up|down), line protocol is (up|down)", text)
     if [_one_name(name) for name, _ in heads] != [_one_name(port)]:
-        Source(text, file).refuse(f"{INTERFACE}{port}: not OS10's `show interface` of that port")
+        TextSource(text, file).refuse(f"{INTERFACE}{port}: not OS10's `show interface` of that port")
     return bool(heads[0][1] == "up")
 
 
@@ -149,7 +148,7 @@ def links(outputs: Outputs, ports: Sequence[str]) -> dict[str, Tree]:
 
 def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
     """Return LLDP neighbours from `show lldp neighbors detail`. Raises BadInput: not that, or cut short."""
-    return dell_lldp.neighbours(text, "OS10", file)
+    return lldp.dell_neighbours(text, "OS10", file)
 
 
 SYSTEM = SwitchSystem(

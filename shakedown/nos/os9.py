@@ -18,11 +18,19 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from shakedown.nos import dell_lldp
-from shakedown.nos.counters import Classes, Outputs, PortCounters, count, output, refuse_error_text
+from shakedown.nos import lldp
 from shakedown.nos.crosscheck import CABLING, FEC, MTU, SPEED
-from shakedown.nos.system import SwitchSystem, Tree
-from shakedown.records.tool_text import Source
+from shakedown.nos.system import (
+    Classes,
+    Outputs,
+    PortCounters,
+    SwitchSystem,
+    Tree,
+    count,
+    output,
+    refuse_error_text,
+)
+from shakedown.records.tool_text import TextSource
 
 INTERFACE = "interface "  # label prefix; the port follows
 # What `show interfaces` counts, by the part it stands in. Every number of a line that belongs to a counter is
@@ -82,7 +90,7 @@ def _linked(port: str, text: str, file: str | Path | None = None) -> bool:
         r"(?m)^([A-Za-z]\S{0,30} ?\d\S{0,30}) is (?:up|down), line protocol is (up|down)", text
     )
     if [name.lower() for name, _ in heads] != [port.lower()]:
-        Source(text, file).refuse(f"{INTERFACE}{port}: not OS9's `show interfaces` of that port")
+        TextSource(text, file).refuse(f"{INTERFACE}{port}: not OS9's `show interfaces` of that port")
     return bool(heads[0][1] == "up")
 
 
@@ -117,7 +125,7 @@ def _fec(text: str, gbps: float | None) -> str | None:
 
 def neighbours(text: str, file: str | Path | None = None) -> dict[str, list[tuple[str, str]]]:
     """Return LLDP neighbours from `show lldp neighbors detail`. Raises BadInput: not that, or cut short."""
-    return dell_lldp.neighbours(text, "OS9", file)
+    return lldp.dell_neighbours(text, "OS9", file)
 
 
 SYSTEM = SwitchSystem(

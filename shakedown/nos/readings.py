@@ -1,28 +1,103 @@
-"""From the raw readings of a switch, before and after a test, to the lines of `counters.jsonl`. Pure.
-
-The role `switch_counters` saves each reading as `SWITCH.before.json` and `SWITCH.after.json`; every port is
-keyed to the host NIC at the other end by the cabling that the reading carries.
-"""
+"""What a switch told, and how its uplinks shared the traffic."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from shakedown.nos.counters import COUNTERS, LOST, Classes, Due, PortCounters, ratios
 from shakedown.nos.registry import counters_of, known
-from shakedown.nos.uplinks import IMBALANCE, NEEDED, Carried, spread
-from shakedown.records.base import Name, Record, Stage
-from shakedown.records.counters import CounterReading, went_back
+from shakedown.nos.system import COUNTERS, LOST, Classes, Due, PortCounters, ratios
+from shakedown.records.base import Name, PortName, Record, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
 from shakedown.records.refusals import refusal
-from shakedown.records.shapes import PortName
+from shakedown.records.results import CounterReading, went_back
 from shakedown.records.untrusted import loads
+
+# How a leaf's traffic spread over its uplinks: what each carried, what carried none, how even it was. Pure.
+#
+# An uplink that is down costs capacity and no packet: routing goes round it, and no counter of errors moves.
+# It shows by what it did not carry.
+
+# Of an uplink: 1 if it carried nothing one way or the other while the leaf's others did, else 0.
+IDLE = "idle_uplink"
+# Of an uplink: what it sent, and received, of what it could, over the time between the two readings.
+SENT, RECEIVED = "tx_utilisation_percent", "rx_utilisation_percent"
+# Of a leaf: the busiest uplink less the quietest, over their mean, by what they sent for their rate.
+IMBALANCE = "uplink_imbalance_percent"
+OF_UPLINK, OF_LEAF = (IDLE, SENT, RECEIVED), (IMBALANCE,)
+UPLINK_COUNTERS = (*OF_UPLINK, *OF_LEAF)
+# What they are made from.
+NEEDED = ("tx_bytes", "rx_bytes")
+# Less than this part of its siblings' mean is routing protocols' chatter.
+_IDLE_SHARE = 0.01
+# Below this mean rate the leaf's uplinks carried no test at all: nothing can be said of any. 10^9 bit/s.
+_QUIET_GBPS = 1e-4
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What one uplink carried between two readings; None: it was not read twice.
+
+    Attributes:
+        speed_gbps: its rate, 10^9 bit/s.
+        tx_bytes, rx_bytes: as the leaf counts them.
+    """
+
+    speed_gbps: float
+    tx_bytes: int | None
+    rx_bytes: int | None
+
+    def share(self, way: str, seconds: float) -> float | None:
+        """Return what it sent (`tx`) or received (`rx`) of what it could."""
+        moved = self.tx_bytes if way == "tx" else self.rx_bytes
+        return None if moved is None or seconds <= 0 else 8e-9 * moved / seconds / self.speed_gbps
+
+
+def spread(
+    uplinks: Mapping[str, Carried], seconds: float
+) -> tuple[dict[str, dict[str, int | None]], int | None]:
+    """Return by uplink its counters (OF_UPLINK), and the leaf's imbalance; None: not known.
+
+    Args:
+        uplinks: by port.
+        seconds: between the two readings.
+    """
+    found: dict[str, dict[str, int | None]] = {}
+    idle: dict[str, list[bool | None]] = {port: [] for port in uplinks}
+    for way in ("tx", "rx"):
+        shares = {port: one.share(way, seconds) for port, one in uplinks.items()}
+        known = [share for share in shares.values() if share is not None]
+        mean = sum(known) / len(known) if known else 0.0
+        speed = max((one.speed_gbps for one in uplinks.values()), default=0.0)
+        for port, share in shares.items():
+            # One uplink alone has no sibling that shows what it should have carried.
+            quiet = len(known) < 2 or mean * speed < _QUIET_GBPS
+            idle[port].append(None if share is None else not quiet and share < _IDLE_SHARE * mean)
+            name = SENT if way == "tx" else RECEIVED
+            found.setdefault(port, {})[name] = None if share is None else round(100 * share)
+    for port, ways in idle.items():
+        found[port][IDLE] = None if None in ways else int(any(ways))
+    return found, _imbalance([one.share("tx", seconds) for one in uplinks.values()])
+
+
+def _imbalance(shares: Sequence[float | None]) -> int | None:
+    known = [share for share in shares if share is not None]
+    if len(known) < len(shares) or len(known) < 2 or not sum(known):
+        return None if len(known) < len(shares) else 0
+    return ceil(100 * (max(known) - min(known)) * len(known) / sum(known))
+
+
+# From the raw readings of a switch, before and after a test, to the lines of `counters.jsonl`. Pure.
+#
+# The role `switch_counters` saves each reading as `SWITCH.before.json` and `SWITCH.after.json`; every port is
+# keyed to the host NIC at the other end by the cabling that the reading carries.
 
 RecordT = TypeVar("RecordT", bound=Record)
 # `port` of a counter that is of a switch as a whole.
@@ -31,7 +106,7 @@ WHOLE_SWITCH = "switch"
 _TRAFFIC = tuple(name for name, due in COUNTERS.items() if due is Due.TRAFFIC)
 
 
-class Cable(Record):
+class CableReading(Record):
     """One cable of the inventory: a port of the switch, and the NIC or port of a switch at its end."""
 
     port: PortName
@@ -43,7 +118,7 @@ class Cable(Record):
     cable_m: int | None = None
 
 
-class Output(Record):
+class SwitchOutput(Record):
     """What one command printed."""
 
     command: str
@@ -59,8 +134,8 @@ class SwitchReading(Record):
     when: Literal["before", "after"]
     taken: str  # RFC 3339, UTC
     classes: Classes
-    cabling: tuple[Cable, ...] = Field(min_length=1)
-    outputs: dict[str, Output]
+    cabling: tuple[CableReading, ...] = Field(min_length=1)
+    outputs: dict[str, SwitchOutput]
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -209,7 +284,7 @@ def _seconds(first: str, last: str) -> float:
         return 0.0
 
 
-def forwarding_groups(cabling: Iterable[Cable]) -> dict[str | None, list[str]]:
+def forwarding_groups(cabling: Iterable[CableReading]) -> dict[str | None, list[str]]:
     """Return the ports among which what enters must leave, by rail.
 
     Without links a rail's traffic stays on the rail's ports. What comes or goes by a link may be of any

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shakedown.nos import cumulus, enterprise_sonic, eos, linux, nxos, os9, os10, sonic
-from shakedown.nos.counters import Classes, Outputs, PortCounters
-from shakedown.nos.system import ParseCounters, SwitchSystem
+from shakedown.nos.system import Classes, Outputs, ParseCounters, PortCounters, SwitchSystem
 from shakedown.records.errors import BadInput
 
 SYSTEMS: dict[str, SwitchSystem] = {

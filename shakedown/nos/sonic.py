@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.nos import lldp
-from shakedown.nos.counters import Classes, Outputs, PortCounters, count, json_object
 from shakedown.nos.crosscheck import CABLING, DSCP, FEC, MTU, PFC, SPEED
-from shakedown.nos.system import SwitchSystem, Tree
+from shakedown.nos.system import Classes, Outputs, PortCounters, SwitchSystem, Tree, count, json_object
 from shakedown.records.errors import BadInput
 
 _PORT_MAP = "COUNTERS_PORT_NAME_MAP"

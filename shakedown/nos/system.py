@@ -1,16 +1,173 @@
-"""What is known of one switch operating system: the form that each system's file fills in.
-
-`registry.py` lists the systems; a system that is not listed there is not understood anywhere.
-"""
+"""What a switch system can be asked, and the counters it gives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from shakedown.nos.counters import Classes, Outputs, PortCounters
+from pydantic import Field
+
+from shakedown.records.base import COUNTER_END, Record
+from shakedown.records.errors import BadInput
+from shakedown.records.tool_text import TextSource, quote
+
+# Counters of switches: one list of names for all operating systems, and what their parsers share.
+#
+# A parser takes the raw outputs of the counter commands, keyed by the label under which the role
+# `switch_counters` saved them, and returns `{port: {counter: value}}`. A counter that the switch does not
+# report is left out, never read as 0. Values run on from some point in the past; only differences count.
+
+_DIGITS = re.compile(r"\d{1,20}|\d{1,3}(,\d{3}){1,6}")
+
+# How the command lines say that a command failed: NX-OS and EOS `% Invalid command`, OS9 and OS10 `% Error:`,
+# OS10 `Syntax error:`, a shell `command not found`. EOS's JSON has an object `errors`.
+_FAILED = re.compile(
+    r"(?im)^[^\S\n]*+"
+    r"(% ?(invalid|error|incomplete|ambiguous|unrecognized|illegal|failed|permission|authorization)"
+    r"|(syntax )?error:|.*returned error code|.*command not found)|\A\s*\{\s*\"errors\"\s*:"
+)
+
+PortCounters = dict[str, dict[str, int]]
+Outputs = Mapping[str, str]
+Eight = Annotated[int, Field(ge=0, le=7)]
+
+
+class Classes(Record):
+    """Which numbers of the switch carry RoCE and CNPs, from the fabric intent."""
+
+    priority: Eight
+    traffic_class: Eight
+    queue: Eight
+    cnp_queue: Eight
+
+
+class Due(StrEnum):
+    """What a healthy test makes of a counter's difference."""
+
+    ZERO = "zero"  # anything else is a fault
+    BOUNDED = "bounded"  # congestion control at work: some is right, much is not
+    TRAFFIC = "traffic"  # follows the load
+    GAUGE = "gauge"  # a high-water mark: not a sum, so its difference means nothing
+
+
+# The one counter that is of a rail: what entered a switch in the RoCE class and never left it.
+LOST = "roce_lost_packets"
+# The canonical names. "roce" is the intent's RoCE class, "cnp" the class of its congestion notifications.
+COUNTERS: dict[str, Due] = {
+    "rx_packets": Due.TRAFFIC,
+    "rx_bytes": Due.TRAFFIC,
+    "tx_packets": Due.TRAFFIC,
+    "tx_bytes": Due.TRAFFIC,
+    "rx_drops": Due.ZERO,
+    "tx_drops": Due.ZERO,
+    "rx_errors": Due.ZERO,
+    "tx_errors": Due.ZERO,
+    "link_flaps": Due.ZERO,
+    "roce_rx_packets": Due.TRAFFIC,
+    "roce_rx_bytes": Due.TRAFFIC,
+    "roce_tx_packets": Due.TRAFFIC,
+    "roce_tx_bytes": Due.TRAFFIC,
+    "roce_queue_drops": Due.ZERO,  # egress queue
+    "roce_ingress_drops": Due.ZERO,  # ingress priority group: the headroom was too small
+    "roce_queue_watermark_bytes": Due.GAUGE,
+    "roce_headroom_watermark_bytes": Due.GAUGE,
+    # RoCE (UDP port 4791) that arrived with a DSCP of no class: the host's marking is wrong.
+    "roce_misclassified_rx_packets": Due.ZERO,
+    LOST: Due.ZERO,
+    "cnp_rx_packets": Due.BOUNDED,
+    "cnp_tx_packets": Due.BOUNDED,
+    "cnp_queue_drops": Due.ZERO,
+    "ecn_marked": Due.BOUNDED,
+    # On the lossless priority bounded; on any other, pause frames mean that the two ends disagree.
+    **{f"pfc_{way}_prio{priority}": Due.BOUNDED for way in ("rx", "tx") for priority in range(8)},
+    # Where a system has them for all priorities together only.
+    "pfc_rx_frames": Due.BOUNDED,
+    "pfc_tx_frames": Due.BOUNDED,
+    "watchdog_events": Due.ZERO,
+    "watchdog_drops": Due.ZERO,
+    # For every million RoCE packets that the port sent (marks, pauses received) or received (pauses sent).
+    "ecn_marked_ppm": Due.BOUNDED,
+    "pfc_rx_ppm": Due.BOUNDED,
+    "pfc_tx_ppm": Due.BOUNDED,
+    # Of links between switches (uplinks.py).
+    "idle_uplink": Due.ZERO,
+    "tx_utilisation_percent": Due.GAUGE,
+    "rx_utilisation_percent": Due.GAUGE,
+    "uplink_imbalance_percent": Due.BOUNDED,
+    # Frames that forward error correction could not mend, and symbols that it had to.
+    "fec_uncorrectable": Due.ZERO,
+    "fec_symbol_errors": Due.BOUNDED,
+}
+
+
+def ratios(counters: Collection[str], classes: Classes) -> dict[str, tuple[str, str]]:
+    """Return how each ratio is made from the counters that there are: name to (events, packets).
+
+    Where a system does not count the packets of the RoCE class, those of the port stand in for them.
+    """
+    found = {}
+    for name, events, way in (
+        ("ecn_marked_ppm", ("ecn_marked",), "tx"),
+        ("pfc_rx_ppm", (f"pfc_rx_prio{classes.priority}", "pfc_rx_frames"), "tx"),
+        ("pfc_tx_ppm", (f"pfc_tx_prio{classes.priority}", "pfc_tx_frames"), "rx"),
+    ):
+        top = next((event for event in events if event in counters), None)
+        packets = (f"roce_{way}_packets", f"{way}_packets")
+        bottom = next((packet for packet in packets if packet in counters), None)
+        if top and bottom:
+            found[name] = (top, bottom)
+    return found
+
+
+def output(outputs: Outputs, label: str, file: str | Path | None = None) -> str:
+    """Return one raw output. Raises BadInput where the reading lacks it, or where it is an error message."""
+    if label not in outputs:
+        raise BadInput(f"the reading has no output {label!r}", fix="read the switch again", file=file)
+    refuse_error_text(outputs[label], label, file)
+    return outputs[label]
+
+
+def refuse_error_text(text: str, label: str, file: str | Path | None = None) -> None:
+    """Raise BadInput if what a command printed is an error message, which is never an empty table."""
+    failed = _FAILED.search(text)
+    if failed:
+        line = text[failed.start() :].strip().splitlines()[0]
+        raise BadInput(
+            f"{label}: the switch refused the command: {quote(line)}",
+            fix="read the switch again, with a user and a release that have the command",
+            file=file,
+        )
+
+
+def count(value: object, what: str, file: str | Path | None = None) -> int:
+    """Return a counter's value: a whole number of 64 bits, or its digits with or without commas.
+
+    Raises:
+        BadInput: anything else. It is never read as 0.
+    """
+    if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
+        value = int(value.replace(",", ""))
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < COUNTER_END:
+        raise BadInput(f"{what} is {quote(value)}, not a count", fix="read the switch again", file=file)
+    return value
+
+
+def json_object(outputs: Outputs, label: str, file: str | Path | None = None) -> dict[str, Any]:
+    """Return one raw output as a JSON object. Raises BadInput where it is none."""
+    source = TextSource(output(outputs, label, file), file)
+    document = source.json()
+    if not isinstance(document, dict):
+        source.refuse(f"{label}: not a JSON object")
+    return document
+
+
+# What is known of one switch operating system: the form that each system's file fills in.
+#
+# `registry.py` lists the systems; a system that is not listed there is not understood anywhere.
 
 Tree = dict[str, Any]
 # Local port to the (system, port) heard at the other end.

@@ -1,15 +1,4 @@
-"""Read every RDMA and network counter of this node into one JSON file, before and after a test.
-
-    srun --ntasks-per-node=1 python -m shakedown.onnode.counters before FOLDER
-
-writes FOLDER/counters.NODE.before.json. The raw values are kept as they are; deltas are computed later, from
-both files. What `rdma statistic show` prints is in sysfs (`hw_counters`: the same rdma_hw_stats of the
-driver, drivers/infiniband/core/{sysfs,nldev}.c); what `ethtool` prints is asked of the kernel, so that a node
-of eleven NICs is read without a process for each. All NICs are read at once, one thread each.
-
-Beside its counters a device has `unread`: which could not be read, by name or by the source that all of them
-are of (`fec.`), and why. What its NIC or kernel has none of is not there; `flaws` tells people of it.
-"""
+"""Read a node's counters and cable modules."""
 
 from __future__ import annotations
 
@@ -24,8 +13,70 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode import ethtool_stats, modules
+from shakedown.onnode import ethtool_stats
 from shakedown.onnode.noted import node_name, note
+
+# What the NICs' optical modules say of themselves, as the node's own reader has left it. Standard library.
+#
+# The reader is a timer of roles/host_settings: `ethtool -m` takes a right that jobs do not have. What it left
+# is read here in no time, so a job's reading of counters is not slowed down by modules' slow buses.
+
+FILE = Path("/run/shakedown/modules.json")
+# The timer runs every two minutes; what is older is of a reader that stopped.
+OLDEST_S = 600.0
+UNREAD = "unread"
+_LARGEST = 1 << 20
+_NAME = re.compile(r"[a-z_]{1,24}(?:\.lane\d{1,2})?\Z")
+
+
+def readings(file: Path = FILE, *, now_s: float | None = None) -> dict[str, tuple[dict[str, int], str]]:
+    """Return, by netdev, what its module says and why it says nothing; empty where no reader left anything.
+
+    Values are `alarms` and `warnings`, flags that the module itself has raised, and `temperature_mc`,
+    `voltage_uv`, `bias_ua`, `tx_power_nw`, `rx_power_nw` (thousandths of degrees C, uV, uA, nW), by lane;
+    `unread` where the reader has stopped.
+    """
+    try:
+        with file.open("rb") as source:
+            document = json.loads(source.read(_LARGEST))
+    except (OSError, ValueError):
+        return {}
+    netdevs = document.get("netdevs") if isinstance(document, dict) else None
+    taken = document.get("taken_s") if isinstance(document, dict) else None
+    if not isinstance(netdevs, dict) or not isinstance(taken, int | float):
+        return {}
+    age = (time.time() if now_s is None else now_s) - taken
+    found: dict[str, tuple[dict[str, int], str]] = {}
+    for netdev, told in netdevs.items():
+        if not isinstance(told, dict):
+            continue
+        if not -OLDEST_S < age < OLDEST_S:
+            # What was never read must not look like a module without anything to say.
+            found[str(netdev)] = ({UNREAD: 1}, f"read {age:.0f} s ago: its reader has stopped")
+            continue
+        found[str(netdev)] = _values(told.get("values")), str(told.get("why", ""))[:200]
+    return found
+
+
+def _values(told: Any) -> dict[str, int]:  # noqa: ANN401  (whatever the file held)
+    return {
+        name: value
+        for name, value in (told.items() if isinstance(told, dict) else ())
+        if isinstance(name, str) and _NAME.match(name) and type(value) is int and 0 <= value < 1 << 63
+    }
+
+
+# Read every RDMA and network counter of this node into one JSON file, before and after a test.
+#
+#     srun --ntasks-per-node=1 python -m shakedown.onnode.counters before FOLDER
+#
+# writes FOLDER/counters.NODE.before.json. The raw values are kept as they are; deltas are computed later,
+# from both files. What `rdma statistic show` prints is in sysfs (`hw_counters`: the same rdma_hw_stats of the
+# driver, drivers/infiniband/core/{sysfs,nldev}.c); what `ethtool` prints is asked of the kernel, so that a
+# node of eleven NICs is read without a process for each. All NICs are read at once, one thread each.
+#
+# Beside its counters a device has `unread`: which could not be read, by name or by the source that all of
+# them are of (`fec.`), and why. What its NIC or kernel has none of is not there; `flaws` tells people of it.
 
 _DEVLINK_SECONDS = 5.0
 _MOST_CHARACTERS = 300  # of why something could not be read (run/nic_counters.py)
@@ -99,7 +150,7 @@ def read_devices(root: Path = Path("/"), *, live: bool | None = None) -> list[di
             errors = health.result() if health else {}
         except UnreadError as error:
             of_all["devlink."] = str(error)[:_MOST_CHARACTERS]
-    of_modules = modules.readings() if live else {}
+    of_modules = readings() if live else {}
     for device in found:
         counters, flaws, unread = device["counters"], device["flaws"], device["unread"]
         assert isinstance(counters, dict) and isinstance(flaws, list) and isinstance(unread, dict)
@@ -110,7 +161,7 @@ def read_devices(root: Path = Path("/"), *, live: bool | None = None) -> list[di
         if why:
             words = f"module of {device['netdev']}: {why}"
             flaws.append(words)
-            if modules.UNREAD in values:
+            if UNREAD in values:
                 unread["dom."] = words
     return found
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shakedown.onnode.journal import Clock, Journal
-from shakedown.onnode.step import WITH_SLURM
+from shakedown.onnode.standing import WITH_SLURM
 
 
 def main(argv: list[str]) -> int:

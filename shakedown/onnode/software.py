@@ -125,7 +125,7 @@ def use(
 
 def mounts(folder: Path) -> list[str]:
     """Return what a container must see: the run's folder, this package and the programs beside it."""
-    from shakedown.records.places import SOURCE  # not needed by `look`, which runs without this package
+    from shakedown.records.program import SOURCE  # not needed by `look`, which runs without this package
 
     return [str(folder.parent.parent), str(SOURCE)]
 

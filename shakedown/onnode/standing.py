@@ -1,12 +1,4 @@
-"""Which rank of a hung run stands still, on which node.
-
-    srun --ntasks-per-node=1 python -m shakedown.onnode.standing FOLDER MARK
-
-A collective waits for its slowest rank, so all ranks of a hung one look alike from outside: no output, no
-end. On its node the rank at fault shows, because the others wait busily. Each node's look is written to
-FOLDER/standing.NODE.json: its ranks of the run whose processes have MARK in their environment, their state
-and how much of a CPU they used while they were watched. Standard library only.
-"""
+"""Start a step on each node, and keep it standing."""
 
 from __future__ import annotations
 
@@ -16,12 +8,50 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.noted import node_name, note
-from shakedown.onnode.step import once_a_node
+
+# Start a job's steps: one of this package's programs on every node, beside what runs there.
+
+# What goes before an srun, or before what starts one: it waits while slurmctld is away.
+WITH_SLURM = ("sh", str(Path(__file__).with_name("with_slurm.sh")))
+# How long, in seconds, and the file that says that it was in vain.
+SILENT_S, SILENT_FILE = "SHAKEDOWN_SLURM_SILENT_S", "SHAKEDOWN_SLURM_SILENT_FILE"
+
+
+def once_a_node(nodes: int, module: str, *words: str, options: Sequence[str] = ()) -> list[str]:
+    """Return the command: a step of one task a node, which takes nothing from the steps beside it.
+
+    Args:
+        nodes: how many nodes the job has.
+        module: of this package.
+        words: its arguments.
+        options: more options of srun.
+    """
+    step = [*WITH_SLURM, "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--overlap"]
+    alone = ["--mpi=none", "--cpu-bind=none", "--input=none"]
+    return [*step, *options, *alone, sys.executable, "-m", module, *words]
+
+
+def wait_for_slurm() -> None:
+    """Return once slurmctld answers, or after the time that it may be silent.
+
+    For steps that have a time limit of their own, which is not to pass while slurmctld is away.
+    """
+    subprocess.run([*WITH_SLURM, "true"], check=False, stdin=subprocess.DEVNULL)
+
+
+# Which rank of a hung run stands still, on which node.
+#
+#     srun --ntasks-per-node=1 python -m shakedown.onnode.standing FOLDER MARK
+#
+# A collective waits for its slowest rank, so all ranks of a hung one look alike from outside: no output, no
+# end. On its node the rank at fault shows, because the others wait busily. Each node's look is written to
+# FOLDER/standing.NODE.json: its ranks of the run whose processes have MARK in their environment, their state
+# and how much of a CPU they used while they were watched. Standard library only.
 
 MARK = "SHAKEDOWN_STEP"  # the environment variable by which the processes of a run are found
 # A rank's number, the variable of the inner launcher first: mpirun's ranks inherit those of the daemon that

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.onnode.noted import node_name, note
-from shakedown.onnode.step import once_a_node
+from shakedown.onnode.standing import once_a_node
 
 # Linux, netdevice(7) and ip(7): an interface's address; datagrams that are never cut, whatever the kernel
 # knows of the way.

@@ -1,22 +1,27 @@
-"""Plan the counters that must not move, and those that must: on NICs over a job, on ports over a stage."""
+"""The counters of a plan, and the faults that no NIC counter would show."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shakedown.intent.links import UPLINK
-from shakedown.intent.site import Site
+from shakedown.intent.places import span
+from shakedown.intent.site import Fabric, Site
 from shakedown.nics.families import family_of
-from shakedown.nos.counters import LOST
-from shakedown.nos.readings import WHOLE_SWITCH
-from shakedown.nos.uplinks import IDLE, NEEDED, OF_UPLINK, UPLINK_COUNTERS
-from shakedown.plan.draft import Draft
+from shakedown.nics.witnesses import FAULTS, seen, unseen
+from shakedown.nos.readings import IDLE, NEEDED, OF_UPLINK, UPLINK_COUNTERS, WHOLE_SWITCH
+from shakedown.nos.system import LOST
+from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec, counter_tests
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import PlanItem
-from shakedown.references.catalogue import Entry
+from shakedown.records.plan import NotCovered, PlanItem
+from shakedown.records.wording import count
+from shakedown.references.catalogue import ReferenceEntry
+from shakedown.references.of_site import families_of
+
+# Plan the counters that must not move, and those that must: on NICs over a job, on ports over a stage.
 
 # Benchmarks in which more is sent to a port than it carries, on purpose. There pause frames and marks must
 # appear (benchmarks/incast), so how many they are is shown and decides nothing: at seven senders to one, each
@@ -30,7 +35,7 @@ _FLOWS_EACH = 20
 _Blocks = dict[tuple[str, str], list[tuple[str, ...]]]
 
 
-def plan_counters(draft: Draft) -> None:
+def plan_counters(draft: PlanDraft) -> None:
     """Counters that must not move, and those that must: every NIC over a job, every port over a stage.
 
     The references say which: entries of test `nic` or `switch` with a metric `counter.NAME`.
@@ -57,7 +62,7 @@ def plan_counters(draft: Draft) -> None:
                     _switch_counter(draft, entry, stage)
 
 
-def _once(judged_by: dict[tuple[object, ...], str], entry: Entry, stage: Stage) -> None:
+def _once(judged_by: dict[tuple[object, ...], str], entry: ReferenceEntry, stage: Stage) -> None:
     """Note who judges a counter in a stage, and refuse a second one."""
     narrowed = (entry.scope.get("nic_driver"), entry.scope.get("switch_nos"))
     what = (entry.test, entry.metric, stage, *narrowed)
@@ -69,7 +74,7 @@ def _once(judged_by: dict[tuple[object, ...], str], entry: Entry, stage: Stage) 
         )
 
 
-def _holds(entry: Entry, stage: Stage) -> bool:
+def _holds(entry: ReferenceEntry, stage: Stage) -> bool:
     """Whether an entry judges a stage: its own, and what must not happen there in none above it either."""
     ladder = list(Stage)
     above = ladder.index(stage) > ladder.index(entry.stage)
@@ -96,14 +101,14 @@ class _Nics:
         return found
 
 
-def _nic_counter(draft: Draft, nics: _Nics, entry: Entry, job: JobSpec, test: str) -> None:
+def _nic_counter(draft: PlanDraft, nics: _Nics, entry: ReferenceEntry, job: JobSpec, test: str) -> None:
     required = job.kind not in _OVERLOADING or not _HOLDS_BACK.match(entry.metric)
     for (rail, device), nodes in nics.blocks(job.nodes, entry.scope.get("nic_driver")).items():
         port: Params = {"port": device}
         draft.add(entry, test, stage=job.stage, nodes=nodes, rails=(rail,), params=port, required=required)
 
 
-def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
+def _switch_counter(draft: PlanDraft, entry: ReferenceEntry, stage: Stage) -> None:
     """One cell for each port, or for each rail where that is what the counter is of."""
     name = entry.metric.removeprefix("counter.")
     # A switch is read over a stage as a whole.
@@ -145,7 +150,7 @@ def _switch_counter(draft: Draft, entry: Entry, stage: Stage) -> None:
     _add(draft, entry, stage, some, if_reported=True)
 
 
-def _uplink_counter(draft: Draft, entry: Entry, stage: Stage, name: str) -> None:
+def _uplink_counter(draft: PlanDraft, entry: ReferenceEntry, stage: Stage, name: str) -> None:
     """One cell for each uplink of a leaf, or for each leaf where that is what the counter is of."""
     blocks: dict[tuple[str | None, str, str, bool], list[str]] = {}
     for switch in draft.site.switches:
@@ -163,7 +168,7 @@ def _uplink_counter(draft: Draft, entry: Entry, stage: Stage, name: str) -> None
     _add(draft, entry, stage, blocks)
 
 
-def _all_used(draft: Draft, leaf: str, uplinks: int) -> bool:
+def _all_used(draft: PlanDraft, leaf: str, uplinks: int) -> bool:
     """Whether the mesh sends so much over a leaf's uplinks that each of them carries something.
 
     Adaptive routing leaves none out where flows are as many as uplinks; a hash leaves one out with
@@ -184,8 +189,8 @@ def _all_used(draft: Draft, leaf: str, uplinks: int) -> bool:
 
 
 def _add(
-    draft: Draft,
-    entry: Entry,
+    draft: PlanDraft,
+    entry: ReferenceEntry,
     stage: Stage,
     blocks: Mapping[tuple[str | None, str, str, bool], Sequence[str]],
     *,
@@ -208,3 +213,46 @@ def _add(
                 not_run=why or None,
             )
         )
+
+
+# What the counters of the NICs show at a site, node by node, and what none of them does: for the plan.
+
+
+def nic_cover(draft: PlanDraft) -> Iterator[str]:
+    """Yield, for each family of drivers, how many of its counters are judged, and what they do not see."""
+    for family, nodes in families_of(draft.site).items():
+        if family is None:
+            continue
+        its_nodes = set(nodes)
+        judged = {
+            item.metric
+            for item in draft.items
+            if item.metric.startswith("counter.")
+            and item.test != "switches"
+            and item.required
+            and any(node in its_nodes for (node,) in item.nodes)
+        }
+        if judged:
+            blind = "; ".join(
+                fault.name + (f" ({fault.measured})" if fault.measured else "")
+                for fault in unseen(family.name)
+            )
+            yield (
+                f"{span(nodes)}: {count(len(judged), 'counter')} of each {family.name} NIC are judged, "
+                "which see "
+                f"{len(seen(family.name))} of {len(FAULTS)} known faults; none sees {blind}"
+            )
+
+
+def unknown_nics(draft: PlanDraft) -> Iterator[NotCovered]:
+    """Yield what is left out for NICs whose driver is not known."""
+    site = draft.site
+    nodes = families_of(site).get(None)
+    if not nodes or not isinstance(site.fabric, Fabric) or not site.acceptance.counter_tests:
+        return
+    nics = sum(family_of(nic.driver, nic.rdma_device) is None for node in nodes for nic in site.nics[node])
+    yield NotCovered(
+        what=f"loss, errors, flaps and pauses by the counters of {count(nics, 'NIC')} of {span(nodes)}",
+        why="their driver is not known, or has no profile: what they count is kept and not judged",
+        key="fabric_nics",
+    )

@@ -9,13 +9,11 @@ from shakedown.intent.site import Fabric, Site
 from shakedown.plan.jobs import JobSpec
 from shakedown.plan.scope import Mesh
 from shakedown.records.base import Better, Params, Stage
-from shakedown.records.expectation import NotCovered
-from shakedown.records.names import natural_key
 from shakedown.records.pairs import AllPairs, PairsAcross
-from shakedown.records.plan import PlanItem, Reference, ReferenceKind
-from shakedown.references.catalogue import Catalogue, Entry
-from shakedown.references.learn import Kind, learnt_entry
-from shakedown.references.missing import MissingReference
+from shakedown.records.plan import NotCovered, PlanItem, Reference, ReferenceKind
+from shakedown.records.wording import natural_key
+from shakedown.references.catalogue import Catalogue, MissingReference, ReferenceEntry
+from shakedown.references.propose import Kind, learnt_entry
 
 
 def none_allowed(name: str, source: str) -> Reference:
@@ -25,7 +23,7 @@ def none_allowed(name: str, source: str) -> Reference:
     )
 
 
-_STAND_IN = Entry(
+_STAND_IN = ReferenceEntry(
     id="none",
     stage=Stage.CONFIG,
     test="none",
@@ -40,7 +38,7 @@ _STAND_IN = Entry(
 
 
 @dataclass
-class Draft:
+class PlanDraft:
     """A plan being made."""
 
     site: Site
@@ -75,7 +73,7 @@ class Draft:
 
     def reference(
         self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None = None
-    ) -> Entry:
+    ) -> ReferenceEntry:
         """Find the reference of a cell and keep it for the plan; `node`: it is of this one alone.
 
         Where there is none, the plan is refused in the end, and what is returned stands in until then.
@@ -99,14 +97,16 @@ class Draft:
 
     def reference_if_any(
         self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None = None
-    ) -> Entry | None:
+    ) -> ReferenceEntry | None:
         """Find the reference of a cell that need not have one, and keep it for the plan."""
         try:
             return self._find(test, metric, scope, node)
         except MissingReference:
             return None
 
-    def _find(self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None) -> Entry:
+    def _find(
+        self, test: str, metric: str, scope: Mapping[str, int | str], node: str | None
+    ) -> ReferenceEntry:
         facts: dict[str, int | str] = {"system": self.site.fabric.system}
         if isinstance(self.site.fabric, Fabric):
             facts["nic_speed_gbps"] = self.site.fabric.link_speed_gbps
@@ -118,7 +118,7 @@ class Draft:
 
     def add(
         self,
-        entry: Entry,
+        entry: ReferenceEntry,
         test: str,
         *,
         nodes: Iterable[tuple[str, ...]] | AllPairs | PairsAcross,

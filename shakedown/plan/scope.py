@@ -1,19 +1,23 @@
-"""A plan of a part of the site: some nodes, rails and stages, with partners that are used and not judged."""
+"""What of a site is planned."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from pydantic import ValidationError
 
 from shakedown.intent.part import part_of, partners
 from shakedown.intent.site import Site
 from shakedown.plan.jobs import Jobs
-from shakedown.plan.power import power_words
+from shakedown.plan.odds import power_words
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.names import natural_key
 from shakedown.records.plan import Plan, PlanItem, PlanScope
+from shakedown.records.wording import natural_key
+
+# A plan of a part of the site: some nodes, rails and stages, with partners that are used and not judged.
 
 # With three nodes a slow pair shows which of its two ends is slow; and a ring of three has every pair.
 FEWEST_NODES = 3
@@ -21,7 +25,7 @@ Mesh = Literal["quick", "full"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedScope:
     """What a person wants measured; what is empty is all of it.
 
     Attributes:
@@ -40,7 +44,7 @@ class Wanted:
     mesh: Mesh | None = None
 
 
-def narrowed_site(site: Site, wanted: Wanted) -> tuple[Site, PlanScope | None]:
+def narrowed_site(site: Site, wanted: WantedScope) -> tuple[Site, PlanScope | None]:
     """Return the part of the site that must be planned, partners included, and the words for it.
 
     Without words, nothing is left out by nodes, rails or the mesh, and no stage is named.
@@ -105,3 +109,52 @@ def _without(item: PlanItem, strangers: Collection[str]) -> PlanItem | None:
     if len(nodes) == len(item.nodes):
         return item
     return item.model_copy(update={"nodes": nodes}) if nodes else None
+
+
+# Variables of the communication libraries for one run: configuration B of an A/B comparison.
+#
+# They go over those of the site's own file, which stays as it is. The jobs hold them (jobs.json), and the
+# plan says so in a caveat: such a run says nothing about the site as it is configured.
+
+LONGEST_VALUE = 500
+
+
+def with_variables(site: Site, variables: Mapping[str, str]) -> Site:
+    """Return the site with variables for nccl-tests and PyTorch's collectives, for one run.
+
+    Raises:
+        BadInput: a variable that is not of a communication library, a value that is no printable text, or a
+            site without collectives that take variables.
+    """
+    if not variables:
+        return site
+    for name, value in variables.items():
+        if not value.isprintable() or len(value) > LONGEST_VALUE:
+            raise BadInput(f"the value of {name[:80]!r} is no printable text", fix="give NAME=VALUE")
+    changed: dict[str, object] = {}
+    for where, section in site.acceptance.asked():
+        if not where.takes_variables:
+            continue
+        options = {**section.model_dump(), "variables": {**section.variables, **variables}}
+        try:
+            changed[where.key] = type(section).model_validate(options)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = str(first["loc"][1]) if len(first["loc"]) > 1 else "?"
+            raise BadInput(
+                f"{name[:80]!r} is no variable of a communication library",
+                fix="give NCCL_*, UCX_*, OMPI_MCA_*, PMIX_MCA_* or CUDA_DEVICE_*",
+            ) from None
+    if not changed:
+        takers = [f"acceptance.{s.key}" for s in site.acceptance.sections if s.takes_variables]
+        raise BadInput(
+            f"the site has neither {' nor '.join(takers)}, which alone take variables",
+            fix="leave them out, or plan a site with collectives",
+        )
+    said = ", ".join(f"{name}={value}" for name, value in sorted(variables.items()))
+    changed["caveats"] = (
+        *site.acceptance.caveats,
+        f"Set for this run alone, over the site's own file: {said}. It says nothing about the site as it is "
+        "configured.",
+    )
+    return site.model_copy(update={"acceptance": site.acceptance.model_copy(update=changed)})

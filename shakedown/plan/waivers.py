@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 
-from shakedown.intent.refusal import refuse
+from shakedown.intent.places import refuse
 from shakedown.intent.rules import Problem
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput

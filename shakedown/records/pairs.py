@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from shakedown.records.base import Name, Record
-from shakedown.records.names import natural_key
+from shakedown.records.wording import natural_key
 
 # More nodes than any fabric joins; a plan that names more would keep its reader busy for hours.
 MOST_NODES = 16_384

@@ -1,15 +1,13 @@
-"""How a program ends: its reader may leave, and what is refused is one line and exit status 2.
-
-Standard library only: compute nodes use this.
-"""
+"""How a command of ours runs: signals, places, and no search for cycles while it works."""
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -17,6 +15,11 @@ from shakedown.records.errors import BadInput, ExitStatus, said_by_system
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+
+# How a program ends: its reader may leave, and what is refused is one line and exit status 2.
+#
+# Standard library only: compute nodes use this.
 
 
 class _OutlivesReader(io.FileIO):
@@ -86,3 +89,27 @@ def ended(main: Callable[[], int]) -> NoReturn:
     with suppress(OSError):  # what was printed before; failing at its end, Python would exit with 120
         sys.stdout.flush()
     sys.exit(failed or status)
+
+
+# Where the parts of Shakedown lie on this machine. Standard library only: compute nodes use this.
+
+PACKAGE = Path(__file__).resolve().parent.parent
+# What PYTHONPATH must hold for another interpreter to find this package.
+SOURCE = PACKAGE.parent
+# LoadGen's harness and the LoRA trainer, in a checkout and on the submit host; other environments run them.
+WORKLOADS = SOURCE / "workloads"
+
+
+# Reading without Python's search for reference cycles. Standard library only: jobs' programs use it too.
+
+
+@contextmanager
+def no_cycle_search() -> Iterator[None]:
+    """Pause the search for reference cycles: reading makes no cycle, and the search doubles its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

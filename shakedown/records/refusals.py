@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, g
 
 from pydantic import BaseModel, ValidationError
 
+from shakedown.records.base import words_of
 from shakedown.records.errors import BadInput
-from shakedown.records.shapes import words_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

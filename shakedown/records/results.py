@@ -1,19 +1,22 @@
-"""What was measured: lines of `results.jsonl`, and what a job writes of itself and its tools under `raw/`."""
+"""What a run yields: measurements, counter readings and snapshots."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
-from shakedown.records.base import Better, Name, Params, Record, Stage, cell_id
-from shakedown.records.names import FILE_NAME, LONGEST_FILE_NAME
+from shakedown.records.base import Better, CounterValue, Name, Params, Record, Stage, cell_id
+from shakedown.records.wording import FILE_NAME, LONGEST_FILE_NAME
+
+# What was measured: lines of `results.jsonl`, and what a job writes of itself and its tools under `raw/`.
 
 # How long something took; more than centuries would overflow the arithmetic of times.
 Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
 
 
-class Problem(Record):
+class RunProblem(Record):
     """Something other than the hardware under test that spoiled a measurement, or its cause if known.
 
     `not-run`: nothing could be measured there at all; the cell is NOT-RUN with this reason.
@@ -54,7 +57,7 @@ class Measurement(Record):
     # What else was seen at work on what was measured: a value within its reference decides nothing then, and
     # one outside has a cause.
     disturbed: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    problem: Problem | None = None
+    problem: RunProblem | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -83,7 +86,7 @@ class OutputRecord(Record):
     exit_code: int | None  # None: never ended by itself
     started: str  # RFC 3339, UTC
     duration_s: Seconds
-    problem: Problem | None = None
+    problem: RunProblem | None = None
     # Of the order that the job was run under, if there was one (order.json).
     nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
@@ -104,8 +107,106 @@ class JobRecord(Record):
     attempt: int = Field(default=1, ge=1)
     started: str | None = None
     duration_s: Seconds | None = None
-    problem: Problem | None = None
+    problem: RunProblem | None = None
     # SHA-256 of files.json: what the folder held when the job had ended. None: nobody looked.
     files: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+# What NICs and switch ports counted over a test: lines of `counters.jsonl`.
+
+
+class CounterReading(Record):
+    """One counter of one NIC or switch port over a test (a line of `counters.jsonl`)."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    run: Name
+    stage: Stage
+    test: Name
+    kind: Literal["nic", "switch_port"]
+    device: Name  # host or switch
+    port: Name  # RDMA device, netdev or switch port
+    rail: Name | None = None
+    peer: str | None = None  # the other end of the cable, "n1/fab0"
+    counter: Name
+    before: CounterValue | None
+    after: CounterValue | None
+    # The node, its driver or the switch was restarted, or the port's counters were cleared, between the two.
+    began_anew: bool = False
+    # Why it has no value before, after or both, where the reading itself says so.
+    unread: str | None = None
+    job: str | None = None
+    raw: str | None = None
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @property
+    def delta(self) -> int | None:
+        """After minus before; None if either is missing, or the counter went backwards or began anew."""
+        if self.began_anew or self.before is None or self.after is None or self.after < self.before:
+            return None
+        return self.after - self.before
+
+
+def went_back(before: Mapping[str, int], after: Mapping[str, int], names: Iterable[str]) -> bool:
+    """Whether any of the counters of these names is less than before."""
+    return any(name in before and name in after and after[name] < before[name] for name in names)
+
+
+# What was found on the machines: `inventory.json`.
+
+
+class Component(Record):
+    """One piece of hardware, firmware or software (`inventory.json`)."""
+
+    host: Name
+    kind: Literal["node", "nic", "gpu", "cable", "switch", "software"]
+    name: Name
+    attributes: dict[str, str] = Field(default_factory=dict)
+
+
+class ClockReading(Record):
+    """How far a host's clock is ahead of the controller's, in seconds; below zero is behind.
+
+    The host's time was read between two of the controller's: the truth lies between `low_s` and `high_s`,
+    and the readings of several round trips have narrowed it.
+    """
+
+    host: Name  # as the inventory names it
+    low_s: Annotated[float, Field(allow_inf_nan=False)]  # at least so far ahead, in seconds
+    high_s: Annotated[float, Field(allow_inf_nan=False)]  # at most so far ahead, in seconds
+    # What munge on this host said of the submit host's credential: Success, Rewound credential, ...
+    munge: Annotated[str, Field(max_length=80)] = ""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.low_s > self.high_s:
+            raise ValueError("low_s must not be above high_s")
+        return self
+
+
+class Snapshot(Record):
+    """What the run was made on: the snapshot that a later comparison needs."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    run: Name
+    taken: str
+    components: tuple[Component, ...] = ()
+    submit: Name | None = None  # whose clock the nodes' clocks are held against
+    clocks: tuple[ClockReading, ...] = ()
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    def ahead_s(self, host: str) -> tuple[float, float] | None:
+        """Return how far a host's clock is ahead of the submit host's, at least and at most, in seconds.
+
+        None if one of the two was not read.
+        """
+        read = {reading.host: reading for reading in self.clocks}
+        mine, submit = read.get(host), read.get(self.submit or "")
+        if mine is None or submit is None:
+            return None
+        if host == self.submit:
+            return 0.0, 0.0
+        return mine.low_s - submit.high_s, mine.high_s - submit.low_s

@@ -51,7 +51,7 @@ class Line(NamedTuple):
     text: str
 
 
-class Source:
+class TextSource:
     """A captured output: its cleaned lines, and how to refuse it.
 
     Args:
@@ -195,7 +195,7 @@ class Source:
         return [Line(line.number, _LABEL.sub("", line.text, count=1)) for line in lines]
 
 
-def _untagged(source: Source, lines: list[Line]) -> list[Line]:
+def _untagged(source: TextSource, lines: list[Line]) -> list[Line]:
     """Take the labels off, whichever task's they are; a line that two tasks share is refused."""
     matches = {line: _LABEL.match(line.text) for line in lines if line.text.strip()}
     # One line that looks like `srun -l` labelled it is the program's own.
@@ -216,7 +216,7 @@ def _untagged(source: Source, lines: list[Line]) -> list[Line]:
     return plain
 
 
-def _labels(source: Source, lines: list[Line]) -> list[str]:
+def _labels(source: TextSource, lines: list[Line]) -> list[str]:
     """Return the label of every line that is not blank; none at all if lines are not labelled.
 
     One line that looks labelled is the tool's own. Where most are, the others are not any task's.
@@ -241,7 +241,7 @@ def split_labels(text: str, *, file: str | Path | None = None) -> dict[str, str]
     Raises:
         BadInput: most lines have a label, but not all.
     """
-    source = Source("-", file)
+    source = TextSource("-", file)
     lines = [Line(n, _COLOUR.sub("", x.rstrip("\r"))) for n, x in enumerate(text.split("\n"), start=1)]
     lines = [Line(n, "" if _SLURM.match(x) else x) for n, x in lines]
     if not _labels(source, lines):

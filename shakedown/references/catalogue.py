@@ -1,14 +1,9 @@
-"""The catalogue of references: what a metric must reach, for which scope, and who says so.
-
-An entry holds for a *scope*, a set of facts about a cell such as `gpu: H100-SXM` and `size_bytes:
-17179869184`. The keys are a closed set with a type each, so that a size written as text is refused instead of
-never matching. The most specific entry that fits wins; two that fit equally well, and none, are errors when
-the plan is made.
-"""
+"""The references that a measurement is held against."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
@@ -17,8 +12,126 @@ from shakedown.records.base import Better, Name, Record, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Reference, ReferenceKind
 from shakedown.references.ceilings import BANDWIDTH_UNITS_GBPS, Ceiling
-from shakedown.references.missing import MissingReference, scope_text
-from shakedown.references.outside import Erratum, OutsidePlan
+
+# How cells without a reference are refused: each with the entry that misses it by least, all at once.
+
+
+class MissingReference(BadInput):
+    """No entry fits a planned cell. A cell without a reference could only pass by not being looked at.
+
+    `test`, `metric` and `facts` say of which cell; empty if it is of none.
+    """
+
+    test: str = ""
+    metric: str = ""
+    facts: Mapping[str, object] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, test: str, metric: str, facts: Mapping[str, object], *, fix: str) -> MissingReference:
+        """Return the refusal of one cell, by what is known of it."""
+        refused = cls(f"no reference for {test} {metric} {scope_text(facts)}", fix=fix)
+        refused.test, refused.metric, refused.facts = test, metric, facts
+        return refused
+
+
+# What there is beside writing the references by hand.
+_PHYSICAL = "or take floors derived from ceilings (acceptance.profiles: [physical])"
+_LEARN = ", or let a first run make them (shakedown plan --learn)"
+# Of so many kinds of cell each is told with its nearest entry; with more it is no line that a person reads.
+_TOLD = 5
+_ALL = " (shakedown plan --learn lists all)"
+
+
+def all_missing(missing: Sequence[MissingReference], *, learn: bool = False) -> MissingReference:
+    """Return one refusal that tells of several cells: five kinds in full, sizes of one kind together.
+
+    `learn`: the run was to learn, and cannot learn these: nothing says in which unit they are.
+    """
+    offer = _PHYSICAL if learn else _PHYSICAL + _LEARN
+    if len(missing) == 1:
+        return MissingReference(missing[0].what, fix=f"{missing[0].fix}; {offer}")
+    alike: dict[tuple[str, str, str], list[MissingReference]] = {}
+    for one in missing:
+        facts = scope_text({key: value for key, value in one.facts.items() if key != "size_bytes"})
+        alike.setdefault((one.test, one.metric, facts), []).append(one)
+    told = []
+    for (test, metric, facts), group in list(alike.items())[:_TOLD]:
+        sizes = sorted(size for one in group if isinstance(size := one.facts.get("size_bytes"), int))
+        span = f" size_bytes={sizes[0]}" if sizes else ""
+        more = f" to {sizes[-1]} ({len(sizes)} sizes)" if len(sizes) > 1 else ""
+        cell = f"{test} {metric} {facts}{span}{more}" if test else group[0].what
+        told.append(f"{cell}: {group[0].fix}")
+    if left := len(alike) - len(told):
+        tests = dict.fromkeys(test for test, _, _ in list(alike)[_TOLD:])
+        told.append(f"and {left} more of {', '.join(tests)}{'' if learn else _ALL}")
+    return MissingReference(f"{len(missing)} cells have no reference: {'; '.join(told)}", fix=offer)
+
+
+def scope_text(facts: Mapping[str, object]) -> str:
+    """Return facts as a person writes them: `gpu=H200 nodes=2`."""
+    return " ".join(f"{key}={value}" for key, value in sorted(facts.items())) or "(no scope)"
+
+
+# What a profile's source publishes beside its references: what no plan can hold, and what is wrong.
+
+Text = Annotated[str, Field(min_length=1, strict=True)]
+
+
+class OutsidePlan(Record):
+    """Published figures outside the plan: rows of the profile, or an item that no row stands for."""
+
+    # Rows of the profile: a name, or with a final `*` all that begin so.
+    rows: tuple[Text, ...] = ()
+    # What is published, where no row stands for it; `printed` is the figure.
+    item: Text | None = None
+    printed: Text | None = None
+    # What holds a site to it, where that is not a run's verdict.
+    judged_by: Text | None = None
+    # Why no cell is held to it.
+    why: Text
+
+    @model_validator(mode="after")
+    def _rows_or_item(self) -> OutsidePlan:
+        if bool(self.rows) == bool(self.item):
+            raise ValueError("give rows, or item with printed; not both")
+        if (self.item is None) != (self.printed is None):
+            raise ValueError("item and printed belong together")
+        return self
+
+    def lists(self, name: str) -> bool:
+        """Whether a reference of this name is meant."""
+        return any(names(row, name) for row in self.rows)
+
+
+class Erratum(Record):
+    """A figure that its source prints wrong, and the arithmetic that shows it."""
+
+    where: Text  # in the publication
+    printed: Text
+    # Numbers, + - * / and brackets; a test works it out and compares the result with `right`.
+    arithmetic: Text
+    right: Annotated[float, Field(strict=True, allow_inf_nan=False)]
+    unit: Text
+    note: Text
+
+
+def names(row: str, name: str) -> bool:
+    """Whether a row of the list means a reference: `pt-b-*` means all that begin with `pt-b-`."""
+    return name.startswith(row[:-1]) if row.endswith("*") else name == row
+
+
+def reason_for(name: str, outside: Iterable[OutsidePlan]) -> OutsidePlan | None:
+    """Return the most exact entry of the list that means a reference, or None."""
+    found = [(len(row), one) for one in outside for row in one.rows if names(row, name)]
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+# The catalogue of references: what a metric must reach, for which scope, and who says so.
+#
+# An entry holds for a *scope*, a set of facts about a cell such as `gpu: H100-SXM` and `size_bytes:
+# 17179869184`. The keys are a closed set with a type each, so that a size written as text is refused instead
+# of never matching. The most specific entry that fits wins; two that fit equally well, and none, are errors
+# when the plan is made.
 
 # What an entry may be narrowed to, and the type of each; int keys also take `{min: ..., max: ...}`.
 SCOPE_KEYS: dict[str, type] = {
@@ -113,7 +226,7 @@ class Span(Record):
 ScopeValue = int | str | Span
 
 
-class Entry(Record):
+class ReferenceEntry(Record):
     """One reference of a profile. `line` is where it stands in its file."""
 
     id: Name
@@ -160,7 +273,7 @@ class Entry(Record):
         return unit
 
     @model_validator(mode="after")
-    def _usable(self) -> Entry:
+    def _usable(self) -> ReferenceEntry:
         if self.kind is ReferenceKind.LEARN and self.line is not None:
             raise ValueError("kind learn is no reference; say where the value comes from")
         if self.kind is ReferenceKind.COMPUTED and not (self.printed and self.note):
@@ -203,7 +316,7 @@ class Entry(Record):
         """Whether everything that this entry asks for is true of a cell."""
         return all(key in scope and _covers(wanted, scope[key]) for key, wanted in self.scope.items())
 
-    def narrower_than(self, other: Entry) -> bool:
+    def narrower_than(self, other: ReferenceEntry) -> bool:
         """Whether this entry holds for a true part of what the other holds for."""
         inside = all(
             key in self.scope and _covers(wanted, self.scope[key]) for key, wanted in other.scope.items()
@@ -248,7 +361,7 @@ class Profile(Record):
     software: dict[str, str] = Field(default_factory=dict)
     outside_plan: tuple[OutsidePlan, ...] = ()
     errata: tuple[Erratum, ...] = ()
-    entries: tuple[Entry, ...] = Field(min_length=1)
+    entries: tuple[ReferenceEntry, ...] = Field(min_length=1)
 
 
 class Catalogue:
@@ -259,10 +372,10 @@ class Catalogue:
     """
 
     def __init__(self, profiles: Iterable[Profile]) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ReferenceEntry] = {}
         self.software: dict[str, dict[str, str]] = {}  # by profile: the versions that it was measured with
         # What makes the entry of a cell that no profile has, from its facts; None: nothing does.
-        self.derived: Callable[[str, str, Mapping[str, Any]], Entry | None] | None = None
+        self.derived: Callable[[str, str, Mapping[str, Any]], ReferenceEntry | None] | None = None
         for profile in profiles:
             self.add(profile)
 
@@ -278,7 +391,7 @@ class Catalogue:
                 )
             self.entries[entry.id] = entry
 
-    def find(self, *, test: str, metric: str, scope: Mapping[str, int | str]) -> Entry:
+    def find(self, *, test: str, metric: str, scope: Mapping[str, int | str]) -> ReferenceEntry:
         """Return the most specific entry for a cell, gating or not (`Entry.gates`).
 
         Raises:
@@ -339,12 +452,12 @@ def _scope_value(key: object, value: object, *, ranges: bool = False) -> ScopeVa
     )
 
 
-def _nearest(candidates: list[Entry], facts: Mapping[str, ScopeValue]) -> str:
+def _nearest(candidates: list[ReferenceEntry], facts: Mapping[str, ScopeValue]) -> str:
     """Say what would have to be true for the entry that misses by least."""
     if not candidates:
         return "add one for this test and metric to the profile"
 
-    def misses(entry: Entry) -> dict[str, ScopeValue]:
+    def misses(entry: ReferenceEntry) -> dict[str, ScopeValue]:
         return {k: v for k, v in entry.scope.items() if k not in facts or not _covers(v, facts[k])}
 
     near = min(candidates, key=lambda e: len(misses(e)))

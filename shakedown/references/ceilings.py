@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
-from shakedown.physics import collectives, pcie, roce, tcp
+from shakedown.physics import collectives, ethernet, host_links
 
 Gbps = Annotated[float, Field(gt=0, le=100_000)]
 GbPerS = Annotated[float, Field(gt=0, le=100_000)]
@@ -77,14 +77,14 @@ class RocePayload(_Links):
     formula: Literal["roce_payload"]
     speed_gbps: Gbps
     rdma_mtu_bytes: int
-    operation: Annotated[roce.RoceOperation, Field(strict=False)] = roce.RoceOperation.WRITE
+    operation: Annotated[ethernet.RoceOperation, Field(strict=False)] = ethernet.RoceOperation.WRITE
     message_bytes: Count | None = None
     ip_version: int = 4
     vlan: bool = False
 
     @override
     def link_gbps(self) -> float:
-        return roce.payload_ceiling_gbps(
+        return ethernet.payload_ceiling_gbps(
             self.speed_gbps,
             rdma_mtu_bytes=self.rdma_mtu_bytes,
             operation=self.operation,
@@ -101,11 +101,11 @@ class PciePayload(_Links):
     generation: int
     width: int
     max_payload_bytes: int
-    transfer: Annotated[pcie.Transfer, Field(strict=False)] = pcie.Transfer.H2D
+    transfer: Annotated[host_links.Transfer, Field(strict=False)] = host_links.Transfer.H2D
 
     @override
     def link_gbps(self) -> float:
-        return 8 * pcie.payload_ceiling_gb_per_s(
+        return 8 * host_links.payload_ceiling_gb_per_s(
             self.generation, self.width, max_payload_bytes=self.max_payload_bytes, transfer=self.transfer
         )
 
@@ -119,10 +119,10 @@ class PcieRaw(_Links):
 
     @override
     def link_gbps(self) -> float:
-        return 8 * pcie.raw_gb_per_s(self.generation, self.width)
+        return 8 * host_links.raw_gb_per_s(self.generation, self.width)
 
 
-class Link(_Links):
+class CeilingLink(_Links):
     """A link whose advertised rate per direction is all that is known: NVLink, xGMI, InfiniBand."""
 
     formula: Literal["link"]
@@ -141,7 +141,7 @@ class _Nics(_Formula):
     ip_version: int = 4
 
     def nic_gb_per_s(self) -> float:
-        gbps = roce.payload_ceiling_gbps(
+        gbps = ethernet.payload_ceiling_gbps(
             self.speed_gbps, rdma_mtu_bytes=self.rdma_mtu_bytes, ip_version=self.ip_version
         )
         return gbps / 8
@@ -197,7 +197,7 @@ class TcpBusbw(_Formula):
 
     @override
     def gbps(self) -> float:
-        link = tcp.tcp_payload_ceiling_gbps(
+        link = ethernet.tcp_payload_ceiling_gbps(
             self.speed_gbps, mtu_bytes=self.mtu_bytes, ip_version=self.ip_version
         )
         if self.ranks is None or self.ranks_per_node is None:
@@ -252,7 +252,7 @@ Ceiling = Annotated[
     RocePayload
     | PciePayload
     | PcieRaw
-    | Link
+    | CeilingLink
     | Peak
     | RingBusbw
     | TcpBusbw

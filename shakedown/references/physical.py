@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shakedown.intent.site import Fabric, Site
-from shakedown.intent.uplinks import hosts_on_uplink, oversubscription_percent
-from shakedown.physics.gpu import GpuModel, by_name
+from shakedown.intent.site import Fabric, Site, hosts_on_uplink, oversubscription_percent
+from shakedown.physics.host_links import GpuModel, by_name
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import ReferenceKind
-from shakedown.references.catalogue import Catalogue, Entry
+from shakedown.references.catalogue import Catalogue, ReferenceEntry
 
 NAME = "physical"
 SET_BY = "Shakedown maintainers - a floor that a healthy link clears and one at half rate does not"
@@ -56,7 +55,7 @@ class PhysicalFloors:
     oversubscription: float = 1.0
     sharing: float = 1.0
 
-    def __call__(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+    def __call__(self, test: str, metric: str, facts: Mapping[str, Any]) -> ReferenceEntry | None:
         """Return the floor of a cell, or None where physics says nothing of it."""
         if "configuration" in facts:
             return None  # another network than the one under test
@@ -70,7 +69,7 @@ class PhysicalFloors:
             return self._nccl(test, metric, facts)
         return self._mpi(test, metric, facts) if test.startswith("mpi_") else None
 
-    def _perftest(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+    def _perftest(self, test: str, metric: str, facts: Mapping[str, Any]) -> ReferenceEntry | None:
         if self.fabric is None:
             return None
         size = facts["size_bytes"]
@@ -97,7 +96,7 @@ class PhysicalFloors:
             return self._most(Stage.FABRIC, test, metric, most, "us", {"size_bytes": size})
         return None
 
-    def _gpudirect(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+    def _gpudirect(self, test: str, metric: str, facts: Mapping[str, Any]) -> ReferenceEntry | None:
         """A NIC reaches its nearest GPU as it does the host's memory; how it reaches a far one is shown."""
         if self.fabric is None:
             return None
@@ -108,7 +107,7 @@ class PhysicalFloors:
             common = _common(Stage.FABRIC, test, metric, "%", Better.HIGHER, scope)
             least = {"value": 100, "tolerance": round(1 - _OF_HOST, 4), "source": _GPUDIRECT}
             shown = {"value": 1, "limit": 1, "source": "shown", "gates": False, "note": _FAR}
-            return Entry.model_validate({**common, **(least if memory == "near" else shown)})
+            return ReferenceEntry.model_validate({**common, **(least if memory == "near" else shown)})
         if metric not in ("bandwidth", "bandwidth_both"):
             return None
         ceiling = {**self._roce("roce_payload"), "operation": test.removeprefix("gpudirect_")}
@@ -125,7 +124,7 @@ class PhysicalFloors:
         entry = self._share(stage, test, metric, unit, ceiling, share, gates, scope, why)
         return entry if near else entry.model_copy(update={"note": _FAR})
 
-    def _incast(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+    def _incast(self, test: str, metric: str, facts: Mapping[str, Any]) -> ReferenceEntry | None:
         """All senders together bring no more than the receiver's link carries; how much less is not known."""
         if self.fabric is None or metric != "bandwidth_in":
             return None
@@ -153,7 +152,7 @@ class PhysicalFloors:
         over = max(1.0, self.oversubscription)
         return _PERFTEST / over, scope, f", over {over:g}: the uplinks are oversubscribed" if over > 1 else ""
 
-    def _copy(self, test: str, metric: str) -> Entry | None:
+    def _copy(self, test: str, metric: str) -> ReferenceEntry | None:
         if self.gpu is None or metric != "bandwidth":
             return None
         if not test.startswith("device_to_device"):
@@ -170,7 +169,7 @@ class PhysicalFloors:
             ceiling = {"formula": "link", "gb_per_s": self.gpu.nvlink_gb_per_s, "links": both}
         return self._share(Stage.NODE, test, metric, "GB/s", ceiling, _COPIES, True, {})
 
-    def _nccl(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+    def _nccl(self, test: str, metric: str, facts: Mapping[str, Any]) -> ReferenceEntry | None:
         size, nodes = facts.get("size_bytes"), facts["nodes"]
         if metric == "time" and size is not None:
             return self._most(Stage.COLLECTIVE, test, metric, _HANG_US, "us", {"size_bytes": size}, _NO_FLOOR)
@@ -212,7 +211,7 @@ class PhysicalFloors:
             return {**self._roce("alltoall_busbw"), "ranks": gpus, "ranks_per_node": per_node}, _ALLTOALL
         return None
 
-    def _mpi(self, test: str, metric: str, facts: Mapping[str, Any]) -> Entry | None:
+    def _mpi(self, test: str, metric: str, facts: Mapping[str, Any]) -> ReferenceEntry | None:
         size = facts.get("size_bytes")
         scope = {} if size is None else {"size_bytes": size}
         if metric == "wrong":
@@ -244,10 +243,10 @@ class PhysicalFloors:
         gates: bool,
         scope: Mapping[str, Any],
         why: str = "",
-    ) -> Entry:
+    ) -> ReferenceEntry:
         source = f"{100 * (share if gates else _DEAD):.3g} % of the ceiling{why}"
         share = share if gates else _DEAD
-        return Entry.model_validate(
+        return ReferenceEntry.model_validate(
             {
                 **_common(stage, test, metric, unit, Better.HIGHER, scope),
                 "value": ceiling,
@@ -268,8 +267,8 @@ class PhysicalFloors:
         unit: str,
         scope: Mapping[str, Any],
         note: str | None = None,
-    ) -> Entry:
-        return Entry.model_validate(
+    ) -> ReferenceEntry:
+        return ReferenceEntry.model_validate(
             {
                 **_common(stage, test, metric, unit, Better.LOWER, scope),
                 "value": most,

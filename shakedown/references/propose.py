@@ -1,19 +1,22 @@
-"""References proposed from a run's own repeats, for a person to read, correct and sign.
-
-A proposal is no reference: nothing here is used by a plan until a person has put it into a profile.
-"""
+"""Propose references from runs, learn them, and write ReFrame's."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 
 from shakedown.intent.tcp_rules import ALL_TCP, ROCE
-from shakedown.records.base import Better, Param, params_text
-from shakedown.records.plan import Plan
+from shakedown.records.base import Better, Param, Stage, params_text
+from shakedown.records.plan import Plan, Reference, ReferenceKind
 from shakedown.records.results import Measurement
-from shakedown.references.catalogue import SCOPE_KEYS
+from shakedown.references.catalogue import SCOPE_KEYS, ReferenceEntry, ScopeValue, Span
+from shakedown.references.files import load_profile, profile_names
 from shakedown.statistics.robust import median
+
+# References proposed from a run's own repeats, for a person to read, correct and sign.
+#
+# A proposal is no reference: nothing here is used by a plan until a person has put it into a profile.
 
 # Fewer repeats say nothing about their spread.
 MIN_SAMPLES = 3
@@ -115,3 +118,110 @@ def profile_of(name: str, plan: Plan, entries: list[dict[str, object]]) -> dict[
         "audit": f"proposed from run {plan.run} of {plan.created}; to be read, and signed in set_by",
         "references": entries,
     }
+
+
+# Stand-ins for references that a first run is to make: no bound, and the unit that the test measures in.
+
+_SOURCE = "none yet: this run is to make it"
+# What comes out wrong or lost is never learnt: a first run with wrong sums must not make them the rule.
+_WRONG = ("wrong", "nonfinite_steps")
+# Stage, unit and direction.
+Kind = tuple[Stage, str, Better]
+
+
+def learnt_entry(
+    test: str, metric: str, facts: Mapping[str, int | str], unpublished: Mapping[tuple[str, str], Kind]
+) -> ReferenceEntry | None:
+    """Return the stand-in for a cell's reference, or None if there can be none.
+
+    Of results that come out wrong none is allowed, whatever is learnt. The unit is that of the shipped
+    profiles: of this test and metric, else of all tests of its family that have the metric
+    (`nccl_broadcast` as `nccl_all_reduce`).
+
+    Args:
+        unpublished: what shipped profiles do not have, by test and metric (`Benchmark.measures`).
+    """
+    if (kind := unpublished.get((test, metric))) is not None:
+        found = frozenset({kind})
+    else:
+        found = _kinds().get((test, metric)) or _kinds().get((test.partition("_")[0], metric), frozenset())
+    if len(found) != 1:
+        return None
+    stage, unit, better = next(iter(found))
+    wrong = metric in _WRONG
+    words = ("learn", test, metric, *(str(facts[key]) for key in sorted(facts)))
+    return ReferenceEntry(
+        id="-".join(words).replace("_", "-")[:128],
+        stage=stage,
+        test=test,
+        metric=metric,
+        value=0,
+        limit=0,
+        unit=unit,
+        better=better,
+        kind=ReferenceKind.CONTRACT if wrong else ReferenceKind.LEARN,
+        source="arithmetic; none may be wrong" if wrong else _SOURCE,
+    )
+
+
+@cache
+def _kinds() -> dict[tuple[str, str], frozenset[Kind]]:
+    """Return stage, unit and direction by (test, metric) and by (family, metric), of all shipped profiles."""
+    found: dict[tuple[str, str], set[Kind]] = {}
+    for name in profile_names():
+        for entry in load_profile(name).entries:
+            for key in {entry.test, entry.test.partition("_")[0]}:
+                found.setdefault((key, entry.metric), set()).add((entry.stage, entry.unit, entry.better))
+    return {key: frozenset(kinds) for key, kinds in found.items()}
+
+
+# References as ReFrame 4.10 reads them: its external reference file (`reference = {'$ref': FILE}`).
+
+# The one index level: a test attribute that holds `scope_key` of the test's own scope.
+INDEX = "scope_key"
+
+
+def scope_key(scope: Mapping[str, ScopeValue]) -> str:
+    """Return a scope as one word: `gpus=6,size_bytes=4`, or `any`."""
+
+    def text(value: ScopeValue) -> str:
+        if isinstance(value, Span):
+            return f"{'' if value.min is None else value.min}..{'' if value.max is None else value.max}"
+        return str(value)
+
+    return ",".join(f"{key}={text(scope[key])}" for key in sorted(scope)) or "any"
+
+
+def reframe_references(entries: Iterable[ReferenceEntry]) -> dict[str, dict[str, object]]:
+    """Return the content of a ReFrame reference file: class -> scope -> metric -> [value, lower, upper,
+    unit].
+
+    A class is the test's name in CamelCase (`nccl_all_reduce` -> `NcclAllReduce`). ReFrame has no place for
+    kind and source, and silently finds no reference where a key is missing: the verdict is therefore made
+    from ours, and a ReFrame test that uses this sets `require_reference=True`. Entries that do not gate are
+    left out.
+    """
+    classes: dict[str, dict[str, object]] = {}
+    for entry in entries:
+        if not entry.gates:
+            continue
+        name = "".join(word.capitalize() for word in entry.test.split("_"))
+        scopes = classes.setdefault(name, {"$index": [INDEX]})
+        # ReFrame takes keys for regular expressions when none is equal.
+        metrics = scopes.setdefault(re.escape(scope_key(entry.scope)), {})
+        assert isinstance(metrics, dict)
+        metrics[entry.metric] = _tuple(entry.reference())
+    return classes
+
+
+def _tuple(reference: Reference) -> list[object]:
+    """Return [value, lower, upper, unit]; bounds are fractions of the value, or absolute when it is zero."""
+
+    def bound(number: float | None) -> float | None:
+        if number is None:
+            return None
+        return number if reference.value == 0 else round((number - reference.value) / abs(reference.value), 6)
+
+    worst, best = bound(reference.gate), bound(reference.ceiling)
+    bounds = [worst, best] if reference.better is Better.HIGHER else [best, worst]
+    return [reference.value, *bounds, reference.unit]

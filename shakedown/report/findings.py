@@ -10,7 +10,7 @@ from shakedown.records import wording
 from shakedown.records.base import Better, Outcome, Stage
 from shakedown.records.verdict import CellVerdict
 from shakedown.report import text
-from shakedown.report.source import Place, Source
+from shakedown.report.source import CellPlace, ReportSource
 
 MOST_FINDINGS = 20
 MOST_PLACES = 12  # further cells listed under one finding
@@ -70,7 +70,7 @@ class Suspect:
         return self.bad / self.judged
 
 
-def site(place: Place) -> str:
+def site(place: CellPlace) -> str:
     """Return the hardware that a cell measures, in words: `n1 → n2 · rail0`."""
     if len(place.nodes) == 2 and place.direction in {"forward", "reverse", "both"}:
         first, second = place.nodes if place.direction != "reverse" else place.nodes[::-1]
@@ -81,7 +81,7 @@ def site(place: Place) -> str:
     return " · ".join(p for p in (nodes, place.rail, direction) if p)
 
 
-def where(place: Place) -> str:
+def where(place: CellPlace) -> str:
     """Return a cell's place and parameters in words: `n1 → n2 · rail0 · size 64 KiB`."""
     return " · ".join(p for p in (site(place), text.params(place.item.params)) if p)
 
@@ -117,7 +117,7 @@ def _gauge(cell: CellVerdict, reference: float, better: Better, unit: str) -> Ga
     )
 
 
-def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[StoppedCells, ...], int]:
+def find(source: ReportSource, most: int = MOST_FINDINGS) -> tuple[tuple[StoppedCells, ...], int]:
     """Return the findings in the verdict's order (worst first), and how many were left out."""
     grouped: dict[tuple[str, ...], list[CellVerdict]] = {}
     planned: dict[tuple[str, ...], int] = {}
@@ -163,7 +163,7 @@ def find(source: Source, most: int = MOST_FINDINGS) -> tuple[tuple[StoppedCells,
     return tuple(found), max(0, len(grouped) - most)
 
 
-def _touched(place: Place, everybody: int) -> Iterator[str]:
+def _touched(place: CellPlace, everybody: int) -> Iterator[str]:
     # A test of many nodes, or of the only two there are, touches every node and so accuses none.
     if len(place.nodes) > 2:
         return
@@ -183,7 +183,7 @@ def _finest(names: list[str]) -> str:
     return " or ".join(sorted(set(names) - covered))
 
 
-def suspects(source: Source, most: int = MOST_SUSPECTS) -> tuple[Suspect, ...]:
+def suspects(source: ReportSource, most: int = MOST_SUSPECTS) -> tuple[Suspect, ...]:
     """Return the fewest nodes, node rails and rails that account for the failed cells, strongest first.
 
     One after the other, the place with the most failures for its number of cells is named and its cells

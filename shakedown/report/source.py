@@ -1,25 +1,26 @@
-"""What a report is made from: the records of one judged run, indexed once."""
+"""What a report is made from: the records of one judged run, indexed once, and the time each stage took."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import cached_property
 
-from shakedown.benchmarks.inference.report_data import SearchDetail
-from shakedown.benchmarks.interconnect.report_data import GpuWay
-from shakedown.benchmarks.lora.report_data import Series, Training
+from shakedown.benchmarks.inference.metrics import SearchDetail
+from shakedown.benchmarks.interconnect.output import GpuWay
+from shakedown.benchmarks.lora.metrics import Training, TrainingSeries
 from shakedown.judge.verdict import Judged
-from shakedown.records.base import Better
-from shakedown.records.counters import CounterReading
+from shakedown.records.base import Better, Stage
 from shakedown.records.plan import Plan, PlanItem, Reference
-from shakedown.records.results import Measurement
-from shakedown.records.snapshot import Snapshot
+from shakedown.records.results import CounterReading, Measurement, Snapshot
 from shakedown.records.verdict import CellVerdict, Verdict
+
+# What a report is made from: the records of one judged run, indexed once.
 
 
 @dataclass(frozen=True)
-class Place:
+class CellPlace:
     """Where a cell lies in the plan."""
 
     item: PlanItem
@@ -30,7 +31,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Source:
+class ReportSource:
     """One judged run.
 
     `judged` holds the verdict on every planned cell, `verdict` the run's. `trainings`, `gpu_ways` and
@@ -48,15 +49,15 @@ class Source:
     searches: Sequence[SearchDetail] = field(default_factory=tuple)
 
     @property
-    def losses(self) -> tuple[Series, ...]:
+    def losses(self) -> tuple[TrainingSeries, ...]:
         """The training curves."""
         return tuple(training.loss for training in self.trainings)
 
     @cached_property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, CellPlace]:
         """The place of every planned cell, by cell id."""
         return {
-            cell: Place(item, index, nodes, rail, direction)
+            cell: CellPlace(item, index, nodes, rail, direction)
             for index, item in enumerate(self.plan.items)
             for cell, nodes, rail, direction in item.cells()
         }
@@ -99,3 +100,56 @@ def margin(value: float, gate: float, better: Better) -> float:
     if gate == 0:
         return 1.0 if value >= 0 else 0.0
     return max(0.0, value / gate)
+
+
+# How long each stage was expected to take, and how long it took.
+
+Interval = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True)
+class StageTimeRow:
+    """One stage, in seconds. `took_s`: from its first measurement's start to its last one's end."""
+
+    stage: Stage
+    expected_s: int
+    limit_s: int
+    node_hours: float  # expected
+    took_s: float | None  # None: no time was recorded
+
+
+def interval(started: str | None, duration_s: float | None) -> Interval | None:
+    """Return when something began and ended; None where that is not known."""
+    if started is None or duration_s is None or duration_s < 0:
+        return None
+    try:
+        start = datetime.fromisoformat(started)
+        if start.tzinfo is None:
+            return None
+        return start, start + timedelta(seconds=duration_s)
+    except (ValueError, OverflowError):
+        return None
+
+
+def stage_times(source: ReportSource) -> tuple[StageTimeRow, ...]:
+    """Return expectation and time of each stage; nothing for a plan that expects nothing."""
+    expected = source.plan.expectation
+    if expected is None:
+        return ()
+    took = _took(source.measurements)
+    return tuple(
+        StageTimeRow(
+            of.stage, of.expected_s, of.limit_s, round(of.expected_node_s / 3600, 1), took.get(of.stage)
+        )
+        for of in expected.stages
+    )
+
+
+def _took(measurements: Iterable[Measurement]) -> dict[Stage, float]:
+    spans: dict[Stage, Interval] = {}
+    # Many measurements come out of one start of a tool.
+    for stage, started, duration_s in {(m.stage, m.started, m.duration_s) for m in measurements}:
+        if (one := interval(started, duration_s)) is not None:
+            first, last = spans.get(stage, one)
+            spans[stage] = min(first, one[0]), max(last, one[1])
+    return {stage: (last - first).total_seconds() for stage, (first, last) in spans.items()}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shakedown.records.base import Better, Outcome, Stage
 from shakedown.report import text
 from shakedown.report.findings import site
-from shakedown.report.source import Place, Source, margin
+from shakedown.report.source import CellPlace, ReportSource, margin
 
 SIZE = "size_bytes"
 FEWEST_SIZES = 3
@@ -52,7 +52,7 @@ def _points(pairs: Sequence[tuple[float, float | None]]) -> tuple[tuple[float, .
     return tuple(x for x, _ in pairs), tuple(math.nan if y is None or y <= 0 else y for _, y in pairs)
 
 
-def _chart(source: Source, key: tuple[Stage, str, str], indices: list[int], number: int) -> Chart:
+def _chart(source: ReportSource, key: tuple[Stage, str, str], indices: list[int], number: int) -> Chart:
     _, test, metric = key
     items = source.plan.items
     indices = sorted(indices, key=lambda i: float(items[i].params[SIZE]))
@@ -60,7 +60,7 @@ def _chart(source: Source, key: tuple[Stage, str, str], indices: list[int], numb
     limits: dict[str, list[tuple[float, float | None]]] = {"reference": [], "gate": [], "ceiling": []}
     series: dict[tuple[tuple[str, ...], str | None, str | None], list[tuple[float, float | None]]] = {}
     missed: list[tuple[float, float | None]] = []
-    place_of: dict[tuple[tuple[str, ...], str | None, str | None], Place] = {}
+    place_of: dict[tuple[tuple[str, ...], str | None, str | None], CellPlace] = {}
     worst_margin: dict[tuple[tuple[str, ...], str | None, str | None], float] = {}
     rows, band, medians = [], [], []
     for index in indices:
@@ -124,7 +124,7 @@ def _chart(source: Source, key: tuple[Stage, str, str], indices: list[int], numb
     )
 
 
-def size_sweeps(source: Source) -> tuple[tuple[Chart, ...], int]:
+def size_sweeps(source: ReportSource) -> tuple[tuple[Chart, ...], int]:
     """Return a chart for every test and metric measured at three sizes or more, and how many were left out.
 
     Those with a cell that did not pass come first, so that a cut never hides a failure.
@@ -154,7 +154,7 @@ def size_sweeps(source: Source) -> tuple[tuple[Chart, ...], int]:
     return charts, len(eligible) - len(kept)
 
 
-def loss_charts(source: Source) -> tuple[Chart, ...]:
+def loss_charts(source: ReportSource) -> tuple[Chart, ...]:
     """Return the training loss over steps, thinned to what a page can show; the last step is always kept."""
     charts = []
     for number, series in enumerate(source.losses, 1):

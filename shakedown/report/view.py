@@ -8,18 +8,16 @@ from datetime import timedelta
 
 from shakedown.judge.cells import SEVERITY
 from shakedown.records.base import Outcome, Stage, tally
-from shakedown.records.expectation import NotCovered
+from shakedown.records.plan import NotCovered
 from shakedown.records.results import Measurement
 from shakedown.records.verdict import CauseVerdict, Coverage
-from shakedown.report import evidence, tables, text
+from shakedown.report import tables, text, workloads
+from shakedown.report import tables as evidence
 from shakedown.report.findings import StoppedCells, Suspect, find, suspects
-from shakedown.report.matrix import HeatMap, heat_maps
-from shakedown.report.sections import interconnect, training
-from shakedown.report.sections.interconnect import InterconnectView
-from shakedown.report.sections.training import TrainingView
-from shakedown.report.source import Source
+from shakedown.report.heatmaps import HeatMap, heat_maps
+from shakedown.report.source import ReportSource, StageTimeRow, interval, stage_times
 from shakedown.report.sweeps import Chart, loss_charts, size_sweeps
-from shakedown.report.times import StageTimeRow, interval, stage_times
+from shakedown.report.workloads import InterconnectView, TrainingView
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class ReportView:
         return tuple(dict.fromkeys(f.raw for f in self.findings if f.raw))
 
 
-def _stages(source: Source) -> tuple[StageRow, ...]:
+def _stages(source: ReportSource) -> tuple[StageRow, ...]:
     """Required cells by stage, as the verdict counts them: an optional cell makes no stage fail."""
     counts: dict[Stage, dict[Outcome, int]] = {}
     for item, group in zip(source.plan.items, source.verdict.groups, strict=True):
@@ -151,7 +149,7 @@ def timing(measurements: Iterable[Measurement]) -> Timing | None:
     )
 
 
-def build(source: Source, checksum: Checksum | None = None) -> ReportView:
+def build(source: ReportSource, checksum: Checksum | None = None) -> ReportView:
     """Return the view of a judged run. Pure: the same records give the same view."""
     verdict, plan = source.verdict, source.plan
     groups = tables.group_rows(source)
@@ -193,8 +191,8 @@ def build(source: Source, checksum: Checksum | None = None) -> ReportView:
         sweeps=charts,
         sweeps_left_out=charts_left_out,
         losses=loss_charts(source),
-        training=training.build(source),
-        interconnect=interconnect.build(source),
+        training=workloads.build_training(source),
+        interconnect=workloads.build_interconnect(source),
         maps=maps,
         maps_left_out=maps_left_out,
         counters=counters,

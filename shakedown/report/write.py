@@ -7,16 +7,18 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown.benchmarks.inference.report_data import read_searches
-from shakedown.benchmarks.interconnect.report_data import read_ways
-from shakedown.benchmarks.lora.report_data import read_trainings
+from shakedown.benchmarks.inference.metrics import read_searches
+from shakedown.benchmarks.interconnect.output import read_ways
+from shakedown.benchmarks.lora.metrics import read_trainings
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Outcome
-from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
+from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import open_plain, read_bytes
-from shakedown.report import html, junit, markdown, prometheus, raw, view
-from shakedown.report.source import Source
+from shakedown.report import html, machines, view
+from shakedown.report import html as markdown
+from shakedown.report import html as raw
+from shakedown.report.source import ReportSource
 from shakedown.run import folder as runs
 from shakedown.run.files import SUMS
 
@@ -44,7 +46,7 @@ def checksum(folder: Path) -> view.Checksum:
     return view.Checksum(hashlib.sha256("".join(lines).encode()).hexdigest(), files)
 
 
-def read(folder: Path) -> Source:
+def read(folder: Path) -> ReportSource:
     """Read and judge a run. Raises BadInput, also if the stored verdict is not what the files say."""
     judged = judge_run(runs.Run(folder), keep=True)
     run, verdict = judged.run, judged.verdict
@@ -55,7 +57,7 @@ def read(folder: Path) -> Source:
             fix=f"run shakedown verdict --write {folder}",
             file=stored,
         )
-    return Source(
+    return ReportSource(
         plan=run.plan,
         measurements=judged.measurements,
         counters=judged.counters,
@@ -89,7 +91,7 @@ def _report(folder: Path, output: Path | None) -> Written:
     excerpts = raw.excerpts(folder, model.raw_paths)
     if output is not None:
         base = os.path.relpath(folder.resolve(), output.resolve().parent)
-        runs.write_aside(output, html.render(model, excerpts, base).encode())
+        runs.write_aside(output, html.render_html(model, excerpts, base).encode())
         return Written(model.outcome, model.reason, (output,))
     contents = _contents(model, excerpts)
     if os.path.lexists(folder / SUMS):
@@ -101,10 +103,10 @@ def _report(folder: Path, output: Path | None) -> Written:
 
 def _contents(model: view.ReportView, excerpts: dict[str, raw.Excerpt]) -> dict[str, str]:
     return {
-        HTML: html.render(model, excerpts),
-        JUNIT: junit.render(model),
-        PROMETHEUS: prometheus.render(model),
-        MARKDOWN: markdown.render(model),
+        HTML: html.render_html(model, excerpts),
+        JUNIT: machines.render_junit(model),
+        PROMETHEUS: machines.render_prometheus(model),
+        MARKDOWN: markdown.render_markdown(model),
     }
 
 

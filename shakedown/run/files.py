@@ -1,8 +1,9 @@
-"""The files of a run folder, and what must not be in them."""
+"""The files of a run, and what an ended write left."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_bytes, read_output
 from shakedown.run.folder import COUNTERS, INVENTORY, RAW, RESULTS, write_aside
 from shakedown.run.redact import redact_bytes
+
+# The files of a run folder, and what must not be in them.
 
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
 
@@ -102,3 +105,29 @@ def redacted_files(folder: Path, flaws: list[BadInput] | None = None) -> Iterato
             flaws.append(refused)
             continue
         yield name, content, redact_bytes(content)
+
+
+# What a process that was killed left half-written beside the files of a run or a store.
+
+# As `write_aside` names what it is writing: .NAME.PID.new
+_ASIDE = re.compile(r"\..+\.(\d{1,10})\.new")
+
+
+def leftovers(folder: Path) -> Iterator[Path]:
+    """Yield the half-written files below a folder whose writers are gone; links are not followed."""
+    for inside, _, files in os.walk(folder):
+        for name in sorted(files):
+            named = _ASIDE.fullmatch(name)
+            path = Path(inside, name)
+            if named and not path.is_symlink() and not _lives(int(named[1])):
+                yield path
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,9 +1,4 @@
-"""A run as a folder (`reports/runs/<run-id>/`): the edge where its files are read and written.
-
-A run folder may come from anywhere, so nothing in it is trusted: links and special files are refused,
-paths must stay inside, every line is checked against its record, and what cannot be used is named by
-file and line. A folder left by a killed process is read as far as it goes and never passes.
-"""
+"""The folder of a run: its records, and what is set aside."""
 
 from __future__ import annotations
 
@@ -18,14 +13,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Name, Record
-from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import LARGEST_DOCUMENT, open_plain, read_record, refuse_schema, strict_json
 from shakedown.records.refusals import refusal
-from shakedown.records.results import Measurement, Problem
-from shakedown.records.snapshot import Snapshot
+from shakedown.records.results import CounterReading, Measurement, RunProblem, Snapshot
 from shakedown.records.verdict import Verdict
+
+# A run as a folder (`reports/runs/<run-id>/`): the edge where its files are read and written.
+#
+# A run folder may come from anywhere, so nothing in it is trusted: links and special files are refused,
+# paths must stay inside, every line is checked against its record, and what cannot be used is named by
+# file and line. A folder left by a killed process is read as far as it goes and never passes.
 
 PLAN, JOBS, RESULTS, COUNTERS = "plan.json", "jobs.json", "results.jsonl", "counters.jsonl"
 INVENTORY, VERDICT, RAW = "inventory.json", "verdict.json", "raw"
@@ -56,7 +55,7 @@ class Run:
         """Yield the lines of `results.jsonl`; a value whose raw output is missing gets a problem."""
         for m in self._lines(RESULTS, Measurement):
             if m.raw is not None and m.problem is None and (flaw := self._raw_seen[m.raw]):
-                yield m.model_copy(update={"problem": Problem(kind="other", message=flaw)})
+                yield m.model_copy(update={"problem": RunProblem(kind="other", message=flaw)})
             else:
                 yield m
 
@@ -239,3 +238,18 @@ def write_lines(path: Path, records: Iterable[Measurement | CounterReading]) -> 
 def lines_of(records: Iterable[Measurement | CounterReading]) -> bytes:
     """Return records as the lines of a file."""
     return b"".join(r.model_dump_json(by_alias=True).encode() + b"\n" for r in records)
+
+
+# What was made from a run's raw files, set aside when they can no longer be read: nothing stale may pass.
+
+# What judging makes of the results, the report's files included.
+JUDGED = (VERDICT, "report.html", "report.md", "junit.xml", "metrics.prom")
+COLLECTED = (RESULTS, COUNTERS, *JUDGED)
+
+
+def set_aside(folder: Path, names: Iterable[str]) -> None:
+    """Rename each of these files of a run that is there to `NAME.old`, over an older one of that name."""
+    for name in names:
+        path = folder / name
+        if path.is_file() and not path.is_symlink():
+            path.replace(path.with_name(f"{name}.old"))

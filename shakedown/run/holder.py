@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended, status_of
-from shakedown.run.lock import Holder, parse_holder, playbook_state
-from shakedown.run.processes import boot, host, playbook_above, start_ticks
+from shakedown.run.lock import Holder, boot, host, parse_holder, playbook_above, playbook_state, start_ticks
 
 
 def mine(run: str) -> Holder:

@@ -14,8 +14,16 @@ import numpy as np
 
 from shakedown.judge.localise.causes import Cause, localise
 from shakedown.judge.localise.model import Element, Route
-from shakedown.simulate.fabric import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
-from shakedown.simulate.noise import parse_noise
+from shakedown.simulate.fabric import (
+    FaultKind,
+    PlantedFault,
+    Shape,
+    Simulated,
+    build_fabric,
+    draw_fault,
+    measure,
+    parse_noise,
+)
 from shakedown.simulate.noise_models import NOISE
 
 SIZES = {"16x4": Shape(16, 4, pod=8, spines=4), "64x8": Shape(64, 8)}
@@ -54,7 +62,7 @@ TUNING, CHECKING = 0, 1
 
 
 @dataclass(frozen=True)
-class Answer:
+class Blame:
     """What a localiser says of one part. Its answers stand in their order, the surest first.
 
     Attributes:
@@ -69,7 +77,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseScore:
     """What a localiser made of one case.
 
     Attributes:
@@ -99,7 +107,7 @@ def case(row: str, size: str, fault: str, number: int, series: int = TUNING) -> 
     shape = SIZES[size]
     rng = np.random.default_rng([2027, series, crc32(f"{row} {size} {fault}".encode()), number])
     fabric = build_fabric(shape, rng)
-    faults: list[Fault] = []
+    faults: list[PlantedFault] = []
     if fault == "pair":
         faults = [draw_fault(FaultKind.PAIR, _PAIR_LOSS, shape, fabric, rng)]
     elif fault == "flapping":
@@ -122,14 +130,14 @@ def planted(sim: Simulated) -> list[Element]:
 
 
 def judge(
-    faults: Sequence[Element], causes: Sequence[Cause | Answer], key: tuple[str, str, str, int]
-) -> Outcome:
+    faults: Sequence[Element], causes: Sequence[Cause | Blame], key: tuple[str, str, str, int]
+) -> CaseScore:
     """Return what an answer is worth, given the parts that were planted."""
     blamed = [c for c in causes if c.blamed]
     right = [any(is_part(c.element, p) for p in faults) for c in blamed]
     pair = bool(faults) and faults[0].kind == "pair"
     told = causes if pair else blamed
-    return Outcome(
+    return CaseScore(
         *key,
         blamed=len(blamed),
         wrong=right.count(False),
@@ -147,7 +155,7 @@ def published(sim: Simulated) -> Simulated:
     return replace(sim, fabric=replace(sim.fabric, spine=None, spines=()), lossy=(), flapped=())
 
 
-def summary(outcomes: Sequence[Outcome]) -> list[str]:
+def summary(outcomes: Sequence[CaseScore]) -> list[str]:
     """Return the cells of a row of the table.
 
     Of healthy cases, how many had good hardware blamed, and how many were undecided; of each fault, per cent
@@ -163,7 +171,7 @@ def summary(outcomes: Sequence[Outcome]) -> list[str]:
     return cells
 
 
-def _counts(outcome: Outcome) -> tuple[bool, bool, bool]:
+def _counts(outcome: CaseScore) -> tuple[bool, bool, bool]:
     return outcome.named, outcome.first, outcome.wrong > 0
 
 

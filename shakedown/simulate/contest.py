@@ -21,7 +21,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_bytes
 from shakedown.records.refusals import refusal
 from shakedown.run.folder import write_aside
-from shakedown.simulate.benchmark import FAULTS, Answer, Outcome, case, judge, planted, published
+from shakedown.simulate.benchmark import FAULTS, Blame, CaseScore, case, judge, planted, published
 from shakedown.simulate.run import write_run
 
 _CREATED = "2026-01-01T00:00:00Z"
@@ -77,7 +77,7 @@ class Answered(_Lenient):
 class Score:
     """What a localiser's answers are worth, and how many runs it did not answer (it named nothing there)."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CaseScore, ...]
     unanswered: int
 
 
@@ -144,7 +144,7 @@ def score(folder: Path, answers: Path) -> Score:
     outcomes = []
     for run, line in truth.items():
         said = given[run].causes if run in given else []
-        found = [Answer(_element(part), part.blamed, part.confidence) for part in said]
+        found = [Blame(_element(part), part.blamed, part.confidence) for part in said]
         key = (line.row, line.size, line.fault, line.number)
         outcomes.append(judge([_element(part) for part in line.planted], found, key))
     return Score(tuple(outcomes), len(truth) - len(given))

@@ -1,23 +1,196 @@
-"""A fabric that does not exist, measured as if it did: leaves, spines, noise and planted faults, from a seed.
-
-Rail-optimised pods: NIC i of every node of a pod is on leaf i of the pod, and every leaf has one uplink to
-each spine of its rail's plane. A flow within a leaf crosses no spine; any other crosses one, by its hash.
-
-The rate of a flow is the payload ceiling of the link, times what hosts reach of it, times the worst factor on
-its way (a flow is as fast as its bottleneck, so factors do not multiply), times noise.
-"""
+"""A simulated fabric: leaves, spines, noise and planted faults, measured as if it were real, from a seed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
 
 import numpy as np
 
-from shakedown.judge.localise.model import Element, Fabric, Floats, Matrix
-from shakedown.physics.roce import payload_ceiling_gbps
-from shakedown.simulate.noise import Noise, Phase, Scene
+from shakedown.judge.localise.model import Bools, Cabling, Element, Floats, Ints, Matrix
+from shakedown.physics.ethernet import payload_ceiling_gbps
+from shakedown.records.errors import BadInput
+
+# The noise of real clusters as data: models, each with its parameters and where they come from.
+#
+# `shakedown simulate --noise MODEL[:KEY=VALUE[,KEY=VALUE]]`; several models act together, each in its phase:
+# what limits a flow on its way (the slowest part counts), what scales every rate, what the tool makes of it.
+
+ASSUMED = "assumed"
+
+
+class Phase(IntEnum):
+    """When a model acts."""
+
+    NODE = 0  # what a node can do at all, before faults
+    PATH = 1  # lowers the bottleneck of a flow
+    RATE = 2  # scales rates, as a sum of logarithms
+    OUTPUT = 3  # changes what was written down
+
+
+@dataclass(eq=False)
+class Scene:
+    """A measurement in the making; models change it in place.
+
+    Attributes:
+        pod, spines: nodes on one leaf; spines of each rail's plane.
+        fabric: cabling and the spine of every flow.
+        rng: source of all chance.
+        able: what a node's kind reaches of the usual rate. Shape (nodes,).
+        factor: what the slowest part on a flow's way leaves of its rate. Shape (rails, nodes, nodes), as all.
+        logs: sum of everything else that scales a rate.
+        rates: in Gb/s, from phase OUTPUT on.
+        failed: tried, but without a value.
+        kept: what does not change when something is measured again; see `once`.
+        at_the_end: everything is measured again, after the last slot.
+        classes: number of the class (firmware, model) of each (rail, node), as the snapshot tells it.
+    """
+
+    pod: int
+    spines: int
+    fabric: Cabling
+    rng: np.random.Generator
+    able: Floats
+    factor: Floats
+    logs: Floats
+    rates: Floats
+    failed: Bools
+    classes: Ints
+    kept: dict[str, Floats] = field(default_factory=dict)
+    at_the_end: bool = False
+
+    def once(self, name: str, draw: Callable[[], Floats]) -> Floats:
+        """Return what `draw` gave the first time: what a part is like stays when it is measured again."""
+        if name not in self.kept:
+            self.kept[name] = draw()
+        return self.kept[name]
+
+    @property
+    def rails(self) -> int:
+        """How many rails."""
+        return int(self.factor.shape[0])
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes."""
+        return int(self.factor.shape[1])
+
+    def rounds(self) -> tuple[Ints, int]:
+        """Return the round in which two nodes meet, and how many rounds a rail takes (the circle method)."""
+        places = self.nodes + self.nodes % 2
+        last, turns = places - 1, places - 1
+        i = np.arange(self.nodes)
+        when = (i[:, None] + i[None, :]) % turns
+        if last < self.nodes:  # the one that stays meets i where 2i falls
+            when[last, :] = when[:, last] = (2 * i) % turns
+        return when.astype(np.int64), turns
+
+    def times(self) -> tuple[Ints, int]:
+        """Return when each result is measured, in slots: rails one after another, two directions a round."""
+        when, turns = self.rounds()
+        i = np.arange(self.nodes)
+        back = (i[:, None] > i[None, :]).astype(np.int64)
+        rail = np.arange(self.rails)[:, None, None] * turns
+        steps = self.rails * turns * 2
+        times = (rail + when) * 2 + back
+        return (np.full_like(times, steps - 1) if self.at_the_end else times), steps
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number of a model: its value if none is given, its limits, what it is, and who says so."""
+
+    default: float
+    low: float
+    high: float
+    says: str
+    source: str = ASSUMED
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """One kind of noise.
+
+    Attributes:
+        name: as on the command line.
+        says: what happens in the cluster.
+        phase: when it acts.
+        act: changes a scene, given the parameters' values.
+        parameters: by name.
+        hard: healthy, but some of it looks like faults; a localiser may answer "undecided".
+        cell: it is the noise of a single result, and takes the place of the shape's own.
+        held_out: kept for the last check; no threshold was chosen with it.
+    """
+
+    name: str
+    says: str
+    phase: Phase
+    act: Callable[[Scene, Mapping[str, float]], None]
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    hard: bool = False
+    cell: bool = False
+    held_out: bool = False
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A model with the values of its parameters."""
+
+    model: NoiseModel
+    values: Mapping[str, float]
+
+    def act(self, scene: Scene) -> None:
+        """Change a scene."""
+        self.model.act(scene, self.values)
+
+    def __str__(self) -> str:
+        given = ",".join(
+            f"{k}={v:g}" for k, v in self.values.items() if v != self.model.parameters[k].default
+        )
+        return f"{self.model.name}:{given}" if given else self.model.name
+
+
+def parse_noise(texts: Iterable[str], models: Mapping[str, NoiseModel]) -> tuple[Noise, ...]:
+    """Return the models that MODEL[:KEY=VALUE[,KEY=VALUE]] name.
+
+    Raises:
+        BadInput: no such model or parameter, or a value outside of its limits.
+    """
+    return tuple(_parse(text, models) for text in texts)
+
+
+def _parse(text: str, models: Mapping[str, NoiseModel]) -> Noise:
+    name, _, given = text.partition(":")
+    model = models.get(name)
+    if model is None:
+        raise BadInput(f"--noise {text!r}: unknown model", fix=f"use one of {', '.join(models)}")
+    values = {key: p.default for key, p in model.parameters.items()}
+    for part in filter(None, given.split(",")):
+        key, _, number = part.partition("=")
+        limits = model.parameters.get(key)
+        if limits is None:
+            known = ", ".join(model.parameters) or "none"
+            raise BadInput(f"--noise {text!r}: no parameter {key!r}", fix=f"{name} has: {known}")
+        try:
+            value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+        except ValueError:
+            value = float("nan")
+        if not limits.low <= value <= limits.high:
+            raise BadInput(
+                f"--noise {text!r}: {key} {number!r}", fix=f"write {limits.low:g} to {limits.high:g}"
+            )
+        values[key] = value
+    return Noise(model, values)
+
+
+# A fabric that does not exist, measured as if it did: leaves, spines, noise and planted faults, from a seed.
+#
+# Rail-optimised pods: NIC i of every node of a pod is on leaf i of the pod, and every leaf has one uplink to
+# each spine of its rail's plane. A flow within a leaf crosses no spine; any other crosses one, by its hash.
+#
+# The rate of a flow is the payload ceiling of the link, times what hosts reach of it, times the worst factor
+# on its way (a flow is as fast as its bottleneck, so factors do not multiply), times noise.
 
 # ib_read_bw on 8 x H100 nodes reached 390.89 of 392.15 Gb/s (Tolly, May 2024); less leaves room for noise.
 REACHED_OF_CEILING = 0.985
@@ -87,7 +260,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Fault:
+class PlantedFault:
     """One planted fault. `size` is the part of the rate that is lost, where the kind does not fix it."""
 
     kind: FaultKind
@@ -101,8 +274,8 @@ class Simulated:
 
     shape: Shape
     matrix: Matrix
-    fabric: Fabric
-    faults: tuple[Fault, ...]
+    fabric: Cabling
+    faults: tuple[PlantedFault, ...]
     # (rails, nodes) of the NICs whose cable loses symbols, and whose link went down.
     lossy: tuple[tuple[int, int], ...]
     flapped: tuple[tuple[int, int], ...]
@@ -110,7 +283,7 @@ class Simulated:
     again: tuple[Floats, ...] = ()
 
 
-def build_fabric(shape: Shape, rng: np.random.Generator) -> Fabric:
+def build_fabric(shape: Shape, rng: np.random.Generator) -> Cabling:
     """Return cabling and the spine of every flow."""
     leaves = tuple(f"leaf{p}-{r}" for r in range(shape.rails) for p in range(shape.pods))
     spines = tuple(f"spine{r}-{k}" for r in range(shape.rails) for k in range(shape.spines))
@@ -125,10 +298,12 @@ def build_fabric(shape: Shape, rng: np.random.Generator) -> Fabric:
         for r, rail in enumerate(shape.rail_names)
         for i, node in enumerate(shape.node_names)
     }
-    return Fabric(leaf.astype(np.int64), leaves, spine, spines, ports)
+    return Cabling(leaf.astype(np.int64), leaves, spine, spines, ports)
 
 
-def draw_fault(kind: FaultKind, size: float, shape: Shape, fabric: Fabric, rng: np.random.Generator) -> Fault:
+def draw_fault(
+    kind: FaultKind, size: float, shape: Shape, fabric: Cabling, rng: np.random.Generator
+) -> PlantedFault:
     """Return a fault of a kind at a random place."""
     node = shape.node_names[int(rng.integers(shape.nodes))]
     rail = shape.rail_names[int(rng.integers(shape.rails))]
@@ -156,13 +331,13 @@ def draw_fault(kind: FaultKind, size: float, shape: Shape, fabric: Fabric, rng: 
         FaultKind.MTU_1024: 1 - _ceiling(shape, 1024) / _ceiling(shape, MTU_BYTES),
         FaultKind.TCP_FALLBACK: 1 - TCP_FACTOR,
     }
-    return Fault(kind, element, fixed.get(kind, size))
+    return PlantedFault(kind, element, fixed.get(kind, size))
 
 
 def measure(
     shape: Shape,
-    fabric: Fabric,
-    faults: Sequence[Fault],
+    fabric: Cabling,
+    faults: Sequence[PlantedFault],
     rng: np.random.Generator,
     noise: Sequence[Noise] = (),
     again: int = 0,
@@ -239,7 +414,7 @@ def _measured(
     return nic
 
 
-def _scene(shape: Shape, fabric: Fabric, rng: np.random.Generator) -> Scene:
+def _scene(shape: Shape, fabric: Cabling, rng: np.random.Generator) -> Scene:
     cells = (shape.rails, shape.nodes, shape.nodes)
     return Scene(
         pod=shape.pod,
@@ -260,7 +435,7 @@ def _act(noise: Sequence[Noise], scene: Scene) -> None:
         one.act(scene)
 
 
-def _slow_down(scene: Scene, shape: Shape, fault: Fault) -> None:
+def _slow_down(scene: Scene, shape: Shape, fault: PlantedFault) -> None:
     """Lower the flows that a fault touches to what it leaves of their rate."""
     rest, element = 1 - fault.size, fault.element
     fabric, factor, rng = scene.fabric, scene.factor, scene.rng

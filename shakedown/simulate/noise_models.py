@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from shakedown.judge.localise.model import Floats
-from shakedown.simulate.noise import NoiseModel, Parameter, Phase, Scene
+from shakedown.simulate.fabric import NoiseModel, Parameter, Phase, Scene
 
 Values = Mapping[str, float]
 

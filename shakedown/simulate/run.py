@@ -10,14 +10,13 @@ import numpy as np
 
 from shakedown.intent.site import NicSpec
 from shakedown.judge.localise.model import Bools
-from shakedown.physics.roce import payload_ceiling_gbps
+from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.plan.flow_paths import PATHS
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
-from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind, Remeasure
-from shakedown.records.snapshot import Component, Snapshot
+from shakedown.records.results import Component, CounterReading, Snapshot
 from shakedown.run.folder import (
     COUNTERS,
     JOBS,

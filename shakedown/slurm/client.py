@@ -1,8 +1,4 @@
-"""What Slurm says of jobs and nodes, and the few commands sent to it.
-
-A finished job is read from `scontrol`, which knows it until MinJobAge has passed. Every call is an argument
-list; `Slurm` can make it on another host through ssh, quoted for the shell there.
-"""
+"""Ask Slurm."""
 
 from __future__ import annotations
 
@@ -14,7 +10,37 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from shakedown.records.errors import BadInput
-from shakedown.slurm.nodes import NodeState
+
+# A node as Slurm has it: its states, and who took it out of service.
+
+# What the reason of a node that we drained begins with; nothing else tells ours from others'.
+PREFIX = "shakedown:"
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node as Slurm reports it (`scontrol show node`)."""
+
+    name: str
+    states: frozenset[str]  # IDLE, ALLOCATED, DRAIN, DOWN, ...
+    reason: str = ""
+    by: str = ""  # who set the reason
+
+    @property
+    def drained(self) -> bool:
+        """Whether it was taken out of service on purpose."""
+        return "DRAIN" in self.states
+
+    @property
+    def ours(self) -> bool:
+        """Whether we drained it: our own prefix in the reason decides, and nothing else."""
+        return self.drained and self.reason.startswith(PREFIX)
+
+
+# What Slurm says of jobs and nodes, and the few commands sent to it.
+#
+# A finished job is read from `scontrol`, which knows it until MinJobAge has passed. Every call is an argument
+# list; `Slurm` can make it on another host through ssh, quoted for the shell there.
 
 # States in which a job will still change (squeue(1), JOB STATE CODES).
 UNFINISHED = frozenset(

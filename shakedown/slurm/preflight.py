@@ -28,10 +28,9 @@ from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.program import ended
 from shakedown.records.refusals import refusal
-from shakedown.slurm.account_limits import refuse_over_limits
 from shakedown.slurm.client import NoAnswer, Slurm
-from shakedown.slurm.other_runs import refuse_other_run
-from shakedown.slurm.partition_limits import refuse_over_partition
+from shakedown.slurm.limits import refuse_over_limits, refuse_over_partition
+from shakedown.slurm.under_way import refuse_other_run
 
 _LARGEST_ANSWER = 4 << 20  # characters; a site with a thousand reservations fits
 _MOST_JOBS = 256 << 20  # bytes of jobs.json

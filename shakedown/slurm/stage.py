@@ -16,17 +16,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
-from shakedown.plan.stage_limit import stage_limit_s
+from shakedown.plan.time_limits import stage_limit_s
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
-from shakedown.records.results import JobRecord, Problem
+from shakedown.records.results import JobRecord, RunProblem
 from shakedown.run import chain, signing
 from shakedown.run.folder import JOBS, ORDER, RAW, to_json, write_aside
 from shakedown.run.lock import RunLock
 from shakedown.slurm.client import Slurm
-from shakedown.slurm.own_jobs import cancel_own
+from shakedown.slurm.under_way import cancel_own
 
 _KILL_AFTER_S = 60  # ReFrame can swallow the first signal
 _UNTOLD = "ReFrame did not see the end of this job: raw/reframe.{stage}.txt has what it printed"
@@ -79,7 +79,7 @@ def _record(jobs: Jobs, spec: JobSpec, attempt: int, job: str | None, message: s
         attempt=attempt,
         job=job,
         state="CANCELLED" if job else "NOT-SUBMITTED",
-        problem=Problem(kind="killed", message=message),
+        problem=RunProblem(kind="killed", message=message),
     )
 
 

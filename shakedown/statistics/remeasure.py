@@ -23,7 +23,7 @@ class Samples(StrEnum):
 
 
 @dataclass(frozen=True)
-class Tally:
+class CellTally:
     """The samples of one cell: how often it was tried, how often it had a value, how many lie outside."""
 
     tried: int

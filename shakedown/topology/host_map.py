@@ -1,20 +1,22 @@
-"""The map of one host: which GPU is how near to which NIC and NUMA node, and what is wrong with that.
-
-The input is the document of `onnode/topology_probe.py`. Distances are those of `nvidia-smi topo -m` and
-NCCL: PIX, PXB, PHB, NODE, SYS, from near to far.
-"""
+"""The map of one host: which GPU is how near to which NIC, and what follows for Slurm and MPI."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from shakedown.records.base import Name
+from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 from shakedown.topology.distance import NEAREST_FIRST, Distance, between, common, is_gpu
+
+# The map of one host: which GPU is how near to which NIC and NUMA node, and what is wrong with that.
+#
+# The input is the document of `onnode/topology_probe.py`. Distances are those of `nvidia-smi topo -m` and
+# NCCL: PIX, PXB, PHB, NODE, SYS, from near to far.
 
 _Bdf = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
 _CpuList = Annotated[str, Field(pattern=r"^[0-9,-]{0,4000}$")]
@@ -46,7 +48,7 @@ class Core(_Part):
     threads: _CpuList
 
 
-class Device(_Part):
+class HostDevice(_Part):
     """A PCI function; `path` are the bridges above it, from the root down."""
 
     bdf: _Bdf
@@ -105,22 +107,22 @@ class Topology(_Part):
     virtual: bool
     numa: tuple[NumaNode, ...]
     cores: tuple[Core, ...]
-    devices: tuple[Device, ...]
+    devices: tuple[HostDevice, ...]
     gpus: tuple[GpuName, ...] = ()
 
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
-    def gpu_devices(self) -> list[Device]:
+    def gpu_devices(self) -> list[HostDevice]:
         """The GPUs in the order of their numbers, else of their addresses."""
         number = {gpu.bdf: int(gpu.index) for gpu in self.gpus}
         found = [device for device in self.devices if device.is_gpu]
         return sorted(found, key=lambda d: (number.get(d.bdf, len(number)), d.bdf))
 
-    def fabric_nics(self) -> list[Device]:
+    def fabric_nics(self) -> list[HostDevice]:
         """The NICs with an RDMA device, in the order of their addresses."""
         return [device for device in self.devices if device.is_nic and device.rdma]
 
-    def node_of(self, device: Device) -> int | None:
+    def node_of(self, device: HostDevice) -> int | None:
         """The NUMA node of a device; on a host with one node every device is on it."""
         if device.numa_node is not None and device.numa_node >= 0:
             return device.numa_node
@@ -137,7 +139,7 @@ def parse_topology(text: str | bytes, *, file: str | None = None) -> Topology:
         ) from None
 
 
-def distance(topology: Topology, a: Device, b: Device) -> Distance:
+def distance(topology: Topology, a: HostDevice, b: HostDevice) -> Distance:
     """How the path between two devices runs."""
     node = topology.node_of(a)
     return between(
@@ -151,8 +153,8 @@ def distance(topology: Topology, a: Device, b: Device) -> Distance:
 class Pair(_Part):
     """A GPU with the NIC that it should use."""
 
-    gpu: Device
-    nic: Device
+    gpu: HostDevice
+    nic: HostDevice
     distance: Distance
 
 
@@ -226,3 +228,112 @@ def _links(topology: Topology) -> Iterator[str]:
                 f"{device.label} ({device.bdf}): PCIe link runs at {device.speed_gt_s:g} GT/s, "
                 f"can run at {device.max_speed_gt_s:g} GT/s"
             )
+
+
+# What follows from a host's map for Slurm and MPI: gres.conf, ranks beside GPUs, rail groups.
+
+
+def cpu_numbers(cpus: str) -> list[int]:
+    """The numbers in a kernel CPU list such as `0-3,8`."""
+    numbers: list[int] = []
+    for part in filter(None, cpus.split(",")):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            raise BadInput(f"{cpus!r} is no list of CPUs", fix="write it like 0-3,8")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def number_list(numbers: Iterable[int]) -> str:
+    """The kernel's way of writing CPU numbers: `0-3,8`."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def core_indices(topology: Topology, node: int) -> list[int]:
+    """Slurm's abstract numbers of a NUMA node's cores, counted package by package (gres.conf(5))."""
+    [numa] = [n for n in topology.numa if n.node == node]
+    cpus = set(cpu_numbers(numa.cpus))
+    ordered = sorted(topology.cores, key=lambda c: (c.package or 0, c.core or 0))
+    return [i for i, core in enumerate(ordered) if cpus & set(cpu_numbers(core.threads))]
+
+
+def gres_conf(topology: Topology) -> str:
+    """gres.conf lines for one node, for sites where Slurm has no NVML (`AutoDetect=nvml` otherwise).
+
+    Raises:
+        BadInput: a GPU's NUMA node is unknown.
+    """
+    lines = []
+    for number, gpu in enumerate(topology.gpu_devices()):
+        node = topology.node_of(gpu)
+        if node is None:
+            raise BadInput(
+                f"{topology.host}: GPU {gpu.bdf} has no NUMA node", fix="mend the BIOS setting first"
+            )
+        file = f"/dev/nvidia{number}" if gpu.vendor == "0x10de" else f"/dev/dri/renderD{128 + number}"
+        cores = number_list(core_indices(topology, node))
+        lines.append(f"NodeName={topology.host} Name=gpu File={file} Cores={cores}\n")
+    return "".join(lines)
+
+
+def mpi_options(topology: Topology) -> list[str]:
+    """mpirun options that put one rank beside each GPU; without GPUs, one beside each NIC.
+
+    Raises:
+        BadInput: the devices are not spread evenly over the NUMA nodes, so that a rank file is needed.
+    """
+    devices = topology.gpu_devices() or topology.fabric_nics()
+    by_node: dict[int | None, int] = {}
+    for device in devices:
+        by_node[topology.node_of(device)] = by_node.get(topology.node_of(device), 0) + 1
+    if len(set(by_node.values())) != 1 or len(by_node) != len(topology.numa):
+        raise BadInput(
+            f"{topology.host}: devices by NUMA node: {by_node or 'none'}", fix="use the rank file instead"
+        )
+    return ["--map-by", f"ppr:{next(iter(by_node.values()))}:numa", "--bind-to", "core"]
+
+
+def rank_file(topology: Topology) -> str:
+    """An Open MPI rank file: rank i on the cores nearest to GPU (or NIC) i, each core used once."""
+    devices = topology.gpu_devices() or topology.fabric_nics()
+    ordered = sorted(topology.cores, key=lambda c: (c.package or 0, c.core or 0))
+    lines: list[str] = []
+    sharers: dict[int | None, list[str]] = {}
+    for device in devices:
+        sharers.setdefault(topology.node_of(device), []).append(device.bdf)
+    for rank, device in enumerate(devices):
+        node = topology.node_of(device)
+        if node is None:
+            raise BadInput(
+                f"{topology.host}: {device.label} has no NUMA node", fix="mend the BIOS setting first"
+            )
+        cores = core_indices(topology, node)
+        share, place = len(cores) // len(sharers[node]), sharers[node].index(device.bdf)
+        mine = cores[place * share : (place + 1) * share] or cores
+        threads = [cpu_numbers(ordered[core].threads)[0] for core in mine]
+        lines.append(f"rank {rank}={topology.host} slot={number_list(threads)}\n")
+    return "".join(lines)
+
+
+def slurm_topology(leaves_of: Mapping[str, Sequence[str]]) -> str:
+    """topology.conf for a rail-optimised fabric: one logical switch for each group of nodes.
+
+    Every node reaches every leaf of its group, so the group, not the leaf, is what is near. `leaves_of` gives
+    each node's leaves in the order of rails. A single group needs no switch above it.
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for node, leaves in leaves_of.items():
+        groups.setdefault(tuple(leaves), []).append(node)
+    names = {leaves: f"group{i}" for i, leaves in enumerate(sorted(groups))}
+    lines = [
+        f"SwitchName={names[leaves]} Nodes={','.join(sorted(groups[leaves]))}\n" for leaves in sorted(groups)
+    ]
+    if len(groups) > 1:
+        lines.append(f"SwitchName=top Switches={','.join(names[leaves] for leaves in sorted(groups))}\n")
+    return "".join(lines)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from shakedown.topology.distance import Distance
-from shakedown.topology.host_map import Device, Pair, Topology, pairs
+from shakedown.topology.host_map import HostDevice, Pair, Topology, pairs
 
 _LINE, _CHAR, _PAD, _GAP = 16, 7.2, 8, 8  # pixels, for 12 px text
 _FILL = {"numa": "#f4f4f1", "bridge": "#e9edf2", "switch": "#ffffff", "gpu": "#d8ead2", "nic": "#d6e4f5"}
@@ -103,7 +103,7 @@ def _bridges(topology: Topology, node: int | None, numbers: dict[str, int], best
     return boxes
 
 
-def _below(devices: list[Device], depth: int, numbers: dict[str, int], best: list[Pair]) -> list[Box]:
+def _below(devices: list[HostDevice], depth: int, numbers: dict[str, int], best: list[Pair]) -> list[Box]:
     """Boxes for what hangs below a point of the tree; bridges with a single thing below are left out."""
     boxes = [_device(d, numbers, best) for d in devices if len(d.path) == depth]
     deeper = [d for d in devices if len(d.path) > depth]
@@ -117,7 +117,7 @@ def _below(devices: list[Device], depth: int, numbers: dict[str, int], best: lis
     return boxes
 
 
-def _device(device: Device, numbers: dict[str, int], best: list[Pair]) -> Box:
+def _device(device: HostDevice, numbers: dict[str, int], best: list[Pair]) -> Box:
     lines = [device.label if device.is_nic else f"GPU {numbers[device.bdf]}"]
     for pair in best:
         if pair.nic.bdf == device.bdf:

@@ -14,11 +14,10 @@ from unittest.mock import patch
 import numpy as np
 from night_models import CV, MODELS, NODES
 
-from shakedown.statistics.alarms import LEARNING_NIGHTS, Alarm, find_alarms
-from shakedown.statistics.commonmode import split_common
-from shakedown.statistics.nightcharts import Charts, Floats
-from shakedown.statistics.nightnoise import Noise
-from shakedown.statistics.nighttails import Side, Tails
+from shakedown.daytwo.history.alarms_and_steps import LEARNING_NIGHTS, Alarm, find_alarms
+from shakedown.daytwo.history.baselines import split_common
+from shakedown.daytwo.history.night_charts import ChartFloats, Charts
+from shakedown.daytwo.history.night_noise import NightNoise, Tails, TailSide
 
 SEED = 20260303
 YEAR = 365
@@ -27,12 +26,12 @@ ALL = ("fleet", "level", "spread", "autocorrelation", "tails", "odd nights")
 LINES: dict[str, tuple[str, ...]] = {"nothing": ()} | {name: (name,) for name in ALL} | {"all of it": ALL}
 
 
-def found(values: Floats, level: Floats, truths: tuple[str, ...]) -> list[Alarm]:
+def found(values: ChartFloats, level: ChartFloats, truths: tuple[str, ...]) -> list[Alarm]:
     """Return the alarms of charts that know these truths."""
     own = values if "fleet" in truths else split_common(values)[0]
     learn, levels = Charts._for_all, Charts._level
 
-    def noise(charts: Charts, learnt: Noise, begun: np.ndarray) -> Noise:
+    def noise(charts: Charts, learnt: NightNoise, begun: np.ndarray) -> NightNoise:
         known = learn(charts, learnt, begun)
         if "spread" in truths:
             known.spread = CV * level[:, 0]
@@ -41,12 +40,12 @@ def found(values: Floats, level: Floats, truths: tuple[str, ...]) -> list[Alarm]
         if "tails" in truths:
             scale = CV / math.sqrt(2) / float((known.spread / level[:, 0]).mean())
             known.tail, known.scale = np.full_like(known.tail, 4.0), scale
-            known.new = Tails(Side(4.0, scale, 0.5), Side(4.0, scale, 0.5))
+            known.new = Tails(TailSide(4.0, scale, 0.5), TailSide(4.0, scale, 0.5))
         if "odd nights" in truths:
             known.odd = np.full_like(known.odd, 1e-4)
         return known
 
-    def late(charts: Charts) -> tuple[Floats, Floats]:
+    def late(charts: Charts) -> tuple[ChartFloats, ChartFloats]:
         if "level" not in truths:
             return levels(charts)
         return -level[:, 0], np.full(len(level), 1e9)

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from night_models import ASIDE, MODELS, NODES, ar1, healthy
 
-from shakedown.daytwo.history.values import over_partners
+from shakedown.daytwo.history.alarms_and_steps import LEARNING_NIGHTS, Alarm, change_points, find_alarms
+from shakedown.daytwo.history.baselines import split_common
+from shakedown.daytwo.history.store import over_partners
 from shakedown.records.base import Better
-from shakedown.statistics.alarms import LEARNING_NIGHTS, Alarm, find_alarms
-from shakedown.statistics.changepoints import change_points
-from shakedown.statistics.commonmode import split_common
 
 SEED = int(os.environ.get("SEED", "20261203"))
 YEAR = 365

@@ -14,12 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shakedown.daytwo.compare.comparison import MetricComparison, Settings
-from shakedown.daytwo.compare.deviations import Draft
-from shakedown.daytwo.compare.paired_metrics import decide
+from shakedown.daytwo.compare.paired_metrics import ComparisonSettings, MetricComparison, PairedMetric, decide
+from shakedown.daytwo.compare.paired_tests import Sides
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import PlanItem
-from shakedown.statistics.paired import Sides
 
 SEED, METRICS, CV = 20260302, 20, 0.003
 ITEM = PlanItem(
@@ -95,8 +93,8 @@ def one(
         level = {n: float(np.median([run[n] for run in sides[0]])) for n in names}
         sides = [[{n: (v - level[n]) / (1 + level[n]) for n, v in run.items()} for run in s] for s in sides]
         both = Sides(sides[0], sides[1], treated, frozenset(names) - treated, 1e-5)
-        drafts.append(Draft(f"m{metric}", ITEM, both, (), exact=False, whole=False))
-    return decide(drafts, Settings())
+        drafts.append(PairedMetric(f"m{metric}", ITEM, both, (), exact=False, whole=False))
+    return decide(drafts, ComparisonSettings())
 
 
 def row(name: str, count: int) -> list[float]:

@@ -21,10 +21,9 @@ from gate_arrays import Judgement, judge_arrays
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import Plan
-from shakedown.records.results import Measurement, Problem
+from shakedown.records.results import Measurement, RunProblem
 from shakedown.simulate.benchmark import ROWS, SIZES
-from shakedown.simulate.fabric import FaultKind, Simulated, build_fabric, draw_fault, measure
-from shakedown.simulate.noise import parse_noise
+from shakedown.simulate.fabric import FaultKind, Simulated, build_fabric, draw_fault, measure, parse_noise
 from shakedown.simulate.noise_models import NOISE
 from shakedown.simulate.run import METRIC, REFERENCE, SIZE_BYTES, TEST, attempts, plan_of, remeasure_rule
 
@@ -124,7 +123,7 @@ def _by_verdict(sim: Simulated, plan: Plan) -> Judgement:
 def _measurements(sim: Simulated, gate: float) -> list[Measurement]:
     names, rails = sim.matrix.nodes, sim.matrix.rails
     params: dict[str, object] = {"size_bytes": SIZE_BYTES, "rails_at_once": "one"}
-    lost = Problem(kind="other", message="no value")
+    lost = RunProblem(kind="other", message="no value")
     return [
         # Not validated one by one: 32,000 a run.
         Measurement.model_construct(

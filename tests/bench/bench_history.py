@@ -24,8 +24,8 @@ from shakedown.daytwo.history.store import (
     HOSTS,
     STATES,
     VALUES,
-    Entry,
     HistoryStore,
+    LedgerRun,
     Month,
     sort_rows,
     table_of,
@@ -100,7 +100,7 @@ def build(root: Path, nodes: list[str], nights: int) -> None:
                 write_parquet(store.layout.file("values", run), sort_rows(table, ("node", "metric")))
                 write_parquet(store.layout.file("hosts", run), host)
             at = (START + timedelta(days=night)).isoformat()
-            entry = Entry(
+            entry = LedgerRun(
                 run=run,
                 system="bench",
                 created=at,

@@ -27,9 +27,17 @@ import numpy as np
 from shakedown.benchmarks.perftest.mesh.schedule import pack_rounds
 from shakedown.judge.localise.causes import localise
 from shakedown.judge.localise.groups import line_stats, robust_sigma
-from shakedown.judge.localise.model import Element, Fabric, Route
-from shakedown.judge.localise.quick import confirming_pairs, first_pairs, suspected_nodes, suspects
-from shakedown.simulate.fabric import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
+from shakedown.judge.localise.model import Cabling, Element, Route
+from shakedown.judge.localise.suspects import confirming_pairs, first_pairs, suspected_nodes, suspects
+from shakedown.simulate.fabric import (
+    FaultKind,
+    PlantedFault,
+    Shape,
+    Simulated,
+    build_fabric,
+    draw_fault,
+    measure,
+)
 
 SIZES = (0.01, 0.02, 0.05, 0.1, 0.5)
 SIZED = (
@@ -120,7 +128,7 @@ class Score:
     first: int = 0
     innocent: int = 0
 
-    def add(self, found: list[Element], planted: tuple[Fault, ...], *, strict: bool) -> None:
+    def add(self, found: list[Element], planted: tuple[PlantedFault, ...], *, strict: bool) -> None:
         """Count one case."""
         right = [any(same(e, f.element, strict=strict) for e in found) for f in planted]
         self.cases += 1
@@ -252,7 +260,9 @@ def small_labs(divide: int, series: int) -> list[str]:
     return missed
 
 
-def small_lab(shape: Shape, fabric: Fabric, faults: list[Fault], rng: np.random.Generator) -> list[Element]:
+def small_lab(
+    shape: Shape, fabric: Cabling, faults: list[PlantedFault], rng: np.random.Generator
+) -> list[Element]:
     """Return who is blamed after four tests of one lab."""
     matrices = [measure(shape, fabric, faults, rng).matrix for _ in range(4)]
     return [cause.element for cause in localise([Route(tuple(matrices), fabric)]) if cause.blamed]

@@ -19,14 +19,13 @@ from typing import Any, NamedTuple
 
 from other_localisers import METHODS, answers
 
-from shakedown.judge.localise.calibration import COUNTED, Counted, Evidence
-from shakedown.judge.localise.causes import Cause
+from shakedown.judge.localise.causes import COUNTED, BlameEvidence, Cause, Counted
 from shakedown.simulate.benchmark import (
     FAULTS,
     HELD_OUT,
     ROWS,
     SIZES,
-    Outcome,
+    CaseScore,
     brier,
     case,
     judge,
@@ -48,7 +47,7 @@ class Claim(NamedTuple):
     """A blame: its row, what it rests on, the fit's own probability, and whether it is right."""
 
     row: str
-    evidence: Evidence
+    evidence: BlameEvidence
     posterior: float
     right: bool
 
@@ -99,7 +98,7 @@ def _outcomes(key: tuple[str, str, str, int], series: int, *, others: bool) -> I
             line["worth"] = worth
             # What the fit itself makes of it against other explanations, before what the evidence is worth.
             line["posterior"] = [
-                confidence / COUNTED[Evidence(w)].rate if w else confidence
+                confidence / COUNTED[BlameEvidence(w)].rate if w else confidence
                 for w, (confidence, _) in zip(worth, line["claims"], strict=True)
             ]
         yield line
@@ -115,19 +114,19 @@ def _key(line: Line) -> tuple[int, str, str, str, int]:
 
 
 def _row(row: str, size: str, lines: list[Line]) -> list[str]:
-    names = [f.name for f in fields(Outcome)]
-    return [f"{row} {size}, {kind_of(row)}", *summary([Outcome(**{n: x[n] for n in names}) for x in lines])]
+    names = [f.name for f in fields(CaseScore)]
+    return [f"{row} {size}, {kind_of(row)}", *summary([CaseScore(**{n: x[n] for n in names}) for x in lines])]
 
 
 def _report(lines: list[Line]) -> None:
     claims = [
-        Claim(line["row"], Evidence(worth), posterior, bool(right))
+        Claim(line["row"], BlameEvidence(worth), posterior, bool(right))
         for line in lines
         for worth, posterior, (_, right) in zip(line["worth"], line["posterior"], line["claims"], strict=True)
         if worth
     ]
     print("\nwhat a blame's evidence is worth, rows that are not held out: claims, right")
-    for evidence in Evidence:
+    for evidence in BlameEvidence:
         counted = _count(claims, evidence, HELD_OUT)
         print(f"{evidence.name} | {counted.claims} | {counted.right} | {counted.rate:.4f}")
     for name, tested in (
@@ -142,8 +141,8 @@ def _report(lines: list[Line]) -> None:
         print(*_reliability(name, stated), sep="\n")
 
 
-def _count(claims: list[Claim], evidence: Evidence, without: frozenset[str]) -> Counted:
-    if evidence is Evidence.BESIDE:  # no case has two faults, so these are wrong by construction
+def _count(claims: list[Claim], evidence: BlameEvidence, without: frozenset[str]) -> Counted:
+    if evidence is BlameEvidence.BESIDE:  # no case has two faults, so these are wrong by construction
         return Counted(0, 0)
     right = [
         c.right

@@ -19,7 +19,7 @@ from zlib import crc32
 import numpy as np
 from odd_noise import ODD
 
-from shakedown.simulate.benchmark import SIZES, Outcome, judge, ours, planted
+from shakedown.simulate.benchmark import SIZES, CaseScore, judge, ours, planted
 from shakedown.simulate.fabric import FaultKind, Simulated, build_fabric, draw_fault, measure
 
 PARTS = (FaultKind.NIC_TX, FaultKind.NIC_RX, FaultKind.LOSSY_CABLE, FaultKind.SLOW_NODE)
@@ -47,8 +47,8 @@ def outcome(key: Key, series: int) -> dict[str, Any]:
 
 def row_of(row: str, size: str, lines: list[dict[str, Any]]) -> str:
     """Return a row of the table."""
-    names = [f.name for f in fields(Outcome)]
-    outcomes = [Outcome(**{name: line[name] for name in names}) for line in lines]
+    names = [f.name for f in fields(CaseScore)]
+    outcomes = [CaseScore(**{name: line[name] for name in names}) for line in lines]
     healthy = [o for o in outcomes if o.fault == "none"]
     cells = [f"{sum(o.wrong > 0 for o in healthy)} of {len(healthy)}", str(sum(o.undecided for o in healthy))]
     for fault in FAULTS[1:]:

@@ -15,8 +15,16 @@ import sys
 import numpy as np
 
 from shakedown.judge.localise.causes import Cause, localise
-from shakedown.judge.localise.model import Element, Fabric, Route
-from shakedown.simulate.fabric import Fault, FaultKind, Shape, Simulated, build_fabric, draw_fault, measure
+from shakedown.judge.localise.model import Cabling, Element, Route
+from shakedown.simulate.fabric import (
+    FaultKind,
+    PlantedFault,
+    Shape,
+    Simulated,
+    build_fabric,
+    draw_fault,
+    measure,
+)
 
 SHAPES = (
     Shape(24, 2, pod=4, spines=2),
@@ -34,7 +42,7 @@ MOST_WRONG = {4: 0.1}
 def seen(sim: Simulated, leaves: bool) -> list[Cause]:
     """Localise without paths, with or without the cabling."""
     fabric = sim.fabric
-    blind = Fabric(fabric.leaf, fabric.leaves) if leaves else Fabric.unknown(*fabric.leaf.shape)
+    blind = Cabling(fabric.leaf, fabric.leaves) if leaves else Cabling.unknown(*fabric.leaf.shape)
     return localise([Route((sim.matrix,), blind)])
 
 
@@ -84,7 +92,7 @@ def flapping(series: int) -> list[str]:
                     rng = np.random.default_rng([seed, shape.nodes, many, series])
                     fabric = build_fabric(shape, rng)
                     nics = [Element("nic", node=n, rail="rail0") for n in shape.node_names[:many]]
-                    faults = [Fault(FaultKind.FLAPPING, nic, 0.3) for nic in nics]
+                    faults = [PlantedFault(FaultKind.FLAPPING, nic, 0.3) for nic in nics]
                     causes = seen(measure(shape, fabric, faults, rng), leaves)
                     blamed = [c.element for c in causes if c.blamed]
                     named += sum(any((e.node, e.rail) == (n.node, n.rail) for e in blamed) for n in nics)

@@ -34,10 +34,10 @@ def write_run(run: Path, folder: Path, count: int) -> None:
     """Write a run that was ordered and signed."""
     from ordered import make_key, sign_sums
 
-    from shakedown.bundle import orders
     from shakedown.collect.run import collect
+    from shakedown.evidence import orders
+    from shakedown.evidence.signatures import Order, OrderedNode, ordered_tests
     from shakedown.judge.judged import judge_folder
-    from shakedown.records.order import Order, OrderedNode, ordered_tests
     from shakedown.records.plan import Plan
     from shakedown.records.reading import read_record
     from shakedown.run import chain
@@ -118,7 +118,7 @@ def _nic(node: int, rail: int) -> dict[str, str]:
 
 
 def _node(job: Path, pair: tuple[int, int], text: str, counters: str, key: Path, order: str) -> None:
-    from shakedown.bundle.keygen import sign
+    from shakedown.evidence.signatures import sign
 
     a, b = (f"n{i}" for i in pair)
     files: dict[str, str] = {"nodes.txt": _digest(job / "nodes.txt"), "spec.json": _digest(job / "spec.json")}

@@ -15,12 +15,12 @@ from functools import cache
 import numpy as np
 
 from shakedown.judge.cells import Rule
-from shakedown.judge.remeasured import classes_of_lines
+from shakedown.judge.several_cells import classes_of_lines
 from shakedown.records.plan import Plan, Remeasure
 from shakedown.simulate.fabric import Simulated
 from shakedown.simulate.run import attempts
 from shakedown.statistics import remeasure
-from shakedown.statistics.remeasure import Samples, Tally
+from shakedown.statistics.remeasure import CellTally, Samples
 from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
 
 # The same three numbers of cells in every run.
@@ -58,7 +58,7 @@ def judge_arrays(sim: Simulated, plan: Plan) -> Judgement | None:
     for cell, found in samples.items():
         known = [v for v in found if not np.isnan(v)]
         outside = sum(v < reference.gate for v in known)
-        says = Tally(len(found), len(known), outside).says(rule.again)
+        says = CellTally(len(found), len(known), outside).says(rule.again)
         if says is Samples.TRANSIENT:
             rules[cell] = (Rule.TRANSIENT if outside else Rule.LATE).value
             values[cell] = median(known)

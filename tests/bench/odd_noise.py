@@ -1,6 +1,6 @@
 """Noise that no model of `shakedown simulate --noise` has: what healthy clusters may do unforeseen.
 
-Each is a function of a scene (simulate/noise.py). Nothing here is a fault: whoever is blamed in it is good.
+Each is a function of a scene (simulate/fabric.py). Nothing here is a fault: whoever is blamed in it is good.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shakedown.judge.localise.model import Floats, Ints
-from shakedown.simulate.noise import Noise, NoiseModel, Phase, Scene
+from shakedown.simulate.fabric import Noise, NoiseModel, Phase, Scene
 
 CV = 0.003
 

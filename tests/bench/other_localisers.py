@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from shakedown.judge.localise.model import Element, Floats
-from shakedown.simulate.benchmark import Answer
+from shakedown.simulate.benchmark import Blame
 from shakedown.simulate.fabric import Simulated
 
 FALSE_RUNS = 1 / 300
@@ -85,7 +85,7 @@ METHODS: dict[str, Callable[[Simulated], Scores]] = {
 }
 
 
-def answers(name: str, sim: Simulated) -> list[Answer]:
+def answers(name: str, sim: Simulated) -> list[Blame]:
     """Return what a method blames, worst first."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a line without any result
@@ -103,7 +103,7 @@ def answers(name: str, sim: Simulated) -> list[Answer]:
                 ways = "both" if bad[:, r, n].all() else "tx" if bad[0, r, n] else "rx"
                 nic = Element("nic", node=node, rail=rails[r], direction=ways)
                 found.append((float(scores[:, r, n].min()), nic))
-    return [Answer(element, blamed=True) for _, element in sorted(found, key=lambda f: f[0])]
+    return [Blame(element, blamed=True) for _, element in sorted(found, key=lambda f: f[0])]
 
 
 def _polish(sim: Simulated, middle: Callable[..., Floats]) -> Floats:

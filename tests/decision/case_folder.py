@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.physics.collectives import flat_ring_busbw_gb_per_s
-from shakedown.physics.roce import RoceOperation, payload_ceiling_gbps
+from shakedown.physics.ethernet import RoceOperation, payload_ceiling_gbps
 
 HERE = Path(__file__).parent
 Json = dict[str, Any]

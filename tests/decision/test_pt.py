@@ -10,7 +10,7 @@ import functools
 import pytest
 from test_systems import plan_and_jobs, planned, published, shipped, verdict_on
 
-from shakedown.benchmarks.nccl.server_power_plan import NO_BMC
+from shakedown.benchmarks.nccl.benchmark import NO_BMC
 from shakedown.benchmarks.planning import make_plan
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput

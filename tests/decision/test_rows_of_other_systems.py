@@ -17,7 +17,7 @@ from shakedown.judge.verdict import judge
 from shakedown.records.base import Better
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement
-from shakedown.references.catalogue import Entry
+from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_catalogue, load_profile
 
 GIB = 1 << 30
@@ -32,7 +32,7 @@ NEVER = {
 ROWS = [e for name in ("published_gpu_nodes", "mlperf_llama2_70b_lora") for e in load_profile(name).entries]
 
 
-def acceptance(entry: Entry) -> dict[str, Any]:
+def acceptance(entry: ReferenceEntry) -> dict[str, Any]:
     """What a site must ask for to have this row's cell."""
     scope = entry.scope
     if entry.test.startswith("nccl_"):
@@ -51,7 +51,7 @@ def acceptance(entry: Entry) -> dict[str, Any]:
     return {"gpu_node": {"nvbandwidth": [entry.test]}}
 
 
-def planned(entry: Entry) -> Plan:
+def planned(entry: ReferenceEntry) -> Plan:
     """The plan of the smallest site that the row is about."""
     scope = entry.scope
     ranks = scope.get("gpus", 8)

@@ -13,7 +13,7 @@ from shakedown.judge.verdict import judge
 from shakedown.records.base import Better
 from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.results import Measurement
-from shakedown.references.catalogue import Entry
+from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
 from tests.decision.test_worsened import reason
 
@@ -29,7 +29,7 @@ NOT_REACHED = {
 }
 
 
-def rows(profile: str) -> list[Entry]:
+def rows(profile: str) -> list[ReferenceEntry]:
     """The rows of a profile that decide on a rate or a time."""
     entries = load_profile(profile).entries
     return [e for e in entries if e.gates and e.unit not in COUNTS and e.reference().value]

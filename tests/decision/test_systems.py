@@ -18,24 +18,21 @@ from typing import TypeVar
 
 import pytest
 
-from shakedown.benchmarks.interconnect.options import WHAT
+from shakedown.benchmarks.interconnect.settings import WHAT
 from shakedown.benchmarks.planning import make_plan, read_site
 from shakedown.collect.counters import switch_counters
-from shakedown.collect.window import Window
 from shakedown.commands import cli
+from shakedown.evidence.window import Window
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
-from shakedown.physics.roce import payload_ceiling_gbps
+from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.plan.jobs import Jobs, counter_tests
 from shakedown.records.base import Better, Stage
-from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, Reference, ReferenceKind
-from shakedown.records.results import Measurement, Problem
+from shakedown.records.results import CounterReading, Measurement, RunProblem
 from shakedown.records.verdict import Verdict
-from shakedown.references.catalogue import Entry
+from shakedown.references.catalogue import MissingReference, ReferenceEntry, names, reason_for
 from shakedown.references.files import load_catalogue, load_profile, profile_names
-from shakedown.references.missing import MissingReference
-from shakedown.references.outside import names, reason_for
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering", "primergy_cdi")
@@ -93,7 +90,7 @@ def test_a_switch_that_was_not_read_says_so_in_the_stages_that_ran(tmp_path):
     assert {(m.stage, m.nodes) for m in unread} == {(Stage.FABRIC, ("leaf0",))}
     assert all(m.problem and m.problem.kind == "not-run" for m in unread)
     pairs = [item for item in plan.items if item.test == "ib_write_bw" and item.metric == "bandwidth"]
-    refused = Problem(kind="environment", message="exit status 1")
+    refused = RunProblem(kind="environment", message="exit status 1")
     lost = [
         unread[0].model_copy(
             update={"test": item.test, "metric": item.metric, "unit": item.unit, "better": item.better}
@@ -447,7 +444,7 @@ def test_more_than_a_shared_link_carries_is_no_result(gpus, tmp_path, capsys, mo
     assert failed.rule == "impossible"
 
 
-def figures(name: str) -> list[Entry]:
+def figures(name: str) -> list[ReferenceEntry]:
     """The published figures that decide in a system's plan."""
     plan = planned(name)
     used = {item.reference for item in plan.items if item.required and not item.not_run}

@@ -12,10 +12,9 @@ import pytest
 
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Better
-from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, PlanItem, ReferenceKind
-from shakedown.records.results import Measurement
-from shakedown.references.catalogue import Entry
+from shakedown.records.results import CounterReading, Measurement
+from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
 
 FIVE_PERCENT = 0.05
@@ -45,7 +44,7 @@ WIDER = {
 PUBLISHED = {*ReferenceKind} - {ReferenceKind.BASELINE, ReferenceKind.PHYSICAL, ReferenceKind.LEARN}
 
 
-def figures() -> list[Entry]:
+def figures() -> list[ReferenceEntry]:
     """Every row that decides and that somebody measured, published or demands."""
     rows = [entry for name in profile_names() for entry in load_profile(name).entries]
     return [entry for entry in rows if entry.gates and entry.reference().kind in PUBLISHED]
@@ -56,7 +55,7 @@ def reason(row: str) -> str | None:
     return next((why for pattern, why in WIDER.items() if fnmatch(row, pattern)), None)
 
 
-def verdict_at(entry: Entry, value: float):
+def verdict_at(entry: ReferenceEntry, value: float):
     """The verdict on one cell that is held to this row."""
     reference, node = entry.reference(), ("n1",)
     counter = entry.metric.startswith("counter.")

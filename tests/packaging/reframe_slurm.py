@@ -35,7 +35,7 @@ elif argv[:3] == ["--oneliner", "show", "job"]:
     code = (state / argv[3]).read_text()
     ended = "COMPLETED" if code == "0" else "FAILED"
     print(f"JobId={{argv[3]}} JobState={{ended}} ExitCode={{code}}:0 Restarts=0")
-elif name == "srun" and "shakedown.onnode.attest" in argv:
+elif name == "srun" and "shakedown.evidence.attest" in argv:
     for number, node in enumerate(os.environ["SLURM_JOB_NODELIST"].split(",")):
         task = {{"SLURMD_NODENAME": node, "SLURM_PROCID": str(number)}}
         subprocess.run(argv[argv.index("-m") - 1:], env=os.environ | task)

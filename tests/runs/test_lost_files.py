@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from shakedown.collect.run import collect
+from shakedown.evidence.contents import note_contents
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs, job_and_attempt
 from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord
 from shakedown.records.verdict import Verdict
-from shakedown.run.contents import note_contents
 from shakedown.run.folder import to_json, write_aside
 
 # The kinds of jobs of each, so that every kind of which there is a good run is here once.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shakedown.nos.cable_ends import links_of, neighbours_of
-from shakedown.nos.counters import Classes
 from shakedown.nos.readings import load_reading
 from shakedown.nos.registry import counters_of
+from shakedown.nos.system import Classes
 from tests.switches.test_cli import PORTS, device, variables
 from tests.unit.nos.os9_printed import OS9_COUNTERS, OS9_LLDP, OS9_PORT
 

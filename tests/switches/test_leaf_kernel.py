@@ -138,8 +138,8 @@ def test_roce_is_classified_counted_and_queued(leaf):
         )
         + "; sleep 0.3; leaf counters swp1 swp2"
     )
-    from shakedown.nos.counters import Classes
     from shakedown.nos.registry import counters_of
+    from shakedown.nos.system import Classes
 
     outputs = {label: one["stdout"] for label, one in counters["outputs"].items()}
     classes = Classes(priority=3, traffic_class=3, queue=3, cnp_queue=6)

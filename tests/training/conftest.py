@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
 from shakedown.records.base import Stage

@@ -22,7 +22,7 @@ import mlperf_loadgen as lg
 from loadgen_harness.heap import KeptMemory, page_faults
 from loadgen_harness.ring import FAILED, Ring
 from loadgen_harness.time_breakdown import Pauses, Stopwatch, TimeBreakdown
-from shakedown.records.cycle_search import no_cycle_search
+from shakedown.records.program import no_cycle_search
 
 SUMMARY, DETAIL = "mlperf_log_summary.txt", "mlperf_log_detail.txt"
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from shakedown.benchmarks.inference.watch_fields import FIELDS
+from shakedown.benchmarks.inference.peak import FIELDS
 
 _EVERY_MS = 500
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from loadgen_harness.ring import FAILED, READY, STOP, Ring
 from loadgen_harness.worker import Backend, serve
-from shakedown.records.cycle_search import no_cycle_search
+from shakedown.records.program import no_cycle_search
 
 
 @dataclass(frozen=True)

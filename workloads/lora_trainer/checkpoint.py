@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from lora_trainer.layout import Adapters, Layout
-from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.records.errors import BadInput
 
 # What a resumed job may change: everything else would make another curve.

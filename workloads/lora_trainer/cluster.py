@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.records.errors import BadInput
 
 # Store operations are small: one that takes longer has lost its server.

@@ -28,7 +28,7 @@ from lora_trainer.layout import Adapters, spread
 from lora_trainer.loop import learning_rate
 from lora_trainer.main import choose_attention
 from lora_trainer.model import TARGETS, allocate, build, compile_layers, config_of, shape_of
-from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics import training as physics
 
 # A step of some kind: takes its number, trains, and returns the loss without waiting for it.

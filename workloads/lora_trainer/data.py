@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from shakedown.benchmarks.lora.options import GENERATED, TrainingSpec
+from shakedown.benchmarks.lora.settings import GENERATED, TrainingSpec
 from shakedown.records.errors import BadInput
 
 # Fields of dolly-15k (databricks-dolly-15k.jsonl) and the prompt that Databricks trained Dolly 2.0 with.

@@ -16,7 +16,7 @@ from lora_trainer.gpu import Gpu
 from lora_trainer.layout import Adapters, Layout
 from lora_trainer.log import RankLog
 from lora_trainer.watchdog import Watchdog
-from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.lora.settings import TrainingSpec
 
 # Places within a step for the watchdog; layers count from 1 to below these.
 _EXCHANGE, _END = 100_000, 100_001

@@ -23,7 +23,7 @@ from lora_trainer.log import RankLog, give_reason
 from lora_trainer.loop import Diverged, train
 from lora_trainer.model import allocate, build, compile_layers, config_of, shape_of, tokenizer_of
 from lora_trainer.watchdog import Watchdog
-from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics import training as physics
 from shakedown.records.errors import BadInput
 

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from lora_trainer.data import Bytes, Tokenizer
-from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics.training import SHAPES, TransformerShape
 from shakedown.records.errors import BadInput
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shakedown.topology.host_map import pairs, parse_topology, problems
-from shakedown.topology.placement import rank_file
+from shakedown.topology.host_map import pairs, parse_topology, problems, rank_file
 
 
 def map_problems(text: str, gpus: Sequence[Mapping[str, Any]], accepted: Sequence[str]) -> list[str]:

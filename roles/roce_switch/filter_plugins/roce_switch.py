@@ -93,7 +93,7 @@ def cli_unready(nos: str, unsaved: list[str], mixture_accepted: bool) -> list[st
 def cli_unread(running: str) -> list[str]:
     """Why what a switch printed is not its configuration, so that nothing is known of it; empty if it is."""
     # As above: only the systems with a command line pay for it.
-    from shakedown.nos.counters import refuse_error_text
+    from shakedown.nos.system import refuse_error_text
     from shakedown.records.errors import BadInput
 
     # What a command says instead of a configuration is its first line; a banner may say anything below.

@@ -1,27 +1,167 @@
-"""The contract of a benchmark: one object holds everything that the rest of Shakedown must know about it.
+"""The contract of a benchmark: its object, what a metrics function gets and yields, its place in the night.
 
-Planning, the keys of a site's acceptance.yml, the ReFrame check, collecting, `shakedown parse` and the
-nightly rotation derive from these objects; the registry is the list of them.
-"""
+Also how its tasks get the site's software."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from shakedown.benchmarks.base.metrics import Metrics, Moved, Output
-from shakedown.benchmarks.base.night import Night
 from shakedown.intent.acceptance import Section
-from shakedown.intent.software import ProgramName
-from shakedown.plan.draft import Draft
+from shakedown.intent.site import Site
+from shakedown.intent.software import Origin, ProgramName, SoftwareSource
+from shakedown.onnode.software import apptainer_words, mounts, pyxis_options
+from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
-from shakedown.records.results import Measurement, OutputRecord
+from shakedown.records.program import SOURCE, WORKLOADS
+from shakedown.records.results import Measurement, OutputRecord, RunProblem
+from shakedown.run.nic_counters import JobFolder
+
+# What a metrics function is given, and what it yields.
+
+SettingsT_co = TypeVar("SettingsT_co", covariant=True)
+
+
+class NoEvidence(BadInput):
+    """The job ran well, and nothing was seen that could decide a cell: it is NOT-RUN, with this reason."""
+
+
+class Read(NamedTuple):
+    """One number that a tool's output gives, with everything that can be said of it."""
+
+    metric: str
+    value: float | None
+    unit: str
+    better: Better
+    params: Params  # beyond those of the output
+    detail: str = ""  # what the number stands for
+    samples: tuple[float, ...] = ()  # repeats behind it
+    problem: RunProblem | None = None  # why there is no number
+    disturbed: str = ""  # what else was seen at work on what was measured
+
+
+# What a metrics function yields is a `Read`, or its first fields as a plain tuple.
+Value = (
+    tuple[str, float | None, str, Better, Params]
+    | tuple[str, float | None, str, Better, Params, str]
+    | tuple[str, float | None, str, Better, Params, str, tuple[float, ...]]
+    | tuple[str, float | None, str, Better, Params, str, tuple[float, ...], RunProblem | None]
+    | tuple[str, float | None, str, Better, Params, str, tuple[float, ...], RunProblem | None, str]
+)
+
+
+class Moved(NamedTuple):
+    """Payload that an output says went over a node's NICs, in bytes.
+
+    `rail` None: over any of them.
+    """
+
+    node: str
+    rail: str | None
+    sent: float
+    received: float
+
+
+@dataclass(frozen=True)
+class Output(Generic[SettingsT_co]):
+    """One tool's own output and what was ordered of it.
+
+    Attributes:
+        text: what the tool wrote.
+        record: the journal's line, which says what cells the output measures.
+        order: the settings of the job, as the planner ordered them: from `jobs.json`, never from the copy
+            among the raw files, which the job could have changed.
+        folder: what else the job left.
+    """
+
+    text: str
+    record: OutputRecord
+    order: SettingsT_co
+    folder: JobFolder
+
+    @property
+    def file(self) -> Path:
+        """Where the output lies, for messages."""
+        return self.folder.path / self.record.file
+
+    @property
+    def node(self) -> str:
+        """The first of the nodes that were measured."""
+        return self.record.nodes[0]
+
+
+# Raises BadInput for an output that cannot be read, or that is of something else than what was ordered;
+# NoEvidence where it could be read and decides nothing.
+Metrics = Callable[[Output[Any]], Iterator[Value]]
+
+
+# A benchmark's place in the nightly rotation.
+
+
+@dataclass(frozen=True)
+class EveryNight:
+    """Planned for all nodes of every night, and no slot of the rotation.
+
+    `asked`: whether the site gives it anything to measure.
+    """
+
+    asked: Callable[[Site], bool] = lambda _site: True
+
+
+@dataclass(frozen=True)
+class NodeAlone:
+    """A node is measured by itself: one slot, named by the section's key.
+
+    `nodes`: which nodes have it.
+    """
+
+    nodes: Callable[[Site], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Nodes are measured in pairs, within small groups that differ from night to night.
+
+    `slots`: seconds that a node spends on each slot, in groups of so many. `only`: of one slot, what the site
+    then asks for, on which rails, and what the names of its jobs end in.
+    """
+
+    slots: Callable[[Site, int], Mapping[str, float]]
+    only: Callable[[Site, str], tuple[Any, tuple[str, ...], str]]
+
+
+@dataclass(frozen=True)
+class NotAtNight:
+    """Left out of the rotation; `why` is said where the nightly shows what it covers."""
+
+    why: str
+
+
+Night = EveryNight | NodeAlone | Pairs | NotAtNight
+
+
+def nodes_with_gpus(site: Site) -> tuple[str, ...]:
+    """Return the nodes that have GPUs."""
+    return tuple(node for node in site.nics if site.gpus.get(node))
+
+
+def all_nodes(site: Site) -> tuple[str, ...]:
+    """Return all compute nodes."""
+    return tuple(site.nics)
+
+
+# The contract of a benchmark: one object holds everything that the rest of Shakedown must know about it.
+#
+# Planning, the keys of a site's acceptance.yml, the ReFrame check, collecting, `shakedown parse` and the
+# nightly rotation derive from these objects; the registry is the list of them.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +292,7 @@ class Benchmark:
     name: str
     stage: Stage
     section: Section
-    plan: Callable[[Draft, Any], None]
+    plan: Callable[[PlanDraft, Any], None]
     night: Night
     jobs: Mapping[str, JobKind] = field(default_factory=dict)
     tools: Mapping[str, Tool] = field(default_factory=dict)
@@ -160,3 +300,64 @@ class Benchmark:
     words: Mapping[str, str] = field(default_factory=dict)
     measures: Mapping[tuple[str, str], tuple[str, Better]] = field(default_factory=dict)
     gather: Callable[[Plan, Path], Iterator[Measurement]] | None = None
+
+
+# How a task that Slurm starts gets the site's software; programs inside a task use onnode.software.
+
+
+def of(job: JobSpec, *names: str) -> tuple[str, SoftwareSource | None]:
+    """Return the first of these that the site says something of; else the first, and None."""
+    found = next(((name, job.software[name]) for name in names if name in job.software), None)
+    return found or (names[0], None)
+
+
+def required(said: Container[str], *names: str, by: str) -> None:
+    """Refuse a plan whose site names none of these interpreters of PyTorch; the first is the one to name.
+
+    `by` begins the refusal: the key that asks for it, with its verb.
+
+    Raises:
+        BadInput: naming both keys.
+    """
+    if not any(name in said for name in names):
+        key = by.split(maxsplit=1)[0].rpartition(".")[2]
+        raise BadInput(
+            f"{by}, and the site says nowhere where it is",
+            fix=f"say software.{names[0]}: {{from: ...}} (group_vars/all/software.yml), or leave {key} out",
+        )
+
+
+def within(
+    source: SoftwareSource | None,
+    name: str,
+    words: tuple[str, ...],
+    out: Path,
+    *,
+    gpus: bool,
+    more: Iterable[str] = (),
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return quoted words that run `words` with a software, and the options of the srun before them."""
+    if source is None:
+        return words, ()
+    place = source.from_
+    if not isinstance(place, Origin) or place.container is None:
+        by_path = place == "package" or source.interpreter == getattr(place, "path", None)
+        if by_path and not source.libraries and not source.pythonpath:
+            return words, ()  # what the system has, or an interpreter by path, needs nothing else
+        return (*module("shakedown.onnode.software", out, name, "--"), *words), ()
+    seen = [*mounts(out), *more, *source.pythonpath]
+    if place.runtime == "pyxis":
+        return words, tuple(map(shlex.quote, pyxis_options(place.container, seen)))
+    return (*map(shlex.quote, apptainer_words(place.container, seen, gpus=gpus)), *words), ()
+
+
+# Programs of other environments, run by the interpreter of the site's own PyTorch.
+
+
+def workload(name: str, job: JobSpec, out: Path, *software: str, gpus: int) -> Launch:
+    """Return how a module of workloads/ is started with the first of these that the site names."""
+    key, source = of(job, *software)
+    python = source.interpreter if source else "python3"
+    words, options = within(source, key, module(name, out, python=python), out, gpus=gpus > 0)
+    path = os.pathsep.join([str(SOURCE), str(WORKLOADS), *(source.pythonpath if source else ())])
+    return Launch(words=words, gpus=gpus, variables={"PYTHONPATH": path}, step_options=options)

@@ -1,23 +1,139 @@
-"""The config stage's benchmark of hosts: settings, and parts that must be alike."""
+"""The config stage's benchmark of hosts: its plan and its object. Settings, and parts that must be alike."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
-from shakedown.benchmarks.base.night import EveryNight
-from shakedown.benchmarks.config.metrics import settings
-from shakedown.benchmarks.config.odd_parts import snapshot_measurements
-from shakedown.benchmarks.config.options import ConfigStage
-from shakedown.benchmarks.config.order import SettingsOrder
-from shakedown.benchmarks.config.plan import plan_config
-from shakedown.benchmarks.config.versions import version_measurements
+from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Launch, Tool, module
+from shakedown.benchmarks.config.odd_parts import PARTS, snapshot_measurements
+from shakedown.benchmarks.config.output import settings
+from shakedown.benchmarks.config.settings import (
+    ENVIRONMENT,
+    OTHERS,
+    ConfigStage,
+    Expectation,
+    ReadBackSettings,
+    expected_of_environment,
+    expected_of_nic,
+)
+from shakedown.benchmarks.config.versions import plan_versions, version_measurements
 from shakedown.intent.acceptance import Section
+from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Stage
-from shakedown.records.plan import Plan
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.plan import Plan, Reference, ReferenceKind
 from shakedown.records.results import Measurement
+
+# Plan the config stage: every setting of every NIC and node, and parts that must be alike.
+
+INTENT = none_allowed(
+    "intent.setting", "the site's fabric intent (group_vars/all/fabric.yml) and what its playbooks set"
+)
+ALIKE = none_allowed("inventory.alike", "parts of one class are sold and installed as alike")
+UNREAD = "config.settings_reader is false: site.yml may not install what reads settings on these nodes"
+DISTINCT = none_allowed(
+    "inventory.distinct",
+    "hosts of the inventory are different machines; machine-id(5), boot_id of random(4), IEEE 802 "
+    "addresses and GUIDs are each of one machine",
+)
+
+
+def plan_config(draft: PlanDraft, stage: ConfigStage) -> None:
+    """Settings, and parts that must be alike."""
+    plan_settings(draft, stage)
+    plan_clocks(draft, stage)
+    plan_inventory(draft)
+    plan_versions(draft)
+
+
+def plan_settings(draft: PlanDraft, stage: ConfigStage) -> None:
+    """Every setting of every NIC and node, read back in one job."""
+    site = draft.site
+    expect: dict[str, dict[str, Expectation]] = {}
+    targets: dict[str, dict[str, str | None]] = {}
+    for node in draft.nodes:
+        targets[node] = {nic.netdev: nic.rail for nic in site.nics[node]} | dict.fromkeys(stage.targets)
+        expect[node] = {
+            nic.netdev: expected_of_nic(
+                site.network(),
+                rdma_device=nic.rdma_device,
+                ipv4=nic.ipv4,
+                dcb=stage.dcb,
+                link_speed=stage.link_speed,
+            )
+            for nic in site.nics[node]
+        }
+        for target in stage.targets:
+            expect[node][target] = expected_of_environment(site.network()) if target == ENVIRONMENT else {}
+    # A NIC is known by its rail; what belongs to no rail, by its target.
+    blocks: dict[tuple[str | None, str | None, str], list[str]] = {}
+    for node, by_target in expect.items():
+        for name, expectation in by_target.items():
+            for setting in (*expectation, OTHERS):
+                rail = targets[node][name]
+                blocks.setdefault((rail, None if rail else name, setting), []).append(node)
+    for (rail, of, setting), nodes in blocks.items():
+        params: Params = {"setting": setting, **({"target": of} if of else {})}
+        draft.forbid(
+            INTENT,
+            "settings",
+            stage=Stage.CONFIG,
+            nodes=[(node,) for node in nodes],
+            rails=(rail,),
+            params=params,
+            not_run="" if stage.settings_reader else UNREAD,
+        )
+    if not stage.settings_reader:
+        draft.caveats.append("The nodes' settings were not read: nothing may be installed on them.")
+        return
+    draft.jobs.append(
+        JobSpec(
+            name="config.settings",
+            kind="settings",
+            stage=Stage.CONFIG,
+            tests=("settings",),
+            nodes=draft.nodes,
+            time_limit_s=300,
+            expected_s=16,
+            expected_from="16 s for the settings of all nodes (emulated, recorded run lab_healthy)",
+            settings=ReadBackSettings(targets=targets, expect=expect).model_dump(),
+        )
+    )
+
+
+def plan_clocks(draft: PlanDraft, stage: ConfigStage) -> None:
+    """Every node's clock must be near the submit host's."""
+    limit = Reference(
+        id="config.clock_offset",
+        value=0,
+        limit=stage.clock_offset_s,
+        unit="s",
+        better=Better.LOWER,
+        kind=ReferenceKind.CONTRACT,
+        source="the site's config.clock_offset_s (acceptance.yml), 1 s unless it says otherwise",
+    )
+    draft.forbid(limit, "clock", metric="offset", stage=Stage.CONFIG, nodes=[(node,) for node in draft.nodes])
+
+
+def plan_inventory(draft: PlanDraft) -> None:
+    """Like parts must have like firmware, drivers and tools, and hosts be different machines."""
+    draft.forbid(
+        DISTINCT, "identity", metric="shared", stage=Stage.CONFIG, nodes=[(node,) for node in draft.nodes]
+    )
+    for part in PARTS:
+        if part != "gpu" or "gpu" in draft.site.acceptance.scope:
+            draft.forbid(
+                ALIKE,
+                "inventory",
+                metric="odd",
+                stage=Stage.CONFIG,
+                nodes=[(node,) for node in draft.nodes],
+                params={"part": part},
+            )
+
+
+# The config stage's benchmark of hosts: settings, and parts that must be alike.
 
 SECTION = Section(key="config", kind=ConfigStage | None, needs_fabric=True, reads_switches=True)
 
@@ -41,7 +157,7 @@ BENCHMARK = Benchmark(
         "settings": JobKind(
             catches="a node that was never configured, lost its settings at boot, drifted, or was configured "
             "from another intent than the one this run is judged by",
-            order=SettingsOrder.model_validate,
+            order=ReadBackSettings.model_validate,
             launch=_launch,
             wait_s=0,  # a node that fails at once must not end the others' read-back
             each_node=True,

@@ -2,19 +2,253 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from itertools import combinations
 from pathlib import Path
 
-from shakedown.benchmarks.config.clocks import clock_offset
-from shakedown.benchmarks.config.identity import shared_identities
-from shakedown.benchmarks.config.uniformity import odd_parts
 from shakedown.records.base import Params
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem
 from shakedown.records.reading import read_record
-from shakedown.records.results import Measurement, Problem
-from shakedown.records.snapshot import Snapshot
+from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
+from shakedown.records.wording import natural_key, number
 from shakedown.run.folder import INVENTORY
+
+# How far a node's clock is from the submit host's, as far as two readings over a network can tell.
+
+# What unmunge(1) says of a credential that the clocks of two hosts spoil.
+_OF_CLOCKS = ("Rewound credential", "Expired credential")
+
+
+def clock_offset(inventory: Snapshot, node: str, limit_s: float) -> tuple[float | None, str]:
+    """Return the offset in seconds, without its sign, and what there is to say of it.
+
+    None if it cannot be told on which side of the limit it is.
+    """
+    ahead = inventory.ahead_s(node)
+    if ahead is None:
+        who = node if all(reading.host != node for reading in inventory.clocks) else "the submit host"
+        return None, f"the clock of {who} was not read"
+    low, high = ahead
+    off = abs(low + high) / 2
+    exact = (high - low) / 2
+    said = next((r.munge for r in inventory.clocks if r.host == node and r.munge in _OF_CLOCKS), "")
+    munge = f"; munge refuses credentials: {said}" if said else ""
+    submit = inventory.submit or "the submit host"
+    if max(abs(low), abs(high)) <= limit_s or low > limit_s or high < -limit_s:
+        way = "ahead of" if low + high > 0 else "behind"
+        bound = f"at most {number(limit_s)} s allowed"
+        return off, f"{_seconds(off)} s {way} {submit}'s (± {_seconds(exact)} s), {bound}{munge}"
+    return None, (
+        f"the clock is between {number(low)} and {number(high)} s ahead of {submit}'s: whether that is at "
+        f"most {number(limit_s)} s cannot be told over so slow a connection{munge}"
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+# Whether two hosts of the inventory are two machines: nothing that identifies a machine may be on both.
+#
+# Two names for one machine measure it against itself, through no cable at all, and pass as two.
+
+# What a running machine has to itself: attribute of the node, and how it is called. One boot is one machine.
+BOOT = "boot_id"
+_OF_NODE = {
+    "machine_id": "machine id",
+    BOOT: "boot id",
+    "serial": "serial number",
+    "board_serial": "serial number of the board",
+}
+_OF_NIC = {"mac": "MAC address", "node_guid": "RDMA node GUID"}
+# What vendors leave in a serial number that nobody set.
+_NO_SERIAL = re.compile(
+    r"(?i)|none|n/?a|unknown|not (specified|available|applicable|provided)|default string"
+    r"|to be filled by o\.?e\.?m\.?|(system|chassis|base ?board|board) serial number"
+    r"|0+|x+|\.+|0?123456789|invalid"
+)
+_NO_ADDRESS = re.compile(r"[0:.-]*")
+# Nodes that boot one image have one SSH host key on purpose: it proves nothing alone, and is only named.
+_KEYS = "ssh_host_keys"
+# A NIC of the machine itself; the BMC's gadget on USB has one address in every server of a vendor.
+_ON_PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
+CLONED = "cloned images: give each its own (rm /etc/machine-id && systemd-machine-id-setup, then reboot)"
+
+
+def shared_identities(inventory: Snapshot, nodes: Collection[str]) -> Iterator[tuple[str, int | None, str]]:
+    """Yield (host, how many of its identities another of `nodes` has too, which) for every host seen.
+
+    None instead of a number: the snapshot tells nothing by which the machine could be known.
+    """
+    parts_of = _by_host(inventory, nodes)
+    known = {host: _identities(parts) for host, parts in parts_of.items()}
+    keys = {host: {p.attributes.get(_KEYS, "") for p in parts} - {""} for host, parts in parts_of.items()}
+    texts: dict[str, list[str]] = defaultdict(list)
+    counts: dict[str, int] = defaultdict(int)
+    for pair in combinations(sorted(known, key=natural_key), 2):
+        both = known[pair[0]] & known[pair[1]]
+        if not both:
+            continue
+        words = _words(pair, dict(sorted(both)), keys=bool(keys[pair[0]] & keys[pair[1]]))
+        for host in pair:
+            texts[host].append(words)
+            counts[host] += len(both)
+    for host in sorted(known, key=natural_key):
+        if not known[host]:
+            told = f"the snapshot of {host} has no machine id, boot id, serial number, MAC or node GUID"
+            yield host, None, f"{told}: nothing tells it from another machine"
+        else:
+            yield host, counts[host], "; ".join(texts[host][:3])
+
+
+def _by_host(inventory: Snapshot, nodes: Collection[str]) -> dict[str, list[Component]]:
+    found: dict[str, list[Component]] = {}
+    for part in inventory.components:
+        if part.host in nodes:
+            found.setdefault(part.host, []).append(part)
+    return found
+
+
+def _identities(parts: list[Component]) -> set[tuple[str, str]]:
+    """Return (kind, value) of everything that only this machine may have."""
+    found: set[tuple[str, str]] = set()
+    for part in parts:
+        values = part.attributes
+        if part.kind == "node":
+            for key in _OF_NODE:
+                value = values.get(key, "").strip()
+                if value and not ("serial" in key and _NO_SERIAL.fullmatch(value)):
+                    found.add((key, value))
+        elif part.kind == "nic" and _ON_PCI.match(values.get("pci", "")):
+            found |= _addresses(values)
+    return found
+
+
+def _addresses(values: dict[str, str]) -> set[tuple[str, str]]:
+    one_each = ((key, value) for key in _OF_NIC for value in values.get(key, "").lower().split())
+    return {(key, value) for key, value in one_each if not _NO_ADDRESS.fullmatch(value)}
+
+
+def _words(pair: tuple[str, str], both: dict[str, str], *, keys: bool) -> str:
+    """Say what two hosts share, and what that means."""
+    names = {**_OF_NODE, **_OF_NIC}
+    what = ", ".join(
+        f"same {names[kind]}{f' {both[kind]}' if kind in _OF_NIC else ''}" for kind in names if kind in both
+    ) + (", same SSH host keys" if keys else "")
+    who = " and ".join(pair)
+    if BOOT in both:
+        return f"{who} are one machine: {what}"
+    if set(both) == {"machine_id"}:
+        # MACs and boot differ: two machines made from one image.
+        return f"{who} have the {what}, but nothing else in common: {CLONED}"
+    return f"{who} look like one machine: {what}"
+
+
+# Whether members of one class are alike: firmware, drivers and tools of like parts must not differ.
+#
+# A class is what was sold as one: NICs of one board, GPUs of one name, nodes of one product. A member that
+# differs from most of its class is odd; without a majority, all of them are odd.
+
+# For each kind: what makes a class (the first attribute that is there), and what must be alike in it.
+_CLASSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "node": (
+        ("product",),
+        ("bios_version", "bmc_firmware", "cpu", "cpu_microcode", "os", "kernel", "kernel_options"),
+    ),
+    "nic": (("psid", "board", "driver"), ("firmware", "driver_version")),
+    "gpu": (("name",), ("vbios_version", "driver_version")),
+    "software": ((), ("version",)),
+}
+PARTS = tuple(_CLASSES)
+
+
+def odd_parts(
+    inventory: Snapshot, under_test: Collection[str] | None = None
+) -> Iterator[tuple[str, str, int, str]]:
+    """Yield (host, kind, how many attributes are odd, which) for every host and kind that it has.
+
+    Hosts that are no nodes (switches) are left out: their kinds differ by design. `under_test`: the nodes
+    that must have the tools that others of their product have; a submit host need not. None: all nodes.
+    """
+    nodes = {c.host for c in inventory.components if c.kind == "node"}
+    parts = [part for part in inventory.components if part.host in nodes and part.kind in _CLASSES]
+    counted: dict[tuple[str, str], list[str]] = {}
+    values: dict[tuple[str, str, str], list[tuple[Component, str]]] = defaultdict(list)
+    classes = _classes_of_silent_nics(parts)
+    for part in (*parts, *_missing_tools(parts, nodes if under_test is None else nodes & {*under_test})):
+        counted.setdefault((part.host, part.kind), [])
+        group = part.name if part.kind == "software" else classes.get((part.host, part.name), _class(part))
+        for key in _CLASSES[part.kind][1]:
+            values[part.kind, group, key].append((part, part.attributes.get(key, "")))
+    for (kind, _, key), members in values.items():
+        counts = Counter(value for _, value in members).most_common(2)
+        if len(counts) == 1:
+            continue
+        (first, often), (_, next_often) = counts
+        for part, value in members:
+            if often > next_often and value == first:
+                continue
+            what = key if kind == "node" else f"{part.name} {key}"
+            most = (
+                f"{first or 'nothing'} on {often} others"
+                if often > next_often
+                else "and the class has no majority"
+            )
+            counted[part.host, kind].append(f"{what} is {value or 'not there'}, {most}")
+    for (host, kind), odd in counted.items():
+        yield host, kind, len(odd), "; ".join(odd)
+
+
+def _class(part: Component) -> str:
+    return next((part.attributes[key] for key in _CLASSES[part.kind][0] if part.attributes.get(key)), "")
+
+
+def _missing_tools(parts: Collection[Component], under_test: Collection[str]) -> Iterator[Component]:
+    """Yield, without a version, each tool that a node told nothing of and others of its product have.
+
+    A node that told of no tool at all is not held against the others: nothing is known of it.
+    """
+    products = {part.host: part.attributes.get("product", "") for part in parts if part.kind == "node"}
+    tools: dict[str, set[str]] = defaultdict(set)
+    of_product: dict[str, set[str]] = defaultdict(set)
+    for part in parts:
+        if part.kind == "software" and part.host in under_test:
+            tools[part.host].add(part.name)
+            of_product[products[part.host]].add(part.name)
+    for host, own in tools.items():
+        for name in sorted(of_product[products[host]] - own):
+            yield Component(host=host, kind="software", name=name)
+
+
+def _classes_of_silent_nics(parts: Collection[Component]) -> dict[tuple[str, str], str]:
+    """Return, by host and name, the class of RDMA NICs that told neither their board nor their firmware.
+
+    One that does not answer is of the class that most NICs of its driver have, or, if it did not tell even
+    that, most of its name: alone in a class of its own it would be like all others of it.
+    """
+    akin: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    silent: list[Component] = []
+    for part in parts:
+        told = part.attributes
+        if part.kind != "nic" or not told.get("rdma_device"):
+            continue
+        if told.get("firmware"):
+            akin["driver", told.get("driver", "")][_class(part)] += 1
+            akin["name", part.name][_class(part)] += 1
+        elif not (told.get("psid") or told.get("board")):
+            silent.append(part)
+    found: dict[tuple[str, str], str] = {}
+    for part in silent:
+        driver = part.attributes.get("driver", "")
+        if alike := akin.get(("driver", driver) if driver else ("name", part.name)):
+            found[part.host, part.name] = min(alike, key=lambda name: (-alike[name], name))
+    return found
+
+
+# What the run's snapshot says: parts that differ, hosts that are one machine, clocks that are off.
 
 UNIFORM, IDENTITY, CLOCK = "inventory", "identity", "clock"
 
@@ -36,7 +270,7 @@ def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
     try:
         found = read_record(folder / INVENTORY, Snapshot)
     except BadInput as refused:
-        problem = Problem(kind="parse", message=f"{INVENTORY}: {refused.what}"[:2000])
+        problem = RunProblem(kind="parse", message=f"{INVENTORY}: {refused.what}"[:2000])
         for (_, host, _), item in planned.items():
             yield measured(plan, item, host, None, "", problem)
         return
@@ -47,17 +281,17 @@ def snapshot_measurements(plan: Plan, folder: Path) -> Iterator[Measurement]:
             yield measured(plan, uniform, host, odd, detail)
     nodes = {host for test, host, _ in planned if test == IDENTITY}
     for host, shared, detail in shared_identities(found, nodes):
-        problem_of = None if shared is not None else Problem(kind="setup", message=detail[:2000])
+        problem_of = None if shared is not None else RunProblem(kind="setup", message=detail[:2000])
         yield measured(plan, planned[IDENTITY, host, None], host, shared, detail, problem_of)
     for (test, host, _), item in planned.items():
         if test == CLOCK:
             offset, detail = clock_offset(found, host, plan.references[item.reference].gate)
-            unknown = None if offset is not None else Problem(kind="not-run", message=detail)
+            unknown = None if offset is not None else RunProblem(kind="not-run", message=detail)
             yield measured(plan, item, host, offset, "" if unknown else detail, unknown)
 
 
 def measured(
-    plan: Plan, item: PlanItem, host: str, value: float | None, detail: str, problem: Problem | None = None
+    plan: Plan, item: PlanItem, host: str, value: float | None, detail: str, problem: RunProblem | None = None
 ) -> Measurement:
     """Return what a snapshot says of one host for a planned block; None: it says nothing, for a reason."""
     params: Params = item.params

@@ -1,9 +1,5 @@
-"""The config stage: what every node's settings must be according to the intent, and what a read-back found.
-
-A node compares itself with what Ansible once wrote there; that alone would pass a node that still has last
-month's configuration. So the settings of the RoCE class are compared here with the plan's own intent, and the
-node's own judgement decides only about the rest.
-"""
+"""What acceptance asks of the config stage, what its job reads back, what each setting must be by the intent,
+and what a read-back found, also of the host's end of a cable."""
 
 from __future__ import annotations
 
@@ -13,8 +9,48 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from shakedown.benchmarks.traffic_class.settings import TrafficClass
 from shakedown.intent.site import Fabric
+from shakedown.nos.cable_ends import seen
+from shakedown.nos.crosscheck import End
+from shakedown.nos.system import Neighbours
 from shakedown.records.base import Record
+
+# What acceptance asks of the config stage.
+
+
+class ConfigStage(Record):
+    """What the NICs of this site can show in the config stage; real ones show everything."""
+
+    dcb: bool = True
+    link_speed: bool = True
+    # Targets of roles/host_settings that concern the whole node.
+    targets: tuple[Literal["environment", "gpudirect", "pinning"], ...] = ("environment",)
+    # Whether the nodes have the reader of settings that site.yml installs. False where nothing may be
+    # installed: every setting stays in the plan, not run, and the verdict does not wait for it.
+    settings_reader: bool = True
+    # How far a node's clock may be from the submit host's, in seconds. munge(7) refuses credentials at 300,
+    # Kerberos tickets at 300; logs and counters of two nodes can be put in one order below a second.
+    clock_offset_s: Annotated[float, Field(gt=0, le=300)] = 1.0
+    # RoCE from node to node, counted by class where it arrives. None: this is not proved.
+    traffic_class: TrafficClass | None = TrafficClass()
+
+
+# What a config job is ordered to read back.
+
+
+class ReadBackSettings(Record):
+    """By node: its targets with the rail of each, and what each target must show, by setting."""
+
+    targets: dict[str, dict[str, str | None]]
+    expect: dict[str, dict[str, dict[str, Any]]]
+
+
+# The config stage: what every node's settings must be according to the intent, and what a read-back found.
+#
+# A node compares itself with what Ansible once wrote there; that alone would pass a node that still has last
+# month's configuration. So the settings of the RoCE class are compared here with the plan's own intent, and
+# the node's own judgement decides only about the rest.
 
 ENVIRONMENT = "environment"
 # What other machines say of a NIC's address, and what they say when one that is heard of here is not whose it
@@ -153,3 +189,32 @@ def judge(report: TargetReport, expected: Expectation) -> Iterator[tuple[str, in
 def _json(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 160 else text[:157] + "..."
+
+
+# What the host's end of a cable says of itself, from its settings report during the config stage.
+
+
+def host_end(report: TargetReport, heard: Neighbours | None = None) -> End:
+    """Return what a host's NIC says of itself. A setting that it lacks is None."""
+    found = {setting.key: setting.found for setting in report.settings}
+    fields: dict[str, Any] = {
+        "mtu_bytes": found.get("mtu.host_bytes"),
+        "speed_gbps": found.get("link.speed_gbps"),
+        "fec": found.get("link.fec"),
+    }
+    if "pfc.priorities" in found:
+        fields["pfc_priorities"] = frozenset(found["pfc.priorities"])
+    if "dscp.map" in found:
+        fields["dscp_map"] = _host_map(str(found["dscp.map"]))
+    return End(neighbours=seen(heard, report.target), **fields)
+
+
+def _host_map(text: str) -> dict[int, int]:
+    """Read `0-25:0 26:3 27-63:0`."""
+    mapping = {}
+    for part in text.split():
+        dscps, _, priority = part.partition(":")
+        first, _, last = dscps.partition("-")
+        for dscp in range(int(first), int(last or first) + 1):
+            mapping[dscp] = int(priority)
+    return mapping

@@ -1,27 +1,80 @@
-"""Versions that a published system was measured with, against what the run's snapshot found: never judged.
-
-Another version is no fault. But a figure that is missed, or beaten, is read differently when it was made with
-other firmware, so each version that the profile names is said to match or to differ, or to be unread.
-"""
+"""Versions that a published system was measured with, against what the run found: told, never judged."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from shakedown.benchmarks.config.odd_parts import measured
-from shakedown.benchmarks.config.versions_told import OF_PROGRAMS, OF_SWITCHES, of_programs, of_switch
+from shakedown.benchmarks.software.output import last_attempt
+from shakedown.nos.readings import load_reading
 from shakedown.nos.registry import known
-from shakedown.plan.draft import Draft
+from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
-from shakedown.records.reading import read_record
-from shakedown.records.results import Measurement, Problem
-from shakedown.records.snapshot import Component, Snapshot
-from shakedown.run.folder import INVENTORY, JOBS
+from shakedown.records.reading import read_evidence, read_record
+from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
+from shakedown.run.folder import INVENTORY, JOBS, RAW
+
+# What a run's raw files say of versions: of PyTorch, CUDA and NCCL on nodes, and of switches' systems.
+
+# What a profile's `software` may name: of which of the site's programs, and which part of what it tells.
+OF_PROGRAMS = {
+    "cuda": (("pytorch", "cuda"),),
+    "nccl": (("nccl_tests", "libnccl"), ("pytorch", "nccl")),
+    "pytorch": (("pytorch", "version"),),
+}
+OF_SWITCHES = "switch_os"
+_SWITCHES = "switches.config"
+# NVIDIA's containers name themselves in PyTorch's version: 2.3.0a0+40ec155e58.nv24.03 is NGC 24.03.
+_NGC = re.compile(r"\+[^+\n]*\bnv([0-9]{2}\.[0-9]{2})\b")
+_LIBRARY = re.compile(r"\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
+
+
+def of_programs(folder: Path, node: str, what: str) -> list[str]:
+    """Return the versions that a node's programs told of one part, such as `nccl`; none: nothing is known."""
+    last = last_attempt(folder)
+    told = []
+    for program, part in OF_PROGRAMS[what] if last else ():
+        assert last is not None
+        try:
+            found = json.loads(read_evidence(last / f"software.{node}.{program}.json"))["found"][part]
+        except (BadInput, OSError, ValueError, KeyError, TypeError):
+            continue
+        if isinstance(found, str) and (version := _version(part, found[:300])):
+            told.append(version)
+    return told
+
+
+def _version(part: str, found: str) -> str:
+    if part == "libnccl":  # the file that the loader would take
+        library = _LIBRARY.search(found)
+        return library[1] if library else ""
+    container = _NGC.search(found) if part == "version" else None
+    if found == "none":  # of a build without it
+        return ""
+    return f"NGC {container[1]} ({found})" if container else found
+
+
+def of_switch(folder: Path, switch: str) -> str:
+    """Return the version of a switch's system from the config stage's reading; empty: it was not read."""
+    reading = folder / RAW / _SWITCHES / f"{switch}.after.json"
+    try:
+        read = load_reading(reading)
+    except (BadInput, OSError):
+        return ""
+    version = known(read.nos).version
+    return version({label: output.stdout for label, output in read.outputs.items()}) if version else ""
+
+
+# Versions that a published system was measured with, against what the run's snapshot found: never judged.
+#
+# Another version is no fault. But a figure that is missed, or beaten, is read differently when it was made
+# with other firmware, so each version that the profile names is said to match or to differ, or to be unread.
 
 TEST, METRIC = "versions", "differs"
 # What a profile's `software` may name and a snapshot has: kind of component, attribute.
@@ -36,7 +89,7 @@ _CUT = ("ofed",)
 _NUMBER = re.compile(r"[0-9]+(?:[.-][0-9]+)*")
 
 
-def plan_versions(draft: Draft) -> None:
+def plan_versions(draft: PlanDraft) -> None:
     """Plan a cell that decides nothing for every version that the fabric's own profile names."""
     profile = draft.site.fabric.profile
     for name, version in draft.catalogue.software.get(profile, {}).items():
@@ -68,7 +121,7 @@ def plan_versions(draft: Draft) -> None:
         )
 
 
-def _where(draft: Draft, name: str, version: str) -> tuple[list[tuple[str, ...]], str | None]:
+def _where(draft: PlanDraft, name: str, version: str) -> tuple[list[tuple[str, ...]], str | None]:
     """Return of which nodes or switches a version is told; or, of all of them at once, why it is not."""
     unread = f"published is {version}; nothing that says its version is read here"
     if name == OF_SWITCHES:
@@ -84,7 +137,7 @@ def _where(draft: Draft, name: str, version: str) -> tuple[list[tuple[str, ...]]
     return [draft.nodes], unread
 
 
-def _switches(draft: Draft) -> tuple[str, ...]:
+def _switches(draft: PlanDraft) -> tuple[str, ...]:
     return tuple(switch.name for switch in draft.site.switches) or draft.nodes
 
 
@@ -113,7 +166,7 @@ def _compared(
     plan: Plan, item: PlanItem, node: str, wanted: str, versions: list[str], unread: str
 ) -> Measurement:
     if unread:
-        return measured(plan, item, node, None, "", Problem(kind="setup", message=unread))
+        return measured(plan, item, node, None, "", RunProblem(kind="setup", message=unread))
     cut = item.params["what"] in _CUT
     differs = any(not same(wanted, version, cut=cut) for version in versions)
     detail = f"published {wanted}, found {', '.join(versions)}"

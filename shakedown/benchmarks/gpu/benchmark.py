@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
-from shakedown.benchmarks.base.night import NodeAlone, nodes_with_gpus
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NodeAlone,
+    Parser,
+    Tool,
+    module,
+    nodes_with_gpus,
+)
 from shakedown.benchmarks.gpu.metrics import gpu_state, nvbandwidth
-from shakedown.benchmarks.gpu.options import GpuNode
-from shakedown.benchmarks.gpu.order import GpuNodeOrder
-from shakedown.benchmarks.gpu.plan import plan_gpu_node
+from shakedown.benchmarks.gpu.settings import GpuNode, GpuNodeSettings, plan_gpu_node
 from shakedown.intent.acceptance import Section
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
@@ -17,7 +23,7 @@ from shakedown.records.errors import ExitStatus
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:
-    gpus = max(GpuNodeOrder.model_validate(job.settings).gpus.values())
+    gpus = max(GpuNodeSettings.model_validate(job.settings).gpus.values())
     return Launch(words=module("shakedown.benchmarks.gpu.job", out), gpus=gpus, step_gpus=gpus)
 
 
@@ -32,7 +38,7 @@ BENCHMARK = Benchmark(
             catches="a missing GPU, a PCIe or NVLink link that is down, narrow or slow, a GPU on the wrong "
             "NUMA node, ECC errors, pending row remapping, clocks slowed by heat or power, a driver's "
             "Xid; and a GPU whose copies are slower than the others'",
-            order=GpuNodeOrder.model_validate,
+            order=GpuNodeSettings.model_validate,
             launch=_launch,
             uses=("nvbandwidth",),
             # Some outputs have a problem instead of numbers; each is recorded with its reason.
@@ -43,14 +49,10 @@ BENCHMARK = Benchmark(
     },
     tools={"gpu-state": Tool(metrics=gpu_state), "nvbandwidth": Tool(metrics=nvbandwidth)},
     parsers=(
-        Parser(
-            tool="nvbandwidth",
-            module="shakedown.benchmarks.gpu.output_nvbandwidth",
-            function="parse_nvbandwidth",
-        ),
+        Parser(tool="nvbandwidth", module="shakedown.benchmarks.gpu.output", function="parse_nvbandwidth"),
         Parser(
             tool="nvidia-smi",
-            module="shakedown.benchmarks.gpu.output_nvidia_smi",
+            module="shakedown.benchmarks.gpu.output",
             function="parse_nvidia_smi",
             options={"--fields": "fields"},
         ),

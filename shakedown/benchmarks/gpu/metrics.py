@@ -10,29 +10,25 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shakedown.benchmarks.base.metrics import Output, Read, Value
-from shakedown.benchmarks.gpu.at_end import disturbed
-from shakedown.benchmarks.gpu.order import GpuNodeOrder
-from shakedown.benchmarks.gpu.output_look import GpuLook, parse_gpu_look, reasons
-from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
-from shakedown.benchmarks.gpu.output_nvidia_smi import Value as Cell
-from shakedown.benchmarks.gpu.output_nvidia_smi import parse_query
-from shakedown.benchmarks.gpu.plan import gpu_checks, pairs
-from shakedown.benchmarks.gpu.state import Load, judge_gpu
+from shakedown.benchmarks.base.contract import Output, Read, Value
+from shakedown.benchmarks.gpu.output import Value as Cell
+from shakedown.benchmarks.gpu.output import parse_nvbandwidth, parse_query
+from shakedown.benchmarks.gpu.settings import GpuNodeSettings, gpu_checks, pairs
+from shakedown.benchmarks.gpu.state import GpuLook, Load, disturbed, judge_gpu, parse_gpu_look, reasons
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence
 from shakedown.records.refusals import refusal
-from shakedown.records.results import OutputRecord, Problem
+from shakedown.records.results import OutputRecord, RunProblem
 from shakedown.records.untrusted import complete_lines
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 
 # A driver that is asked for many GPUs, and is busy, answers later than every 0.2 s.
 _PAUSE_S = 2.0
 _Seen = list[tuple[float, float]]  # seconds from an output's beginning, and what a GPU showed then
 
 
-def gpu_state(output: Output[GpuNodeOrder]) -> Iterator[Value]:
+def gpu_state(output: Output[GpuNodeSettings]) -> Iterator[Value]:
     """Yield 0 or 1 for each check of each GPU; no value where the driver does not tell."""
     node = output.node
     wanted, planned = output.order.state, output.order.gpus[node]
@@ -48,7 +44,7 @@ def gpu_state(output: Output[GpuNodeOrder]) -> Iterator[Value]:
         xids = seen.xids
         if xids is None:
             # No fault of the node: this site shows the log to root alone, and has no service that reads it.
-            why = Problem(kind="not-run", message=f"the kernel log cannot be read: {seen.no_xids}")
+            why = RunProblem(kind="not-run", message=f"the kernel log cannot be read: {seen.no_xids}")
             yield Read("wrong", None, "1", lower, {"check": "xid"}, problem=why)
         else:
             text = f"{len(xids)} Xid: {'; '.join(xids[:3])}"
@@ -156,7 +152,7 @@ def _larger(had: int | None, now: Cell) -> int | None:
     return max(had or 0, now) if isinstance(now, int) else had
 
 
-def nvbandwidth(output: Output[GpuNodeOrder]) -> Iterator[Value]:
+def nvbandwidth(output: Output[GpuNodeSettings]) -> Iterator[Value]:
     """Yield the bandwidth of every GPU, or of every ordered pair of GPUs."""
     result = parse_nvbandwidth(output.text, file=output.file)
     planned, name = output.order.gpus[output.node], output.record.test

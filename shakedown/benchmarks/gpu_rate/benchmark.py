@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shakedown.benchmarks.base import software
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
-from shakedown.benchmarks.base.night import NodeAlone, nodes_with_gpus
-from shakedown.benchmarks.gpu.plan import gpu_nodes
-from shakedown.benchmarks.gpu_rate.metrics import gpu_rate
-from shakedown.benchmarks.gpu_rate.options import GpuRate, GpuRateOrder
+from shakedown.benchmarks.base import contract
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NodeAlone,
+    Parser,
+    Tool,
+    module,
+    nodes_with_gpus,
+)
+from shakedown.benchmarks.gpu.settings import gpu_nodes
+from shakedown.benchmarks.gpu_rate.output import gpu_rate
+from shakedown.benchmarks.gpu_rate.settings import GpuRate, GpuRateSettings
 from shakedown.intent.acceptance import Section
-from shakedown.plan.draft import Draft, none_allowed
+from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import ExitStatus
@@ -22,13 +30,13 @@ STRAGGLER = none_allowed(
 )
 
 
-def plan_gpu_rate(draft: Draft, asked: GpuRate) -> None:
+def plan_gpu_rate(draft: PlanDraft, asked: GpuRate) -> None:
     """Median and p1 of every GPU, and where a node has enough of them to tell, which one is behind.
 
     Raises:
         BadInput: no node has GPUs, or the site does not say where PyTorch is.
     """
-    software.required(draft.site.software, "pytorch", by="acceptance.gpu_rate needs PyTorch")
+    contract.required(draft.site.software, "pytorch", by="acceptance.gpu_rate needs PyTorch")
     nodes = gpu_nodes(draft)
     gpus = {node: draft.site.gpus[node] for node in nodes}
     for work in asked.work:
@@ -54,13 +62,13 @@ def plan_gpu_rate(draft: Draft, asked: GpuRate) -> None:
             expected_s=25 + len(asked.work) * (each_s + 6),
             expected_from="20 s to start PyTorch, and 6 s between two kinds of work: 94 s for three kinds of "
             "20 s on one H200; eight GPUs at once were not measured",
-            settings=GpuRateOrder(gpus=gpus, **asked.model_dump()).model_dump(),
+            settings=GpuRateSettings(gpus=gpus, **asked.model_dump()).model_dump(),
         )
     )
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:
-    gpus = max(GpuRateOrder.model_validate(job.settings).gpus.values())
+    gpus = max(GpuRateSettings.model_validate(job.settings).gpus.values())
     return Launch(words=module("shakedown.benchmarks.gpu_rate.job", out), gpus=gpus, step_gpus=gpus)
 
 
@@ -74,7 +82,7 @@ BENCHMARK = Benchmark(
         "gpu_rate": JobKind(
             catches="a GPU that is a little slower than the others of its node, by heat, by a lower power "
             "limit or clock, by another process or by slow memory; seconds in which a GPU stands still",
-            order=GpuRateOrder.model_validate,
+            order=GpuRateSettings.model_validate,
             launch=_launch,
             uses=("pytorch",),
             also_good=ExitStatus.INCOMPLETE.value,

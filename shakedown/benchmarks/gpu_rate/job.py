@@ -22,7 +22,7 @@ from shakedown.onnode import gpus
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.software import Ready, enter
 from shakedown.records.errors import ExitStatus
-from shakedown.records.places import SOURCE
+from shakedown.records.program import SOURCE
 
 # The longest that the node's GPUs wait for the slowest of their processes to load PyTorch.
 _START_S = 50.0

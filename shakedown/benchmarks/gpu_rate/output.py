@@ -1,18 +1,26 @@
-"""What program.py prints: a header, windows of about one second, and an end, of each GPU of a node."""
+"""What program.py prints, the rate of every GPU, and why one is behind the others of its node."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from shakedown.benchmarks.gpu_rate.options import Work
-from shakedown.records.base import Record
+from shakedown.benchmarks.base.contract import Output, Read, Value
+from shakedown.benchmarks.gpu.metrics import samples_of
+from shakedown.benchmarks.gpu.state import at_end, disturbed, reasons
+from shakedown.benchmarks.gpu_rate.settings import GpuRateSettings, Work
+from shakedown.records.base import Better, Params, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
+from shakedown.records.results import RunProblem
+from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
+
+# What program.py prints: a header, windows of about one second, and an end, of each GPU of a node.
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # Rounding of a rate that is printed with all its digits, beside the same from work and time.
@@ -31,7 +39,7 @@ class _Header(Record):
     copy_bytes: int
 
 
-class Window(Record):
+class RateWindow(Record):
     """One window. `rate`: operations or bytes a second."""
 
     type: Literal["window"]
@@ -64,16 +72,16 @@ class GpuRun(Record):
     name: str
     matrix: int
     copy_bytes: int
-    windows: tuple[Window, ...]
+    windows: tuple[RateWindow, ...]
     cannot: Mapping[Work, str]  # why it cannot do a kind of work
 
-    def of(self, work: Work) -> tuple[Window, ...]:
+    def of(self, work: Work) -> tuple[RateWindow, ...]:
         """The windows of one kind of work."""
         return tuple(window for window in self.windows if window.work == work)
 
 
-_LINE: TypeAdapter[_Header | Window | _Cannot | _End] = TypeAdapter(
-    Annotated[_Header | Window | _Cannot | _End, Field(discriminator="type")]
+_LINE: TypeAdapter[_Header | RateWindow | _Cannot | _End] = TypeAdapter(
+    Annotated[_Header | RateWindow | _Cannot | _End, Field(discriminator="type")]
 )
 
 
@@ -86,20 +94,20 @@ def parse_gpu_rate(text: str, *, file: str | Path | None = None) -> tuple[GpuRun
     """
     runs: dict[int, GpuRun] = {}
     header: _Header | None = None
-    windows: list[Window] = []
+    windows: list[RateWindow] = []
     cannot: dict[Work, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         try:
             found = _LINE.validate_json(line)
         except ValidationError as error:
             about = "not a line of a GPU's rate"
-            kinds = _Header | Window | _Cannot | _End
+            kinds = _Header | RateWindow | _Cannot | _End
             raise refusal(error, kinds, file=file, line=number, about=about, fix="run it again") from None
         if (header is None) != isinstance(found, _Header):
             _refuse("a GPU's lines do not begin with a header and close with an end", file, number)
         if isinstance(found, _Header):
             header, windows, cannot = found, [], {}
-        elif isinstance(found, Window):
+        elif isinstance(found, RateWindow):
             assert header is not None
             amount = 2.0 * (header.copy_bytes if found.work == "copy" else header.matrix**3)
             implied = found.done * amount / (found.ms / 1e3)
@@ -129,7 +137,7 @@ def parse_gpu_rate(text: str, *, file: str | Path | None = None) -> tuple[GpuRun
     return tuple(runs[gpu] for gpu in sorted(runs))
 
 
-def _out_of_time(windows: list[Window]) -> str:
+def _out_of_time(windows: list[RateWindow]) -> str:
     """Return where windows do not follow each other by the clock; empty if they do. There is no pause."""
     for work in dict.fromkeys(window.work for window in windows):
         own = [window for window in windows if window.work == work]
@@ -143,3 +151,223 @@ def _out_of_time(windows: list[Window]) -> str:
 
 def _refuse(what: str, file: str | Path | None, line: int) -> NoReturn:
     raise BadInput(what, fix="run it again", file=file, line=line)
+
+
+# What a GPU showed while it worked, and why it was behind the others of its node. Pure.
+
+# Bits of nvmlClocksEventReasons (nvml.h).
+_POWER_CAP = 0x04
+_HEAT = {0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown"}
+_HARDWARE = {0x08: "hardware slowdown", 0x80: "hardware power brake"}
+_BY_PERSON = {
+    0x02: "clocks set by a person (applications clocks)",
+    0x10: "sync boost",
+    0x100: "display clocks",
+}
+# A reason that holds for less than this share of the samples explains no lower median.
+_MOST = 0.2
+# What a power limit is lower by, in W, before it is called another one.
+_SAME_LIMIT_W = 5.0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one GPU showed during one kind of work; None: not sampled."""
+
+    clock_mhz: float | None
+    slowest_mhz: float | None
+    power_w: float | None
+    limit_w: float | None
+    hottest_c: float | None
+    reasons: Mapping[int, float]  # by bit, the share of samples that have it
+    others: tuple[str, ...] = ()  # other processes that were on it when it ended
+
+    def words(self) -> str:
+        """Clock, power and temperature in words."""
+        if self.clock_mhz is None:
+            return "not sampled"
+        said = f"{self.clock_mhz:.0f} MHz (lowest {self.slowest_mhz:.0f}), {self.power_w:.0f} W"
+        limit = f" of {self.limit_w:.0f}" if self.limit_w else ""
+        return f"{said}{limit}, {self.hottest_c:.0f} degC"
+
+
+def shown(
+    samples: Iterable[Mapping[str, object]],
+    gpu: int,
+    windows: Sequence[RateWindow],
+    *,
+    limit_w: float | None = None,
+    others: tuple[str, ...] = (),
+) -> Shown:
+    """Return what the samples say of one GPU over the time of these windows."""
+    begin, end = windows[0].begin, windows[-1].end
+    mine = [
+        row
+        for row in samples
+        if row.get("index") == gpu and isinstance(at := row.get("time_s"), int | float) and begin <= at <= end
+    ]
+    clocks = _numbers(mine, "clocks.sm", "clocks.current.sm")
+    watts, heat = _numbers(mine, "power.draw"), _numbers(mine, "temperature.gpu")
+    masks = [mask for row in mine if (mask := reasons(row)) is not None]
+    if not (clocks and watts and heat):
+        return Shown(None, None, None, limit_w, None, {}, others)
+    bits = {bit: sum(bool(mask & bit) for mask in masks) / len(masks) for bit in _bits(masks)}
+    return Shown(median(clocks), min(clocks), median(watts), limit_w, max(heat), bits, others)
+
+
+def _numbers(rows: Iterable[Mapping[str, object]], *names: str) -> list[float]:
+    found = (next((row[name] for name in names if name in row), None) for row in rows)
+    return [float(value) for value in found if isinstance(value, int | float)]
+
+
+def _bits(masks: Sequence[int]) -> list[int]:
+    every = 0
+    for mask in masks:
+        every |= mask
+    return [1 << n for n in range(16) if every & 1 << n]
+
+
+def explain(  # noqa: PLR0911  (one return a reason)
+    mine: Shown, others: Sequence[Shown], work: str, behind: float
+) -> str:
+    """Say why a GPU is behind: heat, power, its clock, another process, or its memory.
+
+    Args:
+        mine: what the GPU showed.
+        others: what the other GPUs of its node showed meanwhile.
+        work: bf16, fp8 or copy.
+        behind: by how much it is behind their median, a fraction.
+    """
+    for kind, names in (("temperature", _HEAT), ("power", _HARDWARE), ("clock", _BY_PERSON)):
+        if said := [
+            f"{name} in {mine.reasons[bit]:.0%} of the samples"
+            for bit, name in names.items()
+            if _more(mine, others, bit)
+        ]:
+            return f"{kind}: {', '.join(said)}; {mine.words()}"
+    limits = [other.limit_w for other in others if other.limit_w]
+    if mine.limit_w and limits and mine.limit_w < median(limits) - _SAME_LIMIT_W:
+        usual = median(limits)
+        return f"power: its limit is {mine.limit_w:.0f} W, the others' {usual:.0f} W; {mine.words()}"
+    clocks = [other.clock_mhz for other in others if other.clock_mhz]
+    if mine.clock_mhz is None or not clocks:
+        return "no samples of nvidia-smi tell why"
+    usual = median(clocks)
+    lower = 1 - mine.clock_mhz / usual
+    # A product goes with the clock; copies hardly do.
+    if work != "copy" and lower >= behind / 2:
+        why = (
+            "at its power cap"
+            if mine.reasons.get(_POWER_CAP, 0) >= _MOST
+            else "without a reason of the driver"
+        )
+        return f"clock: {lower:.1%} below the others' {usual:.0f} MHz, {why}; {mine.words()}"
+    same = f"its clock is not lower than the others' {usual:.0f} MHz"
+    if mine.others:
+        return f"another process: {', '.join(mine.others)} was on it at the end; {same}; {mine.words()}"
+    if work == "copy":
+        return f"memory: {same}, and no other process was seen; see its ECC and remapped rows; {mine.words()}"
+    return f"not explained: {same}, and no other process was seen; {mine.words()}"
+
+
+def _more(mine: Shown, others: Sequence[Shown], bit: int) -> bool:
+    """Whether the GPU had a reason for much of the time that the others did not have."""
+    usual = median([other.reasons.get(bit, 0.0) for other in others]) if others else 0.0
+    return mine.reasons.get(bit, 0.0) >= max(_MOST, usual + _MOST)
+
+
+# The rate of every GPU, its slowest seconds, and whether it is behind the others of its node.
+
+# A rate in the unit of its references.
+UNITS: Mapping[Work, tuple[str, float]] = {
+    "bf16": ("TFLOP/s", 1e12),
+    "fp8": ("TFLOP/s", 1e12),
+    "copy": ("GB/s", 1e9),
+}
+
+
+def gpu_rate(output: Output[GpuRateSettings]) -> Iterator[Value]:
+    """Yield median and p1 of every GPU for one kind of work, and which of them is a straggler.
+
+    Raises:
+        BadInput: the output cannot be read, or is of less than was ordered.
+    """
+    order, node = output.order, output.node
+    work: Work = output.record.test.removeprefix("gpu_rate_")  # type: ignore[assignment]
+    runs = parse_gpu_rate(output.text, file=output.file)
+    _as_set(output, runs, work)
+    unit, scale = UNITS[work]
+    unable = {run.gpu: run.cannot[work] for run in runs if work in run.cannot}
+    able = [run for run in runs if run.gpu not in unable]
+    seen = {run.gpu: _shown(output, run, work) for run in able}
+    rates = {run.gpu: [window.rate / scale for window in run.of(work)] for run in able}
+    medians = {gpu: median(mine) for gpu, mine in rates.items()}
+    for gpu in range(order.gpus[node]):
+        if gpu in unable:
+            why = RunProblem(
+                kind="not-run", message=f"{node}: GPU {gpu} cannot do {work}: {unable[gpu]}"[:500]
+            )
+            for metric in ("rate", "rate_p1"):
+                yield Read(metric, None, unit, Better.HIGHER, {"gpu": gpu}, problem=why)
+            continue
+        mine, told = rates[gpu], f"{len(rates[gpu])} windows of 1 s; {seen[gpu].words()}"
+        busy = disturbed(output.folder, {node: [gpu]})
+        yield Read("rate", medians[gpu], unit, Better.HIGHER, {"gpu": gpu}, told, tuple(mine), disturbed=busy)
+        yield Read("rate_p1", lowest(mine), unit, Better.HIGHER, {"gpu": gpu}, told, disturbed=busy)
+    if order.gpus[node] >= SMALLEST_CLASS and not unable:
+        yield from _stragglers(output, medians, seen, work)
+
+
+def lowest(values: Sequence[float], share: float = 0.01) -> float:
+    """Return the first percentile: the value that so few of all are below; of fewer than 100 the smallest."""
+    return sorted(values)[int(share * len(values))]
+
+
+def _stragglers(
+    output: Output[GpuRateSettings], medians: Mapping[int, float], seen: Mapping[int, Shown], work: Work
+) -> Iterator[Value]:
+    order, unit = sorted(medians), UNITS[work][0]
+    odd = worse_outliers([medians[gpu] for gpu in order], higher=True, min_effect=output.order.behind)
+    for gpu, is_odd in zip(order, odd, strict=True):
+        rest = [medians[other] for other in order if other != gpu]
+        behind = 1 - medians[gpu] / median(rest)
+        told = f"{medians[gpu]:.4g} {unit}, the other {len(rest)} GPUs' median is {median(rest):.4g}"
+        if is_odd:
+            why = explain(seen[gpu], [seen[other] for other in order if other != gpu], work, behind)
+            told = f"GPU {gpu} is {behind:.1%} behind: {told}; {why}"
+        busy = "" if is_odd else disturbed(output.folder, {output.node: [gpu]})  # else `why` tells
+        params: Params = {"check": "straggler", "gpu": gpu}
+        yield Read("wrong", float(is_odd), "1", Better.LOWER, params, told[:900], disturbed=busy)
+
+
+def _as_set(output: Output[GpuRateSettings], runs: Sequence[GpuRun], work: Work) -> None:
+    order, wanted = output.order, output.order.gpus[output.node]
+    if sorted(run.gpu for run in runs) != list(range(wanted)):
+        _less(output, f"it is of GPUs {', '.join(str(run.gpu) for run in runs)}, {wanted} were ordered")
+    for run in runs:
+        if (run.matrix, run.copy_bytes) != (order.matrix, order.copy_bytes):
+            _less(
+                output,
+                f"GPU {run.gpu} worked on matrices of {run.matrix} and copies of {run.copy_bytes} bytes",
+            )
+        has = run.of(work)
+        if work not in run.cannot and len(has) != order.seconds:
+            _less(output, f"GPU {run.gpu} has {len(has)} windows of {work}, {order.seconds} were ordered")
+
+
+def _less(output: Output[GpuRateSettings], what: str) -> None:
+    raise BadInput(what, fix="run it as planned", file=output.file)
+
+
+def _shown(output: Output[GpuRateSettings], run: GpuRun, work: Work) -> Shown:
+    node, folder = output.node, output.folder
+    look = at_end(folder, node)
+    end = next((gpu for gpu in look.gpus if gpu.index == run.gpu), None) if look else None
+    users = (look.users if look else None) or {}
+    return shown(
+        samples_of(folder, node),
+        run.gpu,
+        run.of(work),
+        limit_w=end.limit_w if end else None,
+        others=users.get(end.uuid, ()) if end else (),
+    )

@@ -1,10 +1,6 @@
 """Send from GPU memory to GPU memory around the ring of all nodes, and from host memory beside it.
 
-    srun --ntasks-per-node=1 python -m shakedown.benchmarks.gpudirect.job FOLDER
-
-FOLDER/spec.json is the mesh's specification, and how GPU memory is reached beside it. The mesh's own drivers
-measure. A perftest without the interface, or a NIC without a GPU, leaves cells unmeasured with that reason.
-"""
+Also which GPU is nearest to each NIC. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,20 +10,135 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.gpudirect.names import FAR, NAME, NEAR, gpus_name, test_of
-from shakedown.benchmarks.gpudirect.nearest import gpus_of_nics
 from shakedown.benchmarks.perftest.mesh.driver import drive, read_spec_and
-from shakedown.benchmarks.perftest.mesh.host import SYSFS
 from shakedown.benchmarks.perftest.mesh.pair import Buffers
+from shakedown.benchmarks.perftest.mesh.perftest import SYSFS
 from shakedown.benchmarks.perftest.mesh.spec import Spec
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.onnode.software import enter
+from shakedown.onnode.topology_probe import names_on, pci
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.wording import printable
+from shakedown.topology.distance import AMD, NEAREST_FIRST, NVIDIA, between, is_gpu
+
+# Names that the plan, the job and the reader of its outputs share. Standard library only: nodes use it.
+
+# The kind of job and the tool of its outputs.
+NAME = "gpudirect"
+HOST, NEAR, FAR = "host", "near", "far"
+
+
+def perftests(operation: str) -> str:
+    """Return perftest's own name of an operation."""
+    return f"ib_{operation}_bw"
+
+
+def test_of(perftests_name: str) -> str:
+    """Return the test of the cells that perftest's program measures here."""
+    return f"{NAME}_{perftests_name.split('_')[1]}"
+
+
+def perftests_of(test: str) -> str:
+    """Return perftest's program of a test."""
+    return perftests(test.removeprefix(f"{NAME}_"))
+
+
+def gpus_name(node: str) -> str:
+    """Return the file in which a node notes which GPUs it found near and far of its NICs."""
+    return f"gpus.{node}.json"
+
+
+# Which GPU of this node is nearest to each NIC, and which is farthest. Standard library only.
+
+_VENDORS = {"cuda": NVIDIA, "rocm": AMD}
+
+
+@dataclass(frozen=True)
+class NearGpu:
+    """A GPU as seen from one NIC.
+
+    Attributes:
+        index: its number in the order of PCI addresses, which CUDA_DEVICE_ORDER=PCI_BUS_ID makes CUDA's own.
+        bdf: its PCI address.
+        distance: of nvidia-smi topo -m.
+    """
+
+    index: int
+    bdf: str
+    distance: str
+
+    def told(self) -> dict[str, Any]:
+        """Return it as the node notes it."""
+        return asdict(self)
+
+
+def gpus_of_nics(
+    root: Path, rdma_devices: Mapping[str, str], interface: str
+) -> tuple[dict[tuple[str, str], NearGpu], dict[tuple[str, str], str]]:
+    """Return the near and the far GPU of each NIC, by rail, and why there is none.
+
+    Args:
+        root: above sys/.
+        rdma_devices: RDMA device by rail.
+        interface: cuda or rocm.
+    """
+    devices = pci(root)
+    by_device = {name: bdf for bdf, names in names_on(root, "infiniband").items() for name in names}
+    functions = {entry["bdf"]: entry for entry in devices}
+    gpus = sorted(
+        (e for e in devices if is_gpu(e["class"], e["vendor"]) and e["vendor"] == _VENDORS[interface]),
+        key=lambda entry: str(entry["bdf"]),
+    )
+    found: dict[tuple[str, str], NearGpu] = {}
+    lacking: dict[tuple[str, str], str] = {}
+    for rail, device in rdma_devices.items():
+        nic = functions.get(by_device.get(device, ""))
+        if nic is None or not gpus:
+            what = f"{device} is on no PCI device" if nic is None else f"no GPU that {interface} can use"
+            lacking |= {(rail, which): what for which in (NEAR, FAR)}
+            continue
+        seen = _seen_from(nic, gpus)
+        near, far = min(seen, key=_far), max(seen, key=_far)
+        found[rail, NEAR] = near
+        if far.distance == near.distance:
+            lacking[rail, FAR] = f"no GPU is farther from {device} than the nearest ({near.distance})"
+        else:
+            found[rail, FAR] = far
+    return found, lacking
+
+
+def _far(gpu: NearGpu) -> tuple[int, str]:
+    return NEAREST_FIRST.index(next(d for d in NEAREST_FIRST if d == gpu.distance)), gpu.bdf
+
+
+def _seen_from(nic: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> list[NearGpu]:
+    return [
+        NearGpu(
+            index,
+            gpu["bdf"],
+            between(
+                gpu["path"],
+                nic["path"],
+                one_root=bool(nic["root"]) and gpu["root"] == nic["root"],
+                one_numa_node=nic["numa_node"] is not None and gpu["numa_node"] == nic["numa_node"],
+            ).value,
+        )
+        for index, gpu in enumerate(gpus)
+    ]
+
+
+# Send from GPU memory to GPU memory around the ring of all nodes, and from host memory beside it.
+#
+#     srun --ntasks-per-node=1 python -m shakedown.benchmarks.gpudirect.job FOLDER
+#
+# FOLDER/spec.json is the mesh's specification, and how GPU memory is reached beside it. The mesh's own
+# drivers measure. A perftest without the interface, or a NIC without a GPU, leaves cells unmeasured with that
+# reason.
 
 _PROBE_S = 30.0
 
@@ -44,7 +155,7 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
     folder, node = Path(arguments[0]), os.environ.get("SLURMD_NODENAME", "")
     try:
         file = folder / "spec.json"
-        spec, digest, memory = _ordered(file)
+        spec, digest, memory = _settings(file)
         if node not in spec.nodes:
             raise BadInput(
                 f"this node, SLURMD_NODENAME={node!r}, is not in the ring",
@@ -65,7 +176,7 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
         return ExitStatus.BAD_INPUT
 
 
-def _ordered(file: Path) -> tuple[Spec, str, Mapping[str, Any]]:
+def _settings(file: Path) -> tuple[Spec, str, Mapping[str, Any]]:
     spec, digest, memory = read_spec_and(file, "memory")
     if memory.get("interface") not in ("cuda", "rocm") or memory.get("path") not in ("dma-buf", "peer-mem"):
         raise BadInput("memory: no interface and path", fix="restore the job's own file", file=file)

@@ -1,20 +1,110 @@
-"""Incast and all-to-all."""
+"""Incast and all-to-all: one cell a receiver and rail, one job for all; plan and object."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
-from shakedown.benchmarks.base.night import NotAtNight
-from shakedown.benchmarks.incast.metrics import incast, moved
-from shakedown.benchmarks.incast.names import ALL_TO_ALL, NAME
-from shakedown.benchmarks.incast.options import Incast
-from shakedown.benchmarks.incast.order import IncastOrder
-from shakedown.benchmarks.incast.plan import plan_incast
+from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Tool, module
+from shakedown.benchmarks.incast.job import ALL_TO_ALL, HELD_BACK, NAME, Round, rounds_of
+from shakedown.benchmarks.incast.output import incast, moved
+from shakedown.benchmarks.incast.settings import Crowd, Incast, IncastSettings
+from shakedown.benchmarks.perftest.settings import mesh_settings, ring
 from shakedown.intent.acceptance import Section
+from shakedown.nics.families import family_of
+from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Stage
+from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
+from shakedown.records.plan import Reference, ReferenceKind
+
+# Plan incast and all-to-all: one cell a receiver and rail, and one job that measures them all.
+
+HELD = Reference(
+    id="intent.incast_held_back",
+    value=1,
+    limit=1,
+    unit="1",
+    better=Better.HIGHER,
+    kind=ReferenceKind.CONTRACT,
+    source="the site's fabric intent (group_vars/all/fabric.yml): PFC is on, so senders of more than the "
+    "receiver's link carries are paused or marked",
+)
+# Start-up and teardown of a round with many processes, for the time limit only.
+_OVERHEAD_S = 25
+# The same as expected: a job's own start and end, and what a round takes beside its duration.
+_START_S, _ROUND_S = 10, 6
+_SOURCE = f"{_ROUND_S} s a round beside its duration: a guess, never measured on RDMA hardware"
+
+
+def plan_incast(draft: PlanDraft, asked: Incast | None) -> None:
+    """Plan the cells of every receiver, and the job."""
+    if asked is None:
+        return
+    nodes = draft.nodes
+    rounds = rounds_of(nodes, draft.rails, asked.patterns, asked.senders, asked.receivers)
+    if not rounds:
+        draft.caveats.append("Incast and all-to-all are not measured: they take three nodes.")
+        return
+    for each in rounds:
+        _cells(draft, asked, each)
+    site, network = draft.site, draft.site.network()
+    crowd = Crowd(
+        patterns=asked.patterns,
+        senders=asked.senders,
+        receivers=asked.receivers,
+        priority=network.roce.priority,
+    )
+    settings = mesh_settings(
+        site,
+        nodes,
+        rails=draft.rails,
+        operation={
+            "test": f"ib_{asked.operation}_bw",
+            "size_bytes": asked.size_bytes,
+            "duration_s": asked.duration_s,
+        },
+        rails_at_once=["one"],
+        lasts_s=asked.duration_s,
+        pairs=ring(nodes),
+    )
+    draft.jobs.append(
+        JobSpec(
+            name=f"{Stage.FABRIC.value}.{NAME}",
+            kind=NAME,
+            stage=Stage.FABRIC,
+            tests=asked.patterns,
+            nodes=nodes,
+            time_limit_s=120 + len(rounds) * (asked.duration_s + _OVERHEAD_S),
+            expected_s=_START_S + len(rounds) * (asked.duration_s + _ROUND_S),
+            expected_from=_SOURCE,
+            settings={**settings, "crowd": crowd.model_dump(mode="json")},
+        )
+    )
+
+
+def _cells(draft: PlanDraft, asked: Incast, each: Round) -> None:
+    for receiver, senders in each.senders.items():
+        params: Params = {"size_bytes": asked.size_bytes, "senders": len(senders)}
+        scope: dict[str, int | str] = {"size_bytes": asked.size_bytes, "senders": len(senders), "nics": 1}
+        entry = draft.reference(each.pattern, "bandwidth_in", scope)
+        place = {"stage": Stage.FABRIC, "nodes": [(receiver,)], "rails": (each.rail,), "params": params}
+        draft.add(entry, each.pattern, **place)  # type: ignore[arg-type]  # each value has its own type
+        why = _uncounted(draft, receiver, each.rail)
+        draft.forbid(HELD, each.pattern, metric="held_back", not_run=why, **place)  # type: ignore[arg-type]
+
+
+def _uncounted(draft: PlanDraft, receiver: str, rail: str) -> str:
+    """Return why nothing can show that senders are held back; empty if something must."""
+    if not draft.site.network().roce.pfc.enabled:
+        return "PFC is off in the fabric intent: nothing need hold senders back"
+    nic = next(nic for nic in draft.site.nics[receiver] if nic.rail == rail)
+    family = family_of(nic.driver, nic.rdma_device)
+    if family is None or family.name not in HELD_BACK:
+        return f"{nic.rdma_device} counts neither pause frames nor marks"
+    return ""
+
+
+# Incast and all-to-all.
 
 
 def _launch(_job: JobSpec, out: Path) -> Launch:
@@ -31,7 +121,7 @@ BENCHMARK = Benchmark(
         NAME: JobKind(
             catches="PFC or ECN that is configured and does nothing when a port is overloaded: packets are "
             "lost, or a sender starves, only when many send to one",
-            order=IncastOrder.model_validate,
+            order=IncastSettings.model_validate,
             launch=_launch,
             uses=("perftest",),
             # Rounds that lost a partner are noted with the reason, and the others are good.

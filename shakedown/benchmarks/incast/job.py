@@ -1,11 +1,5 @@
-"""Send to one node from many at once, and among all nodes of a group.
-
-    srun --ntasks-per-node=1 python -m shakedown.benchmarks.incast.job FOLDER
-
-FOLDER/spec.json is the mesh's specification with `crowd` beside it (order.py). In a round every receiver
-starts a perftest server for each of its senders and tells them the ports; none sends before all are. The
-receiver keeps the record. Only it and its senders are in a round: a node that dies costs its own rounds.
-"""
+"""Send to one node from many at once, and among all nodes of a group; who sends to whom at one time.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -13,25 +7,27 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.incast.names import NAME, held_back_counters, note_name, output_name
-from shakedown.benchmarks.incast.rounds import Round, rounds_of
-from shakedown.benchmarks.perftest.mesh.agent import Agent
 from shakedown.benchmarks.perftest.mesh.driver import read_spec_and, session_of
-from shakedown.benchmarks.perftest.mesh.host import (
+from shakedown.benchmarks.perftest.mesh.perftest import (
     SYSFS,
-    Device,
+    Perftest,
+    RdmaDevice,
     Unusable,
+    argv,
     find_device,
     perftest_versions,
     port_in_use,
+    wait_until_ended,
+    wait_until_listening,
 )
-from shakedown.benchmarks.perftest.mesh.perftest import Perftest, argv, wait_until_ended, wait_until_listening
-from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
+from shakedown.benchmarks.perftest.mesh.rendezvous import Agent, Meetings
 from shakedown.benchmarks.perftest.mesh.spec import Spec
 from shakedown.benchmarks.perftest.mesh.wire import Conversation, Message, PeerLost
 from shakedown.nics.families import family_of
@@ -40,8 +36,124 @@ from shakedown.onnode.ethtool_stats import ethtool_family
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.software import enter
 from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.names import natural_key
 from shakedown.records.untrusted import unused
+from shakedown.records.wording import natural_key
+
+# Names that the plan, the job and the reader of its outputs share. Standard library only: nodes use it.
+
+NAME = "incast"
+# Tests of the cells, which are the patterns.
+INCAST, ALL_TO_ALL = "incast", "all_to_all"
+
+# What shows that senders were held back: pause frames of the RoCE priority (`N`), at senders that the switch
+# pauses and at a receiver that pauses the switch, and packets that arrived marked, with the notices of them.
+# Linux, drivers/net/ethernet/mellanox/mlx5/core/en_stats.c and drivers/infiniband/hw/mlx5/counters.c;
+# drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c and drivers/infiniband/hw/bnxt_re/hw_counters.c.
+HELD_BACK = {
+    "mlx5": (
+        "ethtool.rx_prioN_pause",
+        "ethtool.tx_prioN_pause",
+        "rdma.np_ecn_marked_roce_packets",
+        "rdma.np_cnp_sent",
+        "rdma.rp_cnp_handled",
+    ),
+    "bnxt": (
+        "ethtool.rx_pfc_ena_frames_priN",
+        "ethtool.tx_pfc_ena_frames_priN",
+        "rdma.rx_ecn_marked_pkts",
+        "rdma.rx_cnp_pkts",
+        "rdma.tx_cnp_pkts",
+    ),
+}
+
+
+def held_back_counters(family: str, priority: int) -> tuple[str, ...]:
+    """Return the counters of a family of drivers; none: it counts neither pause nor marks."""
+    return tuple(name.replace("N", str(priority)) for name in HELD_BACK.get(family, ()))
+
+
+def note_name(pattern: str, receiver: str, rail: str) -> str:
+    """Return the file in which a receiver notes who sent to it and what the NICs counted."""
+    return f"{pattern}.{receiver}.{rail}.json"
+
+
+def output_name(pattern: str, sender: str, receiver: str, rail: str) -> str:
+    """Return the file of a sender's perftest."""
+    return f"{pattern}.{sender},{receiver}.{rail}.txt"
+
+
+# Who sends to whom at one time. Pure, standard library only: plan, job and reader have the same rounds.
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happens at one time on one rail.
+
+    Attributes:
+        pattern: of names.py.
+        rail: whose NICs carry it.
+        senders: of each receiver, who sends to it.
+    """
+
+    pattern: str
+    rail: str
+    senders: dict[str, tuple[str, ...]]
+
+    def partners(self, node: str) -> list[str]:
+        """Return with whom a node has to do, in the order of the receivers' and senders' names."""
+        found = set(self.senders.get(node, ()))
+        found |= {receiver for receiver, senders in self.senders.items() if node in senders}
+        return sorted(found)
+
+
+def rounds_of(
+    nodes: Sequence[str], rails: Sequence[str], patterns: Sequence[str], senders: int, receivers: int
+) -> list[Round]:
+    """Return the rounds in order; none where there are fewer than two senders for any receiver.
+
+    Args:
+        nodes: all that take part, in natural order.
+        rails: one after the other.
+        patterns: of names.py.
+        senders: at most so many send to one node.
+        receivers: at most so many nodes receive in incast.
+    """
+    if len(nodes) < 3:
+        return []
+    found: list[Round] = []
+    for pattern in patterns:
+        for rail in rails:
+            if pattern == ALL_TO_ALL:
+                groups = _groups(nodes, senders + 1)
+                each = {node: tuple(n for n in group if n != node) for group in groups for node in group}
+                found.append(Round(pattern, rail, each))
+            else:
+                for place in _spread(len(nodes), receivers):
+                    after = [*nodes[place + 1 :], *nodes[:place]][:senders]
+                    found.append(Round(pattern, rail, {nodes[place]: tuple(after)}))
+    return found
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    """Return places spread evenly over so many."""
+    wanted = min(count, wanted)
+    return [n * count // wanted for n in range(wanted)]
+
+
+def _groups(nodes: Sequence[str], size: int) -> list[Sequence[str]]:
+    """Return neighbours in groups of about so many, none smaller than three."""
+    count = max(1, min(round(len(nodes) / size), len(nodes) // 3))
+    ends = [n * len(nodes) // count for n in range(count + 1)]
+    return [nodes[one:other] for one, other in pairwise(ends)]
+
+
+# Send to one node from many at once, and among all nodes of a group.
+#
+#     srun --ntasks-per-node=1 python -m shakedown.benchmarks.incast.job FOLDER
+#
+# FOLDER/spec.json is the mesh's specification with `crowd` beside it (order.py). In a round every receiver
+# starts a perftest server for each of its senders and tells them the ports; none sends before all are. The
+# receiver keeps the record. Only it and its senders are in a round: a node that dies costs its own rounds.
 
 _GRACE_S = 5.0
 _MARGIN_S = 15.0
@@ -58,19 +170,19 @@ def main(arguments: list[str], *, sysfs: Path = SYSFS) -> int:
     folder, me = Path(arguments[0]), os.environ.get("SLURMD_NODENAME", "")
     try:
         file = folder / "spec.json"
-        spec, digest, crowd = _ordered(file)
+        spec, digest, crowd = _settings(file)
         if me not in spec.nodes:
             fix = "start it with srun"
             raise BadInput(
                 f"this node, SLURMD_NODENAME={me!r}, is not among those that send", fix=fix, file=file
             )
-        return Node(spec, crowd, me, folder, sysfs).run(digest)
+        return IncastNode(spec, crowd, me, folder, sysfs).run(digest)
     except BadInput as refused:
         print(f"shakedown {NAME}: {refused}", file=sys.stderr)
         return ExitStatus.BAD_INPUT
 
 
-def _ordered(file: Path) -> tuple[Spec, str, Mapping[str, Any]]:
+def _settings(file: Path) -> tuple[Spec, str, Mapping[str, Any]]:
     spec, digest, crowd = read_spec_and(file, "crowd")
     numbers = (crowd.get("senders"), crowd.get("receivers"), crowd.get("priority"))
     if not isinstance(crowd.get("patterns"), list) or not all(type(n) is int and n >= 0 for n in numbers):
@@ -78,7 +190,7 @@ def _ordered(file: Path) -> tuple[Spec, str, Mapping[str, Any]]:
     return spec, digest, crowd
 
 
-class Node:
+class IncastNode:
     """This node's part in all rounds."""
 
     def __init__(self, spec: Spec, crowd: Mapping[str, Any], me: str, folder: Path, sysfs: Path) -> None:
@@ -90,7 +202,7 @@ class Node:
         self.priority = int(crowd["priority"])
         self.operation = spec.operations[0]
         self.journal = Journal(folder, me)
-        self.devices: dict[str, Device] = {}
+        self.devices: dict[str, RdmaDevice] = {}
         self.problems: dict[str, str] = {}
         ready = enter(folder, "perftest")
         self.prefix = ready.prefix

@@ -1,4 +1,6 @@
-"""The search for inference's peak: what LoadGen itself said in the confirming runs, and nothing else."""
+"""The search for inference's peak: what LoadGen itself said in the confirming runs, and nothing else.
+
+Also whether the GPUs lowered their clocks meanwhile, and what the report draws of it."""
 
 from __future__ import annotations
 
@@ -6,17 +8,53 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.base.metrics import Output, Read, Value
-from shakedown.benchmarks.inference.options import Inference
+from shakedown.benchmarks.base.contract import Output, Read, Value
+from shakedown.benchmarks.gpu.output import parse_query
 from shakedown.benchmarks.inference.output import LoadGenResult, parse_loadgen
-from shakedown.benchmarks.inference.peak import data_rate_gb_per_s
-from shakedown.benchmarks.inference.throttle import throttled
+from shakedown.benchmarks.inference.peak import FIELDS, data_rate_gb_per_s
+from shakedown.benchmarks.inference.settings import Inference
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
+from shakedown.records.reading import open_plain
+from shakedown.records.results import Measurement
+from shakedown.records.untrusted import loads
+
+# Whether GPUs lowered their clocks for heat or for want of power while a measurement ran.
+
+# Bits of nvmlClocksEventReasons (nvml.h). A software power cap (0x4) is normal under full load and no fault.
+REASONS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+
+
+def throttled(text: str, *, gpus: int, file: str) -> str:
+    """Return in words which GPU was throttled and why; empty if none was.
+
+    Raises:
+        BadInput: not the watch's output, a GPU that nvidia-smi could not read, or one that was not watched.
+    """
+    rows = parse_query(text, fields=FIELDS, samples=True, file=file).gpus
+    if missing := sorted(set(range(gpus)) - {row["index"] for row in rows}):
+        return f"GPU {missing[0]} was not watched: throttling would have gone unseen"
+    for row in rows:
+        active = int(str(row["clocks_event_reasons.active"]), 16)
+        if words := [name for bit, name in REASONS.items() if active & bit]:
+            return (
+                f"GPU {row['index']} was throttled, {' and '.join(words)}, at {row['clocks.sm']} MHz, "
+                f"{row['temperature.gpu']} degC, {row['power.draw']} W"
+            )
+    return ""
+
+
+# The search for inference's peak: what LoadGen itself said in the confirming runs, and nothing else.
 
 _SUMMARY = re.compile(r"loadgen\.g[0-9]{1,4}\.[0-9]{2,4}\.txt\Z")
 _LARGEST_WATCH = 64 << 20
@@ -164,3 +202,68 @@ def _document(text: str, file: Path) -> dict[str, Any]:
     ):
         raise BadInput("not the document of a search", file=file)
     return document
+
+
+# What the report draws of inference beyond its measurements, from the documents of the searches.
+
+INFERENCE_TEST = "resnet50_server"
+_LARGEST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class BatchTime:
+    """Where the time of a full run went, per batch; `device_busy` is the share of the time, 0 to 1."""
+
+    images: int
+    host_ms: float
+    device_ms: float
+    device_busy: float
+
+
+@dataclass(frozen=True)
+class SearchDetail:
+    """What one search says beyond its peak: images/s without copies, and the slowest full run's batches."""
+
+    node: str
+    gpus: int
+    network_qps: float
+    batch: BatchTime | None
+
+
+def read_searches(run: Path, measurements: Iterable[Measurement]) -> tuple[SearchDetail, ...]:
+    """Return what the searches of the run hold; files that cannot be read are passed over."""
+    wanted: dict[str, Measurement] = {}
+    for m in measurements:
+        if m.test == INFERENCE_TEST and m.raw:
+            wanted.setdefault(m.raw, m)
+    found: list[SearchDetail] = []
+    for raw, m in wanted.items():
+        try:
+            with open_plain(run / raw) as file:
+                document = loads(file.read(_LARGEST_BYTES))
+            network_qps = _network_qps(document)
+            found.append(SearchDetail(m.nodes[0], int(m.params["gpus"]), network_qps, _batch(document)))
+        except (BadInput, ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
+            continue
+    return tuple(found)
+
+
+def _network_qps(document: Mapping[str, Any]) -> float:
+    parts = [worker["profile"] for worker in document["workers"]]
+    return sum(float(part["batch"]) / float(part["network_s"]) for part in parts)
+
+
+def _batch(document: Mapping[str, Any]) -> BatchTime | None:
+    """Return where the time of the slowest full run at the peak went; None where that cannot be read."""
+    try:
+        full = [run for run in document["runs"] if run["kind"] == "confirm" and "spent" in run]
+        full = [run for run in full if run.get("target_qps") == document.get("peak_qps")]
+        if not full:  # a run from before this was recorded
+            return None
+        slowest = max(full, key=lambda run: float(run["p99_ms"]))["spent"]
+        batch, host, device, busy = (
+            float(slowest[key]) for key in ("batch", "host_ms", "device_ms", "device_busy")
+        )
+        return BatchTime(round(batch), host, device, busy)
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
+        return None

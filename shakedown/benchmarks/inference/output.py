@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shakedown.records.base import Record
-from shakedown.records.tool_text import Amount, Count, Line, Source, quote
+from shakedown.records.tool_text import Amount, Count, Line, TextSource, quote
 
 Scenario = Literal["Server", "Offline", "SingleStream", "MultiStream"]
 
@@ -141,7 +141,7 @@ def parse_loadgen(text: str, *, file: str | Path | None = None) -> LoadGenResult
     Raises:
         BadInput: truncated or contradictory, a key or number missing, or not a performance run.
     """
-    return _Summary(Source(text, file)).parse()
+    return _Summary(TextSource(text, file)).parse()
 
 
 # Of the scheduled rate: what came in cannot have been done faster. Short runs count their ends differently.
@@ -149,7 +149,7 @@ _MOST_DONE = 1.05
 
 
 class _Summary:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TextSource) -> None:
         self.source = source
         self.fields: dict[str, object] = {}
         self.other: dict[str, float] = {}

@@ -1,28 +1,177 @@
-"""The way between CPU and every GPU: its switches and links against the plan, and copies over it."""
+"""The way between CPU and every GPU against the plan, and copies over it: plan and object."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
-from shakedown.benchmarks.base.night import NodeAlone, nodes_with_gpus
-from shakedown.benchmarks.base.site_python import workload
-from shakedown.benchmarks.interconnect.metrics import copies, pcie_path
-from shakedown.benchmarks.interconnect.options import Interconnect
-from shakedown.benchmarks.interconnect.order import CopiesOrder, PathOrder
-from shakedown.benchmarks.interconnect.plan import plan_interconnect
+from shakedown.benchmarks.base import contract
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NodeAlone,
+    Tool,
+    module,
+    nodes_with_gpus,
+    workload,
+)
+from shakedown.benchmarks.interconnect.output import copies, pcie_path
+from shakedown.benchmarks.interconnect.settings import (
+    Copies,
+    CopiesSettings,
+    Interconnect,
+    PathSettings,
+    PlannedPath,
+)
 from shakedown.intent.acceptance import Section
+from shakedown.physics.host_links import raw_gb_per_s
+from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Stage
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.plan import PlanItem, Reference, ReferenceKind
+
+# Plan the way between CPU and GPU.
+
+PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
+# The cost of a wrong pin is shown, not judged: no source says how much it may be.
+FAR_PIN = Reference(
+    id="interconnect.far-pin",
+    value=1,
+    tolerance=0.99,
+    unit="x",
+    better=Better.HIGHER,
+    kind=ReferenceKind.BASELINE,
+    source="the same run's rate with the right pin",
+    note="shown, never decides",
+)
+# Directions of the copies: alone, and each while the other is under way.
+COPIES = ("h2d", "d2h", "h2d_duplex", "d2h_duplex")
+# For time limits only: starting PyTorch and CUDA on a slow host; copies at a quarter of one planned link,
+# which all GPUs may share; the warm-up sample, and the copies around a timed block (loadgen_harness.copies).
+START_S, _SLOWEST_SHARE, _WARMUP_SAMPLES, _AROUND = 240, 0.25, 1, 1.5
+
+
+def plan_interconnect(draft: PlanDraft, asked: Mapping[str, Interconnect]) -> None:
+    """Paths of all GPUs of every node that asks for it, then copies."""
+    for node, section in asked.items():
+        gpus = draft.site.gpus.get(node, 0)
+        if not gpus:
+            continue
+        for gpu in range(gpus):
+            for what in section.path.judged():
+                params: Params = {"gpu": gpu, "what": what}
+                draft.forbid(PATH, "pcie_path", stage=Stage.NODE, nodes=[(node,)], params=params)
+        order = PathSettings(gpus=gpus, path=section.path)
+        draft.jobs.append(
+            JobSpec(
+                name=f"node.pcie_path.{node}",
+                kind="pcie_path",
+                stage=Stage.NODE,
+                tests=("pcie_path",),
+                nodes=(node,),
+                time_limit_s=300,
+                expected_s=7,
+                expected_from="7 s for the PCIe paths of a node: 0 to 7 s (recorded runs h200_int8, "
+                "h200_int8_short, h200x4_interconnect)",
+                settings=order.model_dump(),
+            )
+        )
+        if section.copies:
+            _plan_copies(draft, section, node, gpus)
+
+
+def _copying_s(copies: Copies, path: PlannedPath, gpus: int, at_once: tuple[int, ...]) -> int:
+    """Return how long all copies may take, in seconds: GPUs x traffic x samples x iterations x size."""
+    pins = 2 if copies.far_pin else 1
+    lanes = pins * gpus + sum(count for count in at_once if count > 1)
+    # Each way by itself and both at once: four times the size.
+    payload = 4 * lanes * copies.size_mib * 2**20 * copies.iterations * (copies.samples + _WARMUP_SAMPLES)
+    slowest_gb_per_s = _SLOWEST_SHARE * raw_gb_per_s(path.generation, path.width)
+    return math.ceil(_AROUND * payload / (slowest_gb_per_s * 1e9))
+
+
+def _plan_copies(draft: PlanDraft, section: Interconnect, node: str, gpus: int) -> None:
+    copies = section.copies
+    assert copies is not None
+    at_once = tuple(n for n in copies.at_once if n <= gpus)
+    scope: dict[str, int | str] = {"path": section.path.name, "pcie_generation": section.path.generation}
+    for direction in COPIES:
+        entry = draft.reference("copy", "bandwidth", {**scope, "direction": direction, "gpus": 1}, node)
+        for gpu in range(gpus):
+            draft.add(
+                entry,
+                "copy",
+                stage=Stage.NODE,
+                nodes=((node,),),
+                directions=(direction,),
+                params={"gpus": 1, "gpu": gpu},
+            )
+        for count in at_once:
+            if count > 1:
+                facts = {**scope, "direction": direction, "gpus": count}
+                entry = draft.reference("copy", "bandwidth", facts, node)
+                draft.add(
+                    entry,
+                    "copy",
+                    stage=Stage.NODE,
+                    nodes=((node,),),
+                    directions=(direction,),
+                    params={"gpus": count},
+                )
+        if copies.far_pin:
+            draft.references[FAR_PIN.id] = FAR_PIN
+            draft.items.extend(
+                PlanItem(
+                    stage=Stage.NODE,
+                    test="copy",
+                    metric="far_pin",
+                    unit=FAR_PIN.unit,
+                    better=FAR_PIN.better,
+                    nodes=((node,),),
+                    directions=(direction,),
+                    params={"gpu": gpu},
+                    reference=FAR_PIN.id,
+                    required=False,
+                )
+                for gpu in range(gpus)
+            )
+    contract.required(draft.site.software, "pytorch", by="acceptance.interconnect.copies need PyTorch")
+    order = CopiesSettings(
+        **copies.model_dump(exclude={"far_pin", "at_once"}),
+        gpus=gpus,
+        at_once=(1, *(n for n in at_once if n > 1)),
+        pins=("near", "far") if copies.far_pin else ("near",),
+    )
+    draft.jobs.append(
+        JobSpec(
+            name=f"node.copies.{node}",
+            kind="copies",
+            stage=Stage.NODE,
+            tests=("copy",),
+            nodes=(node,),
+            time_limit_s=START_S + _copying_s(copies, section.path, gpus, at_once),
+            # The limit is for a share of the link's speed.
+            expected_s=round(6 + _SLOWEST_SHARE * _copying_s(copies, section.path, gpus, at_once)),
+            expected_from="6 s beside the copies at their link's speed: 7 to 11 s in all with one H200, "
+            "26 s with four "
+            "(recorded runs h200_int8, h200x4_interconnect)",
+            settings=order.model_dump(),
+        )
+    )
+
+
+# The way between CPU and every GPU: its switches and links against the plan, and copies over it.
 
 
 def _read_path(job: JobSpec, out: Path) -> Launch:
-    gpus = PathOrder.model_validate(job.settings).gpus
-    return Launch(words=module("shakedown.benchmarks.interconnect.path_job", out), gpus=gpus)
+    gpus = PathSettings.model_validate(job.settings).gpus
+    return Launch(words=module("shakedown.benchmarks.interconnect.job", out), gpus=gpus)
 
 
 def _copy(job: JobSpec, out: Path) -> Launch:
-    order = CopiesOrder.model_validate(job.settings)
+    order = CopiesSettings.model_validate(job.settings)
     return workload("loadgen_harness.copies", job, out, "pytorch", gpus=order.gpus)
 
 
@@ -36,13 +185,13 @@ BENCHMARK = Benchmark(
         "pcie_path": JobKind(
             catches="a link that trained down (x8, a generation lower), more or fewer switches than planned, "
             "an uplink shared by more GPUs than planned, a GPU missing or pinned to the wrong NUMA node",
-            order=PathOrder.model_validate,
+            order=PathSettings.model_validate,
             launch=_read_path,
             uses=("pytorch",),
         ),
         "copies": JobKind(
             catches="a slow link, an uplink that several GPUs share, host memory on the wrong NUMA node",
-            order=CopiesOrder.model_validate,
+            order=CopiesSettings.model_validate,
             launch=_copy,
             uses=("pytorch",),
         ),

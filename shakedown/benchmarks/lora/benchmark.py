@@ -1,20 +1,195 @@
-"""LoRA fine-tuning over all nodes: does training run, how fast, and who lags."""
+"""LoRA fine-tuning over all nodes: does training run, how fast, and who lags: plan and object."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
-from shakedown.benchmarks.base.night import NotAtNight
-from shakedown.benchmarks.base.software import of, within
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NotAtNight,
+    Parser,
+    Tool,
+    module,
+    of,
+    within,
+)
 from shakedown.benchmarks.lora.job import given, trainer_command
 from shakedown.benchmarks.lora.metrics import lora
-from shakedown.benchmarks.lora.options import TrainingSpec
-from shakedown.benchmarks.lora.plan import plan_lora
+from shakedown.benchmarks.lora.settings import GENERATED, INSTALL, TrainingSpec
 from shakedown.intent.acceptance import Section
+from shakedown.physics import training as physics
+from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Stage
-from shakedown.records.places import SOURCE
+from shakedown.records.base import Params, Stage
+from shakedown.records.program import SOURCE
+from shakedown.references.catalogue import ReferenceEntry
+
+# Plan LoRA fine-tuning (application stage): one job over all nodes for each entry of `acceptance.lora`.
+
+TEST = "lora"
+LOSS = "final_loss"
+# For time limits only. A training at half the speed that its reference allows still ends, and is judged
+# instead of killed; without a reference of its speed: a share of the GPUs' peak, or so long.
+_SLOWER, _LEAST_MFU, _UNKNOWN_S = 2, 0.05, 3600
+
+
+def plan_lora(draft: PlanDraft, specs: tuple[TrainingSpec, ...]) -> None:
+    """Plan every training job.
+
+    Lag between ranks exists from two ranks on, and traffic between nodes from two nodes on; one GPU's job
+    has no such cells. Without a training environment the cells are in the plan and NOT-RUN, with the command
+    that installs it.
+
+    Raises:
+        BadInput: a batch that the ranks cannot share.
+    """
+    nodes = draft.nodes
+    for spec in specs:
+        ranks = len(nodes) * spec.gpus_per_node
+        spec.micro_batches(len(nodes))
+        scope: dict[str, int | str] = {
+            "model": spec.label,
+            "configuration": spec.layout,
+            "nodes": len(nodes),
+            "gpus": ranks,
+            "sequence_tokens": spec.sequence_tokens,
+            "lora_rank": spec.lora_rank,
+            "dtype": spec.dtype,
+            "global_batch": spec.global_batch,
+            "data": "real" if spec.real else "generated",
+        }
+        params: Params = {**spec.params}
+        installed = "pytorch" in draft.site.software
+        absent = f"the training environment is not installed: {INSTALL}, then software.pytorch"
+        found: dict[str, ReferenceEntry] = {}
+        for metric in spec.metrics:
+            if (metric == "rank_skew" and ranks < 2) or (metric == "traffic_share" and len(nodes) < 2):
+                continue
+            published = _loss_of_real_data(draft, scope) if metric == LOSS and not spec.real else None
+            if published is not None:
+                draft.add(
+                    published,
+                    TEST,
+                    stage=Stage.APPLICATION,
+                    nodes=[nodes],
+                    params={**params, "data": "real"},
+                    not_run=_unreal(spec),
+                )
+            entry = draft.reference_if_any(TEST, metric, scope)
+            if entry is None:
+                if published is None:  # else what made-up data must reach need not be known either
+                    draft.reference(TEST, metric, scope)
+                continue
+            found[metric] = entry
+            _limit(draft, entry.id, metric, spec, ranks)
+            draft.add(
+                entry,
+                TEST,
+                stage=Stage.APPLICATION,
+                nodes=[nodes],
+                params=params,
+                not_run="" if installed else absent,
+            )
+        if installed:
+            draft.jobs.append(
+                JobSpec(
+                    name=f"{TEST}.{spec.label}.{spec.layout}.{spec.gpus_per_node}",
+                    kind="lora",
+                    stage=Stage.APPLICATION,
+                    tests=(TEST,),
+                    nodes=nodes,
+                    time_limit_s=spec.time_limit_s or _time_limit_s(draft, spec, ranks, found),
+                    expected_s=_expected_s(spec, found),
+                    expected_from=_SOURCE,
+                    settings=asdict(spec),
+                    params=params,
+                )
+            )
+
+
+def _loss_of_real_data(draft: PlanDraft, scope: Mapping[str, int | str]) -> ReferenceEntry | None:
+    """Return what real data must reach with real weights, where a reference is of them alone."""
+    entry = draft.reference_if_any(TEST, LOSS, {**scope, "data": "real"})
+    return entry if entry and "data" in entry.scope else None
+
+
+def _unreal(spec: TrainingSpec) -> str:
+    """Say what keeps a loss from being compared with one of real data."""
+    data = "made-up instructions" if spec.data == GENERATED else "real data"
+    return (
+        f"the published loss is of the model's own weights on real data; acceptance.lora asks for "
+        f"{spec.weights} weights and {data}"
+    )
+
+
+def _time_limit_s(
+    draft: PlanDraft, spec: TrainingSpec, ranks: int, found: Mapping[str, ReferenceEntry]
+) -> int:
+    """Return the time limit of a job in seconds, from its steps and the slowest that its references allow."""
+    longest = _trained_s(spec, found)
+    samples = spec.steps * spec.global_batch
+    peak = physics.peak_bf16_tflop_per_s(str(draft.site.acceptance.scope.get("gpu", "")))
+    shape = physics.SHAPES.get(spec.label)
+    if not longest and peak is not None and shape is not None and spec.device == "cuda":
+        flop = physics.flop_per_token(shape, sequence_tokens=spec.sequence_tokens, lora=True)
+        longest = samples * spec.sequence_tokens * flop / (ranks * peak * 1e12 * _LEAST_MFU)
+    return math.ceil(spec.start_s + _SLOWER * (longest or _UNKNOWN_S) + spec.hang_s)
+
+
+def _trained_s(spec: TrainingSpec, found: Mapping[str, ReferenceEntry]) -> float:
+    """Return how long the steps take at the slowest that the references allow, in seconds; 0: not known."""
+    samples = spec.steps * spec.global_batch
+    trained: list[float] = []
+    for metric, entry in found.items():
+        gate = entry.reference().gate
+        seconds = {
+            "duration": gate * 60,
+            "step_time": gate * spec.steps,
+            "samples_per_s": samples / gate if gate > 0 else 0,
+            "tokens_per_s": samples * spec.sequence_tokens / gate if gate > 0 else 0,
+        }
+        trained.append(seconds.get(metric, 0))
+    return max(trained, default=0)
+
+
+_TRAINING_START_S = 40
+_SOURCE = (
+    f"{_TRAINING_START_S} s before a training's first step, its steps as slow as their reference allows: "
+    "39 to 82 s for 16 steps in all (recorded runs h200x2_lora, h200x4_lora, h200x4_lora_again)"
+)
+
+
+def _expected_s(spec: TrainingSpec, found: Mapping[str, ReferenceEntry]) -> int | None:
+    trained_s = _trained_s(spec, found)
+    return math.ceil(_TRAINING_START_S + trained_s) if trained_s else None
+
+
+def _limit(draft: PlanDraft, reference: str, metric: str, spec: TrainingSpec, ranks: int) -> None:
+    """Give a rate its physical limit: no GPU computes faster than its dense peak."""
+    peak = physics.peak_bf16_tflop_per_s(str(draft.site.acceptance.scope.get("gpu", "")))
+    shape = physics.SHAPES.get(spec.label)
+    if peak is None or shape is None or metric not in {"samples_per_s", "tokens_per_s", "mfu"}:
+        return
+    flop = physics.flop_per_token(shape, sequence_tokens=spec.sequence_tokens, lora=True)
+    tokens_per_s = ranks * peak * 1e12 / flop
+    limits = {
+        "samples_per_s": tokens_per_s / spec.sequence_tokens,
+        "tokens_per_s": tokens_per_s,
+        "mfu": 100.0,
+    }
+    update = {
+        "ceiling": limits[metric],
+        "ceiling_source": f"100 % MFU: {ranks} GPUs of {peak:g} TFLOP/s, 4N + 6Lsd",
+    }
+    draft.references[reference] = draft.references[reference].model_copy(update=update)
+
+
+# LoRA fine-tuning over all nodes: does training run, how fast, and who lags.
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

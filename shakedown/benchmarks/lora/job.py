@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.lora.options import INSTALL, TrainingSpec
+from shakedown.benchmarks.lora.settings import INSTALL, TrainingSpec
 from shakedown.onnode.journal import Clock, Journal
 from shakedown.onnode.software import ordered, origin
 from shakedown.records.errors import BadInput

@@ -1,18 +1,26 @@
-"""The trainer's log: rates, loss, lag and traffic, held against what was ordered."""
+"""The trainer's rates, loss, lag and traffic, held against the settings, and what a report draws of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from statistics import median
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
 
-from shakedown.benchmarks.base.metrics import Output, Read, Value
-from shakedown.benchmarks.lora import training_run as run
-from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.base.contract import Output, Read, Value
+from shakedown.benchmarks.lora import output
+from shakedown.benchmarks.lora import output as run
 from shakedown.benchmarks.lora.output import TrainerResult, parse_trainer
+from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.physics import training as physics
-from shakedown.records.base import Better
+from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
-from shakedown.run.job_folder import JobFolder
+from shakedown.records.reading import open_plain
+from shakedown.records.results import Measurement
+from shakedown.run.nic_counters import JobFolder
+
+# The trainer's log: rates, loss, lag and traffic, held against what was ordered.
 
 # Counters of received bytes, best first: a RoCE NIC counts RDMA in its port counters, in words of four
 # bytes, and not always in the netdev's; Soft-RoCE and TCP are in the netdev's.
@@ -27,7 +35,7 @@ def lora(output: Output[TrainingSpec]) -> Iterator[Value]:
     """Yield every metric that the job was ordered to measure."""
     spec = output.order
     result = parse_trainer(output.text, file=output.file)
-    _as_ordered(result, output)
+    _as_set(result, output)
     values = dict(_rates(result, spec))
     values |= dict(_losses(result, spec))
     values |= dict(_ranks(result, spec))
@@ -38,7 +46,7 @@ def lora(output: Output[TrainingSpec]) -> Iterator[Value]:
             yield values[metric]
 
 
-def _as_ordered(result: TrainerResult, output: Output[TrainingSpec]) -> None:
+def _as_set(result: TrainerResult, output: Output[TrainingSpec]) -> None:
     """Refuse a log of another job than the one that was ordered: an easier one would be faster."""
     header, spec, nodes, file = result.header, output.order, output.record.nodes, output.file
     ordered = {
@@ -227,3 +235,105 @@ def received_bytes(folder: JobFolder, node: str) -> float | None:
                 total, told = total + delta * unit, True
                 break
     return total if told else None
+
+
+# What the report draws of training beyond its measurements, from the trainer's logs.
+
+MOST_LOGS = 8
+LARGEST_LOG = 64 << 20
+
+
+@dataclass(frozen=True)
+class TrainingSeries:
+    """A curve that a tool wrote itself, such as the training loss by step."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a GPU or node should receive per training step, and what its counters say (None: no counter)."""
+
+    where: str
+    expected_bytes: float
+    measured_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training log: loss and rate by step, each rank's lag by (rank, step), traffic."""
+
+    loss: TrainingSeries
+    samples_per_s: tuple[float, ...]
+    ranks: tuple[str, ...]
+    lag: Mapping[tuple[int, int], float]
+    traffic: tuple[Traffic, ...]
+
+
+@dataclass(frozen=True)
+class _Log:
+    path: str
+    result: TrainerResult
+
+
+def read_trainings(run: Path, measurements: Iterable[Measurement]) -> tuple[Training, ...]:
+    """Return every trainer log among the raw outputs of the application stage.
+
+    A log that was cut off is drawn as far as it goes; one that is no trainer log, or a damaged one, is
+    passed over: what it means for the verdict was decided when its measurement was judged.
+    """
+    paths = dict.fromkeys(m.raw for m in measurements if m.stage is Stage.APPLICATION and m.raw)
+    found: list[Training] = []
+    for path in paths:
+        if len(found) == MOST_LOGS:
+            break
+        try:
+            with open_plain(run / path) as file:
+                content = file.read(LARGEST_LOG)
+            result = parse_trainer(content.decode(), file=path, allow_truncated=True)
+        except (BadInput, UnicodeDecodeError):
+            continue
+        if any(step.loss is not None for step in result.steps):
+            found.append(_training(run, _Log(path, result)))
+    return tuple(found)
+
+
+def _training(run: Path, log: _Log) -> Training:
+    result, header = log.result, log.result.header
+    label = f"{header.model}, {header.method}, {header.precision}, {header.parallelism}"
+    ranks = f"{header.world_size:,} rank{'' if header.world_size == 1 else 's'}"
+    label += f", {ranks}" if header.device else ""
+    told = [step for step in result.steps if step.loss is not None]
+    # Where only some ranks report a loss, theirs is the job's; where all do, their mean.
+    reporting = {step.rank for step in told}
+    curve = output.losses([step for step in result.steps if step.rank in reporting])
+    steps = tuple(float(step) for step, _ in curve)
+    return Training(
+        loss=TrainingSeries(label, steps, tuple(math.nan if loss is None else loss for _, loss in curve)),
+        samples_per_s=tuple(
+            ranks[0].samples / max(s.step_time_s for s in ranks)
+            for ranks in output.by_step(result.steps).values()
+        ),
+        ranks=tuple(
+            f"rank {rank}" + (f", {header.hosts[rank]}" if len(header.hosts) == header.world_size else "")
+            for rank in range(header.world_size)
+        ),
+        lag=output.lag_by_step(result.steps),
+        traffic=tuple(_traffic_drawn(run, log)),
+    )
+
+
+def _traffic_drawn(run: Path, log: _Log) -> Iterable[Traffic]:
+    """Yield what each GPU and each node should have received per step, and what its counters say."""
+    header, result = log.result.header, log.result
+    count = len({step.step for step in result.steps}) or 1
+    if header.expected_gpu_rx_bytes:
+        links = [step.nvlink_rx_bytes for step in result.steps if step.nvlink_rx_bytes is not None]
+        yield Traffic("each GPU, all links", header.expected_gpu_rx_bytes, fmean(links) if links else None)
+    if header.expected_node_rx_bytes:
+        for node in sorted(set(header.hosts)):
+            received = received_bytes(JobFolder((run / log.path).parent), node)
+            measured = None if received is None else received / count
+            yield Traffic(f"{node}, fabric NICs", header.expected_node_rx_bytes, measured)

@@ -1,29 +1,137 @@
-"""MPI over the fabric: ping-pong between neighbours, and a checked all-reduce over all nodes."""
+"""MPI over the fabric, plan and object: ping-pong of neighbours, and a checked all-reduce over all nodes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
-from shakedown.benchmarks.base.night import NotAtNight
-from shakedown.benchmarks.base.software import of, within
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NotAtNight,
+    Tool,
+    module,
+    of,
+    within,
+)
+from shakedown.benchmarks.base.settings import all_tcp_paths
 from shakedown.benchmarks.mpi import job as mpi_job
-from shakedown.benchmarks.mpi.metrics import moved, mpi, mpi_log
-from shakedown.benchmarks.mpi.options import Mpi, MpiOrder
-from shakedown.benchmarks.mpi.plan import plan_mpi
+from shakedown.benchmarks.mpi.output import moved, mpi, mpi_log
+from shakedown.benchmarks.mpi.settings import Mpi, MpiSettings, SizeSweep
 from shakedown.intent.acceptance import Section
+from shakedown.intent.site import Fabric
+from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 from shakedown.records.errors import ExitStatus
-from shakedown.records.places import SOURCE
+from shakedown.records.program import SOURCE
+
+# Plan the collective stage: MPI over all nodes, and proof of which way its messages went.
+
+TRANSPORT = none_allowed(
+    "mpi.transport", "acceptance.mpi.transport and the planned NICs, held against UCX's own log of the run"
+)
+PINNING = none_allowed("mpi.pinning", "the rank file that roles/numa_pinning writes on every node")
+# Where messages leave the node.
+WAY_CHECKS = ("network", "nics")
 
 
-def _started(words: Callable[[MpiOrder], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:
+def plan_mpi(draft: PlanDraft, mpi: Mpi) -> None:
+    """Ping-pong between neighbours and a checked all-reduce over all nodes."""
+    nodes = draft.nodes
+    allreduce, pingpong = mpi.allreduce, mpi.pingpong
+    if pingpong:
+        sizes = pingpong.powers_of_two()
+        # Neighbours in the order of names: every node is tested, each against two others.
+        pairs = list(pairwise(nodes))
+        for size in sizes:
+            entry = draft.reference("mpi_pingpong", "bandwidth", {"size_bytes": size, "nodes": 2})
+            draft.add(entry, "mpi_pingpong", stage=Stage.COLLECTIVE, nodes=pairs, params={"size_bytes": size})
+        for pair in pairs:
+            _mpi_job(draft, mpi, "mpi_pingpong", pair, pingpong, suffix=f".{'-'.join(pair)}")
+    if allreduce:
+        steps = allreduce.steps()
+        for size in steps:
+            # A small message's bandwidth says nothing that its time does not.
+            for metric in ("time", "wrong", "busbw") if size == steps[-1] else ("time", "wrong"):
+                scope = {"size_bytes": size, "nodes": len(nodes)}
+                entry = draft.reference("mpi_allreduce", metric, scope)
+                draft.add(
+                    entry, "mpi_allreduce", stage=Stage.COLLECTIVE, nodes=[nodes], params={"size_bytes": size}
+                )
+        _mpi_job(draft, mpi, "mpi_allreduce", nodes, allreduce)
+
+
+# For time limits only: starting MPI on slow hosts, all messages at a hundredth of the link's speed, and what
+# is taken for a link where the site has no fabric.
+_START_S, _SLOWEST_SHARE, _UNKNOWN_GBPS = 300, 0.01, 10
+
+
+def _mpi_job(
+    draft: PlanDraft, mpi: Mpi, kind: str, nodes: tuple[str, ...], sweep: SizeSweep, suffix: str = ""
+) -> None:
+    # There and back, of every size that either benchmark steps through.
+    payload_bits = 8 * 2 * sweep.iterations * sum({*sweep.steps(), *sweep.powers_of_two()})
+    fabric = draft.site.fabric
+    speed_gbps = fabric.link_speed_gbps if isinstance(fabric, Fabric) else _UNKNOWN_GBPS
+    slowest_bps = speed_gbps * 1e9 * _SLOWEST_SHARE
+    order = MpiSettings(
+        **sweep.model_dump(),
+        transport=mpi.transport,
+        devices=_devices(draft, mpi, nodes),
+        pinned=mpi.pinned,
+        variables=mpi.variables,
+        paths=all_tcp_paths(draft.site, nodes),
+        timed=kind == "mpi_pingpong",
+    )
+    for reference, checks in (
+        (TRANSPORT, WAY_CHECKS if len(nodes) > 1 else ()),
+        (PINNING, ("pinning",) if mpi.pinned else ()),
+    ):
+        for check in checks:
+            draft.forbid(
+                reference, f"{kind}_transport", stage=Stage.COLLECTIVE, nodes=[nodes], params={"check": check}
+            )
+    draft.jobs.append(
+        JobSpec(
+            name=f"collective.{kind}{suffix}",
+            kind=kind,
+            stage=Stage.COLLECTIVE,
+            tests=(kind, f"{kind}_transport"),
+            nodes=nodes,
+            time_limit_s=_START_S + math.ceil(payload_bits / slowest_bps),
+            expected_s=26 + math.ceil(_SLOWEST_SHARE * payload_bits / slowest_bps),
+            expected_from="26 s to start MPI, beside the payload at the link's speed: 16 and 26 s for two "
+            "emulated nodes (recorded run lab_healthy)",
+            settings=order.model_dump(),
+            whole=True,
+        )
+    )
+
+
+def _devices(draft: PlanDraft, mpi: Mpi, nodes: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return the devices of the fabric that UCX may use on each node."""
+    if not isinstance(draft.site.fabric, Fabric):
+        return {node: tuple(nic.netdev for nic in draft.site.tcp_nics.get(node, ())) for node in nodes}
+    return {
+        node: tuple(
+            nic.netdev if mpi.transport == "tcp" else nic.rdma_device for nic in draft.site.nics[node]
+        )
+        for node in nodes
+    }
+
+
+# MPI over the fabric: ping-pong between neighbours, and a checked all-reduce over all nodes.
+
+
+def _started(words: Callable[[MpiSettings], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:
     def launch(job: JobSpec, out: Path) -> Launch:
         name, source = of(job, "openmpi")
         # A container has a Python of its own, with its own mpi4py; any other software is found by this one.
-        order = MpiOrder.model_validate(job.settings)
+        order = MpiSettings.model_validate(job.settings)
         inner = words(order)
         inner = (source.interpreter, *inner[1:]) if source and source.contained else inner
         started, options = within(source, name, inner, out, gpus=False)
@@ -49,7 +157,7 @@ def _started(words: Callable[[MpiOrder], tuple[str, ...]]) -> Callable[[JobSpec,
     return launch
 
 
-def _allreduce(sweep: MpiOrder) -> tuple[str, ...]:
+def _allreduce(sweep: MpiSettings) -> tuple[str, ...]:
     return module(
         "shakedown.benchmarks.mpi.allreduce",
         f"--min={sweep.min_bytes}",
@@ -59,7 +167,7 @@ def _allreduce(sweep: MpiOrder) -> tuple[str, ...]:
     )
 
 
-def _pingpong(sweep: MpiOrder) -> tuple[str, ...]:
+def _pingpong(sweep: MpiSettings) -> tuple[str, ...]:
     # mpi4py's own numbers of iterations, 10,000 up to 16 KiB, 1,000 up to 1 MiB and 10 above, suit hardware.
     loops = tuple(f"--{name}={sweep.iterations}" for name in ("loop", "loop-large", "loop-huge"))
     sizes = (f"--min-size={sweep.min_bytes}", f"--max-size={sweep.max_bytes}")
@@ -79,7 +187,7 @@ BENCHMARK = Benchmark(
     jobs={
         "mpi_pingpong": JobKind(
             catches="point-to-point MPI that does not go as planned or is slower than its reference",
-            order=MpiOrder.model_validate,
+            order=MpiSettings.model_validate,
             launch=_started(_pingpong),
             mpi="pmix",
             also_good=ExitStatus.INCOMPLETE.value,
@@ -87,7 +195,7 @@ BENCHMARK = Benchmark(
         ),
         "mpi_allreduce": JobKind(
             catches="MPI that does not go as planned, a wrong sum, a collective slower than its reference",
-            order=MpiOrder.model_validate,
+            order=MpiSettings.model_validate,
             launch=_started(_allreduce),
             mpi="pmix",
             also_good=ExitStatus.INCOMPLETE.value,

@@ -1,16 +1,23 @@
-"""The two MPI benchmarks of the collective stage: mpi4py's ping-pong and our checked all-reduce."""
+"""What mpi4py's ping-pong, our all-reduce and UCX's log say: the numbers, and which way the messages went."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from shakedown.benchmarks.base.rates import contradicted
+from shakedown.benchmarks.base.contract import Moved, Output, Read, Value
+from shakedown.benchmarks.base.output import Deviation, contradicted, judge_pinning
+from shakedown.benchmarks.mpi.settings import MpiSettings, Transport
 from shakedown.physics.collectives import Collective
-from shakedown.records.base import Record
-from shakedown.records.tool_text import Amount, Count, Line, Source
+from shakedown.records.base import Better, Params, Record
+from shakedown.records.errors import BadInput
+from shakedown.records.tool_text import Amount, Count, Line, TextSource
+from shakedown.records.wording import count
+
+# The two MPI benchmarks of the collective stage: mpi4py's ping-pong and our checked all-reduce.
 
 _PINGPONG_HEADING = ["#", "Size", "[B]", "Bandwidth", "[MB/s]"]
 # Size and bandwidth (10^6 byte/s); since mpi4py 4 also mean time and its deviation in s, and samples.
@@ -39,7 +46,7 @@ def parse_pingpong(
         BadInput: a size is missing or out of turn, a token is not a number, or a bandwidth is not that of its
             time.
     """
-    source = Source(text, file)
+    source = TextSource(text, file)
     lines = [line for line in source.lines if line.text.strip()]
     heading = next((i for i, x in enumerate(lines) if x.text.split()[:5] == _PINGPONG_HEADING), None)
     if heading is None:
@@ -53,7 +60,7 @@ def parse_pingpong(
     return rows
 
 
-def _pingpong_row(source: Source, line: Line, *, timed: bool) -> PingpongRow:
+def _pingpong_row(source: TextSource, line: Line, *, timed: bool) -> PingpongRow:
     match = _PINGPONG_ROW.match(line.text)
     if not match or timed is (match["seconds"] is None):
         source.refuse(f"not a row of the ping-pong table: {line.text[:80]!r}", line=line)
@@ -109,7 +116,7 @@ def parse_allreduce(text: str, *, file: str | Path | None = None) -> AllreduceRe
     Raises:
         BadInput: a line is not what the program writes, rows are missing, or a rate is not that of its time.
     """
-    source = Source(text, file)
+    source = TextSource(text, file)
     lines = [line for line in source.lines if line.text.strip()]
     if not lines:
         source.ends_before("the header")
@@ -130,3 +137,223 @@ def parse_allreduce(text: str, *, file: str | Path | None = None) -> AllreduceRe
         ):
             source.refuse(f"{rate} contradicts size, time and number of ranks", line=line)
     return AllreduceResult(header=header, rows=rows)
+
+
+# UCX's own log (UCX_LOG_LEVEL=info): which transport and device every connection between ranks has.
+#
+# UCX tells each configuration of connections once (ucp_worker_print_used_tls in ucp_worker.c). Up to 1.13:
+#
+#     [1566814148.941358] [n1:3473 :0]  ucp_worker.c:1689 UCX  INFO  ep_cfg[1]: tag(rc_verbs/rxe0:1);
+#
+# and since 1.14, with whom:
+#
+#     [1701292112.829711] [n1:162239:0] ucp_worker.c:1855 UCX  INFO  0x1 inter-node cfg#3
+# tag(rc_mlx5/mlx5_0:1)
+
+_LINE = re.compile(
+    r"\[[0-9.]+\] \[(?P<host>[^\s:\]]+):\d+\s*:\d+\]\s+\S+\s+UCX\s+(?P<level>[A-Z]+)\s+(?P<text>.*)\Z"
+)
+_CONFIGURATION = re.compile(
+    r"(?:ep_cfg\[\d+\]:|(?:\S+ )?(?P<way>self|intra-node|inter-node) cfg#\d+) ?(?P<features>.*)\Z"
+)
+_FEATURE = re.compile(r"(?<!\w)(\w+)\(([^()]*)\)")
+# MPI's messages go over these: tag matching, or active messages where OpenMPI was built for them.
+_MESSAGES = ("tag", "am")
+_LANE = re.compile(r"(?P<transport>[a-z0-9_]+)/(?P<device>[^\s/]+)\Z")
+# Transports that cannot leave a node (UCX's ucx_info -d: loopback, shared memory, GPU copies).
+_WITHIN_A_NODE = re.compile(r"self|sysv|posix|mm|cma|knem|xpmem|(cuda|rocm|ze)_\w+|gdr_copy")
+_LAYER = re.compile(r"\] (?:select: component (?P<a>\w+) selected|selected (?P<b>\w+) best priority)")
+
+
+class Lane(Record):
+    """A way between nodes: the host that tells it, UCX's transport, and the device without its port."""
+
+    host: str
+    transport: str
+    device: str
+
+
+class UcxLog(Record):
+    """The logs of all ranks: lanes that leave a node, each once, hosts heard of, OpenMPI's message layers."""
+
+    lanes: tuple[Lane, ...]
+    hosts: tuple[str, ...]
+    layers: tuple[str, ...]
+
+
+def parse_ucx_log(text: str, *, file: str | Path | None = None) -> UcxLog:
+    """Read the joined log of all ranks; lines of anything else are passed over.
+
+    Raises:
+        BadInput: a connection's configuration cannot be read, so that a way would be overlooked.
+    """
+    lanes: dict[Lane, None] = {}
+    hosts: dict[str, None] = {}
+    layers: dict[str, None] = {}
+    # An empty log is no damage: OpenMPI need not have used UCX at all.
+    for line in TextSource(text, file).lines if text.strip() else ():
+        if layer := _LAYER.search(line.text):
+            layers[layer["a"] or layer["b"]] = None
+        told = _LINE.match(line.text)
+        if told is None:
+            continue
+        hosts[told["host"]] = None
+        found = _CONFIGURATION.match(told["text"]) if told["level"] == "INFO" else None
+        if found is None or found["way"] in ("self", "intra-node"):
+            continue
+        for feature, words in _FEATURE.findall(found["features"]):
+            for word in words.split() if feature in _MESSAGES else ():
+                lane = _LANE.match(word)
+                if lane is None:
+                    source = TextSource(text, file)
+                    source.refuse(f"not a transport and a device: {word[:80]!r}", line=line)
+                if not _WITHIN_A_NODE.fullmatch(lane["transport"]):
+                    device = lane["device"].partition(":")[0]
+                    lanes[Lane(host=told["host"], transport=lane["transport"], device=device)] = None
+    return UcxLog(lanes=tuple(lanes), hosts=tuple(hosts), layers=tuple(layers))
+
+
+# UCX's own log and the ranks' notes against which way MPI had to go, and where its ranks had to run.
+
+# Names that UCX gives the transports of each kind (ucx_info -d): by plain verbs, and by mlx5's own interface.
+FAMILIES: Mapping[str, Transport] = {
+    "rc_verbs": "rc",
+    "rc_mlx5": "rc",
+    "ud_verbs": "ud",
+    "ud_mlx5": "ud",
+    "dc_mlx5": "dc",
+    "tcp": "tcp",
+}
+
+
+def judge_way(
+    log: UcxLog, wanted: Transport, nodes: int, devices: Mapping[str, Sequence[str]]
+) -> Iterator[Deviation]:
+    """Yield the two checks of a run over several nodes.
+
+    Args:
+        log: the joined log of all ranks.
+        wanted: the transport that is planned.
+        nodes: how many nodes there are; each must have told its way.
+        devices: by node, the planned devices: RDMA devices, or for TCP interfaces.
+    """
+    told = {lane.host for lane in log.lanes}
+    if not told:
+        yield _without_ucx(log, wanted)
+        yield Deviation("nics", None, "UCX's log names no connection between nodes")
+        return
+    other = [lane for lane in log.lanes if FAMILIES.get(lane.transport) != wanted]
+    few = f"; {len(told)} of {nodes} nodes told their way" if len(told) < nodes else ""
+    if other:
+        hint = ": TCP fallback, no RDMA" if any(lane.transport == "tcp" for lane in other) else ""
+        yield Deviation("network", 1, f"UCX chose {_ways(other)}, {wanted} wanted{hint}{few}"[:900])
+    else:
+        yield Deviation("network", None if few else 0, f"UCX chose {_ways(log.lanes)}{few}"[:900])
+    every = {name for mine in devices.values() for name in mine}
+    strange = [lane for lane in log.lanes if lane.device not in devices.get(lane.host, every)]
+    if strange:
+        yield Deviation("nics", 1, f"UCX uses {_ways(strange)}, no planned device of the fabric"[:900])
+    else:
+        yield Deviation("nics", None if few else 0, f"UCX uses {_ways(log.lanes)}{few}"[:900])
+
+
+def _without_ucx(log: UcxLog, wanted: Transport) -> Deviation:
+    chosen = [layer for layer in log.layers if layer != "ucx"]
+    if chosen and wanted != "tcp":
+        text = f"OpenMPI chose its layer {', '.join(chosen)} and not UCX, {wanted} wanted: no proof of RDMA"
+        return Deviation("network", 1, f"{text}; set OMPI_MCA_pml=ucx in openmpi_transport")
+    why = f"OpenMPI chose {', '.join(chosen)}" if chosen else "is OpenMPI built with UCX, and is its pml ucx?"
+    return Deviation("network", None, f"UCX's log names no connection between nodes: {why}")
+
+
+def _ways(lanes: Iterable[Lane]) -> str:
+    """Write lanes by host: `rc_verbs/rxe0 on n1 and n2`."""
+    hosts: dict[str, list[str]] = {}
+    for lane in lanes:
+        hosts.setdefault(f"{lane.transport}/{lane.device}", []).append(lane.host)
+    return "; ".join(f"{way} on {', '.join(sorted(on))}" for way, on in sorted(hosts.items()))
+
+
+# MPI benchmarks: their numbers, and which way their messages went.
+
+
+def mpi(output: Output[MpiSettings]) -> Iterator[Value]:
+    """Yield time, busbw and wrong elements of an all-reduce, or the bandwidth of a ping-pong."""
+    if output.record.test == "mpi_allreduce":
+        result = _allreduce(output)
+        for row in result.rows:
+            params: Params = {"size_bytes": row.size_bytes}
+            yield "time", row.time_us, "us", Better.LOWER, params
+            if row.size_bytes == max(result.header.sizes):
+                yield "busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params
+            yield "wrong", float(row.wrong), "1", Better.LOWER, params
+    else:
+        for pingpong in _pingpong(output):
+            params = {"size_bytes": pingpong.size_bytes}
+            yield "bandwidth", pingpong.bandwidth_gb_per_s, "GB/s", Better.HIGHER, params
+
+
+def mpi_log(output: Output[MpiSettings]) -> Iterator[Value]:
+    """Yield 0 or 1 for each check of the way that messages went, and of where ranks ran. Raises BadInput."""
+    order, nodes = output.order, output.record.nodes
+    found: list[Deviation] = []
+    if order.transport is not None and len(nodes) > 1:
+        log = parse_ucx_log(output.text, file=output.file)
+        found.extend(judge_way(log, order.transport, len(nodes), order.devices))
+    if order.pinned:
+        found.append(judge_pinning(output.folder, dict.fromkeys(nodes, 1)))
+    for one in found:
+        wrong = None if one.wrong is None else float(one.wrong)
+        yield Read("wrong", wrong, "1", Better.LOWER, {"check": one.check}, one.detail)
+
+
+def moved(output: Output[MpiSettings]) -> Iterator[Moved]:
+    """Yield what each node must have sent and received, in bytes. Raises as `mpi` does.
+
+    One rank a node: for an all-reduce each must at least give away its own message and learn the sum of the
+    others', whatever the algorithm; of a ping-pong each message goes both ways. Warm-up comes on top.
+    """
+    order, nodes = output.order, output.record.nodes
+    if len(nodes) < 2:
+        return
+    if output.record.test == "mpi_allreduce":
+        sizes = [row.size_bytes for row in _allreduce(output).rows]
+        payload = float(sum(sizes) * order.iterations)
+    else:
+        payload = float(sum(row.size_bytes for row in _pingpong(output)) * order.iterations)
+    for node in nodes:
+        yield Moved(node, None, payload, payload)
+
+
+def _pingpong(output: Output[MpiSettings]) -> tuple[PingpongRow, ...]:
+    """Return the rows of the ping-pong, if it is the one that was ordered. Raises BadInput."""
+    order, fix = output.order, "run it as planned"
+    rows = parse_pingpong(output.text, sizes=order.powers_of_two(), file=output.file)
+    for row in rows:
+        if row.samples is None:
+            if order.timed:
+                what = f"{row.size_bytes} bytes: no time beside the bandwidth, which nothing else bears out"
+                raise BadInput(what, fix=fix, file=output.file)
+        elif row.samples != order.iterations:
+            what = f"{row.size_bytes} bytes: {count(row.samples, 'sample')}, planned were {order.iterations}"
+            raise BadInput(what, fix=fix, file=output.file)
+    return rows
+
+
+def _allreduce(output: Output[MpiSettings]) -> AllreduceResult:
+    """Return the all-reduce, if it is the one that was ordered. Raises BadInput."""
+    result, order = parse_allreduce(output.text, file=output.file), output.order
+    header, fix = result.header, "run it as planned"
+    # The program rounds to whole numbers of its type; the planner's sizes are whole already.
+    if header.sizes != order.steps():
+        sizes = ", ".join(map(str, header.sizes))
+        raise BadInput(f"sizes are {sizes}, planned were {order.steps()}", fix=fix, file=output.file)
+    if len(header.hosts) != len(output.record.nodes) or len(set(header.hosts)) != len(header.hosts):
+        nodes = len(output.record.nodes)
+        ranks, hosts = count(len(header.hosts), "rank"), count(len(set(header.hosts)), "host")
+        what = f"it ran on {ranks} of {hosts}, planned was one on each of {nodes} nodes"
+        raise BadInput(what, fix=fix, file=output.file)
+    if header.iterations not in (None, order.iterations):
+        what = f"it ran {header.iterations} iterations, {order.iterations} were planned"
+        raise BadInput(what, fix=fix, file=output.file)
+    return result

@@ -18,12 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from shakedown.onnode import gpus, nccl_library, standing, tcp_paths
+from shakedown.onnode import gpus, standing, tcp_paths
+from shakedown.onnode import gpus as nccl_library
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import Ready, enter
-from shakedown.onnode.step import once_a_node, wait_for_slurm
+from shakedown.onnode.standing import once_a_node, wait_for_slurm
 from shakedown.records.errors import ExitStatus
-from shakedown.records.places import SOURCE
+from shakedown.records.program import SOURCE
 
 # Where builds of nccl-tests lie that no PATH names.
 _PLACES = ("/usr/local/bin", "/opt/nccl-tests/build", "/opt/nccl_tests/build", "/usr/local/nccl-tests/build")

@@ -1,30 +1,181 @@
-"""nccl-tests: its numbers, and NCCL's logs of the same runs."""
+"""nccl-tests' numbers, and NCCL's logs against the way that the data had to go.
+
+Also what must have left a node, and what the servers drew."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from shakedown.benchmarks.base.metrics import Output, Read, Value
-from shakedown.benchmarks.base.pinning import judge_pinning
-from shakedown.benchmarks.base.rates import longer_than_recorded
-from shakedown.benchmarks.gpu.at_end import disturbed
+from shakedown.benchmarks.base.contract import Moved, Output, Read, Value
+from shakedown.benchmarks.base.output import Deviation, judge_pinning, longer_than_recorded
 from shakedown.benchmarks.gpu.metrics import power
+from shakedown.benchmarks.gpu.state import disturbed
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.benchmarks.nccl.log_model import NcclChoice
-from shakedown.benchmarks.nccl.order import NcclOrder
+from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclChoice, NcclIbDevice, NcclLog
 from shakedown.benchmarks.nccl.output import parse_nccl
-from shakedown.benchmarks.nccl.output_check import precise_busbw_gb_per_s
-from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow, NcclTiming, checked
-from shakedown.benchmarks.nccl.server_power import server_power
-from shakedown.benchmarks.nccl.transport import judge_log
+from shakedown.benchmarks.nccl.output_model import (
+    NcclResult,
+    NcclRow,
+    NcclTiming,
+    checked,
+    precise_busbw_gb_per_s,
+)
+from shakedown.benchmarks.nccl.settings import ExpectedWay, NcclSettings
+from shakedown.physics.collectives import Collective, least_crossing_bytes
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
+from shakedown.run.server_power import power_during
 from shakedown.statistics.robust import median
 
+# NCCL's own log against which way the data had to go: each deviation by its name and likely cause.
 
-def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
+# What NCCL calls the link of an RDMA device (src/transport/net_ib), and people do.
+_LINKS = {"roce": ("RoCE", "RoCE"), "ib": ("IB", "InfiniBand")}
+
+
+def judge_log(log: NcclLog, expect: ExpectedWay, gpus: Mapping[str, int]) -> Iterator[Deviation]:
+    """Yield every check of one run.
+
+    Args:
+        log: the joined log of all ranks.
+        expect: which way was planned.
+        gpus: how many GPUs each node has.
+    """
+    used: dict[str, set[str]] = {}
+    for rank in log.ranks:
+        used.setdefault(rank.host, set()).add(rank.bus_id)
+    many = sorted(len(buses) for buses in used.values())
+    planned = sorted(gpus.values())
+    yield Deviation("ranks", int(many != planned), f"GPUs by host: {many}, {planned} planned")
+    yield _intra_node(log, expect.intra_node, len(gpus), max(planned))
+    yield _nvls(log.nvls_channels, expect.nvls)
+    if len(gpus) > 1:
+        yield from _tcp(log, expect.interfaces) if expect.interfaces else _network(log, expect)
+
+
+def _intra_node(log: NcclLog, wanted: str, nodes: int, per_node: int) -> Deviation:
+    local = [c.transport for c in log.channels if c.transport != "NET"]
+    net = [c.network for c in log.channels if c.transport == "NET"]
+    if per_node == 1:
+        return Deviation("intra_node", int(bool(local)), "one GPU a node")
+    if not log.channels:
+        return Deviation("intra_node", None, "the log names no connection")
+    other = [t for t in local if t != wanted]
+    if nodes == 1 and net:
+        ways = ", ".join(sorted({str(name) for name in net}))
+        text = f"{len(net)} connections inside the node go over the network ({ways})"
+        return Deviation("intra_node", 1, f"{text}, {wanted} wanted: P2P and shared memory are off")
+    if other or not local:
+        ways = ", ".join(f"{other.count(way)} by {way}" for way in sorted(set(other))) or "none"
+        cause = {
+            "SHM": "data go through host memory: P2P is off (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL), or ACS or "
+            "the IOMMU keeps the GPUs from reaching each other"
+        }.get(next(iter(set(other)), ""), "")
+        text = f"connections inside the node: {ways}, {wanted} wanted"
+        return Deviation("intra_node", 1, f"{text}: {cause}" if cause else text)
+    return Deviation("intra_node", 0, f"{len(local)} connections by {wanted}")
+
+
+def _nvls(channels: int | None, wanted: bool) -> Deviation:
+    if channels is None:
+        return Deviation("nvls", None, "the log does not tell whether NVLink SHARP is used")
+    has = channels > 0
+    text = f"NVLink SHARP is {'on' if has else 'off'}, {'on' if wanted else 'off'} wanted"
+    cause = ": NCCL_NVLS_ENABLE=0, no fabric manager, or a driver without multicast" if wanted else ""
+    return Deviation("nvls", int(has is not wanted), text + (cause if wanted and not has else ""))
+
+
+def _network(log: NcclLog, expect: ExpectedWay) -> Iterator[Deviation]:
+    net = [c for c in log.channels if c.transport == "NET"]
+    if not net:
+        for check in ("network", "gdr", "nics"):
+            yield Deviation(check, None, "the log names no connection between nodes")
+        return
+    sockets = [c for c in net if c.network != "IB"]
+    names = {(d.host, d.index): d for d in log.ib_devices}
+    links = {names[c.host, c.net_device].link for c in net if (c.host, c.net_device) in names}  # type: ignore[index]
+    if sockets:
+        way = ", ".join(sorted({str(c.network) for c in sockets}))
+        text = f"{len(sockets)} of {len(net)} connections between nodes go by {way}: TCP fallback, no RDMA"
+        yield Deviation("network", 1, text)
+    else:
+        text = f"{len(net)} connections by IB verbs over {', '.join(sorted(links)) or 'an unknown link'}"
+        link, name = _LINKS[expect.network]
+        yield Deviation("network", int(links != {link}) if links else None, f"{text}, {name} wanted")
+    without = [c for c in net if not c.gdr]
+    why = f": {log.gdr_refusals[0]}" if without and log.gdr_refusals else ""
+    text = f"{len(without)} of {len(net)} connections without GPUDirect RDMA{why}"
+    yield Deviation("gdr", int(bool(without) and expect.gdr), text)
+    yield _nics(net, names, expect.nics)
+
+
+def _tcp(log: NcclLog, planned: Mapping[str, Sequence[str]]) -> Iterator[Deviation]:
+    """Yield the checks of a network that is measured by TCP, over the interfaces that are planned."""
+    net = [c for c in log.channels if c.transport == "NET"]
+    if not net:
+        for check in ("network", "nics"):
+            yield Deviation(check, None, "the log names no connection between nodes")
+        return
+    other = [c for c in net if c.network != "Socket"]
+    text = f"{len(net) - len(other)} of {len(net)} connections between nodes go by TCP, all of them wanted"
+    ways = f"; {', '.join(sorted({str(c.network) for c in other}))} carries the others" if other else ""
+    yield Deviation("network", int(bool(other)), text + ways)
+    used: dict[str, set[str]] = {}
+    for device in log.socket_devices:
+        used.setdefault(device.host, set()).add(device.name)
+    has = sorted(sorted(names) for names in used.values())
+    want = sorted(sorted(names) for names in planned.values())
+    text = f"interfaces used by host: {has}, {want} planned"
+    if silent := sorted({n for names in want for n in names} - {n for names in has for n in names}):
+        text += f": {', '.join(silent)} carry nothing"
+    yield Deviation("nics", int(has != want) if has else None, text[:900])
+
+
+def _nics(
+    net: Sequence[NcclChannel],
+    names: Mapping[tuple[str, int], NcclIbDevice],
+    planned: Mapping[str, Sequence[str]],
+) -> Deviation:
+    used: dict[str, set[str]] = {}
+    for channel in net:
+        device = names.get((channel.host, channel.net_device if channel.net_device is not None else -1))
+        used.setdefault(channel.host, set()).add(device.name if device else "unknown")
+    # Host names of the log need not be Slurm's names of the nodes: what the nodes use is compared as a whole.
+    has = sorted(sorted(devices) for devices in used.values())
+    want = sorted(sorted(devices) for devices in planned.values())
+    missing = sorted({n for devices in want for n in devices} - {n for devices in has for n in devices})
+    text = f"NICs used by host: {has}, {want} planned"
+    if missing:
+        text += f": {', '.join(missing)} carry nothing"
+    return Deviation("nics", int(has != want), text[:900])
+
+
+# What the servers drew while one message size was moved: a number that no job can read.
+
+METRIC = "server_power"
+
+
+def server_power(output: Output[NcclSettings]) -> Read:
+    """Return the power of the server that drew most, and in words that of each.
+
+    Raises:
+        BadInput: a reading that cannot be read.
+    """
+    raw, record = output.folder.path.parent, output.record
+    found = [power_during(raw, node, record.started, record.duration_s) for node in record.nodes]
+    told = [watts for watts, _ in found if watts is not None]
+    # One server that was not read may be the one that drew most.
+    value = max(told) if len(told) == len(found) else None
+    words = "; ".join(text for _, text in found)
+    return Read(METRIC, value, "W", Better.LOWER, {}, words[:900])
+
+
+# nccl-tests: its numbers, and NCCL's logs of the same runs.
+
+
+def nccl(output: Output[NcclSettings]) -> Iterator[Value]:
     """Yield time or busbw, and wrong elements, of every size; the median of all repeats.
 
     Out of place, as the published figures are; wrong elements of both.
@@ -59,7 +210,7 @@ def nccl(output: Output[NcclOrder]) -> Iterator[Value]:
         yield server_power(output)
 
 
-def repeats(output: Output[NcclOrder]) -> list[NcclResult]:
+def repeats(output: Output[NcclSettings]) -> list[NcclResult]:
     """Return every repeat of an output, each checked to be what was planned. Raises BadInput."""
     others = [_sibling(output, number) for number in range(2, output.order.repeats + 1)]
     runs = [(output.file, output.text), *others]
@@ -88,7 +239,9 @@ def _where(run: NcclResult) -> tuple[object, ...]:
     return run.nccl_version, [(one.rank, one.host, one.pci, one.name) for one in run.devices]
 
 
-def planned_rows(runs: list[NcclResult], test: str, order: NcclOrder) -> Iterator[tuple[int, list[NcclRow]]]:
+def planned_rows(
+    runs: list[NcclResult], test: str, order: NcclSettings
+) -> Iterator[tuple[int, list[NcclRow]]]:
     """Yield every planned size with its row of every repeat."""
     for number, size in enumerate(order.sizes):
         if size >= order.smallest_bytes(test):
@@ -116,7 +269,7 @@ def _last_error(runs: list[NcclResult]) -> str:
     return f"NCCL's last error: {'; '.join(said)}"[:900] if said else ""
 
 
-def _sibling(output: Output[NcclOrder], number: int) -> tuple[Path, str]:
+def _sibling(output: Output[NcclSettings], number: int) -> tuple[Path, str]:
     name = output.record.file
     other = name.replace(".r1.", f".r{number}.")
     file = output.folder.path / other
@@ -126,7 +279,7 @@ def _sibling(output: Output[NcclOrder], number: int) -> tuple[Path, str]:
         raise BadInput(f"repeat {number} of {name} is missing", file=file) from None
 
 
-def _checked(run: NcclResult, output: Output[NcclOrder], file: Path) -> NcclResult:
+def _checked(run: NcclResult, output: Output[NcclSettings], file: Path) -> NcclResult:
     """Refuse a run of something else than what was planned."""
     order = output.order
     ranks, sizes = order.ranks, len(order.sizes)
@@ -154,7 +307,7 @@ def _checked(run: NcclResult, output: Output[NcclOrder], file: Path) -> NcclResu
     return run
 
 
-def _choices(output: Output[NcclOrder]) -> dict[int, str]:
+def _choices(output: Output[NcclSettings]) -> dict[int, str]:
     """Return algorithm and protocol by size from the tuning run's log; what it does not say is left out."""
     log = re.sub(r"\.r1\.txt\Z", ".tuning.log", output.record.file)
     try:
@@ -174,7 +327,7 @@ def _message_bytes(choice: NcclChoice, ranks: int) -> int:
     return choice.size_bytes * (ranks if choice.operation in ("AllGather", "ReduceScatter") else 1)
 
 
-def nccl_log(output: Output[NcclOrder]) -> Iterator[Value]:
+def nccl_log(output: Output[NcclSettings]) -> Iterator[Value]:
     """Yield 0 or 1 for each check of the way that the data went."""
     log = parse_nccl_log(output.text, file=output.file)
     order = output.order
@@ -182,3 +335,69 @@ def nccl_log(output: Output[NcclOrder]) -> Iterator[Value]:
     for found in (*judge_log(log, order.expect, order.gpus), *pinning):
         wrong = None if found.wrong is None else float(found.wrong)
         yield Read("wrong", wrong, "1", Better.LOWER, {"check": found.check}, found.detail)
+
+
+# What nccl-tests must have sent between nodes: the least that its operation needs.
+
+
+def moved(output: Output[NcclSettings]) -> Iterator[Moved]:
+    """Yield the least that each node must have sent and received over its NICs under test, in bytes.
+
+    Nothing is said of one node, of a sweep over a network of its own (`tcp_fabrics`), of groups that run side
+    by side (NCCL_TESTS_SPLIT), and of a run that was told to leave RDMA out: its way fails by NCCL's log.
+    Warm-up, checks and the tuning run come on top. Counted are timings whose data were checked: nccl-tests
+    cannot check every operation in place. Raises BadInput as `nccl` does.
+    """
+    order, nodes = output.order, output.record.nodes
+    if len(nodes) < 2 or order.network or order.split != "none" or _leaves_rdma_out(order):
+        return
+    operation = Collective(output.record.test.removeprefix("nccl_"))
+    sums = {node: [0.0, 0.0] for node in nodes}
+    for run in repeats(output):
+        calls = run.iterations * max(run.aggregated_iterations, 1)
+        for row in run.rows:
+            root_at = _node_of_root(run, row, nodes)
+            timings = sum(1 for one in (row.out_of_place, row.in_place) if one and one.wrong is not None)
+            for node, least in least_by_node(operation, row.size_bytes, order.gpus, root_at).items():
+                for way, bytes_ in enumerate(least):
+                    sums[node][way] += bytes_ * calls * timings
+    for node, (sent, received) in sums.items():
+        yield Moved(node, None, sent, received)
+
+
+def least_by_node(
+    operation: Collective, size_bytes: int, gpus: Mapping[str, int], root_at: str | None
+) -> dict[str, tuple[float, float]]:
+    """Return the least that each node must (send, receive) in one call, given the ranks of each."""
+    return {
+        node: least_crossing_bytes(
+            operation,
+            size_bytes=size_bytes,
+            ranks=sum(gpus.values()),
+            of_node=of_node,
+            root=None if root_at is None else node == root_at,
+        )
+        for node, of_node in gpus.items()
+    }
+
+
+def _leaves_rdma_out(order: NcclSettings) -> bool:
+    """Whether NCCL was told to use no verbs, where they are planned (NCCL user guide, environment)."""
+    return not order.expect.interfaces and without_rdma(order.variables)
+
+
+def without_rdma(variables: Mapping[str, str]) -> bool:
+    """Whether NCCL uses no verbs with these variables (NCCL user guide, environment)."""
+    return variables.get("NCCL_IB_DISABLE", "0") != "0" or variables.get("NCCL_NET", "IB").upper() != "IB"
+
+
+def _node_of_root(run: NcclResult, row: NcclRow, nodes: tuple[str, ...]) -> str | None:
+    """Return the node whose rank is the root; None if there is no root, or no node of its host's name."""
+    # JSON lists the first rank of each process only.
+    return node_of(next((d.host for d in reversed(run.devices) if d.rank <= row.root), ""), nodes)
+
+
+def node_of(host: str, nodes: Iterable[str]) -> str | None:
+    """Return the node of a host's own name, with or without its domain; None if there is none, or several."""
+    found = [node for node in nodes if node in (host, host.partition(".")[0])]
+    return found[0] if len(found) == 1 else None

@@ -12,16 +12,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shakedown.benchmarks.nccl.output_check import Digits, check, operation_of
 from shakedown.benchmarks.nccl.output_model import (
+    Digits,
     NcclDevice,
     NcclResult,
     NcclRow,
     NcclTiming,
+    check,
     checked,
     nccl_version,
+    operation_of,
 )
-from shakedown.records.tool_text import Amount, Count, Source, quote
+from shakedown.records.tool_text import Amount, Count, TextSource, quote
 
 # Six decimals (%lf).
 _HALF = 0.5e-6
@@ -105,7 +107,7 @@ class _File(_Loose):
     end_time: str
 
 
-def parse(source: Source) -> NcclResult:
+def parse(source: TextSource) -> NcclResult:
     """Parse the file; see `shakedown.benchmarks.nccl.output.parse_nccl`."""
     document = source.json()
     if not isinstance(document, dict):
@@ -156,7 +158,7 @@ def parse(source: Source) -> NcclResult:
     return result
 
 
-def _row(source: Source, row: _Row) -> NcclRow:
+def _row(source: TextSource, row: _Row) -> NcclRow:
     out = row.out_of_place
     return source.build(
         NcclRow,
@@ -170,7 +172,7 @@ def _row(source: Source, row: _Row) -> NcclRow:
     )
 
 
-def _timing(source: Source, row: _Row, timing: _Timing, spread: _Spread | None) -> NcclTiming:
+def _timing(source: TextSource, row: _Row, timing: _Timing, spread: _Spread | None) -> NcclTiming:
     if (timing.time is None) == (timing.cpu_time is None):
         source.refuse(f"the row of {row.size} bytes: exactly one of time and cpu_time is due")
     wrong = timing.nwrong
@@ -194,7 +196,7 @@ def _timing(source: Source, row: _Row, timing: _Timing, spread: _Spread | None) 
     )
 
 
-def _device(source: Source, device: _Device) -> NcclDevice:
+def _device(source: TextSource, device: _Device) -> NcclDevice:
     if not re.fullmatch(r"[0-9a-fA-Fx:.]+", device.device_hex):
         source.refuse(f"device_hex should be a PCI address but is {quote(device.device_hex)}")
     return source.build(

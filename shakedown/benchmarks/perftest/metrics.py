@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shakedown.benchmarks.base.metrics import Moved, Output, Value
-from shakedown.benchmarks.base.rates import longer_than_recorded
-from shakedown.benchmarks.perftest.mesh.journals import gids_taken
+from shakedown.benchmarks.base.contract import Moved, Output, Value
+from shakedown.benchmarks.base.output import longer_than_recorded
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_rail, source_and_sink
 from shakedown.benchmarks.perftest.mesh.spec import DIRECTIONS, RDMA_CM, SWEEP
-from shakedown.benchmarks.perftest.order import MeshOrder, OrderedNic
+from shakedown.benchmarks.perftest.mesh.store import gids_taken
 from shakedown.benchmarks.perftest.output import parse_perftest
 from shakedown.benchmarks.perftest.output_model import BandwidthRow, LatencyRow, PerftestResult
+from shakedown.benchmarks.perftest.settings import MeshSettings, NicSettings
 from shakedown.records.base import Better, Params
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
@@ -24,14 +24,14 @@ _LENGTH_TOLERANCE = 0.25
 _AGAIN = "measure the cell again; what belongs elsewhere proves nothing here"
 
 
-def perftest(output: Output[MeshOrder]) -> Iterator[Value]:
+def perftest(output: Output[MeshSettings]) -> Iterator[Value]:
     """Yield bandwidth (of both ways their sum), or typical and 99 % latency, at the planned size.
 
     Raises:
         BadInput: the output cannot be read, or is of something else than its record says or the job ordered:
             another test, device, GID index, addresses, type of service, MTU, iterations or duration.
     """
-    result, record = _as_ordered(output), output.record
+    result, record = _as_set(output), output.record
     swept = output.order.operation(record.test, None, record.params.get("qps", 1))
     for row in _rows(result, record):
         of_size: Params = {"size_bytes": row.size_bytes} if "sweep" in record.params else {}
@@ -45,7 +45,7 @@ def perftest(output: Output[MeshOrder]) -> Iterator[Value]:
             yield "latency_p99", row.t_p99_us, "us", Better.LOWER, of_size
 
 
-def moved(output: Output[MeshOrder]) -> Iterator[Moved]:
+def moved(output: Output[MeshSettings]) -> Iterator[Moved]:
     """Yield the payload from the source's NIC to the sink's, in bytes. Raises as `perftest` does.
 
     In duration mode perftest counts the middle of the time only, so more went over than this.
@@ -53,7 +53,7 @@ def moved(output: Output[MeshOrder]) -> Iterator[Moved]:
     record = output.record
     if len(record.nodes) != 2 or record.rail is None or record.direction not in DIRECTIONS:
         return
-    result, pair = _as_ordered(output), (record.nodes[0], record.nodes[1])
+    result, pair = _as_set(output), (record.nodes[0], record.nodes[1])
     ordered = output.order.operation(record.test, record.params.get("size_bytes"), result.queue_pairs)
     each_pair = ordered is None or ordered.duration_s is None  # else the number is of all queue pairs
     for row in _rows(result, record):
@@ -74,7 +74,7 @@ def _rows(result: PerftestResult, record: OutputRecord) -> Iterator[BandwidthRow
     yield from (latency for latency in result.latency if swept or latency.size_bytes == size)
 
 
-def _as_ordered(output: Output[MeshOrder]) -> PerftestResult:
+def _as_set(output: Output[MeshSettings]) -> PerftestResult:
     """Return the result, if it is of what the record says and the job ordered. Raises BadInput."""
     record, order = output.record, output.order
     result = parse_perftest(output.text, file=output.file)
@@ -129,7 +129,7 @@ def _directions(both: bool) -> str:
     return "both directions at once" if both else "one direction"
 
 
-def _elsewhere(result: PerftestResult, output: Output[MeshOrder]) -> tuple[str, str]:
+def _elsewhere(result: PerftestResult, output: Output[MeshSettings]) -> tuple[str, str]:
     """Return why this was measured between other NICs, or by another GID, than its record and order say."""
     record, order = output.record, output.order
     if len(record.nodes) != 2 or record.rail is None or record.direction not in DIRECTIONS:
@@ -154,7 +154,7 @@ def _elsewhere(result: PerftestResult, output: Output[MeshOrder]) -> tuple[str, 
 
 
 def _of_client(
-    result: PerftestResult, output: Output[MeshOrder], node: str, rail: str, nic: OrderedNic
+    result: PerftestResult, output: Output[MeshSettings], node: str, rail: str, nic: NicSettings
 ) -> Iterator[str]:
     """Yield what the client says of itself that is not so: device and GID index."""
     if nic.rdma_device and result.device != nic.rdma_device:
@@ -168,14 +168,14 @@ def _of_client(
         yield f"this test used GID index {result.gid_index}, {whose}"
 
 
-def _another_class(result: PerftestResult, order: MeshOrder) -> tuple[str, str]:
+def _another_class(result: PerftestResult, order: MeshSettings) -> tuple[str, str]:
     """Return why the type of service is not the traffic class ordered. perftest tells it of -T alone."""
     if result.tos is None or order.tclass is None or result.tos == order.tclass:
         return "", ""
     return f"this test ran with type of service {result.tos}, {order.tclass} was ordered", _AGAIN
 
 
-def _mtu(result: PerftestResult, order: MeshOrder) -> tuple[str, str]:
+def _mtu(result: PerftestResult, order: MeshSettings) -> tuple[str, str]:
     """Return why the RDMA MTU is not the one ordered; a job that orders none takes any."""
     ordered = order.mtu
     if ordered is None or ordered == result.mtu_bytes:
@@ -193,7 +193,7 @@ def _counted_s(result: PerftestResult, row: BandwidthRow) -> float:
     return row.iterations / rate if rate > 0 else 0.0
 
 
-def _less_work(result: PerftestResult, record: OutputRecord, order: MeshOrder) -> tuple[str, str]:
+def _less_work(result: PerftestResult, record: OutputRecord, order: MeshSettings) -> tuple[str, str]:
     """Return why the test did not run as many iterations, or as long, as was ordered.
 
     In duration mode perftest counts from a quarter of the time to a quarter before its end, in whole seconds

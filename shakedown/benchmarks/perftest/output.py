@@ -1,14 +1,356 @@
-"""perftest: ib_write, ib_read, ib_send and ib_atomic, bandwidth and latency: the entry point."""
+"""perftest's text output, 4.5 (Debian 12) to 26.x: `parse_perftest` is the entry point."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from shakedown.benchmarks.perftest import output_json as perftest_json
-from shakedown.benchmarks.perftest import output_text as perftest_text
-from shakedown.benchmarks.perftest.output_clock import CLOCK_UNKNOWN, clock_unknown
-from shakedown.benchmarks.perftest.output_model import PerftestResult
-from shakedown.records.tool_text import Source
+from shakedown.benchmarks.perftest.mesh.perftest import CLOCK_UNKNOWN, clock_unknown
+from shakedown.benchmarks.perftest.output_model import (
+    OPERATIONS,
+    BandwidthRow,
+    Kind,
+    LatencyRow,
+    PerftestResult,
+    Unit,
+    bandwidth_row,
+    deviation,
+    latency_row,
+    printed,
+    switch,
+)
+from shakedown.records.tool_text import Line, TextSource, quote
+
+# perftest's text output, 4.5 (Debian 12) to 26.x, client's and server's side.
+#
+# Read from perftest's own source: ctx_print_test_info and print_full_bw_report in perftest_parameters.c,
+# ctx_print_pingpong_data in perftest_communication.c. An output is complete when a line of dashes closes the
+# table of results. stderr may be mixed in: known warnings are kept, errors refuse the whole output.
+
+_DASHES = re.compile(r"-{87,}\Z")
+_TITLE = re.compile(
+    r"(?P<op>" + "|".join(OPERATIONS) + r")(?: (?:CMP_AND_SWAP|FETCH_AND_ADD))?(?P<bi> Bidirectional)?"
+    r"(?P<list> Post List)? (?P<kind>BW|Latency)(?P<mc> Multicast)? Test\Z"
+)
+_FACTS = {
+    "dual_port": re.compile(r"\bDual-port\s*:\s*(\S+)"),
+    "device": re.compile(r"\bDevice\s*:\s*(\S+)"),
+    "queue_pairs": re.compile(r"\bNumber of qps\s*:\s*(\S+)"),
+    "transport": re.compile(r"\bTransport type\s*:\s*(\S+)"),
+    "connection": re.compile(r"\bConnection type\s*:\s*(\S+)"),
+    "mtu_bytes": re.compile(r"\bMtu\s*:\s*(\S+?)(?:\[B\])?\s*\Z"),
+    "link_layer": re.compile(r"\bLink type\s*:\s*(\S+)"),
+    "gid_index": re.compile(r"\bGID index\s*:\s*(\S+)"),
+    "rdma_cm": re.compile(r"\brdma_cm QPs\s*:\s*(\S+)"),
+    "tos": re.compile(r"\bTOS\s*:\s*(\S+)"),
+}
+_OPTIONAL_FACTS = ("gid_index", "tos")
+_SWITCHES = ("dual_port", "rdma_cm")
+_NUMBERS = ("queue_pairs", "mtu_bytes", "gid_index", "tos")
+
+_WAITS = ("* Waiting for client", "Waiting for client rdma_cm")
+_ADDRESS = re.compile(r"(local|remote) address: ")
+# A GID is printed byte by byte, in decimals; an IPv4 address is mapped into it (RFC 4291, 2.5.5.2).
+_GID = re.compile(r"M?GID\s*:")
+_IPV4_GID = re.compile(r"GID\s*: (?:00:){10}255:255:(\d{2,3}):(\d{2,3}):(\d{2,3}):(\d{2,3})\Z")
+
+# Table headings, without blanks; the optional last column is --cpu_util.
+_BW_HEADING = re.compile(
+    r"#bytes#iterationsBWpeak\[(?P<u>MB|MiB|Gb)/sec\]BWaverage\[(?P=u)/sec\]MsgRate\[Mpps\](?P<cpu>CPU_Util\[%\])?\Z"
+)
+_LAT_HEADING = re.compile(
+    r"#bytes#iterationst_min\[usec\]t_max\[usec\]t_typical\[usec\]t_avg\[usec\]t_stdev\[usec\]"
+    r"99%percentile\[usec\]99\.9%percentile\[usec\](?P<cpu>CPU_Util\[%\])?\Z"
+)
+_LAT_DURATION_HEADING = re.compile(r"#bytes#iterationst_avg\[usec\]tpsaverage(?P<cpu>CPU_Util\[%\])?\Z")
+_LAT_COLUMNS = ("t_min_us", "t_max_us", "t_typical_us", "t_avg_us", "t_stdev_us", "t_p99_us", "t_p999_us")
+_LAT_DURATION_COLUMNS = ("t_avg_us", "transactions_per_s")
+
+# stderr may land between two rows of the table; these are the warnings that perftest writes then.
+_CLOCK_WARNING = re.compile(
+    r"(?:Conflicting CPU frequency values detected: [0-9.]+ != [0-9.]+\. CPU Frequency is not max\."
+    r"|Correlation coefficient r\^2: [0-9.e+-]+ < 0\.9)\Z"
+)
+_WARNING = re.compile(
+    r"Conflicting CPU frequency values detected|Correlation coefficient r\^2|warning: "
+    r"|Unable to connect \(retries = |Requested mtu is higher than active mtu"
+    r"|Changing to this MTU|Requested SQ size might be too big",
+    re.IGNORECASE,
+)
+# Lines that every test prints; their numbers may spell anything ("0x0bad").
+_ROUTINE = re.compile(
+    r"(?:local|remote) address: LID |M?GID\s*: |-{10,}\Z|\*{10,}\Z|\* Waiting for client to connect"
+    r"|(?:Dual-port|Number of qps|Connection type|PCIe relax order|ibv_wr\* API|[TR]X depth|CQ Moderation|Mtu"
+    r"|Post List|Recv Post List|Link type|GID index2?|Max inline data|Outstand reads|rdma_cm QPs"
+    r"|Use \w+ memory|Data ex\. method)\s*: "
+)
+_ERROR = re.compile(
+    r"couldn't|unable to|fail|error|problem|invalid|unexpected|unsupported|not supported|isn't supported"
+    r"|not found|incompatib|abort|bad |can't|exited|did not get message|no ib devices|segmentation|killed",
+    re.IGNORECASE,
+)
+
+
+def parse(source: TextSource, report_gbits: bool | None) -> PerftestResult:
+    """Parse the text; see `shakedown.benchmarks.perftest.output.parse_perftest`."""
+    return _Text(source).parse(report_gbits)
+
+
+class _Text:
+    """One pass over the lines: preamble, facts of the test, addresses, table, nothing more."""
+
+    def __init__(self, source: TextSource) -> None:
+        self.source = source
+        self.lines = [line for line in source.lines if line.text.strip()]
+        self.warnings: list[str] = []
+        self.seen: list[str] = []
+
+    def parse(self, report_gbits: bool | None) -> PerftestResult:
+        start, title = self._title()
+        table, end = self._table(start)
+        facts = self._facts(self.lines[start:table])
+        for line in self.lines[:table] + self.lines[end + 1 :]:
+            self._note(line)
+        kind: Kind = "bandwidth" if title["kind"] == "BW" else "latency"
+        rows = self._rows(self.lines[table + 1 : end])
+        bandwidth: tuple[BandwidthRow, ...] = ()
+        latency: tuple[LatencyRow, ...] = ()
+        unit: Unit | None = None
+        if kind == "bandwidth":
+            bandwidth, unit = self._bandwidth(self.lines[table], rows, report_gbits)
+        else:
+            latency = self._latency(self.lines[table], rows)
+        self._check_sweep([row.size_bytes for row in bandwidth or latency], rows, facts)
+        # A frame of asterisks stands about it. Who posts states a depth for it (ctx_print_test_info): without
+        # either line it is a server's without its beginning, or a client's that lost one, and so neither's.
+        waited = any(x.startswith((*_WAITS, "*" * 36)) for x in self.seen)
+        posts = any(line.text.strip().startswith("TX depth") for line in self.lines[start:table])
+        if not (waited or posts):
+            what = 'neither a server\'s "Waiting for client" nor a "TX depth": lines are missing'
+            self.source.refuse(what, line=self.lines[start], fix="keep the whole output")
+        return self.source.build(
+            PerftestResult,
+            line=self.lines[start],
+            operation=OPERATIONS[title["op"]],
+            kind=kind,
+            bidirectional=title["bi"] is not None,
+            multicast=title["mc"] is not None,
+            post_list=title["list"] is not None,
+            side="server" if waited else "client",
+            gpu_buffer=any("GPU buffer" in x or "ROCm Device with ID" in x for x in self.seen),
+            gpu_dmabuf=any("using DMA-BUF for GPU buffer" in x for x in self.seen),
+            reported_unit=unit,
+            bandwidth=bandwidth,
+            latency=latency,
+            warnings=tuple(self.warnings),
+            **self._addresses(self.lines[start:table]),
+            **facts,
+        )
+
+    def _title(self) -> tuple[int, re.Match[str]]:
+        titles = [i for i, line in enumerate(self.lines) if line.text.strip().endswith(" Test")]
+        if not titles:
+            self._note_all(self.lines)
+            self.source.ends_before("the name of the test", fix="check that a perftest tool ran")
+        if len(titles) > 1:
+            again = self.lines[titles[1]]
+            self.source.refuse("more than one test in one file", line=again, fix="keep one test a file")
+        line = self.lines[titles[0]]
+        title = _TITLE.match(line.text.strip())
+        if title is None:
+            what = f"unknown test {quote(line.text.strip())}"
+            self.source.refuse(what, line=line, fix="send, write, read and atomic tests can be read")
+        return titles[0], title
+
+    def _table(self, start: int) -> tuple[int, int]:
+        """Return the indices of the heading and of the dashes that close the table."""
+        lines = self.lines
+        headings = [i for i in range(start, len(lines)) if lines[i].text.strip().startswith("#bytes")]
+        if not headings:
+            self._note_all(lines)
+            self._refuse_silent_server(lines[start:])
+            self.source.ends_before("the table of results")
+        if len(headings) > 1:
+            fix = "run without --report-both, one test a file"
+            self.source.refuse("more than one table of results", line=lines[headings[1]], fix=fix)
+        table = headings[0]
+        for end in range(table + 1, len(lines)):
+            if _DASHES.match(lines[end].text.strip()):
+                return table, end
+        # A failed test says why after the last row; say that rather than "truncated".
+        self._note_all(lines[table + 1 :])
+        self.source.ends_before("the dashes that close the table of results")
+
+    def _refuse_silent_server(self, lines: list[Line]) -> None:
+        """In read and atomic latency tests only the client posts requests, so only it prints a table."""
+        silent = re.match(r"\s*(RDMA_Read|Atomic \w+) Latency Test", lines[0].text)
+        waited = any(x.startswith(_WAITS) for x in self.seen)
+        if silent and waited and "remote address" in "".join(line.text for line in lines):
+            fix = "parse the client's output"
+            self.source.refuse("the server of this test prints no results", line=lines[-1], fix=fix)
+
+    def _facts(self, lines: list[Line]) -> dict[str, object]:
+        facts: dict[str, object] = {}
+        for line in lines:
+            for name, pattern in _FACTS.items():
+                match = pattern.search(line.text)
+                if match is None:
+                    continue
+                if name in facts:
+                    self.source.refuse(f"{name} is stated twice", line=line, fix="keep one test a file")
+                word = match[1]
+                if name in _SWITCHES:
+                    facts[name] = switch(self.source, word, name, line)
+                elif name in _NUMBERS:
+                    facts[name] = self.source.integer(word, name, line=line)
+                else:
+                    facts[name] = word
+        # RoCE has no address but a GID; the type of service stands in the line of the method.
+        optional = [x for x in _OPTIONAL_FACTS if x != "gid_index" or facts.get("link_layer") != "Ethernet"]
+        if not any(line.text.strip().startswith("Data ex. method") for line in lines):
+            self.source.refuse("the header does not state how data are exchanged", line=lines[0])
+        for name in _FACTS:
+            if name not in facts and name not in optional:
+                fix = "capture the whole output, from its first line on"
+                self.source.refuse(f"the header does not state {name}", line=lines[0], fix=fix)
+            facts.setdefault(name, None)
+        return facts
+
+    def _addresses(self, lines: list[Line]) -> dict[str, str | None]:
+        """Return the IPv4 address of either side, where all its queue pairs have the same.
+
+        perftest prints every queue pair's local address, then every remote one, each with its GID below it
+        where a GID is used.
+        """
+        found: dict[str, set[str | None]] = {"local": set(), "remote": set()}
+        shape: list[tuple[int, str]] = []
+        side = "local"
+        for number, line in enumerate(lines):
+            text = line.text.strip()
+            if match := _ADDRESS.match(text):
+                side = match[1]
+                shape.append((number, side))
+            elif _GID.match(text):
+                shape.append((number, "GID"))
+                gid = _IPV4_GID.match(text)
+                found[side].add(".".join(str(int(byte)) for byte in gid.groups()) if gid else None)
+        self._check_addresses(lines, shape)
+        return {f"{side}_ipv4": seen.pop() if len(seen) == 1 else None for side, seen in found.items()}
+
+    def _check_addresses(self, lines: list[Line], shape: list[tuple[int, str]]) -> None:
+        kinds = [kind for _, kind in shape]
+        pairs = kinds.count("local")
+        below = ["GID"] if "GID" in kinds else []
+        due = ["local", *below] * pairs + ["remote", *below] * pairs
+        together = not shape or shape[-1][0] - shape[0][0] + 1 == len(shape)
+        stated = any(_FACTS["gid_index"].search(line.text) for line in lines)
+        if not pairs or kinds != due or not together or (below and not stated):
+            at = lines[shape[0][0]] if shape else lines[0]
+            what = "the addresses of the queue pairs are not complete: local, then remote, each with its GID"
+            self.source.refuse(what, line=at, fix="capture the whole output of one test")
+
+    def _rows(self, lines: list[Line]) -> list[Line]:
+        """Return the rows of the table; a clock warning between them is kept apart, an error refuses."""
+        rows = [line for line in lines if not _CLOCK_WARNING.match(line.text.strip())]
+        self.warnings += [x.text.strip() for x in lines if _CLOCK_WARNING.match(x.text.strip())]
+        self._note_all([line for line in rows if _ERROR.search(line.text)])
+        if not rows:
+            self.source.refuse("the table of results is empty", line=lines[0] if lines else None)
+        return rows
+
+    def _bandwidth(
+        self, at: Line, rows: list[Line], report_gbits: bool | None
+    ) -> tuple[tuple[BandwidthRow, ...], Unit]:
+        heading = _BW_HEADING.match(re.sub(r"\s+", "", at.text))
+        if heading is None:
+            self.source.refuse(f"unknown table heading {quote(at.text.strip())}", line=at)
+        unit: Unit = "Gb/s" if heading["u"] == "Gb" else "MiB/s"
+        if report_gbits is not None and report_gbits != (unit == "Gb/s"):
+            self.source.refuse(f"the table is in {unit}, which contradicts --report-gbits", line=at)
+        number = self.source.number
+        result = []
+        for line in rows:
+            size, iterations, peak, average, rate, util = self._columns(line, 5, heading["cpu"] is not None)
+            row = bandwidth_row(
+                self.source,
+                line,
+                unit,
+                size=self.source.integer(size, "#bytes", line=line),
+                iterations=self.source.integer(iterations, "#iterations", line=line),
+                peak=number(peak, "BW peak", line=line),
+                average=printed(self.source, average, "BW average", line),
+                rate=printed(self.source, rate, "MsgRate", line),
+                cpu=None if util is None else number(util, "CPU_Util", line=line),
+            )
+            result.append(row)
+        return tuple(result), unit
+
+    def _latency(self, at: Line, rows: list[Line]) -> tuple[LatencyRow, ...]:
+        text = re.sub(r"\s+", "", at.text)
+        names: tuple[str, ...] = _LAT_COLUMNS
+        heading = _LAT_HEADING.match(text)
+        if heading is None:
+            names, heading = _LAT_DURATION_COLUMNS, _LAT_DURATION_HEADING.match(text)
+        if heading is None:
+            self.source.refuse(f"unknown table heading {quote(at.text.strip())}", line=at)
+        number = self.source.number
+        result = []
+        for line in rows:
+            cells = self._columns(line, 2 + len(names), heading["cpu"] is not None)
+            size, iterations, *values, util = cells
+            row = latency_row(
+                self.source,
+                line,
+                size_bytes=self.source.integer(size, "#bytes", line=line),
+                iterations=self.source.integer(iterations, "#iterations", line=line),
+                cpu_util_percent=None if util is None else number(util, "CPU_Util", line=line),
+                **{n: self._time(n, v, line) for n, v in zip(names, values, strict=True)},
+            )
+            result.append(row)
+        return tuple(result)
+
+    def _time(self, name: str, word: str | None, line: Line) -> float | None:
+        if name == "t_stdev_us":
+            return deviation(self.source, word, line)
+        return self.source.number(word, name, line=line)
+
+    def _columns(self, line: Line, count: int, cpu: bool) -> list[str | None]:
+        """Split a row into `count` columns and the CPU utilisation, None where there is none."""
+        words = line.text.split()
+        if len(words) != count + cpu:
+            what = f"a row of {len(words)} columns where {count + cpu} are due: {quote(line.text.strip())}"
+            self.source.refuse(what, line=line)
+        return [*words] if cpu else [*words, None]
+
+    def _check_sweep(self, sizes: list[int], rows: list[Line], facts: dict[str, object]) -> None:
+        """A sweep (-a) runs 2, 4, 8, ... 2^23 bytes (UD: up to the MTU); a gap means that a row was lost."""
+        if len(sizes) == 1:
+            return
+        for before, after, line in zip([1, *sizes], sizes, rows, strict=False):
+            if after != 2 * before:
+                self.source.refuse(f"row of {after} bytes after {before}: a row is missing", line=line)
+        last = {"UD": facts["mtu_bytes"], "SRD": sizes[-1]}.get(str(facts["connection"]), 2**23)
+        if sizes[-1] != last:
+            what = f"the sweep ends at {sizes[-1]} bytes, not {last}: rows are missing"
+            self.source.refuse(what, line=rows[-1])
+
+    def _note_all(self, lines: list[Line]) -> None:
+        for line in lines:
+            self._note(line)
+
+    def _note(self, line: Line) -> None:
+        """Keep a warning, refuse an error, ignore what perftest says beside its results."""
+        text = line.text.strip()
+        if _WARNING.match(text):
+            self.warnings.append(text)
+        elif not _ROUTINE.match(text) and _ERROR.search(text):
+            fix = "mend the cause and run the test again"
+            self.source.refuse(f"the test reported an error: {quote(text)}", line=line, fix=fix)
+        self.seen.append(text)
+
+
+# perftest: ib_write, ib_read, ib_send and ib_atomic, bandwidth and latency: the entry point.
 
 # An output has a few kilobytes; one of 60 MB was read for 16 s.
 _LARGEST = 1 << 20
@@ -30,13 +372,13 @@ def parse_perftest(
     """
 
     if len(text) > _LARGEST:
-        Source(text[:1000], file).refuse(
+        TextSource(text[:1000], file).refuse(
             f"is larger than {_LARGEST} characters", fix="run the test again: its output is damaged"
         )
-    source = Source(text, file)
+    source = TextSource(text, file)
     if clock_unknown(text):
         source.refuse(CLOCK_UNKNOWN, fix="run the test again, on a host that is less busy")
     first = next(line.text.strip() for line in source.lines if line.text.strip())
     if first.startswith("{"):
         return perftest_json.parse(source, report_gbits)
-    return perftest_text.parse(source, report_gbits)
+    return parse(source, report_gbits)

@@ -23,7 +23,7 @@ from shakedown.benchmarks.perftest.output_model import (
     printed,
     switch,
 )
-from shakedown.records.tool_text import Line, Source, quote
+from shakedown.records.tool_text import Line, TextSource, quote
 
 _NO_DEVIATION = re.compile(r'("t_stdev": )-?nan\b')
 _OPEN = re.compile(r"(test_info|results): \{\Z")
@@ -44,7 +44,7 @@ _LATENCY = {
 }
 
 
-def parse(source: Source, report_gbits: bool | None) -> PerftestResult:
+def parse(source: TextSource, report_gbits: bool | None) -> PerftestResult:
     """Parse the file; see `shakedown.benchmarks.perftest.output.parse_perftest`."""
     quoted = next((x for x in source.lines if "test_info" in x.text), source.lines[0]).text.lstrip(" \t{")
     document = _new(source) if quoted.startswith('"') else _old(source)
@@ -92,13 +92,13 @@ def parse(source: Source, report_gbits: bool | None) -> PerftestResult:
     )
 
 
-def _new(source: Source) -> object:
+def _new(source: TextSource) -> object:
     """Read the form of 24.x on. Its one flaw is a deviation of "-nan", which is not JSON."""
     lines = (_NO_DEVIATION.sub(r'\1"-nan"', line.text) for line in source.lines)
     return source.json("\n".join(lines), exact=True)
 
 
-def _old(source: Source) -> dict[str, dict[str, str]]:
+def _old(source: TextSource) -> dict[str, dict[str, str]]:
     """Read the form of 4.5 to 23.x, line by line: two sections of `key: value,` in one pair of braces."""
     document: dict[str, dict[str, str]] = {}
     section: dict[str, str] | None = None
@@ -131,7 +131,7 @@ def _old(source: Source) -> dict[str, dict[str, str]]:
     return document
 
 
-def _pair(source: Source, line: Line, text: str, section: dict[str, str]) -> None:
+def _pair(source: TextSource, line: Line, text: str, section: dict[str, str]) -> None:
     match = _PAIR.match(text)
     if match is None:
         source.refuse(f"neither a key and a value nor a brace: {quote(text)}", line=line)
@@ -140,14 +140,14 @@ def _pair(source: Source, line: Line, text: str, section: dict[str, str]) -> Non
     section[match[1]] = match[2].strip('"')
 
 
-def _section(source: Source, document: object, name: str) -> dict[str, Any]:
+def _section(source: TextSource, document: object, name: str) -> dict[str, Any]:
     section = document.get(name) if isinstance(document, dict) else None
     if not isinstance(section, dict) or not section:
         source.refuse(f"no {name} in this file", fix="give the file that perftest --out_json_file wrote")
     return section
 
 
-def _word(source: Source, info: dict[str, Any], key: str) -> str:
+def _word(source: TextSource, info: dict[str, Any], key: str) -> str:
     value = info.get(key)
     if not isinstance(value, str) or not value:
         source.refuse(f"{key} should be a word but is {quote(value)}")
@@ -155,7 +155,7 @@ def _word(source: Source, info: dict[str, Any], key: str) -> str:
 
 
 def _bandwidth(
-    source: Source, results: dict[str, Any], report_gbits: bool | None
+    source: TextSource, results: dict[str, Any], report_gbits: bool | None
 ) -> tuple[BandwidthRow, Unit]:
     size = source.integer(results.get("MsgSize"), "MsgSize")
     average = printed(source, results.get("BW_average"), "BW_average")
@@ -186,7 +186,7 @@ def _bandwidth(
     return row, unit
 
 
-def _latency(source: Source, results: dict[str, Any]) -> LatencyRow:
+def _latency(source: TextSource, results: dict[str, Any]) -> LatencyRow:
     duration = "tps_average" in results
     names = ["t_avg", "tps_average"] if duration else [x for x in _LATENCY if x != "tps_average"]
     cpu = results.get("CPU_util")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from shakedown.records.base import Record
-from shakedown.records.tool_text import Amount, Count, Line, Source, half_digit, quote
+from shakedown.records.tool_text import Amount, Count, Line, TextSource, half_digit, quote
 
 # MiB/s to Gb/s: 2^20 bytes of 8 bits, over 10^9.
 GBPS_PER_MIB_PER_S = 2**20 * 8 / 1e9
@@ -99,7 +99,7 @@ class Printed(NamedTuple):
     half: float
 
 
-def printed(source: Source, token: object, what: str, line: Line | None = None) -> Printed:
+def printed(source: TextSource, token: object, what: str, line: Line | None = None) -> Printed:
     """Read a number as it was printed, text or exact JSON."""
     value = source.number(token, what, line=line)
     return Printed(value, half_digit(str(token)))
@@ -116,7 +116,7 @@ def consistent(unit: Unit, size: int, average: Printed, rate: Printed) -> bool:
 
 
 def bandwidth_row(
-    source: Source,
+    source: TextSource,
     line: Line | None,
     unit: Unit,
     *,
@@ -147,7 +147,7 @@ def bandwidth_row(
     )
 
 
-def deviation(source: Source, token: object, line: Line | None = None) -> float | None:
+def deviation(source: TextSource, token: object, line: Line | None = None) -> float | None:
     """Read t_stdev, None where perftest prints "-nan".
 
     It squares in 32 bits: beyond 46 ms of deviation the sum turns negative and has no root. The other
@@ -156,7 +156,7 @@ def deviation(source: Source, token: object, line: Line | None = None) -> float 
     return None if token in {"nan", "-nan"} else source.number(token, "t_stdev", line=line)
 
 
-def latency_row(source: Source, line: Line | None, **fields: object) -> LatencyRow:
+def latency_row(source: TextSource, line: Line | None, **fields: object) -> LatencyRow:
     """Build a row; one whose order statistics are out of order is refused."""
     row = source.build(LatencyRow, line=line, **fields)
     ordered = [row.t_min_us, row.t_typical_us, row.t_p99_us, row.t_p999_us, row.t_max_us]
@@ -170,7 +170,7 @@ def latency_row(source: Source, line: Line | None, **fields: object) -> LatencyR
     return row
 
 
-def switch(source: Source, word: object, what: str, line: Line | None = None) -> bool:
+def switch(source: TextSource, word: object, what: str, line: Line | None = None) -> bool:
     """Read perftest's ON or OFF."""
     if word not in {"ON", "OFF"}:
         source.refuse(f"{what} should be ON or OFF but is {quote(word)}", line=line)

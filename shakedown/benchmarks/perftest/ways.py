@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shakedown.benchmarks.perftest.mesh.spec import rail_ends
-from shakedown.benchmarks.perftest.mesh_order import Pair
-from shakedown.intent.site import Fabric, Site
-from shakedown.intent.uplinks import oversubscription_percent
+from shakedown.benchmarks.perftest.settings import Pair
+from shakedown.intent.site import Fabric, Site, oversubscription_percent
 from shakedown.records.pairs import AllPairs, PairsAcross
 
 
@@ -24,7 +23,7 @@ class Way(StrEnum):
     OVER_SPINES = "over-spines"  # from pod to pod, or between leaves of which no pods are said
 
 
-Pairs = AllPairs | PairsAcross
+PairBlock = AllPairs | PairsAcross
 # Leaf that a node sends by, and leaf that it receives by; of a plain rail they are one.
 _Ends = tuple[str, str]
 
@@ -34,7 +33,7 @@ class WaysOfRail:
     """The blocks of pairs of one rail or crossing by their way; None: the cabling does not say."""
 
     rail: str
-    blocks: tuple[tuple[Way, Pairs], ...] | None
+    blocks: tuple[tuple[Way, PairBlock], ...] | None
 
 
 def ways(site: Site, nodes: Sequence[str], rail: str) -> WaysOfRail:
@@ -52,7 +51,7 @@ def ways(site: Site, nodes: Sequence[str], rail: str) -> WaysOfRail:
             return WaysOfRail(rail, None)
         kinds.setdefault((one, other), []).append(node)
     pods = {leaf: pod for pod, leaves in fabric.switches.pods.items() for leaf in leaves}
-    found: list[tuple[Way, Pairs]] = []
+    found: list[tuple[Way, PairBlock]] = []
     edges: dict[Way, list[tuple[_Ends, _Ends]]] = {}
     listed = list(kinds)
     for place, kind in enumerate(listed):
@@ -67,20 +66,20 @@ def ways(site: Site, nodes: Sequence[str], rail: str) -> WaysOfRail:
 
 def blocks_by_way(
     site: Site, nodes: Sequence[str], rails: tuple[str, ...], some: tuple[Pair, ...] | None
-) -> list[tuple[tuple[str, ...], Pairs | tuple[Pair, ...], dict[str, int | str]]]:
+) -> list[tuple[tuple[str, ...], PairBlock | tuple[Pair, ...], dict[str, int | str]]]:
     """Return (rails, pairs, facts for their reference) of every block, the nearest way first.
 
     `some`: only these pairs; None: all. Rails with the same pairs on a way share its block. Where the cabling
     of a node is not known, nothing is said of any way.
     """
     by_rail = [ways(site, nodes, rail) for rail in rails]
-    everyone: Pairs | tuple[Pair, ...] = some or AllPairs(all_pairs_of=tuple(nodes))
+    everyone: PairBlock | tuple[Pair, ...] = some or AllPairs(all_pairs_of=tuple(nodes))
     if any(one.blocks is None for one in by_rail):
         return [(rails, everyone, {})]
-    alike: dict[tuple[tuple[Way, Pairs], ...], list[str]] = {}
+    alike: dict[tuple[tuple[Way, PairBlock], ...], list[str]] = {}
     for one in by_rail:
         alike.setdefault(one.blocks or (), []).append(one.rail)
-    found: list[tuple[tuple[str, ...], Pairs | tuple[Pair, ...], dict[str, int | str]]] = []
+    found: list[tuple[tuple[str, ...], PairBlock | tuple[Pair, ...], dict[str, int | str]]] = []
     for blocks, names in alike.items():
         for way, pairs in blocks:
             mine = pairs if some is None else tuple(pair for pair in some if pair in pairs)
@@ -102,7 +101,7 @@ def _way(one: _Ends, other: _Ends, pods: dict[str, str]) -> Way:
     return max(found, key=list(Way).index)
 
 
-def _across(edges: Sequence[tuple[_Ends, _Ends]], kinds: dict[_Ends, list[str]]) -> Iterator[Pairs]:
+def _across(edges: Sequence[tuple[_Ends, _Ends]], kinds: dict[_Ends, list[str]]) -> Iterator[PairBlock]:
     """Yield blocks for the pairs between kinds of nodes that are joined by these edges.
 
     Kinds that are joined to the same others, as the leaves of a pod are, become one group of one block.

@@ -15,15 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shakedown.intent.refusal import span
+from shakedown.intent.places import span
 from shakedown.onnode.software import origin
 from shakedown.plan.jobs import Jobs
 from shakedown.records import untrusted
 from shakedown.records.errors import BadInput, ExitStatus
-from shakedown.records.names import natural_key
 from shakedown.records.program import ended, status_of
 from shakedown.records.reading import read_record
-from shakedown.records.wording import printable
+from shakedown.records.wording import natural_key, printable
 from shakedown.run.folder import JOBS
 
 _LARGEST_ANSWER = 64 << 10  # characters of one node

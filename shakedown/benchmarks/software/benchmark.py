@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
-from shakedown.benchmarks.base.night import EveryNight
-from shakedown.benchmarks.software.found import JOB
-from shakedown.benchmarks.software.metrics import MISSING, ODD, software
-from shakedown.benchmarks.software.order import SoftwareOrder
+from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Launch, Tool, module
+from shakedown.benchmarks.software.output import JOB, MISSING, ODD, SoftwareSettings, software
 from shakedown.intent.acceptance import Section
 from shakedown.intent.software import ProgramName
-from shakedown.plan.draft import Draft, none_allowed
+from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 
@@ -20,7 +17,7 @@ _RUNS = none_allowed("software.runs", "the site's software block (group_vars/all
 _ALIKE = none_allowed("software.alike", "two versions exchange different handshakes and measure differently")
 
 
-def plan_software(draft: Draft, _asked: bool) -> None:
+def plan_software(draft: PlanDraft, _asked: bool) -> None:
     """Look at every software that the site names, on every node, in one job."""
     names = tuple(draft.site.software)
     if not names:
@@ -44,7 +41,7 @@ def plan_software(draft: Draft, _asked: bool) -> None:
             tests=("software",),
             nodes=draft.nodes,
             time_limit_s=120 + 300 * len(names),
-            settings=SoftwareOrder(names=names, nodes=draft.nodes).model_dump(),
+            settings=SoftwareSettings(names=names, nodes=draft.nodes).model_dump(),
         )
     )
 
@@ -63,7 +60,7 @@ BENCHMARK = Benchmark(
         "software": JobKind(
             catches="a module, package or image that one node lacks, a container runtime that is missing, a "
             "library that is not found, and another version on one node than on the rest",
-            order=SoftwareOrder.model_validate,
+            order=SoftwareSettings.model_validate,
             launch=_launch,
             wait_s=0,  # a node that fails at once must not end the others' look
             each_node=True,

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
-from shakedown.benchmarks.base.night import NodeAlone, all_nodes
-from shakedown.benchmarks.stream.options import Stream
-from shakedown.benchmarks.stream.order import StreamOrder
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NodeAlone,
+    Parser,
+    Tool,
+    all_nodes,
+    module,
+)
 from shakedown.benchmarks.stream.output import stream
+from shakedown.benchmarks.stream.settings import Stream, StreamSettings
 from shakedown.intent.acceptance import Section
-from shakedown.plan.draft import Draft
+from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
 
 
-def plan_stream(draft: Draft, asked: Stream) -> None:
+def plan_stream(draft: PlanDraft, asked: Stream) -> None:
     """Every kernel that is judged, on every NUMA node of every node."""
     nodes = [(node,) for node in draft.nodes]
     for kernel in asked.kernels:
@@ -51,7 +58,7 @@ BENCHMARK = Benchmark(
         "stream": JobKind(
             catches="a memory module or channel that is missing, slow or disabled, a wrong interleaving or "
             "NPS setting, a NUMA node whose memory is somewhere else",
-            order=StreamOrder.model_validate,
+            order=StreamSettings.model_validate,
             launch=_launch,
             uses=("stream",),
             # A NUMA node without a value has its reason; the others are good.

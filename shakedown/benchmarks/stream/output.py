@@ -9,11 +9,11 @@ from typing import NoReturn
 
 from pydantic import Field
 
-from shakedown.benchmarks.base.metrics import Output, Value
-from shakedown.benchmarks.stream.options import Stream
+from shakedown.benchmarks.base.contract import Output, Value
+from shakedown.benchmarks.stream.settings import Stream
 from shakedown.records.base import Better, Params, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.tool_text import Line, Source
+from shakedown.records.tool_text import Line, TextSource
 
 _ROW = re.compile(r"(Copy|Scale|Add|Triad):?\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*\Z")
 _ELEMENTS = re.compile(r"Array size = (\d+) (?:\(elements\)|elements|,)?")
@@ -47,7 +47,7 @@ def parse_stream(text: str, *, file: str | Path | None = None) -> StreamResult:
         BadInput: a kernel is missing or there twice, the result was not validated, or a rate is not what
             its own time and the array give.
     """
-    source = Source(text, file)
+    source = TextSource(text, file)
     elements, times = _said(source, _ELEMENTS, "the array size"), _said(source, _TIMES, "how often it ran")
     rows: dict[str, StreamRow] = {}
     for line in source.lines:
@@ -66,14 +66,14 @@ def parse_stream(text: str, *, file: str | Path | None = None) -> StreamResult:
     return StreamResult(elements=elements, times=times, rows=tuple(rows[kernel] for kernel in _ARRAYS))
 
 
-def _said(source: Source, what: re.Pattern[str], words: str) -> int:
+def _said(source: TextSource, what: re.Pattern[str], words: str) -> int:
     for line in source.lines:
         if found := what.search(line.text):
             return source.integer(found[1], words, line=line)
     source.refuse(f"the output does not tell {words}", fix="give STREAM's whole output")
 
 
-def _row(source: Source, line: Line, found: re.Match[str], elements: int) -> StreamRow:
+def _row(source: TextSource, line: Line, found: re.Match[str], elements: int) -> StreamRow:
     kernel = found[1].lower()
     rate, mean, best, worst = (
         source.number(token, f"a number of {found[1]}", line=line) for token in found.groups()[1:]

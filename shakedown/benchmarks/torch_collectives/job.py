@@ -15,9 +15,9 @@ from shakedown.benchmarks.nccl.job import before, on_every_node
 from shakedown.onnode import standing, tcp_paths
 from shakedown.onnode.journal import Clock, Journal, watched
 from shakedown.onnode.software import Ready, enter
-from shakedown.onnode.step import wait_for_slurm
+from shakedown.onnode.standing import wait_for_slurm
 from shakedown.records.errors import ExitStatus
-from shakedown.records.places import SOURCE
+from shakedown.records.program import SOURCE
 
 
 def main() -> int:

@@ -1,18 +1,26 @@
-"""What `program.py` prints: JSON lines, a header and then one row a size."""
+"""What `program.py` prints, JSON lines, as values, and what must have been sent between nodes for it."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from shakedown.benchmarks.base.rates import contradicted
-from shakedown.benchmarks.torch_collectives.options import TorchOperation
+from shakedown.benchmarks.base.contract import Moved, Output, Read, Value
+from shakedown.benchmarks.base.output import contradicted, longer_than_recorded
+from shakedown.benchmarks.gpu.state import disturbed
+from shakedown.benchmarks.nccl.metrics import least_by_node, node_of, without_rdma
+from shakedown.benchmarks.torch_collectives.program import burst_iterations
+from shakedown.benchmarks.torch_collectives.settings import TorchOperation, TorchSettings
 from shakedown.physics.collectives import Collective
-from shakedown.records.base import Record
+from shakedown.records.base import Better, Params, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
+
+# What `program.py` prints: JSON lines, a header and then one row a size.
 
 _CONTRADICTIONS = {
     "algbw": "algbw contradicts size and time",
@@ -33,7 +41,7 @@ class Header(Record):
     iterations: int | None = Field(default=None, ge=1)  # None: written by a release that did not say
 
 
-class Row(Record):
+class TorchRow(Record):
     """One size. `wrong` None: not checked, which is so of the one large message and the many small ones."""
 
     type: Literal["row"]
@@ -56,7 +64,7 @@ class TorchResult(Record):
 
     tool: Literal["torch-collectives"] = "torch-collectives"
     header: Header
-    rows: tuple[Row, ...] = Field(min_length=1)
+    rows: tuple[TorchRow, ...] = Field(min_length=1)
 
 
 def parse_torch_collectives(text: str, *, file: str | Path | None = None) -> TorchResult:
@@ -66,7 +74,7 @@ def parse_torch_collectives(text: str, *, file: str | Path | None = None) -> Tor
         BadInput: no header, no row, a damaged line, a row twice, or a rate that contradicts size and time.
     """
     header: Header | None = None
-    rows: list[Row] = []
+    rows: list[TorchRow] = []
     seen: set[str] = set()
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.startswith("{"):
@@ -75,10 +83,10 @@ def parse_torch_collectives(text: str, *, file: str | Path | None = None) -> Tor
             if header is None:
                 header = Header.model_validate_json(line)
             else:
-                rows.append(Row.model_validate_json(line))
+                rows.append(TorchRow.model_validate_json(line))
         except ValidationError as error:
             raise refusal(
-                error, Row if header else Header, file=file, line=number, fix="run it again"
+                error, TorchRow if header else Header, file=file, line=number, fix="run it again"
             ) from None
         if rows and header:
             if len(header.hosts) != header.ranks:
@@ -93,12 +101,12 @@ def parse_torch_collectives(text: str, *, file: str | Path | None = None) -> Tor
     return TorchResult(header=header, rows=tuple(rows))
 
 
-def _which(row: Row) -> str:
+def _which(row: TorchRow) -> str:
     kind = "" if row.checked else ", unchecked"
     return f"{row.operation} of {row.messages} x {row.size_bytes} bytes{kind}"
 
 
-def _contradiction(row: Row, ranks: int) -> str:
+def _contradiction(row: TorchRow, ranks: int) -> str:
     """Return what a row says of its rate and its own size and time do not give; empty if nothing."""
     rate = contradicted(
         Collective(row.operation),
@@ -109,3 +117,82 @@ def _contradiction(row: Row, ranks: int) -> str:
         busbw_gb_per_s=row.busbw_gb_per_s,
     )
     return _CONTRADICTIONS[rate] if rate else ""
+
+
+# Collectives through PyTorch.
+
+
+def torch_collectives(output: Output[TorchSettings]) -> Iterator[Value]:
+    """Yield one operation's busbw and wrong elements by size, and what many small messages cost."""
+    order, operation = output.order, output.record.test.removeprefix("torch_")
+    found = [row for row in as_set(output).rows if row.operation == operation]
+    # The comparison may have a message of a size of the sweep.
+    sweep = {row.size_bytes: row for row in found if row.checked and row.messages == 1}
+    busy = disturbed(output.folder, {node: range(count) for node, count in order.ranks.items()})
+    for size in order.sizes if operation in order.operations else ():
+        if row := sweep.get(size):
+            params: Params = {"size_bytes": size}
+            yield Read("busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params, disturbed=busy)
+            yield "wrong", float(row.wrong or 0), "1", Better.LOWER, params
+    many, large = order.many, order.large_bytes
+    if operation != "all_reduce" or not many:
+        return
+    rows = {(row.size_bytes, row.messages): row for row in found if not row.checked}
+    one, small = rows.get((large, 1)), rows.get((large // many, many))
+    for messages, row in ((1, one), (many, small)):
+        if row:
+            params = {"messages": messages, "size_bytes": row.size_bytes}
+            yield Read("busbw", row.busbw_gb_per_s, "GB/s", Better.HIGHER, params, disturbed=busy)
+    if one and small:
+        ratio = one.busbw_gb_per_s / small.busbw_gb_per_s
+        yield Read("large_over_small", ratio, "x", Better.LOWER, {"messages": many}, disturbed=busy)
+
+
+def as_set(output: Output[TorchSettings]) -> TorchResult:
+    """Return the result, if it is of the ranks, hosts and backend that were ordered. Raises BadInput."""
+    result, order = parse_torch_collectives(output.text, file=output.file), output.order
+    ranks = sum(order.ranks.values())
+    if result.header.ranks != ranks or result.header.backend != order.backend:
+        found = f"{result.header.ranks} ranks over {result.header.backend}"
+        raise BadInput(f"{found}, planned were {ranks} over {order.backend}", file=output.file)
+    # Ranks by host, whatever the hosts call themselves.
+    on_hosts = sorted(Counter(result.header.hosts).values())
+    if on_hosts != sorted(order.ranks.values()):
+        found = f"{' + '.join(map(str, on_hosts))} ranks by host"
+        planned = " + ".join(map(str, sorted(order.ranks.values())))
+        raise BadInput(f"{found}, planned were {planned}", fix="run it as planned", file=output.file)
+    if result.header.iterations not in (None, order.iterations):
+        found = f"{result.header.iterations} iterations"
+        raise BadInput(f"{found}, planned were {order.iterations}", fix="run it as planned", file=output.file)
+    times = {True: order.iterations, False: burst_iterations(order.iterations)}
+    counted_s = sum(row.time_us * times[row.checked] for row in result.rows) / 1e6
+    if too_long := longer_than_recorded(counted_s, output.record):
+        raise BadInput(too_long, fix="run it again", file=output.file)
+    return result
+
+
+# What the collectives through PyTorch must have sent between nodes: the least that they need.
+
+
+def moved(output: Output[TorchSettings]) -> Iterator[Moved]:
+    """Yield the least that each node must have sent and received over its NICs under test, in bytes.
+
+    Nothing is said of one node, of gloo, which has a network of its own choice, and of a run that was told to
+    leave RDMA out. Warm-up and checks come on top. Raises BadInput as `torch_collectives` does.
+    """
+    order, nodes = output.order, tuple(output.order.ranks)
+    if len(nodes) < 2 or order.backend != "nccl" or without_rdma(order.variables):
+        return
+    operation = Collective(output.record.test.removeprefix("torch_"))
+    result = as_set(output)
+    root_at = node_of(result.header.hosts[0], nodes)  # rank 0 is the root of all that have one
+    sums = {node: [0.0, 0.0] for node in nodes}
+    for row in result.rows:
+        if row.operation != operation:
+            continue
+        times = order.iterations if row.checked else burst_iterations(order.iterations)
+        for node, least in least_by_node(operation, row.size_bytes, order.ranks, root_at).items():
+            for way, bytes_ in enumerate(least):
+                sums[node][way] += bytes_ * row.messages * times
+    for node, (sent, received) in sums.items():
+        yield Moved(node, None, sent, received)

@@ -1,19 +1,114 @@
-"""Proof at the receiving end that RoCE keeps its traffic class from node to node."""
+"""Proof at the receiving end that RoCE keeps its traffic class from node to node: its plan and its object."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Tool, module
-from shakedown.benchmarks.base.night import EveryNight
+from shakedown.benchmarks.base.contract import Benchmark, EveryNight, JobKind, Launch, Tool, module
 from shakedown.benchmarks.config.benchmark import SECTION
+from shakedown.benchmarks.config.settings import ConfigStage
 from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
-from shakedown.benchmarks.traffic_class.metrics import moved, traffic_class
-from shakedown.benchmarks.traffic_class.names import NAME
-from shakedown.benchmarks.traffic_class.order import TrafficClassOrder
-from shakedown.benchmarks.traffic_class.plan import plan_traffic_class
+from shakedown.benchmarks.perftest.settings import mesh_settings, ring, ring_rounds
+from shakedown.benchmarks.traffic_class.job import NAME, OPERATION
+from shakedown.benchmarks.traffic_class.output import moved, traffic_class
+from shakedown.benchmarks.traffic_class.settings import TrafficClassSettings, WantedClass
+from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
-from shakedown.records.base import Stage
+from shakedown.records.base import Better, Params, Stage
+from shakedown.records.plan import PlanItem, Reference, ReferenceKind
+
+# Plan the proof of the traffic class: every node receives from its neighbours in a ring, on every rail.
+
+# Of the data, one part in a hundred may be something else's on the same NIC. A switch that rewrites does so
+# to every packet of a port.
+_TOLERANCE = 0.01
+ARRIVES = Reference(
+    id="intent.traffic_class",
+    value=100,
+    tolerance=_TOLERANCE,
+    ceiling=100,
+    ceiling_source="all of it",
+    unit="%",
+    better=Better.HIGHER,
+    kind=ReferenceKind.CONTRACT,
+    source="the site's fabric intent (group_vars/all/fabric.yml): RoCE keeps DSCP and ECN from end to end",
+)
+# Start-up and teardown of one exchange on a slow host, for the time limit only.
+_OVERHEAD_S = 25
+# The same as expected: a job's own start and end, and what an exchange takes beside its duration.
+_START_S, _SLOT_S = 10, 10
+_SOURCE = (
+    f"{_SLOT_S} s an exchange of the traffic class beside its duration: a config stage of at most 81 s "
+    "between emulated hosts; not measured on RDMA hardware"
+)
+
+
+def plan_traffic_class(draft: PlanDraft, stage: ConfigStage) -> None:
+    """One cell for each receiver, sender and rail; one job measures them all."""
+    if stage.traffic_class is None:
+        draft.caveats.append(
+            "The traffic class of RoCE is not proved where it arrives: the site leaves it out."
+        )
+        return
+    pairs = ring(draft.nodes)
+    if not pairs:
+        draft.caveats.append(
+            "The traffic class of RoCE is not proved where it arrives: that takes two nodes."
+        )
+        return
+    asked, network = stage.traffic_class, draft.site.network()
+    params: Params = {"size_bytes": asked.size_bytes, "rails_at_once": "all"}
+    draft.references[ARRIVES.id] = ARRIVES
+    draft.items.append(
+        PlanItem(
+            stage=Stage.CONFIG,
+            test=NAME,
+            metric="share",
+            unit=ARRIVES.unit,
+            better=ARRIVES.better,
+            nodes=pairs,
+            rails=draft.rails,
+            directions=("forward", "reverse"),
+            params=params,
+            reference=ARRIVES.id,
+        )
+    )
+    site, roce = draft.site, network.roce
+    wanted = WantedClass(
+        dscp=roce.dscp,
+        ecn=roce.tclass & 3,
+        priority=roce.priority,
+        ports={
+            node: {n.rail: (n.leaf, n.leaf_port) for n in site.nics[node] if n.leaf and n.leaf_port}
+            for node in draft.nodes
+        },
+    )
+    settings = mesh_settings(
+        site,
+        draft.nodes,
+        rails=draft.rails,
+        operation={"test": OPERATION, "size_bytes": asked.size_bytes, "duration_s": asked.duration_s},
+        rails_at_once=["all"],
+        lasts_s=asked.duration_s,
+        pairs=pairs,
+    )
+    rounds = ring_rounds(len(draft.nodes))
+    draft.jobs.append(
+        JobSpec(
+            name=f"{Stage.CONFIG.value}.{NAME}",
+            kind=NAME,
+            stage=Stage.CONFIG,
+            tests=(NAME,),
+            nodes=draft.nodes,
+            time_limit_s=120 + rounds * 2 * (asked.duration_s + _OVERHEAD_S),
+            expected_s=round(_START_S + rounds * 2 * (asked.duration_s + _SLOT_S)),
+            expected_from=_SOURCE,
+            settings={**settings, "wanted": wanted.model_dump(mode="json")},
+        )
+    )
+
+
+# Proof at the receiving end that RoCE keeps its traffic class from node to node.
 
 
 def _launch(_job: JobSpec, out: Path) -> Launch:
@@ -30,7 +125,7 @@ BENCHMARK = Benchmark(
         NAME: JobKind(
             catches="a switch that classifies RoCE as wanted and rewrites its DSCP or clears its ECN "
             "on the way out, so that the next hop and the receiver treat it as other traffic",
-            order=TrafficClassOrder.model_validate,
+            order=TrafficClassSettings.model_validate,
             launch=_launch,
             uses=("perftest",),
             # Nodes finish their last pairs at different times.

@@ -1,24 +1,177 @@
-"""Send RoCE around the ring of all nodes, and count at each receiver what arrives.
-
-    srun --ntasks-per-node=1 python -m shakedown.benchmarks.traffic_class.job FOLDER
-
-FOLDER/spec.json is the mesh's specification, and what must arrive beside it. The mesh's own drivers send; a
-cell that they could not measure is noted with the reason, which is no failure of this job.
-"""
+"""Send RoCE around the ring of all nodes, and count at each receiver what arrives. Standard library only."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import re
+import shutil
 import signal
+import socket
+import subprocess
 import sys
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from shakedown.benchmarks.perftest.mesh.driver import drive, read_spec_and
-from shakedown.benchmarks.perftest.mesh.host import SYSFS
+from shakedown.benchmarks.perftest.mesh.perftest import SYSFS
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
-from shakedown.benchmarks.traffic_class.names import NAME
-from shakedown.benchmarks.traffic_class.watch import SOCKET, watching
+from shakedown.onnode.journal import now
+from shakedown.onnode.noted import note
 from shakedown.records.errors import BadInput, ExitStatus
+
+# Names that the plan, the job and the reader of its outputs share. Standard library only: nodes use it.
+
+# The kind of job, the tool of its outputs and the test of its cells.
+NAME = "traffic_class"
+# What perftest runs: its server is where the data arrives.
+OPERATION = "ib_write_bw"
+
+
+def evidence_name(output: str) -> str:
+    """Return the file in which the receiving node keeps what it counted, by the file of perftest's output."""
+    return f"arrived.{output.removesuffix('.txt')}.json"
+
+
+# What the receiving node counts while data arrives. Standard library only: it runs on the node.
+#
+# Two things are kept as they were found, and judged later: the counters that the NIC has of each priority,
+# and the headers that the node's own service (roles/host_settings, arrivals.py) saw in a sample of the
+# packets.
+
+SOCKET = "/run/shakedown/arrivals.sock"
+# An emulated node takes seconds to start the service.
+_SERVICE_S = 30.0
+_LARGEST_ANSWER = 4 << 20
+_ETHTOOL_S = 20.0
+# Of what priority the NIC received so many bytes and packets: mlx5 (en_stats.c), bnxt (bnxt_ethtool.c).
+_PRIORITY = re.compile(r"\s*(rx_prio[0-7]_(?:bytes|packets)|rx_(?:bytes|packets)_pri[0-7]): *(\d{1,20})\s*\Z")
+# bnxt's firmware writes these to memory once a second (bnxt.h, BNXT_DEF_STATS_COAL_TICKS).
+_LATE, _LATE_S = "_pri", 1.5
+
+
+class Service:
+    """The node's count of arriving packets, from `start` to `finish`.
+
+    Attributes:
+        problem: why there is none.
+    """
+
+    def __init__(self, path: str = SOCKET) -> None:
+        self._path, self._connection = path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.problem = ""
+
+    def start(self) -> None:
+        """Return once packets are counted, or once it is known why they are not."""
+        try:
+            self._connection.settimeout(_SERVICE_S)
+            self._connection.connect(self._path)
+            said = b""
+            while not said.endswith(b"\n"):
+                block = self._connection.recv(64)
+                if not block or len(said) > 64:
+                    raise ValueError("the service does not count")
+                said += block
+            if said != b"ready\n":
+                raise ValueError("the service does not count")
+        except (OSError, ValueError) as error:
+            self.problem = f"{self._path}: {error}; run the playbook that configures hosts"
+
+    def finish(self) -> dict[str, Any]:
+        """Return what was counted; nothing, and `problem`, if that is not known."""
+        answer = bytearray()
+        with self._connection as connection:
+            if self.problem:
+                return {}
+            try:
+                connection.shutdown(socket.SHUT_WR)
+                while block := connection.recv(1 << 16):
+                    answer += block
+                    if len(answer) > _LARGEST_ANSWER:
+                        raise ValueError("the answer is too long")
+                document = json.loads(answer)
+                if not isinstance(document, dict) or not isinstance(document.get("netdevs"), dict):
+                    raise ValueError("the answer is no count")
+            except (OSError, ValueError) as error:
+                self.problem = f"{self._path}: {error}"
+                return {}
+        return document
+
+
+def priorities(netdev: str) -> tuple[dict[str, int], str]:
+    """Return a NIC's counters of received bytes and packets by priority, and why there are none."""
+    program = shutil.which("ethtool", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if program is None:
+        return {}, "there is no ethtool"
+    try:
+        done = subprocess.run(
+            [program, "-S", netdev],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ETHTOOL_S,
+            env={**os.environ, "LC_ALL": "C"},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {}, f"ethtool -S {netdev}: {error}"[:300]
+    lines = done.stdout.decode(errors="replace").splitlines()
+    found = {match[1]: int(match[2]) for line in lines if (match := _PRIORITY.match(line))}
+    return found, "" if found else f"the driver of {netdev} counts no received bytes by priority"
+
+
+def settled(netdevs: Mapping[str, str]) -> dict[str, tuple[dict[str, int], str]]:
+    """Return the counters of each output's netdev, once they hold what has arrived by now."""
+    found = {output: priorities(netdev) for output, netdev in netdevs.items()}
+    if any(name[:-1].endswith(_LATE) for counters, _ in found.values() for name in counters):
+        time.sleep(_LATE_S)
+        found = {output: priorities(netdev) for output, netdev in netdevs.items()}
+    return found
+
+
+def watching(folder: Path, node: str, service: str = SOCKET) -> Any:  # noqa: ANN401  (a mesh's `Watch`)
+    """Return what the mesh's driver enters around everything that this node serves."""
+
+    @contextlib.contextmanager
+    def watch(netdevs: Mapping[str, str]) -> Iterator[None]:
+        started, before = now(), settled(netdevs)
+        count = Service(service)
+        count.start()
+        try:
+            yield
+        finally:
+            document = count.finish()
+            after = settled(netdevs)
+            for output, netdev in netdevs.items():
+                seen = document.get("netdevs", {}).get(netdev)
+                text = {
+                    "schema": 1,
+                    "node": node,
+                    "netdev": netdev,
+                    "started": started,
+                    "ended": now(),
+                    "priorities": {"before": before[output][0], "after": after[output][0]},
+                    "no_priorities": before[output][1] or after[output][1],
+                    "headers": seen,
+                    "no_headers": count.problem or ("" if seen else f"the service does not know {netdev}"),
+                }
+                with contextlib.suppress(OSError):
+                    (folder / evidence_name(output)).write_text(
+                        json.dumps(text, indent=1) + "\n", encoding="utf-8"
+                    )
+                    note(folder, evidence_name(output))
+
+    return watch
+
+
+# Send RoCE around the ring of all nodes, and count at each receiver what arrives.
+#
+#     srun --ntasks-per-node=1 python -m shakedown.benchmarks.traffic_class.job FOLDER
+#
+# FOLDER/spec.json is the mesh's specification, and what must arrive beside it. The mesh's own drivers send; a
+# cell that they could not measure is noted with the reason, which is no failure of this job.
 
 
 def main(arguments: list[str], *, sysfs: Path = SYSFS, service: str = SOCKET) -> int:

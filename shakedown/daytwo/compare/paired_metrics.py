@@ -1,25 +1,193 @@
-"""Runs before and after one change, paired per node: better, equivalent, worse or undecided.
-
-Every node is its own control: its relative difference after against before is what is tested, so that slow
-nodes and fast ones weigh alike. With at least six untouched nodes the upgraded ones are held against their
-differences (difference in differences), which takes out whatever drifted for all; without them, what all
-nodes did is held against how far runs of one side differ.
-"""
+"""Runs before and after one change, paired per node: better, equivalent, worse or undecided."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
-from shakedown.daytwo.compare.comparison import Comparison, Decision, MetricComparison, NodeShift, Settings
-from shakedown.daytwo.compare.deviations import Draft, Values, pair, values_of
+from shakedown.daytwo.compare.paired_tests import (
+    NODE_MARGINS,
+    ONE_RUN_BOUND,
+    Nodes,
+    Shift,
+    Sides,
+    decide_shift,
+    single_nodes,
+)
 from shakedown.judge.verdict import Judged
-from shakedown.records.base import Outcome, Stage
+from shakedown.records.base import Better, Outcome, Record, Stage
 from shakedown.records.plan import PlanItem
 from shakedown.records.wording import count
-from shakedown.statistics.paired import NODE_MARGINS, ONE_RUN_BOUND, Nodes, Shift, decide_shift, single_nodes
 from shakedown.statistics.robust import SMALLEST_CLASS, benjamini_hochberg, median, median_interval
+
+# What a comparison of runs says: of each metric, of each node that stands out, and as a whole.
+
+Decision = Literal["better", "equivalent", "worse", "undecided"]
+
+
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """How a comparison decides."""
+
+    margin: float = 0.01  # equivalence margin, a fraction
+    q: float = 0.05  # false discovery rate over all metrics, and over all nodes of all metrics
+
+
+class NodeShift(Record):
+    """One node that stands out. `shift` is a fraction, positive for an improvement."""
+
+    node: str
+    shift: float
+
+
+class MetricComparison(Record):
+    """What became of one metric. Shifts are fractions of A, positive for an improvement."""
+
+    metric: str  # stage/test/metric/parameters
+    unit: str
+    decision: Decision
+    reason: str
+    pairs: int
+    controls: int
+    shift: float | None = None  # median over the nodes, controls taken out
+    low: float | None = None  # its 95 % interval (order statistics of the nodes, or Student of the runs)
+    high: float | None = None
+    control_shift: float | None = None
+    p_difference: float | None = None
+    p_equivalence: float | None = None
+    smallest_node_loss: float | None = None  # of one node, found in nine of ten cases
+    worse: tuple[NodeShift, ...] = ()
+    better: tuple[NodeShift, ...] = ()
+    unpaired: tuple[str, ...] = ()  # nodes with a usable value on one side only
+
+
+class Comparison(Record):
+    """What became of all metrics (`shakedown compare --json`)."""
+
+    schema_version: Literal[1] = 1
+    a: str
+    b: str
+    changed: str | None
+    nodes: tuple[str, ...]  # those that were changed
+    controls: tuple[str, ...]
+    margin: float
+    q: float
+    decision: Decision
+    metrics: tuple[MetricComparison, ...]
+    newly_failing: tuple[str, ...]  # cells that passed in A and fail in B, counters and settings included
+    notes: tuple[str, ...]
+    runs: tuple[int, int] = (1, 1)  # of A and of B
+
+
+# The values of each run by metric and cell, and what they make of each node: deviations run by run.
+
+
+@dataclass
+class RunValues:
+    """One metric of one run: values by cell, with the nodes of each."""
+
+    item: PlanItem
+    cells: dict[str, tuple[tuple[str, ...], float]] = field(default_factory=dict)
+
+
+@dataclass
+class PairedMetric:
+    """One metric of both sides."""
+
+    key: str
+    item: PlanItem
+    sides: Sides
+    unpaired: tuple[str, ...]
+    exact: bool  # zero is due: every difference is one of fact, not of noise
+    whole: bool  # measured over more nodes than a pair: no node can be told
+
+
+def values_of(judged: Judged) -> dict[str, RunValues]:
+    """Return the usable values by metric: measured, finite, possible, and not spoiled or retried."""
+    found: dict[str, RunValues] = {}
+    for block in judged.items:
+        item = block.item
+        if item.metric.startswith("counter."):
+            continue  # counters decide by their own gate: see `newly_failing`
+        tail = ",".join(f"{k}={item.params[k]}" for k in sorted(item.params)) or "-"
+        values = found.setdefault(f"{item.stage}/{item.test}/{item.metric}/{tail}", RunValues(item))
+        for (cell, nodes, _, _), verdict in zip(item.cells(), block.cells, strict=True):
+            usable = verdict.outcome in (Outcome.PASS, Outcome.FAIL) and verdict.rule != "impossible"
+            if usable and verdict.value is not None and math.isfinite(verdict.value):
+                values.cells[cell] = (nodes, verdict.value)
+    return found
+
+
+def pair(
+    key: str,
+    before: Sequence[Mapping[str, RunValues]],
+    after: Sequence[Mapping[str, RunValues]],
+    treated: frozenset[str],
+    controls: frozenset[str],
+) -> PairedMetric:
+    """Return the deviations of one metric by run and node: the median over the cells that a node is in."""
+    item = next(run[key].item for run in before if key in run)
+    sign = 1.0 if item.better is Better.HIGHER else -1.0
+    old, new = (
+        [run[key].cells if key in run and run[key].item.unit == item.unit else {} for run in side]
+        for side in (before, after)
+    )
+    places = {cell: nodes for run in (*new, *old) for cell, (nodes, _) in run.items()}
+    shares = [Counter(cell for run in side for cell in run) for side in (old, new)]
+    shared = {c for c in places if shares[0][c] and shares[1][c]}
+    levels = {c: median([run[c][1] for run in old if c in run]) for c in shared}
+    exact = all(run[c][1] == 0 for run in old for c in run.keys() & shared)
+    lost = {
+        node
+        for cell, nodes in places.items()
+        # Fewer values after than before: a node that gives none any more, or none now and then.
+        if cell not in shared
+        or (levels[cell] == 0 and not exact)
+        or shares[1][cell] * len(old) < shares[0][cell] * len(new)
+        for node in nodes
+    }
+    owners = {c: nodes if len(nodes) <= 2 else ("all nodes",) for c, nodes in places.items()}
+    usable = {
+        # An untouched node's value over a cable to an upgraded one is no longer untouched.
+        c: [n for n in owners[c] if n not in controls or controls.issuperset(places[c])]
+        for c in shared
+        if levels[c] != 0 or exact
+    }
+
+    def deviations(run: Mapping[str, tuple[tuple[str, ...], float]]) -> dict[str, float]:
+        by_node: dict[str, list[float]] = {}
+        for cell in usable.keys() & run.keys():
+            away = sign * (run[cell][1] - levels[cell])
+            for node in usable[cell]:
+                by_node.setdefault(node, []).append(away if exact else away / abs(levels[cell]))
+        return {node: median(values) for node, values in by_node.items()}
+
+    whole = any(len(nodes) > 2 for nodes in places.values())
+    first = [levels[cell] for cell in sorted(shared)[:64] if levels[cell]]
+    sides = Sides(
+        [deviations(run) for run in old],
+        [deviations(run) for run in new],
+        treated | {"all nodes"} if whole else treated,
+        controls,
+        max((10.0 ** -_decimals(value) / abs(value) for value in first), default=0.0),
+    )
+    return PairedMetric(key, item, sides, tuple(sorted(lost)), exact, whole)
+
+
+def _decimals(value: float) -> int:
+    text = repr(value)
+    return 9 if "e" in text else len(text.partition(".")[2].rstrip("0"))
+
+
+# Runs before and after one change, paired per node: better, equivalent, worse or undecided.
+#
+# Every node is its own control: its relative difference after against before is what is tested, so that slow
+# nodes and fast ones weigh alike. With at least six untouched nodes the upgraded ones are held against their
+# differences (difference in differences), which takes out whatever drifted for all; without them, what all
+# nodes did is held against how far runs of one side differ.
 
 
 def compare(
@@ -30,7 +198,7 @@ def compare(
     changed: str | None,
     treated: Iterable[str],
     controls: Iterable[str],
-    settings: Settings = Settings(),  # noqa: B008  (frozen)
+    settings: ComparisonSettings = ComparisonSettings(),
 ) -> Comparison:
     """Compare runs B with runs A. `treated` are the nodes that were changed, `controls` those left alone."""
     nodes, untouched = tuple(treated), tuple(controls)
@@ -55,7 +223,7 @@ def compare(
     )
 
 
-def decide(drafts: Sequence[Draft], settings: Settings) -> tuple[MetricComparison, ...]:
+def decide(drafts: Sequence[PairedMetric], settings: ComparisonSettings) -> tuple[MetricComparison, ...]:
     """Return what became of each metric."""
     singles = single_nodes([d.sides for d in drafts], settings.margin, settings.q / 2)
     found = [
@@ -74,14 +242,14 @@ def decide(drafts: Sequence[Draft], settings: Settings) -> tuple[MetricCompariso
 
 @dataclass
 class _Test:
-    draft: Draft
+    draft: PairedMetric
     shift: Shift | None
     single: Nodes
     differs: bool = False
     alike: bool = False
 
 
-def _decide(test: _Test, settings: Settings) -> MetricComparison:
+def _decide(test: _Test, settings: ComparisonSettings) -> MetricComparison:
     draft, shift = test.draft, test.shift
     moved, untouched = draft.sides.moved, draft.sides.untouched
     stand_out = test.single.found
@@ -114,7 +282,7 @@ def _decide(test: _Test, settings: Settings) -> MetricComparison:
     )
 
 
-def _verdict(test: _Test, worse: Sequence[str], settings: Settings) -> tuple[Decision, str]:  # noqa: PLR0911
+def _verdict(test: _Test, worse: Sequence[str], settings: ComparisonSettings) -> tuple[Decision, str]:  # noqa: PLR0911
     """One return per rule, first that holds."""
     draft, shift, sides = test.draft, test.shift, test.draft.sides
     if draft.exact and sides.moved:
@@ -148,7 +316,7 @@ def _verdict(test: _Test, worse: Sequence[str], settings: Settings) -> tuple[Dec
     return "undecided", f"{middle:+.2%}: neither a difference nor its absence is shown"
 
 
-def _enough(test: _Test, reason: str, settings: Settings) -> tuple[Decision, str]:
+def _enough(test: _Test, reason: str, settings: ComparisonSettings) -> tuple[Decision, str]:
     """Call all nodes equivalent if one that lost much would have been found."""
     least, wanted = test.single.smallest, NODE_MARGINS * settings.margin
     if least is None or least > wanted:
@@ -157,7 +325,7 @@ def _enough(test: _Test, reason: str, settings: Settings) -> tuple[Decision, str
     return _complete(test.draft, "equivalent", reason)
 
 
-def _complete(draft: Draft, decision: Decision, reason: str) -> tuple[Decision, str]:
+def _complete(draft: PairedMetric, decision: Decision, reason: str) -> tuple[Decision, str]:
     # A node that no longer gives a value must not be what makes the others look equivalent.
     if draft.unpaired:
         names = ", ".join(draft.unpaired[:5])
@@ -228,7 +396,9 @@ def _overall(
 
 
 def _notes(
-    controls: Sequence[str], before: Sequence[Mapping[str, Values]], after: Sequence[Mapping[str, Values]]
+    controls: Sequence[str],
+    before: Sequence[Mapping[str, RunValues]],
+    after: Sequence[Mapping[str, RunValues]],
 ) -> tuple[str, ...]:
     notes = []
     if not controls:

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown.daytwo.compare.comparison import Comparison, Settings
-from shakedown.daytwo.compare.paired_metrics import compare
+from shakedown.daytwo.compare.paired_metrics import Comparison, ComparisonSettings, compare
 from shakedown.daytwo.compare.snapshot_changes import Change, Named, differences
 from shakedown.judge.judged import judge_run
 from shakedown.judge.verdict import Judged
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Stage
-from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
+from shakedown.records.program import no_cycle_search
 from shakedown.records.reading import read_record
-from shakedown.records.results import Measurement
-from shakedown.records.snapshot import Snapshot
+from shakedown.records.results import Measurement, Snapshot
 from shakedown.run.folder import INVENTORY, JOBS, Run
 
 # What of a job's settings differs between two runs without changing the measurement: who takes part.
@@ -26,7 +24,7 @@ _WHO = frozenset({"nodes", "pairs", "targets", "expect"})
 
 
 @dataclass(frozen=True)
-class Side:
+class RunSide:
     """One run, read and judged."""
 
     folder: Path
@@ -53,7 +51,7 @@ def compare_folders(
     changed: Named | None,
     controls: tuple[str, ...] = (),
     canaries: tuple[str, ...] = (),
-    settings: Settings = Settings(),  # noqa: B008  (frozen)
+    settings: ComparisonSettings = ComparisonSettings(),  # noqa: B008  (frozen)
 ) -> Comparison:
     """Compare run B with run A, or several runs B with several A.
 
@@ -105,7 +103,7 @@ def compare_folders(
     return result.model_copy(update={"notes": (*result.notes, *flaws)})
 
 
-def _side(folder: Path) -> Side:
+def _side(folder: Path) -> RunSide:
     run = Run(folder)
     inventory = run.inventory()
     if inventory is None:
@@ -122,18 +120,18 @@ def _side(folder: Path) -> Side:
         if m.stage is Stage.CONFIG and m.test == "settings" and m.value is not None:
             found[m.nodes[0], _place(m)] = f"{m.value:g} wrong{f' ({m.detail})' if m.detail else ''}"
     jobs = read_record(folder / JOBS, Jobs) if (folder / JOBS).is_file() else None
-    return Side(folder, run.plan, inventory, judged.cells, found, tuple(run.problems), jobs)
+    return RunSide(folder, run.plan, inventory, judged.cells, found, tuple(run.problems), jobs)
 
 
 def _place(m: Measurement) -> str:
     return f"{m.rail or m.params.get('target', '-')}/{m.params.get('setting', '-')}"
 
 
-def _names(side: Sequence[Side]) -> str:
+def _names(side: Sequence[RunSide]) -> str:
     return ", ".join(run.plan.run for run in side)
 
 
-def _one_system(runs: Sequence[Side]) -> None:
+def _one_system(runs: Sequence[RunSide]) -> None:
     seen: set[str] = set()
     for run in runs:
         if run.plan.system != runs[0].plan.system:
@@ -147,7 +145,7 @@ def _one_system(runs: Sequence[Side]) -> None:
         seen.add(run.plan.run)
 
 
-def _repeat(first: Side, other: Side) -> None:
+def _repeat(first: RunSide, other: RunSide) -> None:
     """Refuse runs of one side between which anything changed: their spread would not be noise."""
     changes = [*differences(first.inventory, other.inventory), *_setting_changes(first, other)]
     found = [str(c) for c in changes] + _job_changes(first, other)
@@ -160,7 +158,7 @@ def _repeat(first: Side, other: Side) -> None:
         )
 
 
-def _setting_changes(before: Side, after: Side) -> list[Change]:
+def _setting_changes(before: RunSide, after: RunSide) -> list[Change]:
     """Return the settings that were read back differently: drift that no inventory shows."""
     return [
         Change(key[0], "setting", (parts := key[1].partition("/"))[0], parts[2], found, after.settings[key])
@@ -169,7 +167,7 @@ def _setting_changes(before: Side, after: Side) -> list[Change]:
     ]
 
 
-def _job_changes(before: Side, after: Side) -> list[str]:
+def _job_changes(before: RunSide, after: RunSide) -> list[str]:
     """Return what was measured differently: other sizes or lengths are another measurement."""
     if before.jobs is None or after.jobs is None:
         return []

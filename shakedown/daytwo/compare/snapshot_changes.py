@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from shakedown.records.errors import BadInput
-from shakedown.records.snapshot import Component, Snapshot
+from shakedown.records.results import Component, Snapshot
 
 KINDS = ("node", "nic", "gpu", "cable", "switch", "software", "setting")
 # Outcomes rather than parts: a link that trains at another rate is what a comparison should find.

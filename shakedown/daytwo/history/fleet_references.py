@@ -1,16 +1,33 @@
-"""References from one's own fleet: what its history says that a healthy node reaches."""
+"""References from one's own fleet: what its history says a healthy node reaches, as profile and diff."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
+import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
-from shakedown.records.base import Better
+import numpy as np
+import pyarrow.compute as pc
+import yaml
+
+from shakedown.daytwo.history.alarms_and_steps import ALL_NODES
+from shakedown.daytwo.history.query import events, fleet
+from shakedown.daytwo.history.report import fleet_history
+from shakedown.daytwo.history.store import HOSTS, STATES, VALUES, HistoryStore
+from shakedown.records.base import Better, Outcome
+from shakedown.records.errors import BadInput
 from shakedown.records.wording import number
-from shakedown.references.catalogue import SCOPE_KEYS, Entry
+from shakedown.references.catalogue import SCOPE_KEYS, Catalogue, ReferenceEntry
+from shakedown.references.files import lint, read_profile
 from shakedown.statistics.robust import MAD_TO_SIGMA, median, resolution
+
+# References from one's own fleet: what its history says that a healthy node reaches.
 
 # So many robust standard deviations below the median lies the gate: of normal values one in 3.5 million.
 SIGMAS = 5.0
@@ -22,7 +39,7 @@ SMALLEST_TOLERANCE = 0.005
 class Seen:
     """All values of one test, metric and parameters: nodes, rails and sides together."""
 
-    entry: Entry  # the reference that they were judged by
+    entry: ReferenceEntry  # the reference that they were judged by
     params: Mapping[str, str]
     values: tuple[float, ...]
     nodes: int
@@ -77,7 +94,7 @@ def _scope(params: Mapping[str, str]) -> dict[str, int | str]:
     }
 
 
-def _looser(entry: Entry, middle: float, tolerance: float) -> str:
+def _looser(entry: ReferenceEntry, middle: float, tolerance: float) -> str:
     """Say so if the proposed gate would let pass what the present one refuses."""
     present = entry.reference().gate
     higher = entry.better is Better.HIGHER
@@ -98,3 +115,159 @@ def header(system: str, profile: str, notes: Sequence[str]) -> dict[str, object]
         "published": "nowhere; from this site's own nights",
         "audit": " ".join(("Proposed by shakedown references baseline, taken over by a person.", *notes)),
     }
+
+
+# The edge of proposals: what the history holds since the last change, as a profile and as a diff.
+
+Group = tuple[str, tuple[tuple[str, str], ...]]  # a reference's name, parameters
+# What of the inventory a figure depends on; a change of one of these begins a new baseline.
+_KEYS = {
+    ("nic", "firmware"),
+    ("nic", "driver_version"),
+    ("nic", "mtu_bytes"),
+    ("gpu", "vbios_version"),
+    ("gpu", "driver_version"),
+    ("node", "bios_version"),
+    ("node", "kernel"),
+    ("software", "version"),
+}
+
+
+def propose(
+    root: Path, catalogue: Catalogue, *, profile: str, min_nights: int = 14, min_nodes: int = 2
+) -> tuple[str, list[str]]:
+    """Return a profile as YAML, and why metrics were left out.
+
+    Only nights since the last change of what figures depend on, only nodes without a finding, only values
+    that passed.
+
+    Raises:
+        BadInput: nothing can be proposed.
+    """
+    store = HistoryStore(root)
+    since, why = _last_change(store)
+    left = [why] if why else []
+    sick = {(f.node, f.metric) for f in fleet_history(root, since=since).findings}
+    inventory = _inventory(store)
+    entries = []
+    for (name, params), metrics in sorted(_by_reference(store, catalogue, left).items()):
+        entry = catalogue.entries[name]
+        seen = _seen(store, entry, dict(params), metrics, sick, since)
+        if seen is None or seen.nights < min_nights or seen.nodes < min_nodes:
+            found = f"{seen.nights} nights of {seen.nodes} nodes" if seen else "no value"
+            left.append(f"{entry.id}: {found}, {min_nights} nights of {min_nodes} nodes are needed")
+        elif np.median(seen.values) == 0:
+            left.append(f"{entry.id}: zero is due, and no baseline")
+        else:
+            entries.append(proposal(store.system, seen, inventory))
+    entries, refused = _sound(header(store.system, profile, ()), entries)
+    if not entries:
+        raise BadInput(
+            "nothing can be proposed: " + "; ".join([*left, *refused])[:400], fix="more nights", file=root
+        )
+    return _dump(header(store.system, profile, ()), entries), left + refused + store.problems
+
+
+def diff(old: Path, new: str) -> str:
+    """Return what would change in a file; all of it if there is none."""
+    before = old.read_text(encoding="utf-8").splitlines(keepends=True) if old.exists() else []
+    name = str(old) if old.exists() else "/dev/null"
+    return "".join(difflib.unified_diff(before, new.splitlines(keepends=True), name, str(old)))
+
+
+def _last_change(store: HistoryStore) -> tuple[datetime | None, str]:
+    found = [e for e in events(store) if (e.change.kind, e.change.attribute) in _KEYS]
+    if not found:
+        return None, ""
+    last = max(found, key=lambda e: e.until)
+    at = datetime.fromisoformat(str(last.until)).replace(tzinfo=UTC)
+    return at, f"only nights since {at:%Y-%m-%d}, when {last.change} was seen"
+
+
+def _by_reference(store: HistoryStore, catalogue: Catalogue, left: list[str]) -> dict[Group, list[str]]:
+    """Return the metrics that one reference and one set of parameters judged."""
+    used: dict[str, str] = {}
+    for path, runs in store.files("values"):
+        table = store.read(path, VALUES, runs, columns=["metric", "reference"])
+        pairs = table.group_by(["metric", "reference"]).aggregate([])
+        used.update(zip(pairs["metric"].to_pylist(), pairs["reference"].to_pylist(), strict=True))
+    groups: dict[Group, list[str]] = defaultdict(list)
+    unknown = set()
+    for metric, reference in sorted(used.items()):
+        entry = catalogue.entries.get(reference)
+        if entry is None:
+            unknown.add(reference)
+            continue
+        tail = metric.split("/", 5)[5]
+        params = (
+            (key, value) for key, equals, value in (p.partition("=") for p in tail.split(",")) if equals
+        )
+        groups[entry.id, tuple(sorted(params))].append(metric)
+    left += [f"{name}: is in no profile that was named" for name in sorted(unknown)]
+    return groups
+
+
+def _seen(
+    store: HistoryStore,
+    entry: ReferenceEntry,
+    params: dict[str, str],
+    metrics: list[str],
+    sick: set[tuple[str, str]],
+    since: datetime | None,
+) -> Seen | None:
+    values: list[float] = []
+    nodes: set[str] = set()
+    times: set[str] = set()
+    for metric in metrics:
+        grid = fleet(store, metric, since=since, outcome=Outcome.PASS)
+        # What all nodes lost is no baseline of any.
+        if grid is None or (ALL_NODES, metric) in sick:
+            continue
+        for row, node in enumerate(grid.nodes):
+            there = np.isfinite(grid.values[row])
+            if (node, metric) not in sick and there.any():
+                values += grid.values[row, there].tolist()
+                nodes.add(node)
+                times.update(str(t)[:10] for t in grid.times[there])
+    if not values:
+        return None
+    return Seen(entry, params, tuple(values), len(nodes), len(times), min(times), max(times))
+
+
+def _inventory(store: HistoryStore) -> str:
+    """Say on which firmware, drivers and tools the newest run was made."""
+    if not store.entries:
+        return "no inventory"
+    newest = max(store.entries.values(), key=lambda e: e.time).run
+    digests: set[str] = set()
+    for path, runs in store.files("hosts"):
+        if newest in runs:
+            table = store.read(path, HOSTS, runs, filters=pc.field("run") == newest, plain=("run",))
+            digests = set(table["digest"].to_pylist())
+    counted: Counter[str] = Counter()
+    for path in sorted((store.layout.root / "states").glob("*.parquet")):
+        wanted = pc.field("digest").isin(sorted(digests))
+        for row in store.read(path, STATES, (path.stem,), filters=wanted, plain=("digest",)).to_pylist():
+            if (row["kind"], row["attribute"]) in _KEYS and row["value"]:
+                what = row["name"] if row["kind"] == "software" else f"{row['kind']} {row['attribute']}"
+                counted[f"{what} {row['value']}"] += 1
+    return ", ".join(sorted(counted)[:12]) or "no inventory"
+
+
+def _sound(
+    head: dict[str, object], entries: list[dict[str, object]]
+) -> tuple[list[dict[str, object]], list[str]]:
+    """Return the entries that pass lint, and why the others do not."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "proposal.yml"
+        path.write_text(_dump(head, entries), encoding="utf-8")
+        profile, findings = read_profile(path)
+        if profile is not None:
+            findings = [*findings, *lint([(str(path), profile)])]
+    bad = {name for f in findings for name in [f.message.split(":")[0]]}
+    refused = [f"{f.rule.value}: {f.message}" for f in findings]
+    return [e for e in entries if e["id"] not in bad], refused
+
+
+def _dump(head: dict[str, object], entries: list[dict[str, object]]) -> str:
+    return yaml.safe_dump({**head, "references": entries}, sort_keys=False, width=120, allow_unicode=True)

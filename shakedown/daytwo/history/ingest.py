@@ -14,19 +14,22 @@ from shakedown.daytwo.history.store import (
     HOSTS,
     STATES,
     VALUES,
-    Entry,
     HistoryStore,
+    LedgerRun,
     Month,
+    clock_problem,
+    content_digest,
+    host_states,
+    node_values,
     sort_rows,
     table_of,
     values_table,
     write_parquet,
 )
-from shakedown.daytwo.history.values import clock_problem, content_digest, host_states, node_values
 from shakedown.judge.judged import judge_run
-from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
-from shakedown.records.snapshot import Snapshot
+from shakedown.records.program import no_cycle_search
+from shakedown.records.results import Snapshot
 from shakedown.run.folder import Run, to_json, write_aside
 
 # Of how many outputs an entry keeps the digest: the least ones, which two copies of any run have in common.
@@ -82,7 +85,7 @@ def ingest(store: Path, folder: Path, *, now: datetime, at: datetime | None = No
         if again:
             return again
         time = at or datetime.fromisoformat(run.plan.created)
-        entry = Entry(
+        entry = LedgerRun(
             run=run.plan.run,
             system=opened.system,
             created=run.plan.created,

@@ -22,7 +22,7 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
-class Series:
+class NodeSeries:
     """One metric of one node, in time. Nights without a usable value are NaN."""
 
     node: str
@@ -36,7 +36,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetSeries:
     """One metric of all nodes: nodes x runs, the runs in time."""
 
     metric: str
@@ -62,7 +62,7 @@ class Event:
 
 def node_series(
     store: HistoryStore, node: str, *, metric: str = "", since: datetime | None = None
-) -> list[Series]:
+) -> list[NodeSeries]:
     """Return a node's series, by metric. `metric` is a part of its name, `since` the first time wanted."""
     wanted = pc.field("node") == node
     if since is not None:
@@ -98,9 +98,9 @@ def _one_unit(
     return kept
 
 
-def _series(node: str, metric: str, rows: list[dict[str, object]]) -> Series:
+def _series(node: str, metric: str, rows: list[dict[str, object]]) -> NodeSeries:
     values = [np.nan if r["value"] is None else float(str(r["value"])) for r in rows]
-    return Series(
+    return NodeSeries(
         node,
         metric,
         str(rows[-1]["unit"]),
@@ -124,7 +124,7 @@ def metrics(store: HistoryStore) -> list[str]:
 
 def fleet(
     store: HistoryStore, metric: str, *, since: datetime | None = None, outcome: Outcome | None = None
-) -> Fleet | None:
+) -> FleetSeries | None:
     """Return one metric of all nodes, with that outcome only if one is given; None if there is no value."""
     wanted = pc.field("metric") == metric
     if since is not None:
@@ -147,7 +147,7 @@ def fleet(
     column[order] = np.arange(len(runs))
     values = np.full((len(nodes), len(runs)), np.nan)
     values[row, column[run]] = table["value"].to_numpy(zero_copy_only=False)
-    return Fleet(
+    return FleetSeries(
         metric,
         str(table["unit"][0].as_py()),
         Better(table["better"][0].as_py()),

@@ -11,13 +11,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shakedown.daytwo.history.alarms_and_steps import ALL_NODES, HistoryChange, Label, Times, findings
-from shakedown.daytwo.history.query import Event, Fleet, Series, events, fleet, metrics, node_series
+from shakedown.daytwo.history.alarms_and_steps import (
+    ALL_NODES,
+    FALSE_ALARMS_PER_1000_YEARS,
+    LEARNING_NIGHTS,
+    HistoryChange,
+    SeriesLabel,
+    Times,
+    findings,
+)
+from shakedown.daytwo.history.query import Event, FleetSeries, NodeSeries, events, fleet, metrics, node_series
 from shakedown.daytwo.history.store import HistoryStore
 from shakedown.records.errors import BadInput
 from shakedown.records.wording import count
-from shakedown.report import sparkline
-from shakedown.statistics.alarms import FALSE_ALARMS_PER_1000_YEARS, LEARNING_NIGHTS
+from shakedown.report import text as sparkline
 
 RATE = (
     f"Alarms need {LEARNING_NIGHTS} nights. Of a healthy fleet, in the noise that was simulated, they are "
@@ -33,7 +40,7 @@ class NodeHistory:
 
     system: str
     node: str
-    series: list[Series]
+    series: list[NodeSeries]
     findings: list[HistoryChange]
     events: list[Event]
     problems: list[str]
@@ -115,7 +122,7 @@ def node_history(root: Path, node: str, *, metric: str = "", since: datetime | N
         raise BadInput(f"no value of node {node!r}", fix="name a node and metric that it has", file=root)
     own = events(store, {node, *_others(store)})
     times, values = _aligned(series)
-    labels = [Label(node, s.metric, s.unit, s.better) for s in series]
+    labels = [SeriesLabel(node, s.metric, s.unit, s.better) for s in series]
     found = findings(labels, times, values, {node: own}, one_metric=False) if series else []
     return NodeHistory(store.system, node, series, found, own, store.problems)
 
@@ -141,13 +148,13 @@ def fleet_history(root: Path, *, metric: str = "", since: datetime | None = None
 
 
 def _findings_of(
-    grid: Fleet, by_host: dict[str, list[Event]], common: Sequence[Event]
+    grid: FleetSeries, by_host: dict[str, list[Event]], common: Sequence[Event]
 ) -> list[HistoryChange]:
-    labels = [Label(node, grid.metric, grid.unit, grid.better) for node in grid.nodes]
+    labels = [SeriesLabel(node, grid.metric, grid.unit, grid.better) for node in grid.nodes]
     return findings(labels, grid.times, grid.values, by_host, common)
 
 
-def _aligned(series: Sequence[Series]) -> tuple[Times, NDArray[np.float64]]:
+def _aligned(series: Sequence[NodeSeries]) -> tuple[Times, NDArray[np.float64]]:
     """Return one time axis for all series, and their values on it."""
     stamps = sorted({(t, run) for s in series for t, run in zip(s.times, s.runs, strict=True)})
     place = {run: i for i, (_, run) in enumerate(stamps)}
@@ -198,7 +205,7 @@ def fleet_page(root: Path, found: FleetHistory) -> str:
     store = HistoryStore(root)
     lines: list[dict[str, object]] = []
     seen: set[tuple[str, str]] = set()
-    own: dict[str, tuple[list[Series], list[Event]]] = {}
+    own: dict[str, tuple[list[NodeSeries], list[Event]]] = {}
     for f in found.findings:
         if (f.node, f.metric) in seen or len(lines) == _MOST_DRAWN:
             continue
@@ -216,16 +223,18 @@ def fleet_page(root: Path, found: FleetHistory) -> str:
     return _render("All nodes over time", found.system, found.problems, lines, notes, [])
 
 
-def _middle(store: HistoryStore, metric: str) -> Series:
+def _middle(store: HistoryStore, metric: str) -> NodeSeries:
     """Return the median of all nodes, night by night."""
     grid = fleet(store, metric)
     assert grid is not None  # it has a finding
     there = np.isfinite(grid.values).any(axis=0)
     values = np.nanmedian(grid.values[:, there], axis=0)
-    return Series(ALL_NODES, metric, grid.unit, grid.better, grid.times[there], (), values, ())
+    return NodeSeries(ALL_NODES, metric, grid.unit, grid.better, grid.times[there], (), values, ())
 
 
-def _drawn(series: Series, members: Sequence[HistoryChange], changes: Sequence[Event]) -> dict[str, object]:
+def _drawn(
+    series: NodeSeries, members: Sequence[HistoryChange], changes: Sequence[Event]
+) -> dict[str, object]:
     """Return a series as the template draws it: one time axis for values, steps and inventory changes."""
     first, last = series.times[0], series.times[-1]
     at = _places(series.times, first, last)

@@ -1,26 +1,18 @@
-"""The history as a folder of Parquet files: each run adds its own, months are merged later.
-
-    store.json            the system whose runs these are
-    ledger/RUN.json       written last: a run without it was not taken in
-    values/RUN.parquet    one row per node and metric
-    hosts/RUN.parquet     the digest of each host's parts
-    states/RUN.parquet    the parts behind digests that no earlier run had
-    months/YYYY-MM.N.*    values by metric, values by node, and hosts of a month; the .json is written last
-
-Nothing is ever changed in place, so that a killed process, a full disk or a cut file costs one file, which
-is named and can be taken in again from the run's folder. A store is for one system.
-"""
+"""The history as a folder of Parquet files: the values that a run adds, and how months are merged."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +20,164 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ConfigDict, Field, ValidationError
 
-from shakedown.daytwo.history.values import NodeValue
-from shakedown.records.base import Name, Record
+from shakedown.judge.cells import SEVERITY
+from shakedown.judge.verdict import Judged
+from shakedown.records.base import Better, Name, Outcome, Record, Stage
 from shakedown.records.errors import BadInput
+from shakedown.records.plan import Plan
 from shakedown.records.reading import read_bytes
+from shakedown.records.results import Snapshot
 from shakedown.records.untrusted import loads
+from shakedown.records.verdict import CellVerdict
 from shakedown.run.folder import to_json, write_aside
+
+# What a run adds to the history: one value per node and metric, and the node's parts.
+
+# A value over more nodes than a pair belongs to none of them. No node can have this name.
+WHOLE_JOB = "*"
+# A run whose own times differ by more than this from the time of its plan was made while a clock jumped.
+_BEFORE_PLAN = timedelta(hours=1)
+_LONGEST_RUN = timedelta(days=7)
+_AHEAD = timedelta(hours=1)
+
+
+_Cell = tuple[str, CellVerdict]  # the partner of a pair, else an empty name
+
+
+@dataclass(frozen=True, slots=True)
+class NodeValue:
+    """One node's value of one metric in one run, over its partners."""
+
+    node: str
+    metric: str  # stage/test/metric/rail/send or receive/parameters
+    unit: str
+    better: Better
+    value: float | None  # None: planned and not measured, or not usable
+    cells: int
+    outcome: Outcome  # the worst of its cells
+    reference: str
+
+
+def node_values(judged: Judged) -> list[NodeValue]:
+    """Return a run's values per node and metric, sorted.
+
+    The metric names the node's own end of a pair, `send` or `receive`, so that a NIC that is slow one way
+    only is not averaged with its good way. `over_partners` keeps one bad partner out.
+    """
+    found: dict[tuple[str, str], list[_Cell]] = {}
+    about: dict[str, tuple[str, Better, str]] = {}
+    for block in judged.items:
+        item = block.item
+        if item.stage is Stage.CONFIG or item.metric.startswith("counter."):
+            continue
+        params = ",".join(f"{k}={item.params[k]}" for k in sorted(item.params)) or "-"
+        start = f"{item.stage}/{item.test}/{item.metric}"
+        for (_, nodes, rail, direction), verdict in zip(item.cells(), block.cells, strict=True):
+            for node, role in _roles(nodes, direction):
+                tail = params if node != WHOLE_JOB else f"{params},nodes={len(nodes)}"
+                metric = f"{start}/{rail or '-'}/{role}/{tail}"
+                about[metric] = (item.unit, item.better, item.reference)
+                partner = next((n for n in nodes if n != node), "") if len(nodes) == 2 else ""
+                found.setdefault((node, metric), []).append((partner, verdict))
+    return [_value(node, metric, cells, about[metric]) for (node, metric), cells in sorted(found.items())]
+
+
+def _roles(nodes: Sequence[str], direction: str | None) -> Iterator[tuple[str, str]]:
+    if len(nodes) > 2:
+        yield WHOLE_JOB, "-"
+    elif len(nodes) == 2 and direction in ("forward", "reverse"):
+        first, second = ("send", "receive") if direction == "forward" else ("receive", "send")
+        yield nodes[0], first
+        yield nodes[1], second
+    else:
+        for node in nodes:
+            yield node, direction or "-"
+
+
+def over_partners(values: Mapping[str, Sequence[float]], better: Better) -> float:
+    """Return a node's value from what it measured with each partner: the median, of two partners the better.
+
+    In a group of three with one sick node each innocent one has a good and a bad partner. A node that is sick
+    itself is slow with both.
+    """
+    middles = [median(of) for of in values.values()]
+    if len(middles) == 2:
+        return max(middles) if better is Better.HIGHER else min(middles)
+    return median(middles)
+
+
+def _value(node: str, metric: str, cells: Sequence[_Cell], about: tuple[str, Better, str]) -> NodeValue:
+    usable: dict[str, list[float]] = {}
+    for partner, v in cells:
+        if v.outcome not in (Outcome.PASS, Outcome.FAIL) or v.rule == "impossible":
+            continue
+        if v.value is not None and math.isfinite(v.value):
+            usable.setdefault(partner, []).append(v.value)
+    worst = max((v.outcome for _, v in cells), key=lambda o: SEVERITY[o])
+    unit, better, reference = about
+    value = over_partners(usable, better) if usable else None
+    return NodeValue(node, metric, unit, better, value, sum(map(len, usable.values())), worst, reference)
+
+
+def content_digest(values: Sequence[NodeValue], started: Sequence[str]) -> str:
+    """Return what is the same for two copies of one run, whatever they call themselves."""
+    digest = hashlib.sha256()
+    for v in values:
+        digest.update(f"{v.node}\0{v.metric}\0{v.value!r}\n".encode())
+    digest.update("\0".join(sorted(set(started))).encode())
+    return digest.hexdigest()
+
+
+def host_states(inventory: Snapshot | None) -> dict[str, tuple[str, list[tuple[str, str, str, str]]]]:
+    """Return each host's parts as (kind, name, attribute, value) rows, with their digest."""
+    rows: dict[str, list[tuple[str, str, str, str]]] = {}
+    for part in inventory.components if inventory else ():
+        of_host = rows.setdefault(part.host, [])
+        of_host += [(part.kind, part.name, k, v) for k, v in part.attributes.items()]
+        if not part.attributes:
+            of_host.append((part.kind, part.name, "", ""))
+    states = {}
+    for host, parts in rows.items():
+        parts.sort()
+        states[host] = (hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32], parts)
+    return states
+
+
+def clock_problem(plan: Plan, started: Sequence[str], now: datetime) -> str:
+    """Say why a run's times cannot be right; empty if they can."""
+    created = _moment(plan.created)
+    if created is None:
+        return f"planned at {plan.created!r}, which is no time"
+    if created > now + _AHEAD:
+        return f"planned at {plan.created}, which is yet to come"
+    for text in started:
+        at = _moment(text)
+        if at is None:
+            return f"a measurement started at {text!r}, which is no time"
+        if not created - _BEFORE_PLAN <= at <= created + _LONGEST_RUN:
+            return f"planned at {plan.created}, but measured at {text}: a clock jumped"
+    return ""
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+# The history as a folder of Parquet files: each run adds its own, months are merged later.
+#
+#     store.json            the system whose runs these are
+#     ledger/RUN.json       written last: a run without it was not taken in
+#     values/RUN.parquet    one row per node and metric
+#     hosts/RUN.parquet     the digest of each host's parts
+#     states/RUN.parquet    the parts behind digests that no earlier run had
+#     months/YYYY-MM.N.*    values by metric, values by node, and hosts of a month; the .json is written last
+#
+# Nothing is ever changed in place, so that a killed process, a full disk or a cut file costs one file, which
+# is named and can be taken in again from the run's folder. A store is for one system.
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _TIME = pa.timestamp("ms", tz="UTC")  # Parquet knows no seconds
@@ -59,7 +203,7 @@ STATES = pa.schema(
 ROW_GROUP = 32_768
 
 
-class Entry(Record):
+class LedgerRun(Record):
     """One run of the ledger."""
 
     schema_: int = Field(default=1, alias="schema", ge=1, le=1)
@@ -126,10 +270,10 @@ class HistoryStore:
             raise BadInput(
                 "cannot be read", fix='write {"schema": 1, "system": "NAME"} again', file=path
             ) from None
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, LedgerRun] = {}
         for file in sorted((root / "ledger").glob("*.json")):
-            entry = self._record(file, Entry)
-            if isinstance(entry, Entry):
+            entry = self._record(file, LedgerRun)
+            if isinstance(entry, LedgerRun):
                 self.entries[entry.run] = entry
         self.months: dict[str, Month] = {}
         for file in sorted((root / "months").glob("*.json")):
@@ -206,7 +350,7 @@ class HistoryStore:
                 [f if f.name not in plain else pa.field(f.name, pa.string()) for f in fields]
             ).empty_table()
 
-    def add(self, entry: Entry, values: pa.Table, hosts: pa.Table, states: pa.Table) -> None:
+    def add(self, entry: LedgerRun, values: pa.Table, hosts: pa.Table, states: pa.Table) -> None:
         """Write a run's files, the ledger last. Raises BadInput if the disk is full; nothing is added."""
         write_parquet(self.layout.file("states", entry.run), states)
         write_parquet(self.layout.file("hosts", entry.run), hosts)
@@ -229,7 +373,7 @@ class HistoryStore:
             return False
         return True
 
-    def _record(self, path: Path, kind: type[Entry] | type[Month]) -> Entry | Month | None:
+    def _record(self, path: Path, kind: type[LedgerRun] | type[Month]) -> LedgerRun | Month | None:
         try:
             return kind.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):

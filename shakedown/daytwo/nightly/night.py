@@ -18,25 +18,31 @@ from typing import Literal
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
 
 from shakedown.benchmarks.planning import read_site
-from shakedown.daytwo.drain.drainer import Drainer
-from shakedown.daytwo.drain.proposals import Action, Policy
+from shakedown.daytwo.draining import Action, Drainer, Policy
 from shakedown.daytwo.history.alarms_and_steps import HistoryChange
-from shakedown.daytwo.nightly.config import NightlyConfig
-from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_plan, slot_costs
-from shakedown.daytwo.nightly.playbook import measure
+from shakedown.daytwo.nightly.plan import (
+    Share,
+    Tonight,
+    alone_slots,
+    check,
+    choose,
+    covered_slots,
+    nightly_plan,
+    nights_to_cover,
+    site_tonight,
+    slot_costs,
+)
+from shakedown.daytwo.nightly.playbook import NightlyConfig, measure
 from shakedown.daytwo.nightly.report import Night
-from shakedown.daytwo.nightly.rotation import Share, check, choose, nights_to_cover
-from shakedown.daytwo.nightly.tonight import Tonight, site_tonight
 from shakedown.intent.site import Site
 from shakedown.judge.judged import judge_folder
 from shakedown.records.base import Outcome, Record
-from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
+from shakedown.records.program import no_cycle_search
 from shakedown.records.verdict import Verdict
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.run.folder import JOBS, Run, to_json, write_aside, write_plan, write_verdict
-from shakedown.slurm.client import Slurm
-from shakedown.slurm.nodes import NodeState
+from shakedown.slurm.client import NodeState, Slurm
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 # A time that lies further ahead than this was written while a clock was wrong.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shakedown.daytwo.sweeps.pairs import Pairing, Ratio, Row, SweepComparison
+from shakedown.daytwo.sweeps.pairs import Pairing, PairRow, Ratio, SweepComparison
 from shakedown.judge.cells import Bound, judge_measurement, outside_text
 from shakedown.records.base import Outcome
 from shakedown.records.plan import PlanItem
 from shakedown.records.results import Measurement
-from shakedown.references.catalogue import Entry
+from shakedown.references.catalogue import ReferenceEntry
 
 AGAINST = "-against-"
 
@@ -54,7 +54,7 @@ class _Place:
     """One size of one pairing on one side, with all that a reference may ask."""
 
     pairing: Pairing
-    row: Row
+    row: PairRow
     number: int  # of the side among those that are not the baseline
     facts: dict[str, int | str]
 
@@ -63,13 +63,13 @@ class _Place:
         return f"nccl_{self.pairing.combination.operation}"
 
 
-def sides_of(entries: Iterable[Entry]) -> tuple[tuple[str, str], ...]:
+def sides_of(entries: Iterable[ReferenceEntry]) -> tuple[tuple[str, str], ...]:
     """Return the (side, baseline) that claims are about, each once."""
     found = {str(entry.scope.get("configuration", "")).partition(AGAINST) for entry in entries}
     return tuple(sorted((side, base) for side, sign, base in found if sign))
 
 
-def judge_claims(found: SweepComparison, entries: Iterable[Entry]) -> tuple[Claim, ...]:
+def judge_claims(found: SweepComparison, entries: Iterable[ReferenceEntry]) -> tuple[Claim, ...]:
     """Return all claims about the sides of a comparison, in the order of the profile."""
     base = found.sides[0].name
     names = {f"{side.name}{AGAINST}{base}": number for number, side in enumerate(found.sides[1:])}
@@ -125,7 +125,9 @@ def _places(found: SweepComparison, names: dict[str, int]) -> Iterator[_Place]:
                 yield _Place(pairing, row, number, facts)
 
 
-def _reduction(entry: Entry, places: Sequence[_Place], _: Sequence[Entry]) -> Iterator[Claim]:
+def _reduction(
+    entry: ReferenceEntry, places: Sequence[_Place], _: Sequence[ReferenceEntry]
+) -> Iterator[Claim]:
     read = [place.row.time_ratio[place.number] for place in places if place.test == entry.test]
     if not any(read):
         yield _not_judged(entry, "not measured on both sides")
@@ -134,18 +136,22 @@ def _reduction(entry: Entry, places: Sequence[_Place], _: Sequence[Entry]) -> It
             yield _judged(entry, [time_reduction_percent(x, 1) for x in _samples(ratio)])
 
 
-def _lowest(entry: Entry, places: Sequence[_Place], claims: Sequence[Entry]) -> Iterator[Claim]:
+def _lowest(
+    entry: ReferenceEntry, places: Sequence[_Place], claims: Sequence[ReferenceEntry]
+) -> Iterator[Claim]:
     yield _end(entry, places, claims, min)
 
 
-def _highest(entry: Entry, places: Sequence[_Place], claims: Sequence[Entry]) -> Iterator[Claim]:
+def _highest(
+    entry: ReferenceEntry, places: Sequence[_Place], claims: Sequence[ReferenceEntry]
+) -> Iterator[Claim]:
     yield _end(entry, places, claims, max)
 
 
 def _end(
-    entry: Entry,
+    entry: ReferenceEntry,
     places: Sequence[_Place],
-    claims: Sequence[Entry],
+    claims: Sequence[ReferenceEntry],
     choose: Callable[[Iterable[list[float]]], list[float]],
 ) -> Claim:
     """Hold the least or the most of the operations' bandwidth ratios; all that have claims are needed."""
@@ -165,7 +171,7 @@ def _end(
 
 
 # Metric of a claim: what it is of the places that fit.
-_READ: dict[str, Callable[[Entry, Sequence[_Place], Sequence[Entry]], Iterator[Claim]]] = {
+_READ: dict[str, Callable[[ReferenceEntry, Sequence[_Place], Sequence[ReferenceEntry]], Iterator[Claim]]] = {
     "time_reduction": _reduction,
     "lowest_bandwidth_ratio": _lowest,
     "highest_bandwidth_ratio": _highest,
@@ -178,7 +184,7 @@ def _samples(ratio: Ratio) -> list[float]:
     return [ratio.value, *ends]
 
 
-def _judged(entry: Entry, samples: Sequence[float]) -> Claim:
+def _judged(entry: ReferenceEntry, samples: Sequence[float]) -> Claim:
     """Judge a value, the first of its samples, as a run's cell is judged."""
     reference = entry.reference()
     common = {"stage": entry.stage, "test": entry.test, "metric": entry.metric, "unit": entry.unit}
@@ -206,11 +212,11 @@ def _judged(entry: Entry, samples: Sequence[float]) -> Claim:
     return _claim(entry, samples[0], verdict.outcome, reason)
 
 
-def _not_judged(entry: Entry, reason: str) -> Claim:
+def _not_judged(entry: ReferenceEntry, reason: str) -> Claim:
     return _claim(entry, None, Outcome.NOT_RUN, reason)
 
 
-def _claim(entry: Entry, value: float | None, outcome: Outcome, reason: str) -> Claim:
+def _claim(entry: ReferenceEntry, value: float | None, outcome: Outcome, reason: str) -> Claim:
     reference = entry.reference()
     size = entry.scope.get("size_bytes")
     what = [entry.test.removeprefix("nccl_"), entry.metric.replace("_", " ")]

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from shakedown.daytwo.sweeps import text as sweep_text
 from shakedown.daytwo.sweeps.claims import Claim
-from shakedown.daytwo.sweeps.pairs import Pairing, Row, SweepComparison, Value
+from shakedown.daytwo.sweeps.pairs import Pairing, PairRow, SweepComparison, Value
 from shakedown.records.base import Better
 from shakedown.report import charts, text
 from shakedown.report.html import TEMPLATES, environment
@@ -42,7 +42,7 @@ def _drawable(pairing: Pairing, metric: str) -> bool:
 
 def _chart(found: SweepComparison, pairing: Pairing, name: str, metric: str) -> Chart:
     lower = metric == "time"
-    of: Callable[[Row], tuple[Value | None, ...]] = (
+    of: Callable[[PairRow], tuple[Value | None, ...]] = (
         (lambda row: row.time_us) if lower else (lambda row: row.busbw_gb_per_s)
     )
     drawn = []

@@ -10,27 +10,25 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shakedown.benchmarks.base.metrics import Output
-from shakedown.benchmarks.gpu.at_end import disturbed
+from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.gpu.metrics import power
-from shakedown.benchmarks.gpu.output_look import parse_gpu_look
+from shakedown.benchmarks.gpu.state import disturbed, parse_gpu_look
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.metrics import deciding, planned_rows, repeats, wrong_elements, wrong_somewhere
-from shakedown.benchmarks.nccl.order import NcclOrder
 from shakedown.benchmarks.nccl.output_model import NcclResult, NcclRow
+from shakedown.benchmarks.nccl.settings import NcclSettings
 from shakedown.benchmarks.registry import JOB_KINDS
-from shakedown.benchmarks.torch_collectives.metrics import as_ordered
-from shakedown.benchmarks.torch_collectives.order import TorchOrder
-from shakedown.benchmarks.torch_collectives.output import Row
+from shakedown.benchmarks.torch_collectives.output import TorchRow, as_set
+from shakedown.benchmarks.torch_collectives.settings import TorchSettings
 from shakedown.collect.outputs import journal
-from shakedown.daytwo.sweeps.sides import Combination, Draw, Samples, Side, Sweep, of_network
+from shakedown.daytwo.sweeps.pairs import Combination, Draw, OperationSweep, Repeats, SweepSide, of_network
 from shakedown.physics.collectives import Collective, busbw_gb_per_s
 from shakedown.plan.jobs import Jobs, JobSpec, job_and_attempt
 from shakedown.records.errors import BadInput
 from shakedown.records.reading import read_evidence, read_record
 from shakedown.records.results import JobRecord, OutputRecord
 from shakedown.run.folder import INVENTORY, JOBS, RAW, Run
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 from shakedown.run.redact import redact
 
 # PyTorch's sweeps have no limit of their own: that of nccl-tests unless a site says otherwise.
@@ -41,7 +39,7 @@ _OPTIONS = {"iterations": "iterations", "warmup": "warm-up iterations", "repeats
 OrderT = TypeVar("OrderT")
 
 
-def read_side(name: str, folder: Path, network: str = "") -> Side:
+def read_side(name: str, folder: Path, network: str = "") -> SweepSide:
     """Read the collectives that a run measured over one network.
 
     Args:
@@ -56,7 +54,7 @@ def read_side(name: str, folder: Path, network: str = "") -> Side:
     run = Run(folder)
     jobs = read_record(folder / JOBS, Jobs)
     notes: list[str] = []
-    sweeps: list[Sweep] = []
+    sweeps: list[OperationSweep] = []
     for spec in jobs.jobs:
         read = _SWEEPS.get(spec.kind)
         if read is None:
@@ -87,7 +85,7 @@ def read_side(name: str, folder: Path, network: str = "") -> Side:
     plan, inventory = run.plan, run.inventory()
     if inventory is not None and inventory.run != plan.run:
         raise BadInput(f"is of run {inventory.run!r}", fix="restore the run's own", file=folder / INVENTORY)
-    return Side(
+    return SweepSide(
         name,
         plan.run,
         plan.system,
@@ -150,12 +148,12 @@ class _Attempt:
 # ---- nccl-tests ----
 
 
-def _nccl_sweeps(spec: JobSpec, order: NcclOrder, job: _Attempt) -> Iterator[Sweep]:
+def _nccl_sweeps(spec: JobSpec, order: NcclSettings, job: _Attempt) -> Iterator[OperationSweep]:
     driver = _driver(job, spec.nodes[0])
     for operation in order.operations:
         test = f"nccl_{operation}"
         facts: dict[str, str] = {}
-        points: dict[int, Samples | str] = {}
+        points: dict[int, Repeats | str] = {}
         draw = None
         reason = job.why_not(test)
         if not reason:
@@ -174,7 +172,7 @@ def _nccl_sweeps(spec: JobSpec, order: NcclOrder, job: _Attempt) -> Iterator[Swe
             smallest = order.smallest_bytes(test)
             points = {size: reason for size in order.sizes if size >= smallest}
         facts |= {"way of the data": _way(job, operation), "driver": driver} if facts else {}
-        yield Sweep(
+        yield OperationSweep(
             Combination("nccl-tests", operation, order.dtype, len(spec.nodes), order.launcher, order.split),
             spec.nodes,
             order.time_below_bytes,
@@ -186,7 +184,7 @@ def _nccl_sweeps(spec: JobSpec, order: NcclOrder, job: _Attempt) -> Iterator[Swe
         )
 
 
-def _nccl_point(operation: str, ranks: int, rows: list[NcclRow], somewhere: int) -> Samples | str:
+def _nccl_point(operation: str, ranks: int, rows: list[NcclRow], somewhere: int) -> Repeats | str:
     if any(row.size_bytes == 0 for row in rows):
         return "rounded down to 0 bytes: no data moved"
     if wrong := wrong_elements(rows):
@@ -203,10 +201,10 @@ def _nccl_point(operation: str, ranks: int, rows: list[NcclRow], somewhere: int)
         for row, time in zip(rows, times, strict=True)
         if ranks > 1
     ]
-    return Samples(times, tuple(rates))
+    return Repeats(times, tuple(rates))
 
 
-def _draw(output: Output[NcclOrder]) -> Draw | None:
+def _draw(output: Output[NcclSettings]) -> Draw | None:
     found = {value[0]: value[1] for value in power(output, output.order.gpus)}
     watts, joules, heat = (found.get(name) for name in ("power", "energy", "temperature"))
     return None if watts is None or joules is None or heat is None else Draw(watts, joules, heat)
@@ -258,7 +256,7 @@ def _variables(variables: Mapping[str, str]) -> dict[str, str]:
 # ---- PyTorch ----
 
 
-def _torch_sweeps(spec: JobSpec, order: TorchOrder, job: _Attempt) -> Iterator[Sweep]:
+def _torch_sweeps(spec: JobSpec, order: TorchSettings, job: _Attempt) -> Iterator[OperationSweep]:
     many, large = order.many, order.large_bytes
     for operation in order.operations or ("all_reduce",):
         wanted = {(size, 1) for size in order.sizes if operation in order.operations}
@@ -267,7 +265,7 @@ def _torch_sweeps(spec: JobSpec, order: TorchOrder, job: _Attempt) -> Iterator[S
         reason, facts, rows = job.why_not(f"torch_{operation}"), {}, {}
         if not reason:
             try:
-                result = as_ordered(job.output(job.outputs[f"torch_{operation}", ""], order))
+                result = as_set(job.output(job.outputs[f"torch_{operation}", ""], order))
                 rows = {(r.size_bytes, r.messages): r for r in result.rows if r.operation == operation}
                 header = result.header
                 facts = {"ranks": str(header.ranks), "PyTorch": header.torch, "NCCL": header.library}
@@ -277,7 +275,7 @@ def _torch_sweeps(spec: JobSpec, order: TorchOrder, job: _Attempt) -> Iterator[S
             points = {
                 size: _torch_point(rows.get((size, n)), reason) for size, n in sorted(wanted) if n == messages
             }
-            yield Sweep(
+            yield OperationSweep(
                 Combination("PyTorch", operation, "float", len(spec.nodes), order.backend, messages=messages),
                 spec.nodes,
                 _SHORT_BELOW_BYTES,
@@ -287,15 +285,15 @@ def _torch_sweeps(spec: JobSpec, order: TorchOrder, job: _Attempt) -> Iterator[S
             )
 
 
-def _torch_point(row: Row | None, reason: str) -> Samples | str:
+def _torch_point(row: TorchRow | None, reason: str) -> Repeats | str:
     if row is None:
         return reason or "the output has no such size"
     if row.wrong:
         return f"{row.wrong} wrong elements"
-    return Samples((row.time_us,), (row.busbw_gb_per_s,) if row.busbw_gb_per_s else ())
+    return Repeats((row.time_us,), (row.busbw_gb_per_s,) if row.busbw_gb_per_s else ())
 
 
-_SWEEPS: dict[str, Callable[[JobSpec, Any, _Attempt], Iterator[Sweep]]] = {
+_SWEEPS: dict[str, Callable[[JobSpec, Any, _Attempt], Iterator[OperationSweep]]] = {
     "nccl": _nccl_sweeps,
     "torch_collectives": _torch_sweeps,
 }

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shakedown.daytwo.sweeps.claims import Claim
-from shakedown.daytwo.sweeps.pairs import Extreme, Pairing, Ratio, Row, SweepComparison, Value
+from shakedown.daytwo.sweeps.pairs import Extreme, Pairing, PairRow, Ratio, SweepComparison, Value
 from shakedown.report import text
 from shakedown.statistics.robust import smallest_p
 
@@ -83,7 +83,7 @@ def header(found: SweepComparison) -> list[str]:
     return titles
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: PairRow) -> list[str]:
     """Return a size's cells, in the order of the headings."""
     shown = [text.size(row.size_bytes), *map(value, row.time_us), *map(value, row.busbw_gb_per_s)]
     for time, busbw in zip(row.time_ratio, row.busbw_ratio, strict=True):

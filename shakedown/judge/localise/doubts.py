@@ -1,7 +1,4 @@
-"""Second thoughts on what was found in one matrix: what several parts have in common, or do to each other.
-
-Each rule takes blame away and says why; none adds any.
-"""
+"""Second thoughts on one matrix: slower links, whole rails, the whole fabric, what several parts share."""
 
 from __future__ import annotations
 
@@ -13,9 +10,172 @@ import numpy as np
 from scipy.special import betainc
 
 from shakedown.judge.localise.fit import DOUBTFUL
-from shakedown.judge.localise.groups import Groups
-from shakedown.judge.localise.model import Bools, Element, Explanation, Fabric, Matrix
+from shakedown.judge.localise.groups import Groups, line_stats, robust_sigma
+from shakedown.judge.localise.levels import APART, Deviations
+from shakedown.judge.localise.model import Bools, Cabling, Element, Explanation, Floats, Ints, Matrix
 from shakedown.judge.localise.rare import DEAD_SHARE
+
+# Nodes with slower links than others, where no snapshot tells: a level at half of the others' is a class.
+#
+# Links come in speeds that differ by factors of two (100, 200, 400 Gb/s). Two nodes or more that reach a half
+# or a quarter of the others' rate, on all rails and both ways, have such links by all that a mesh can see:
+# they are compared with their like, and told as suspects. One alone is a node that lost half of its rate.
+
+# What slower links reach of the others' rate, to within so much of it as firmware and hosts make.
+_SPEEDS = (0.5, 0.25)
+_APART = 0.03
+# A node this near to others of such links has them, too, and lost the rest.
+_NEAR = 0.1
+_FEWEST = 2
+# Of fewer partners all may be slow themselves.
+_FEWEST_PARTNERS = 8
+# In a smaller mesh one bad node makes too many of its partners' results.
+_SMALLEST_MESH = 16
+# What a node can do shows with its fastest partners: those at this quantile of its results.
+_WITH_FASTEST = 0.9
+# What the fastest nodes do: the median of this part of them.
+_FASTEST_SHARE = 0.25
+_WHY = "{count} nodes reach {part} of the others' rate on all rails: compare the speed of their links"
+_WORDS = {0.5: "half", 0.25: "a quarter"}
+
+
+def with_speeds(matrix: Matrix, fabric: Cabling) -> tuple[Cabling, list[Explanation]]:
+    """Return the fabric with a class for every speed of links, and the nodes of slower ones as suspects.
+
+    Classes that are told already stay apart; nodes that differ in them from all faster ones are no suspects.
+    """
+    if not matrix.higher or len(matrix.nodes) < _SMALLEST_MESH:
+        return fabric, []
+    reached = _reached(matrix)
+    speed = _speed_of_nodes(reached)
+    if not speed.any():
+        return fabric, []
+    told = fabric.classes
+    if told is None:
+        told = np.zeros((2, *matrix.values.shape[:2]), dtype=np.int64)
+    found = [
+        _finding(matrix, node, _SPEEDS[number - 1], part, many)
+        for number in range(1, len(_SPEEDS) + 1)
+        if (many := int((speed == number).sum()))
+        for node, part in _untold(speed, number, told, reached)
+    ]
+    return replace(fabric, classes=told * (len(_SPEEDS) + 1) + speed), found
+
+
+def _untold(speed: Ints, number: int, told: Ints, reached: Floats) -> list[tuple[int, float]]:
+    """Return the nodes of a speed, and what they reach, of whose class some faster node is, too."""
+    faster = set(np.unique(told[:, :, speed < number]).tolist())
+    return [
+        (int(node), float(reached[node]))
+        for node in np.flatnonzero(speed == number)
+        if faster & set(told[:, :, node].ravel().tolist())
+    ]
+
+
+def _speed_of_nodes(reached: Floats) -> Ints:
+    """Return for every node 0, or 1 and so on for the speeds of slower links."""
+    speed = np.zeros(len(reached), dtype=np.int64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(reached)
+    for number, part in enumerate(_SPEEDS, 1):
+        away = np.abs(logs - np.log(part))
+        if (away <= _APART).sum() >= _FEWEST:
+            speed[away <= _NEAR] = number
+    return speed
+
+
+def _reached(matrix: Matrix) -> Floats:
+    """Return what every node reaches with its fastest partners, as a part of what the fastest nodes do."""
+    ways = [line_stats(matrix.values, axis, _WITH_FASTEST) for axis in (2, 1)]
+    lines = np.stack([np.where(count >= _FEWEST_PARTNERS, middle, np.nan) for middle, _, count in ways])
+    ordered = -np.sort(-lines, axis=2)  # (ways, rails, nodes), NaN last
+    there = np.isfinite(lines).sum(axis=2, keepdims=True)
+    place = np.maximum((there * _FASTEST_SHARE).astype(np.int64) // 2, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = lines / np.take_along_axis(ordered, place, axis=2)
+    both = relative.reshape(-1, len(matrix.nodes))
+    kept = np.where(np.isfinite(both).any(axis=0), both, 1.0)
+    return np.asarray(np.nanmedian(kept, axis=0))
+
+
+def _finding(matrix: Matrix, node: int, part: float, reached: float, many: int) -> Explanation:
+    own = np.isfinite(matrix.values[:, node]).sum() + np.isfinite(matrix.values[:, :, node]).sum()
+    return Explanation(
+        element=Element("node", node=matrix.nodes[node]),
+        pattern="slow",
+        effect=reached - 1,
+        z=float("inf"),
+        cells=int(own),
+        partners=len(matrix.nodes) - 1,
+        share=1.0,
+        confidence=DOUBTFUL,
+        rivals=(),
+        blamed=False,
+        label=matrix.label,
+        why=(_WHY.format(count=many, part=_WORDS[part]),),
+    )
+
+
+# What is said of whole rails, and of the fabric as a whole.
+
+# A whole rail is compared with the other rails only, so it must differ by more.
+RAIL_EFFECT = 0.02
+RAIL_SIGMAS = 5.0
+
+
+def slow_rails(matrix: Matrix, level: Floats) -> list[Explanation]:
+    """Return the rails whose level is below the other rails'."""
+    if len(matrix.rails) < 2:
+        return []
+    away = level - np.nanmedian(level) if len(matrix.rails) > 2 else level - np.nanmax(level)
+    needed = max(RAIL_EFFECT, RAIL_SIGMAS * robust_sigma(level) if len(matrix.rails) > 4 else 0.0)
+    enough = len(matrix.rails) > 2
+    return [
+        Explanation(
+            element=Element("rail", rail=matrix.rails[r]),
+            pattern="slow",
+            effect=float(np.expm1(away[r])),
+            z=float(-away[r] / RAIL_EFFECT * RAIL_SIGMAS),
+            cells=int(np.isfinite(matrix.values[r]).sum()),
+            partners=len(matrix.rails) - 1,
+            share=1.0,
+            confidence=1.0 if enough else 0.5,
+            rivals=(),
+            blamed=enough,
+            label=matrix.label,
+            why=() if enough else ("of two rails one cannot tell which is the exception",),
+        )
+        for r in np.flatnonzero(away < -needed)
+    ]
+
+
+def collisions(seen: Deviations, matrix: Matrix) -> list[Explanation]:
+    """Return that many results are far below the rest, scattered over good NICs."""
+    if seen.clean == 1:
+        return []
+    with np.errstate(invalid="ignore"):
+        low = seen.residual[seen.residual < np.log1p(-APART)]
+    return [
+        Explanation(
+            element=Element("fabric"),
+            pattern="intermittent",
+            effect=float(np.expm1(np.median(low))) if low.size else 0.0,
+            z=float("inf"),
+            cells=int(low.size),
+            partners=len(matrix.nodes),
+            share=1 - seen.clean,
+            confidence=DOUBTFUL,
+            rivals=(),
+            blamed=False,
+            label=matrix.label,
+            why=("their NICs are well with others, so flows may have shared links: see how they are hashed",),
+        )
+    ]
+
+
+# Second thoughts on what was found in one matrix: what several parts have in common, or do to each other.
+#
+# Each rule takes blame away and says why; none adds any.
 
 # Kinds that only a known path can name: what a leaf's flows have in common may as well lie beyond it.
 _BY_PATH = frozenset({"leaf", "spine", "uplink", "rail"})
@@ -40,7 +200,7 @@ _MOST_DEAD = 0.5
 
 
 def second_thoughts(
-    found: Sequence[Explanation], matrix: Matrix, fabric: Fabric, *, links_shared: bool = False
+    found: Sequence[Explanation], matrix: Matrix, fabric: Cabling, *, links_shared: bool = False
 ) -> list[Explanation]:
     """Return the findings, less blame; `links_shared`: many flows share links with others."""
     kept = without_paths(found, fabric)
@@ -130,7 +290,7 @@ def _at_random(failed: Bools, tried: Bools) -> bool:
     return so_too > _MISSING_BY_CHANCE * _SHUFFLES
 
 
-def without_paths(found: Sequence[Explanation], fabric: Fabric) -> list[Explanation]:
+def without_paths(found: Sequence[Explanation], fabric: Cabling) -> list[Explanation]:
     """Blame no switch, uplink or rail that no flow is known to cross."""
     if fabric.spine is not None:
         return list(found)
@@ -141,7 +301,7 @@ def without_paths(found: Sequence[Explanation], fabric: Fabric) -> list[Explanat
     ]
 
 
-def _back_pressure(found: Sequence[Explanation], matrix: Matrix, fabric: Fabric) -> list[Explanation]:
+def _back_pressure(found: Sequence[Explanation], matrix: Matrix, fabric: Cabling) -> list[Explanation]:
     """Blame the slow receiver and not those that share its leaf.
 
     What a receiver does not take, its switch holds back (pause frames), and with it what goes to its
@@ -165,7 +325,7 @@ def _back_pressure(found: Sequence[Explanation], matrix: Matrix, fabric: Fabric)
     return kept
 
 
-def _drags_afar(sink: Explanation, found: Sequence[Explanation], matrix: Matrix, fabric: Fabric) -> bool:
+def _drags_afar(sink: Explanation, found: Sequence[Explanation], matrix: Matrix, fabric: Cabling) -> bool:
     """Whether a slow sender drags those of other leaves: its own leaf is slow too, or several others are."""
     own = {fabric.leaves[leaf] for _, leaf in _leaves(sink.element, matrix, fabric) if leaf >= 0}
     leaf_too = any(
@@ -175,7 +335,7 @@ def _drags_afar(sink: Explanation, found: Sequence[Explanation], matrix: Matrix,
     return leaf_too or sum(_may_drag_afar(sink, o) for o in found) >= _LEAST_DRAGGED_AFAR
 
 
-def _may_drag(sink: Explanation, other: Explanation, matrix: Matrix, fabric: Fabric) -> bool:
+def _may_drag(sink: Explanation, other: Explanation, matrix: Matrix, fabric: Cabling) -> bool:
     if not _loses_less(sink, other):
         return False
     e = other.element
@@ -207,7 +367,7 @@ def _loses_less(sink: Explanation, other: Explanation) -> bool:
     return sink is not other and other.pattern != "failed" and other.effect >= _DRAGGED * sink.effect
 
 
-def _leaves(element: Element, matrix: Matrix, fabric: Fabric) -> set[tuple[int, int]]:
+def _leaves(element: Element, matrix: Matrix, fabric: Cabling) -> set[tuple[int, int]]:
     """Return (rail, leaf) of an element's NICs; where no leaf is known, all of a rail are on one."""
     node = matrix.nodes.index(element.node)
     leaf = fabric.leaf if element.direction == "tx" else fabric.sink_leaf

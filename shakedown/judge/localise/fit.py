@@ -14,21 +14,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
-from shakedown.judge.localise.bottleneck import measured, take_out, values_of
-from shakedown.judge.localise.groups import MEDIAN_SE, Family, Groups, Scores, robust_sigma, spread_of
-from shakedown.judge.localise.levels import Deviations
+from shakedown.judge.localise.groups import MEDIAN_SE, Candidates, Groups, Scores, robust_sigma, spread_of
+from shakedown.judge.localise.levels import Deviations, measured, take_out, values_of
 from shakedown.judge.localise.model import Bools, Explanation, Floats, Matrix
-from shakedown.judge.localise.other_way import beyond_other_way
-from shakedown.judge.localise.own_noise import noise_beyond, noise_of_rails, stands_out
 from shakedown.judge.localise.picks import (
     MIN_SIGMA,
     Pick,
+    beyond_other_way,
     cells_of_all,
     close_ones,
     far_ends,
+    noise_beyond,
+    noise_of_rails,
     posterior,
     rivals_of,
     shared_by_cells,
+    stands_out,
     weights,
 )
 from shakedown.statistics.robust import ROBUST_Z_CUTOFF
@@ -60,7 +61,7 @@ DOUBTFUL = 0.5
 
 
 @dataclass(frozen=True)
-class Settings:
+class FitSettings:
     """How sure to be.
 
     Attributes:
@@ -83,7 +84,7 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class FamilyEffects:
     """What the candidates of a family show: effects, standard errors, how many of them are significant.
 
     `slope`: how much of a NIC's other way is taken out of the effect; 0: none.
@@ -107,7 +108,7 @@ def noise_of(residual: Floats, clean: float) -> float:
 
 
 def fit(
-    seen: Deviations, groups: Groups, settings: Settings, supported: Bools | None = None
+    seen: Deviations, groups: Groups, settings: FitSettings, supported: Bools | None = None
 ) -> tuple[list[Choice], float]:
     """Return the elements that explain the slow results; their effects are taken out of the residuals.
 
@@ -163,7 +164,7 @@ def _is_shown(pick: Pick, residual: Floats, seen: Deviations, groups: Groups, si
 
 
 def _candidates(
-    seen: Deviations, groups: Groups, settings: Settings, sigma: float, supported: Bools | None
+    seen: Deviations, groups: Groups, settings: FitSettings, sigma: float, supported: Bools | None
 ) -> list[Pick]:
     """Return every significant candidate, largest gain first."""
     floor = max(sigma, MIN_SIGMA)
@@ -187,7 +188,7 @@ def _candidates(
         with np.errstate(invalid="ignore", divide="ignore"):
             by_noise = MEDIAN_SE * noise / np.sqrt(scores.cells * seen.clean)
         needed = _needed(freedom, settings, groups)
-        told = Told(scores.effect, np.maximum(by_noise, spread), needed, np.zeros(len(spread)))
+        told = FamilyEffects(scores.effect, np.maximum(by_noise, spread), needed, np.zeros(len(spread)))
         if family.kind == "nic" and family.direction != "both" and seen.clean == 1:
             told = _by_other_way(told, family, lines[0], scores.cells, seen, settings, groups)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -210,14 +211,14 @@ def _candidates(
 
 
 def _by_other_way(
-    told: Told,
-    family: Family,
+    told: FamilyEffects,
+    family: Candidates,
     middles: Floats,
     cells: Floats,
     seen: Deviations,
-    settings: Settings,
+    settings: FitSettings,
     groups: Groups,
-) -> Told:
+) -> FamilyEffects:
     """Return what each way of a NIC shows beyond its other way, where that is told far better.
 
     Across rails the other way is another NIC's of the same node, which most often tells nothing.
@@ -233,7 +234,7 @@ def _by_other_way(
     # That rests on the other NICs alone, and so leaves the test of this one what it is. Of a way that is sick
     # itself nobody knows what it lets expect.
     better = well & (needed * error < FAR_BETTER * told.needed * told.error)
-    return Told(
+    return FamilyEffects(
         np.where(better, beyond.effect, told.effect),
         np.where(better, error, told.error),
         np.where(better, needed, told.needed),
@@ -241,7 +242,7 @@ def _by_other_way(
     )
 
 
-def _needed(freedom: Floats, settings: Settings, groups: Groups) -> Floats:
+def _needed(freedom: Floats, settings: FitSettings, groups: Groups) -> Floats:
     """Return how many standard errors are significant, by Student's t with that freedom.
 
     By its quantile function: scipy.stats alone takes a second or two to import.
@@ -282,7 +283,9 @@ def _spread_of_others(scores: Scores) -> tuple[Floats, Floats]:
     return spread, freedom
 
 
-def _spread_outside(family: Family, middles: Floats, scores: Scores, wanted: Bools) -> tuple[Floats, Floats]:
+def _spread_outside(
+    family: Candidates, middles: Floats, scores: Scores, wanted: Bools
+) -> tuple[Floats, Floats]:
     """Return the same for elements of which there are few, each a large part of the fabric.
 
     They are judged by the rows, columns or blocks outside of them, and by how much the others of their kind
@@ -300,7 +303,7 @@ def _spread_outside(family: Family, middles: Floats, scores: Scores, wanted: Boo
     return spread, np.full(len(spread), max(1.0, float(np.isfinite(middles).sum()) - 1))
 
 
-def _supported(family: Family, supported: Bools | None) -> Bools:
+def _supported(family: Candidates, supported: Bools | None) -> Bools:
     none = np.zeros(len(family.keys), dtype=bool)
     if supported is None or family.kind not in {"nic", "node"}:
         return none

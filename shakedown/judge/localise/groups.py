@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shakedown.judge.localise.model import Element, Fabric, Floats, Ints
+from shakedown.judge.localise.model import Cabling, Element, Floats, Ints
 
 # Median against mean for normal data: its variance is pi/2 times as large.
 MEDIAN_SE = 1.2533
@@ -39,7 +39,7 @@ Stats = tuple[Floats, Floats, Floats]
 
 
 @dataclass(frozen=True, eq=False)
-class Family:
+class Candidates:
     """All candidates of one kind: members as padded indices (-1) into rows, columns or blocks."""
 
     kind: str
@@ -70,7 +70,7 @@ class Groups:
         quantile: of a line's results that is its middle: the median, where flows share no links.
     """
 
-    def __init__(self, finite: np.ndarray, fabric: Fabric, quantile: float = 0.5) -> None:
+    def __init__(self, finite: np.ndarray, fabric: Cabling, quantile: float = 0.5) -> None:
         self._quantile = quantile
         self.rails, self.nodes, _ = finite.shape
         self.fabric = fabric
@@ -111,7 +111,7 @@ class Groups:
                 mean = total / count
         return mean, total, count
 
-    def score(self, family: Family, lines: Stats, blocks: Stats) -> Scores:
+    def score(self, family: Candidates, lines: Stats, blocks: Stats) -> Scores:
         """Return effect, gain, share of coherent members and size of every candidate of a family."""
         middle, total, count = blocks if family.of_blocks else lines
         absent = family.members < 0
@@ -126,7 +126,7 @@ class Groups:
         gain = np.where(np.isfinite(gain) & (effect < 0), gain, 0.0)
         return Scores(effect, gain, share, n.sum(axis=1), present.astype(float))
 
-    def cells(self, family: Family, index: int) -> np.ndarray:
+    def cells(self, family: Candidates, index: int) -> np.ndarray:
         """Return the mask of all results of a candidate."""
         mask = np.zeros((self.rails, self.nodes, self.nodes), dtype=bool)
         if family.of_blocks:
@@ -138,7 +138,7 @@ class Groups:
             mask[rail][place] = True
         return mask
 
-    def lines_of(self, family: Family, index: int) -> list[tuple[int, tuple[int | slice, int | slice]]]:
+    def lines_of(self, family: Candidates, index: int) -> list[tuple[int, tuple[int | slice, int | slice]]]:
         """Return the rows and columns of a candidate: its rail, and its place in the rail's matrix."""
         lines = self.rails * self.nodes
         found: list[tuple[int, tuple[int | slice, int | slice]]] = []
@@ -147,7 +147,9 @@ class Groups:
             found.append((rail, (node, slice(None)) if i < lines else (slice(None), node)))
         return found
 
-    def element(self, family: Family, index: int, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Element:
+    def element(
+        self, family: Candidates, index: int, nodes: tuple[str, ...], rails: tuple[str, ...]
+    ) -> Element:
         """Return what a candidate stands for."""
         key = family.keys[index]
         leaves, spines = self.fabric.leaves, self.fabric.spines
@@ -187,23 +189,23 @@ class Groups:
         first, second = np.divmod(used, n_leaf)
         self._block_keys = np.stack([*np.divmod(first, n_spine), second], axis=1)
 
-    def _endpoint_families(self) -> list[Family]:
+    def _endpoint_families(self) -> list[Candidates]:
         r, n = self.rails, self.nodes
         row = np.arange(r * n).reshape(r, n)
         column = row + r * n
         nics = tuple((i // n, i % n) for i in range(r * n))
         families = [
-            Family("nic", "tx", row.reshape(-1, 1), nics, False),
-            Family("nic", "rx", column.reshape(-1, 1), nics, False),
-            Family("nic", "both", np.stack([row.ravel(), column.ravel()], axis=1), nics, False),
+            Candidates("nic", "tx", row.reshape(-1, 1), nics, False),
+            Candidates("nic", "rx", column.reshape(-1, 1), nics, False),
+            Candidates("nic", "both", np.stack([row.ravel(), column.ravel()], axis=1), nics, False),
         ]
         if r > 1:
             every = tuple((i,) for i in range(n))
             families += [
-                Family("rail", "both", row, tuple((i,) for i in range(r)), False),
-                Family("node", "tx", row.T, every, False),
-                Family("node", "rx", column.T, every, False),
-                Family("node", "both", np.concatenate([row.T, column.T], axis=1), every, False),
+                Candidates("rail", "both", row, tuple((i,) for i in range(r)), False),
+                Candidates("node", "tx", row.T, every, False),
+                Candidates("node", "rx", column.T, every, False),
+                Candidates("node", "both", np.concatenate([row.T, column.T], axis=1), every, False),
             ]
         leaf, into = self.fabric.leaf.ravel(), self.fabric.sink_leaf.ravel()
         by_leaf = {
@@ -218,7 +220,7 @@ class Groups:
         }
         return [*families, _padded("leaf", "both", lines, of_blocks=False)]
 
-    def _path_families(self) -> list[Family]:
+    def _path_families(self) -> list[Candidates]:
         if not self.blocks:
             return []
         source, spine, sink = self._block_keys.T
@@ -262,12 +264,12 @@ def spread_of(values: Floats) -> float:
 
 def _padded(
     kind: str, direction: str, groups: dict[tuple[int, ...], np.ndarray], *, of_blocks: bool
-) -> Family:
+) -> Candidates:
     width = max((len(m) for m in groups.values()), default=0)
     members = np.full((len(groups), width), -1, dtype=np.int64)
     for i, group in enumerate(groups.values()):
         members[i, : len(group)] = group
-    return Family(kind, direction, members, tuple(groups), of_blocks)
+    return Candidates(kind, direction, members, tuple(groups), of_blocks)
 
 
 def line_stats(residual: Floats, axis: int, quantile: float = 0.5) -> Stats:

@@ -1,8 +1,4 @@
-"""What a result should have reached: the level of its like, and what is left of it when that is taken out.
-
-Its like are the results of the same rail and distance (on one leaf, or across) between NICs of the same two
-classes. Where many flows share links with others, the level is that of the flows which share none.
-"""
+"""What a result should have reached: the level of its like, and which results can show a slow end."""
 
 from __future__ import annotations
 
@@ -11,7 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from shakedown.judge.localise.model import Bools, Fabric, Floats, Ints, Matrix
+from shakedown.judge.localise.groups import Candidates, Groups, Stats
+from shakedown.judge.localise.model import Bools, Cabling, Floats, Ints, Matrix
+
+# What a result should have reached: the level of its like, and what is left of it when that is taken out.
+#
+# Its like are the results of the same rail and distance (on one leaf, or across) between NICs of the same two
+# classes. Where many flows share links with others, the level is that of the flows which share none.
 
 # A part of the results that is this far below the rest, with next to nothing between, is no noise: five
 # flows on the links of four lose a fifth. A single bad node of sixteen makes an eighth of the results.
@@ -59,7 +61,7 @@ class Deviations:
         return 1 - self.clean / 2
 
 
-def deviations(matrix: Matrix, fabric: Fabric) -> Deviations:
+def deviations(matrix: Matrix, fabric: Cabling) -> Deviations:
     """Return what is left of every result.
 
     The level is not quite a median: when one of n nodes is slow, only (n - 2) / n of the results are good,
@@ -181,7 +183,7 @@ def _half_sample_mode(ordered: Floats) -> float:
     return float(np.median(ordered))
 
 
-def _pairs_of_classes(fabric: Fabric) -> Ints | None:
+def _pairs_of_classes(fabric: Cabling) -> Ints | None:
     """Return the number of the pair of classes of every result; None where all are of one class."""
     if fabric.classes is None or not np.ptp(fabric.classes):
         return None
@@ -189,7 +191,7 @@ def _pairs_of_classes(fabric: Fabric) -> Ints | None:
     return np.asarray(sends[:, :, None] * (int(fabric.classes.max()) + 1) + receives[:, None, :])
 
 
-def _slack(logs: Floats, kinds: Ints, fabric: Fabric) -> Floats:
+def _slack(logs: Floats, kinds: Ints, fabric: Cabling) -> Floats:
     """Return by how much the kind of every result's receiver is slower than that of its sender.
 
     What a kind can do at all shows with the fastest others.
@@ -208,7 +210,7 @@ def _slack(logs: Floats, kinds: Ints, fabric: Fabric) -> Floats:
     return np.where(np.abs(slack) >= _LEAST_SLACK, slack, 0.0)
 
 
-def _take_out_classes(logs: Floats, kinds: Ints, usual: int, fabric: Fabric, near: Bools) -> None:
+def _take_out_classes(logs: Floats, kinds: Ints, usual: int, fabric: Cabling, near: Bools) -> None:
     """Take the level of each pair of classes out: the better half of its nodes says what it is.
 
     Of two nodes of a class the better one says it, of one that one, so a whole bad node that is alone in its
@@ -230,3 +232,79 @@ def _take_out_classes(logs: Floats, kinds: Ints, usual: int, fabric: Fabric, nea
             nodes = np.unique(np.nonzero(mine)[axis])
             middles = sorted(float(np.median(logs.take(node, axis)[mine.take(node, axis)])) for node in nodes)
             logs[mine] -= middles[len(middles) // 2]
+
+
+# Which results can show that an end is slow, where nodes of several kinds differ in what they reach.
+#
+# A flow is as fast as its slower end. An end that lost 2 % does not show it with partners that are 3 % slower
+# anyway, so it is measured by the others; with the slower ones it shows what it lost beyond their difference.
+
+# A line that has fewer results with partners as fast as itself is measured by all of them.
+_FEWEST_BOTTLENECK = 3
+
+
+def measured(residual: Floats, seen: Deviations, groups: Groups, sigma: float) -> tuple[Stats, Stats]:
+    """Return what `Groups.measure` does, every line by those of its results that can show it is slow."""
+    if seen.slack is None:
+        return groups.measure(residual, sigma)
+    return groups.measure(
+        residual, sigma, (_telling(residual, seen.slack, 2), _telling(residual, -seen.slack, 1))
+    )
+
+
+def values_of(residual: Floats, seen: Deviations, groups: Groups, family: Candidates, index: int) -> Floats:
+    """Return the results of a candidate that can show that it is slow."""
+    if not _is_end(family):
+        own: Floats = residual[groups.cells(family, index)]
+        return np.asarray(own[np.isfinite(own)])
+    parts = []
+    for rail, place in groups.lines_of(family, index):
+        if seen.slack is None:
+            parts.append(residual[rail][place])
+            continue
+        # A line by itself, so that few results of it are taken for few.
+        axis = 2 if place[1] == slice(None) else 1
+        line = residual[rail][place][None, None, :]
+        slack = (seen.slack if axis == 2 else -seen.slack)[rail][place][None, None, :]
+        parts.append(_telling(line, slack, 2).ravel())
+    values = np.concatenate(parts)
+    return np.asarray(values[np.isfinite(values)])
+
+
+def against_other_way(
+    residual: Floats, seen: Deviations, groups: Groups, family: Candidates, index: int, slope: float
+) -> Floats:
+    """Return the results of a NIC's one way, less what those of its other way with the same partner tell."""
+    rail, node = family.keys[index]
+    ways = []
+    for line, slack in (
+        (residual[rail, node, :], None if seen.slack is None else seen.slack[rail, node, :]),
+        (residual[rail, :, node], None if seen.slack is None else -seen.slack[rail, :, node]),
+    ):
+        ways.append(line if slack is None else _telling(line, slack, 0))
+    own, other = ways if family.direction == "tx" else reversed(ways)
+    values = own - slope * other
+    return np.asarray(values[np.isfinite(values)])
+
+
+def take_out(
+    residual: Floats, seen: Deviations, groups: Groups, family: Candidates, index: int, effect: float
+) -> None:
+    """Subtract an effect from all results of a candidate, as far as it shows in each."""
+    if seen.slack is None or not _is_end(family):
+        residual[groups.cells(family, index)] -= effect
+        return
+    for rail, place in groups.lines_of(family, index):
+        slack = seen.slack[rail][place] if place[1] == slice(None) else -seen.slack[rail][place]
+        residual[rail][place] -= np.minimum(0.0, effect + np.maximum(0.0, slack))
+
+
+def _is_end(family: Candidates) -> bool:
+    return family.kind in {"nic", "node"}
+
+
+def _telling(residual: Floats, slack: Floats, axis: int) -> Floats:
+    """Return the results without those whose far end is the slower one, where enough are left."""
+    kept = np.where(slack > 0, np.nan, residual)
+    enough = np.isfinite(kept).sum(axis=axis, keepdims=True) >= _FEWEST_BOTTLENECK
+    return np.where(enough, kept, residual)

@@ -1,22 +1,77 @@
-"""From the files of a run to what localisation works on: matrices, cabling and paths."""
+"""From the files of a run to what localisation works on: matrices, cabling, paths, NICs that are alike."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from shakedown.benchmarks.perftest.mesh.spec import rail_ends
-from shakedown.judge.localise.classes import classes_of
-from shakedown.judge.localise.model import Fabric, Ints, Matrix, Route
+from shakedown.judge.localise.model import Cabling, Ints, Matrix, Route
 from shakedown.judge.localise.pair_results import PairResults, Place, PlannedPairs
 from shakedown.plan.flow_paths import PATHS, only_spines, read_paths
 from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
-from shakedown.records.names import natural_key
+from shakedown.records.results import Snapshot
+from shakedown.records.wording import natural_key
 from shakedown.run.folder import Run
+
+# Which NICs are alike: those of one board, firmware and driver in machines of one product.
+
+_OF_NIC = ("psid", "board", "driver", "firmware", "driver_version")
+_OF_NODE = ("product", "cpu")
+
+Key = tuple[str, ...]
+
+
+def classes_of(
+    snapshot: Snapshot | None, jobs: Jobs | None, nodes: Sequence[str], rails: Sequence[str]
+) -> Ints | None:
+    """Return the number of each NIC's class, as `Fabric.classes` has it; None where all are of one.
+
+    A NIC that the snapshot does not have is of a class with the others that it does not have.
+    """
+    if snapshot is None or jobs is None:
+        return None
+    of_node: dict[str, Key] = {}
+    of_nic: dict[tuple[str, str], Key] = {}
+    for part in snapshot.components:
+        if part.kind == "node":
+            of_node[part.host] = tuple(part.attributes.get(key, "") for key in _OF_NODE)
+        elif part.kind == "nic":
+            key = tuple(part.attributes.get(name, "") for name in _OF_NIC)
+            for name in (part.name, *part.attributes.get("rdma_device", "").split()):
+                of_nic[part.host, name] = key
+    keys = {
+        (node, nic.rail): (
+            *of_node.get(node, ()),
+            *of_nic.get((node, nic.rdma_device), of_nic.get((node, nic.netdev), ())),
+        )
+        for node, nics in jobs.nics.items()
+        for nic in nics
+    }
+    return _numbers(keys, nodes, rails)
+
+
+def _numbers(keys: Mapping[tuple[str, str], Key], nodes: Sequence[str], rails: Sequence[str]) -> Ints | None:
+    ends = [rail_ends(rail) for rail in rails]
+    number: dict[Key, int] = {}
+    classes = np.array(
+        [
+            [
+                [number.setdefault(keys.get((node, pair[end]), ()), len(number)) for node in nodes]
+                for pair in ends
+            ]
+            for end in (0, 1)
+        ],
+        dtype=np.int64,
+    )
+    return classes if len(number) > 1 else None
+
+
+# From the files of a run to what localisation works on: matrices, cabling and paths.
 
 # More results than 4,096 nodes x 8 rails have would need more memory than is sensible.
 _MOST_PLACES = 4096 * 4096 * 8
@@ -83,13 +138,13 @@ def _matrices(
             yield _matrix(name, pairs.higher[label], nodes, rails, cells, said)
 
 
-def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Fabric:
+def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...]) -> Cabling:
     """Return the cabling of `jobs.json` and the paths of `paths.jsonl`, as far as a run has them.
 
     Of a rail `rail0>rail1` the cabling is rail0's where data leaves a node, and rail1's where it arrives.
     """
     if run is None:
-        return Fabric.unknown(len(rails), len(nodes))
+        return Cabling.unknown(len(rails), len(nodes))
     jobs = run.jobs
     cabled = {
         (node, nic.rail): (nic.leaf, nic.leaf_port)
@@ -109,7 +164,7 @@ def read_fabric(run: Run | None, nodes: tuple[str, ...], rails: tuple[str, ...])
     if spine is None and jobs is not None and jobs.links:
         spine, spines = _spines_of_links(jobs, leaves, leaf, into)
     classes = classes_of(run.inventory(), jobs, nodes, rails)
-    return Fabric(leaf, leaves, spine, spines, ports, into, classes)
+    return Cabling(leaf, leaves, spine, spines, ports, into, classes)
 
 
 def _spines(

@@ -37,7 +37,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class Fabric:
+class Cabling:
     """Where the cables go, as far as it is known.
 
     Attributes:
@@ -67,9 +67,9 @@ class Fabric:
         return self.leaf if self.into is None else self.into
 
     @staticmethod
-    def unknown(rails: int, nodes: int) -> Fabric:
+    def unknown(rails: int, nodes: int) -> Cabling:
         """Return a fabric of which nothing is known."""
-        return Fabric(leaf=np.full((rails, nodes), -1, dtype=np.int64))
+        return Cabling(leaf=np.full((rails, nodes), -1, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Route:
     """
 
     matrices: tuple[Matrix, ...]
-    fabric: Fabric
+    fabric: Cabling
 
 
 @dataclass(frozen=True)

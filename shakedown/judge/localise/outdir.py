@@ -11,16 +11,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shakedown.benchmarks.base.metrics import Output
+from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.perftest.mesh.driver import read_spec
-from shakedown.benchmarks.perftest.mesh.journals import (
-    Start,
-    events,
-    refuse_other_specification,
-    refuse_other_version,
-    start_in,
-    start_of,
-)
 from shakedown.benchmarks.perftest.mesh.schedule import (
     Cell,
     MeshCoverage,
@@ -32,17 +24,25 @@ from shakedown.benchmarks.perftest.mesh.schedule import (
     pairs_of,
 )
 from shakedown.benchmarks.perftest.mesh.spec import LATENCY_TESTS, Spec
+from shakedown.benchmarks.perftest.mesh.store import (
+    Start,
+    events,
+    refuse_other_specification,
+    refuse_other_version,
+    start_in,
+    start_of,
+)
 from shakedown.benchmarks.perftest.metrics import perftest
-from shakedown.benchmarks.perftest.order import MeshOrder, OrderedNic, OrderedNode
+from shakedown.benchmarks.perftest.settings import MeshSettings, NicSettings, NodeSettings
 from shakedown.collect.outputs import journal
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs, is_pair
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import PlanItem
 from shakedown.records.reading import read_bytes
-from shakedown.records.results import Measurement, OutputRecord, Problem
+from shakedown.records.results import Measurement, OutputRecord, RunProblem
 from shakedown.run.folder import PLAN
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 
 
 class Outdir:
@@ -65,7 +65,7 @@ class Outdir:
         if not folder.is_dir():
             raise BadInput("is not a folder", fix="name the driver's OUTDIR", file=folder)
         self.folder, self._spec = folder, spec
-        self._ordered = _ordered(spec) if spec else MeshOrder()
+        self._ordered = _ordered(spec) if spec else MeshSettings()
         self._records = [r for r in journal(folder) if r.tool == "perftest"]
         self._starts: dict[str, list[Start]] = {}
         self.skews: dict[tuple[str, str], float] = {}
@@ -119,13 +119,13 @@ class Outdir:
         for record in drop_superseded(self._records):
             problem, values = record.problem, dict[str, float | None]()
             if problem is None and record.exit_code != 0:
-                problem = Problem(kind="other", message=f"exit status {record.exit_code}")
+                problem = RunProblem(kind="other", message=f"exit status {record.exit_code}")
             if problem is None:
                 try:
                     values = self._values(record)
                 except BadInput as refused:
                     text = str(refused).replace(f"{self.folder}/", "")
-                    problem = Problem(kind="parse", message=text[:2000])
+                    problem = RunProblem(kind="parse", message=text[:2000])
             metric, unit, better = _metric(record.test)
             yield Measurement(
                 run="outdir",
@@ -271,13 +271,13 @@ def planned_items(spec: Spec) -> list[PlanItem]:
     return items
 
 
-def _ordered(spec: Spec) -> MeshOrder:
+def _ordered(spec: Spec) -> MeshSettings:
     """Return a specification as far as outputs are held against it."""
     nodes = {
-        name: OrderedNode(rails={rail: OrderedNic(ipv4=nic.ipv4) for rail, nic in node.rails.items()})
+        name: NodeSettings(rails={rail: NicSettings(ipv4=nic.ipv4) for rail, nic in node.rails.items()})
         for name, node in spec.nodes.items()
     }
-    return MeshOrder(nodes=nodes, mtu=spec.mtu, gid_index=spec.gid_index)
+    return MeshSettings(nodes=nodes, mtu=spec.mtu, gid_index=spec.gid_index)
 
 
 def _metric(test: str) -> tuple[str, str, Better]:

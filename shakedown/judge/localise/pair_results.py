@@ -7,10 +7,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from shakedown.benchmarks.perftest.output_clock import CLOCK_UNKNOWN
+from shakedown.benchmarks.perftest.mesh.perftest import CLOCK_UNKNOWN
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.plan import PlanItem
-from shakedown.records.results import Measurement, Problem
+from shakedown.records.results import Measurement, RunProblem
 
 # A tail percentile says more about its own luck than about the fabric.
 _NOT_LOCALISED = frozenset({"latency_p99"})
@@ -81,7 +81,7 @@ class PairResults:
         self._planned = planned
         self.values: dict[str, dict[Place, tuple[int, float]]] = defaultdict(dict)
         self.higher: dict[str, bool] = {}
-        self.problems: dict[tuple[str, Place], Problem] = {}
+        self.problems: dict[tuple[str, Place], RunProblem] = {}
         self._attempts: dict[tuple[str, Place], dict[int, float]] = {}
 
     def __bool__(self) -> bool:
@@ -188,7 +188,7 @@ def named_in(message: str, place: Place) -> list[str]:
     return lost or named or (ends if of_output else [])
 
 
-def _own_words(place: Place, problem: Problem) -> Iterator[tuple[tuple[str, str], str]]:
+def _own_words(place: Place, problem: RunProblem) -> Iterator[tuple[tuple[str, str], str]]:
     """Yield (node, rail) and text of what a node said of its own NIC: `NODE RAIL: text`."""
     rail, *ends = place
     if problem.kind != "setup":

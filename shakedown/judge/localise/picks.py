@@ -1,4 +1,4 @@
-"""Candidates that were found significant: which are the same hardware, and which explain the same results."""
+"""Which candidates of the fit count: same hardware, beyond their own noise, one way beyond the other."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shakedown.judge.localise.bottleneck import measured, values_of
-from shakedown.judge.localise.groups import Family, Groups
-from shakedown.judge.localise.levels import Deviations
+from shakedown.judge.localise.groups import MEDIAN_SE, Candidates, Groups, robust_sigma
+from shakedown.judge.localise.levels import Deviations, against_other_way, measured, values_of
 from shakedown.judge.localise.model import Bools, Floats
+
+# Candidates that were found significant: which are the same hardware, and which explain the same results.
 
 # A matrix without any noise must not divide by zero.
 MIN_SIGMA = 1e-9
@@ -26,7 +27,7 @@ RIVAL_GAIN = 0.75
 class Pick:
     """A candidate as it stood when it was considered."""
 
-    family: Family
+    family: Candidates
     index: int
     effect: float
     z: float
@@ -107,7 +108,7 @@ def weights(best: Pick, rivals: list[Pick]) -> list[float]:
     ]
 
 
-def far_ends(family: Family, index: int, mask: Bools, groups: Groups) -> int:
+def far_ends(family: Candidates, index: int, mask: Bools, groups: Groups) -> int:
     """Return how many different far ends the results of a candidate have: nodes, or leaves for an uplink."""
     if family.of_blocks:
         own = family.keys[index][0] if family.kind == "uplink" else -1
@@ -120,3 +121,154 @@ def far_ends(family: Family, index: int, mask: Bools, groups: Groups) -> int:
         return len(ends)
     own_node = family.keys[index][-1]
     return int((ends != own_node).sum())
+
+
+# Whether an effect stands out of the noise of the very part: NICs, nodes and rails are not all as noisy.
+
+# A rail is noisier than the fabric from so many times its noise on; less is chance, or a fault on it.
+LOUD = 1.4
+# Of fewer rails a bad NIC makes too many of its node's results to tell the node's noise by.
+_FEWEST_RAILS = 3
+
+
+def noise_of_rails(seen: Deviations, floor: float) -> Floats:
+    """Return the noise of a result of each rail: its own, where it is noisier than the fabric as a whole.
+
+    What NICs differ by is told from all rails together, where those of a loud rail look like slow ones.
+    """
+    if seen.clean < 1:
+        return np.full(len(seen.residual), floor)
+    own = np.array([robust_sigma(rail) for rail in seen.residual])
+    return np.where(own > LOUD * floor, own, floor)
+
+
+def noise_beyond(residual: Floats, slopes: Floats) -> Floats:
+    """Return the noise of a result of each rail beyond that of the other way between the same two nodes."""
+    told = slopes[np.isfinite(slopes)]
+    if not told.size:
+        return np.full(len(residual), np.nan)
+    slope = float(np.median(told))
+    # All results of one way are all of the other way, in another order.
+    return np.array([max(robust_sigma(rail - slope * rail.T), MIN_SIGMA) for rail in residual])
+
+
+def stands_out(pick: Pick, seen: Deviations, groups: Groups, slope: float, wanted: float) -> bool:
+    """Whether an end's effect is significant by its own results, too: some NICs are noisier than others.
+
+    Where links are shared the results of an end lie apart for that reason, and say nothing of its noise.
+    """
+    family, index = pick.family, pick.index
+    if seen.clean < 1 or family.kind not in {"nic", "node"}:
+        return True
+    effect = pick.effect
+    if slope:
+        values = against_other_way(seen.residual, seen, groups, family, index, slope)
+        effect = float(np.median(values)) if values.size else float("nan")
+    else:
+        values = values_of(seen.residual, seen, groups, family, index)
+    noise = robust_sigma(values)
+    if family.kind == "nic":
+        # Few results tell a noise badly, and a node that is busy is noisy on all of its NICs.
+        noise = max(noise, _noise_of_node(seen.residual, family.keys[index][1], family.direction, slope))
+    return -effect >= wanted * MEDIAN_SE * noise / math.sqrt(max(1, len(values)))
+
+
+def _noise_of_node(residual: Floats, node: int, direction: str, slope: float) -> float:
+    """Return the noise of a node's results: how those with one partner differ over rails and directions.
+
+    What the partner is like, or the node's kind, is the same in all of them; a bad NIC is in a few only, but
+    of one rail or two those are half. With a slope, each is taken against that of the other direction.
+    """
+    sent, received = residual[:, node, :], residual[:, :, node]
+    if len(sent) < _FEWEST_RAILS:
+        return 0.0
+    if not slope:
+        with_partners = np.concatenate([sent, received])
+    elif direction == "tx":
+        with_partners = sent - slope * received
+    else:
+        with_partners = received - slope * sent
+    many = len(with_partners)
+    there = np.isfinite(with_partners).any(axis=0)
+    away = with_partners[:, there] - np.nanmedian(with_partners[:, there], axis=0)
+    return robust_sigma(away) * math.sqrt(many / (many - 1)) if away.size else 0.0
+
+
+# What a NIC loses one way beyond what its other way tells.
+#
+# Healthy NICs differ, and most of that they may have both ways. Then a NIC that is good by nature and lost 2
+# % one way is as slow, that way, as the slowest healthy ones of many, and still far from what its other way
+# lets expect. That is told by a regression of one way on the other over all other NICs; it takes nothing away
+# where the two ways have nothing in common.
+
+# A line has a slope, a level and a spread: fewer say nothing of them.
+_FEWEST = 5
+# Of those that were measured so many must be healthy; else those that seem so may be a heap of equals only.
+_MOST = 0.75
+
+
+@dataclass(frozen=True, eq=False)
+class Beyond:
+    """What every NIC loses one way beyond what its other way tells.
+
+    Attributes:
+        effect: that, in logarithms; NaN where it cannot be told.
+        error: standard deviation of that among healthy NICs.
+        slope: how much of the other way's effect this way has.
+        freedom: of the standard deviation.
+    """
+
+    effect: Floats
+    error: Floats
+    slope: Floats
+    freedom: Floats
+
+
+def beyond_other_way(effect: Floats, other: Floats, healthy: Bools) -> Beyond:
+    """Return what is left of each way's effect, and how far a healthy NIC may lie from that.
+
+    A NIC that is asked about has no part in it (the deleted residual of regression), and the error is that of
+    a prediction: larger for one whose other way is unlike that of all others.
+
+    Args:
+        effect: of one way, of every NIC.
+        other: of the other way.
+        healthy: which may be.
+    """
+    there = np.isfinite(effect) & np.isfinite(other)
+    kept = healthy & there
+    # Near their middle, so that sums of squares lose no digits.
+    effect, other = (v - np.median(v[kept]) if kept.any() else v for v in (effect, other))
+    many = kept.sum() - kept.astype(float)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        x, y = (v - _without(v, kept) / many for v in (effect, other))
+        xx, yy, xy = (
+            _without_own(v, w, kept) for v, w in ((effect, effect), (other, other), (effect, other))
+        )
+        slope = xy / yy
+        left = x - slope * y
+        variance = np.maximum(xx - slope * xy, 0.0) / (many - 2)
+        error = np.sqrt(variance * (1 + 1 / many + y**2 / yy))
+    enough = (many >= _FEWEST) & (many >= _MOST * (there.sum() - there.astype(float)))
+    told = there & enough & np.isfinite(error) & (yy > many * MIN_SIGMA**2)
+    nan = np.full(len(effect), np.nan)
+    return Beyond(
+        effect=np.where(told, left, nan),
+        error=np.where(told, error, nan),
+        slope=np.where(told, slope, nan),
+        freedom=np.where(told, many - 2.0, 1.0),
+    )
+
+
+def _without(values: Floats, kept: Bools) -> Floats:
+    """Return the sum of those kept, for each without itself."""
+    own = np.where(kept, values, 0.0)
+    return np.asarray(own.sum() - own)
+
+
+def _without_own(one: Floats, two: Floats, kept: Bools) -> Floats:
+    """Return the sum of products about the means of those kept, for each without itself."""
+    many = kept.sum() - kept.astype(float)
+    with np.errstate(invalid="ignore"):
+        products = _without(one * two, kept)
+    return np.asarray(products - _without(one, kept) * _without(two, kept) / many)

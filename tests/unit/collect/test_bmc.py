@@ -17,10 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.collect.bmc.config import Bmc, password, read_bmcs
-from shakedown.collect.bmc.reader import reader
-from shakedown.collect.bmc.readings import NoReading, parse_dcmi, redfish_power
 from shakedown.collect.run import gather
+from shakedown.collect.server_watts import (
+    Bmc,
+    NoReading,
+    parse_dcmi,
+    password,
+    read_bmcs,
+    reader,
+    redfish_power,
+)
 from shakedown.records.errors import BadInput
 from shakedown.run.server_power import power_during
 from tests.unit.daytwo.sweep_runs import write_run

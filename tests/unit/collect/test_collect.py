@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.base.metrics import Output, Value
+from shakedown.benchmarks.base.contract import Output, Value
 from shakedown.benchmarks.perftest.mesh.schedule import Slot
 from shakedown.benchmarks.perftest.mesh.spec import Operation
 from shakedown.benchmarks.perftest.mesh.store import NodeFiles
 from shakedown.benchmarks.perftest.metrics import perftest
-from shakedown.benchmarks.perftest.order import MeshOrder
-from shakedown.bundle import seal as bundle
+from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.collect.outputs import journal
 from shakedown.collect.run import collect, gather
 from shakedown.judge.judged import judge_folder
@@ -26,9 +25,9 @@ from shakedown.onnode.counters import main as count
 from shakedown.onnode.counters import read_boot
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
+from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
-from shakedown.run.job_folder import JobFolder
-from shakedown.run.nic_counters import read_counters
+from shakedown.run.nic_counters import JobFolder, read_counters
 from tests.ended_job import ENDED, leave_the_rest
 
 GOLDEN = Path(__file__).parent / "lab_job"
@@ -673,7 +672,7 @@ def test_a_stated_type_of_service_is_the_class_that_was_ordered(run, tos, outcom
 def values(record: OutputRecord, file: Path, text: str) -> list[Value]:
     """What perftest's text means under a record, held against the run's own order."""
     jobs = json.loads((file.parents[2] / "jobs.json").read_text())["jobs"]
-    order = MeshOrder.model_validate(jobs[0]["settings"])
+    order = MeshSettings.model_validate(jobs[0]["settings"])
     return list(perftest(Output(text, record, order, JobFolder(file.parent))))
 
 

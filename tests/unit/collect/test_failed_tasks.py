@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from shakedown.benchmarks.config import job as settings_job
-from shakedown.collect.failed_tasks import failed_tasks
+from shakedown.evidence.contents import note_contents
+from shakedown.evidence.job_record import failed_tasks
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import counters
-from shakedown.run.contents import note_contents
 
 JOB = "raw/config.settings.a1"
 # As srun and the programs print it when n2 has mounted the stage read-only.

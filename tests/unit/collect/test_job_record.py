@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.collect.job_record import as_kept, shared_jobs
+from shakedown.evidence.job_record import as_kept, shared_jobs
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
-from shakedown.records.results import JobRecord, Problem
+from shakedown.records.results import JobRecord, RunProblem
 
 SPEC = JobSpec(
     name="fabric.ib_read_bw",
@@ -66,7 +66,7 @@ def test_good_records_and_those_that_have_a_problem_stay_as_they_are():
     assert problem() is None
     assert problem("fabric.ib_read_bw.a2", attempt=2) is None
     assert problem(spec=None, nodes=()) is None
-    node_fail = Problem(kind="killed", message="Slurm says NODE_FAIL")
+    node_fail = RunProblem(kind="killed", message="Slurm says NODE_FAIL")
     assert problem(state="NODE_FAIL", problem=node_fail, nodes=()) == "Slurm says NODE_FAIL"
 
 

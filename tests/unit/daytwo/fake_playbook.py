@@ -13,14 +13,12 @@ import time
 from pathlib import Path
 
 from shakedown.plan.jobs import Jobs
-from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, Reference
 from shakedown.records.reading import read_record
-from shakedown.records.results import Measurement, Problem
-from shakedown.records.snapshot import Component, Snapshot
+from shakedown.records.results import Component, CounterReading, Measurement, RunProblem, Snapshot
 from shakedown.run import folder as runs
 
-KILLED = Problem(kind="killed", message="Slurm says PREEMPTED, exit code 0:15, 0 restarts")
+KILLED = RunProblem(kind="killed", message="Slurm says PREEMPTED, exit code 0:15, 0 restarts")
 
 
 def good(reference: Reference) -> float:

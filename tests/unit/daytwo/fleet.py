@@ -10,8 +10,7 @@ from pathlib import Path
 
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
-from shakedown.records.results import Measurement, Problem
-from shakedown.records.snapshot import Component, Snapshot
+from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
 from shakedown.run import folder as runs
 
 START = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
@@ -114,7 +113,7 @@ class Night:
                     state="NODE_FAIL" if lost else "COMPLETED",
                     value=None if lost else value,
                     started=self.started or created,
-                    problem=Problem(kind="killed", message="the node died") if lost else None,
+                    problem=RunProblem(kind="killed", message="the node died") if lost else None,
                 )
 
     def _components(self) -> Iterable[Component]:

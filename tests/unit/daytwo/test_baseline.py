@@ -11,8 +11,8 @@ import yaml
 from fleet import START, Night, names
 
 from shakedown.commands import cli
+from shakedown.daytwo.history.fleet_references import propose
 from shakedown.daytwo.history.ingest import ingest
-from shakedown.daytwo.history.profile_proposal import propose
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue, load_profile
 

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from fake_slurm import FakeSlurm
 
-from shakedown.daytwo.drain.drainer import Drainer
-from shakedown.daytwo.drain.proposals import Policy
+from shakedown.daytwo.draining import Drainer, Policy
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
-from shakedown.records.results import Measurement, Problem
+from shakedown.records.results import Measurement, RunProblem
 from shakedown.run import folder as runs
 from shakedown.slurm.client import Slurm, parse_show_nodes
 
@@ -93,7 +92,9 @@ def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) ->
                 direction=direction,
                 state="PREEMPTED" if nodes in killed else "COMPLETED",
                 value=None if nodes in killed else value,
-                problem=Problem(kind="killed", message="Slurm says PREEMPTED") if nodes in killed else None,
+                problem=RunProblem(kind="killed", message="Slurm says PREEMPTED")
+                if nodes in killed
+                else None,
             )
             for i, nodes, rail, direction, value in values
         ],

@@ -15,12 +15,11 @@ import pytest
 from fleet import START, Night, names
 
 from shakedown.commands import cli
-from shakedown.daytwo.history.alarms_and_steps import Label, findings
+from shakedown.daytwo.history.alarms_and_steps import SeriesLabel, findings
 from shakedown.daytwo.history.ingest import compact, ingest
 from shakedown.daytwo.history.query import fleet, node_series
 from shakedown.daytwo.history.report import fleet_history, fleet_page, node_history, page
-from shakedown.daytwo.history.store import HistoryStore
-from shakedown.daytwo.history.values import over_partners
+from shakedown.daytwo.history.store import HistoryStore, over_partners
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
 
@@ -282,7 +281,7 @@ def test_what_a_node_does_every_week_is_not_its_noise():
     values = 390 * (1 + week + 0.003 * rng.standard_normal((24, count)))
     values[:6, -2:] *= 0.975
     times = np.datetime64("2026-03-01T01:00:00") + np.arange(count) * np.timedelta64(86400, "s")
-    series = [Label(f"n{i}", "write", "Gb/s", Better.HIGHER) for i in range(24)]
+    series = [SeriesLabel(f"n{i}", "write", "Gb/s", Better.HIGHER) for i in range(24)]
     found = [f.node for f in findings(series, times, values, {}) if f.kind == "alarm"]
     assert sorted(found) == [f"n{i}" for i in range(6)]
 

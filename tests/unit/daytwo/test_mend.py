@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from fleet import Night, names
 
-from shakedown.daytwo.drain.drainer import _entries
+from shakedown.daytwo.draining import _entries
 from shakedown.daytwo.history.ingest import compact
 from shakedown.daytwo.history.report import fleet_history
 from shakedown.records.errors import BadInput
-from shakedown.run.leftovers import leftovers
+from shakedown.run.files import leftovers
 
 NODES = names(8)
 LINE = {"time": "2026-11-20T02:00:00Z", "node": "n1", "action": "drain", "reason": "slow", "step": "done"}

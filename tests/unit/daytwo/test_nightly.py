@@ -22,19 +22,34 @@ import shakedown.daytwo.nightly.night as under_test
 from shakedown.benchmarks.planning import site_of
 from shakedown.collect.counters import counted, read_nodes
 from shakedown.commands import cli
-from shakedown.daytwo.nightly.config import Delivery, Draining, Mail, NightlyConfig, Webhook
-from shakedown.daytwo.nightly.deliver import SIGNATURE, STAMP, deliver, signature
 from shakedown.daytwo.nightly.night import Nightly
-from shakedown.daytwo.nightly.plan import alone_slots, covered_slots, nightly_plan, slot_costs
-from shakedown.daytwo.nightly.report import Night, metrics, subject, text
-from shakedown.daytwo.nightly.rotation import Share, choose, nights_to_cover
-from shakedown.daytwo.nightly.tonight import Tonight
+from shakedown.daytwo.nightly.plan import (
+    Share,
+    Tonight,
+    alone_slots,
+    choose,
+    covered_slots,
+    nightly_plan,
+    nights_to_cover,
+    slot_costs,
+)
+from shakedown.daytwo.nightly.playbook import Delivery, Draining, Mail, NightlyConfig, Webhook
+from shakedown.daytwo.nightly.report import (
+    SIGNATURE,
+    STAMP,
+    Night,
+    deliver,
+    metrics,
+    signature,
+    subject,
+    text,
+)
 from shakedown.plan.jobs import Jobs, counter_tests
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
-from shakedown.records.results import JobRecord, Measurement, Problem
+from shakedown.records.results import JobRecord, Measurement, RunProblem
 from shakedown.references.files import load_catalogue
 from shakedown.slurm.client import Slurm
 
@@ -570,7 +585,7 @@ def test_a_slot_had_its_turn_when_its_job_completed(state, problem, value, distu
         nodes=("n1", "n2"),
         rail="rail0",
         state=state,
-        problem=Problem(kind=problem, message="x") if problem else None,
+        problem=RunProblem(kind=problem, message="x") if problem else None,
         disturbed=disturbed,
     )
     assert covered_slots({m.cell: "s"}, [m]) == ({("n1", "s"), ("n2", "s")} if covered else set())

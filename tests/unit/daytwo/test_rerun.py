@@ -12,7 +12,7 @@ from shakedown.discover.answers import answers_of
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.snapshot import Component, Snapshot
+from shakedown.records.results import Component, Snapshot
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import Run, write_aside, write_plan
 from tests.unit.plan.test_planner import WHERE, document

@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shakedown.benchmarks.perftest.night import pair_rounds
+from shakedown.benchmarks.perftest.benchmark import pair_rounds
 from shakedown.benchmarks.planning import site_of
-from shakedown.daytwo.nightly.plan import slot_costs
-from shakedown.daytwo.nightly.rotation import Share, choose, groups, nights_to_cover
-from shakedown.daytwo.nightly.tonight import Tonight, site_tonight
+from shakedown.daytwo.nightly.plan import (
+    Share,
+    Tonight,
+    choose,
+    groups,
+    nights_to_cover,
+    site_tonight,
+    slot_costs,
+)
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from tests.unit.plan.test_planner import WHERE, document

@@ -13,10 +13,17 @@ import pytest
 
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.daytwo.sweeps import text as sweep_text
-from shakedown.daytwo.sweeps.pairs import Ratio, SweepComparison, compare_sweeps
+from shakedown.daytwo.sweeps.pairs import (
+    Combination,
+    OperationSweep,
+    Ratio,
+    Repeats,
+    SweepComparison,
+    SweepSide,
+    compare_sweeps,
+)
 from shakedown.daytwo.sweeps.reading import read_side
-from shakedown.daytwo.sweeps.sides import Combination, Samples, Side, Sweep
-from shakedown.records.snapshot import Component, Snapshot
+from shakedown.records.results import Component, Snapshot
 from shakedown.references.files import load_profile
 from tests.unit.daytwo.sweep_runs import write_run
 
@@ -43,10 +50,12 @@ def compared(*folders: Path) -> SweepComparison:
     return compare_sweeps([read_side(folder.name, folder) for folder in folders])
 
 
-def side(name: str, times: dict[int, tuple[float, ...]], **facts: str) -> Side:
+def side(name: str, times: dict[int, tuple[float, ...]], **facts: str) -> SweepSide:
     """A side with one sweep and nothing to read."""
-    points = {size: Samples(t, tuple(size / x / 1e3 for x in t)) for size, t in times.items()}
-    return Side(name, name, "site", "then", (Sweep(REDUCE, ("n1",), 1 << 20, points, facts, {}),))
+    points = {size: Repeats(t, tuple(size / x / 1e3 for x in t)) for size, t in times.items()}
+    return SweepSide(
+        name, name, "site", "then", (OperationSweep(REDUCE, ("n1",), 1 << 20, points, facts, {}),)
+    )
 
 
 def ratio(base: tuple[float, ...], other: tuple[float, ...]) -> Ratio:
@@ -127,7 +136,7 @@ def test_numbers_are_those_that_nccl_tests_printed(real):
             ):
                 if size and row is not None:
                     found = sweep.points[size]
-                    assert isinstance(found, Samples)
+                    assert isinstance(found, Repeats)
                     assert found.time_us[number - 1] == row.time_us
                     # Half a digit of busbw, and half a digit of the time that it is computed from.
                     close = 0.0051 + max(0.005 / row.time_us, 1e-5) * row.busbw_gb_per_s
@@ -406,7 +415,7 @@ def test_inventories_are_compared_or_said_to_be_absent():
 
     def both(one: Snapshot | None, other: Snapshot | None) -> SweepComparison:
         sweeps = side("", {8: (1.0, 1.0)}).sweeps
-        return compare_sweeps([Side(n, n, "s", "t", sweeps, i) for n, i in (("A", one), ("B", other))])
+        return compare_sweeps([SweepSide(n, n, "s", "t", sweeps, i) for n, i in (("A", one), ("B", other))])
 
     old, new = inventory("n1", "1"), inventory("n1", "2")
     assert both(old, new).changes == ("B: n1 nic mlx5_0 firmware: 1 -> 2",)

@@ -12,12 +12,9 @@ import yaml
 
 from shakedown.benchmarks.planning import read_site
 from shakedown.discover.answers import Answers
-from shakedown.discover.cabling import read_table
-from shakedown.discover.compare import differences
-from shakedown.discover.draft_site import describe
-from shakedown.discover.folder import write_folder
-from shakedown.discover.guesses import guesses
-from shakedown.discover.render import files
+from shakedown.discover.draft_site import describe, differences
+from shakedown.discover.folder import files, guesses, write_folder
+from shakedown.discover.nics import read_table
 from shakedown.records.errors import BadInput
 
 sys.path.insert(0, str(Path(__file__).parent))

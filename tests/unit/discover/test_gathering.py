@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.discover import by_ansible, by_slurm
+from shakedown.discover import ask
 from shakedown.discover.answers import answers_of
+from shakedown.discover.ask import answers_in, program
 from shakedown.discover.draft_site import describe
-from shakedown.discover.program import answers_in, program
-from shakedown.discover.render import files
+from shakedown.discover.folder import files
 from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.onnode import discover_probe
 from shakedown.records.errors import BadInput
@@ -88,8 +88,8 @@ def test_slurms_nodes_are_asked_and_the_others_named(monkeypatch):
         asked.append((partition, nodes))
         return printed(machines.hgx("gpu1", 1))
 
-    monkeypatch.setattr(by_slurm, "_run", run)
-    answers = by_slurm.ask_slurm("gpu", (), Recorded())
+    monkeypatch.setattr(ask, "_run", run)
+    answers = ask.ask_slurm("gpu", (), Recorded())
     assert asked == [("gpu", ["gpu1", "gpu2"])]
     assert list(answers.nodes) == ["gpu1"]
     assert answers.silent == {
@@ -99,7 +99,7 @@ def test_slurms_nodes_are_asked_and_the_others_named(monkeypatch):
     assert answers.addresses == {"gpu1": "192.0.2.1"}
     assert (answers.partition, answers.max_time) == ("gpu", "04:00:00")
     asked.clear()
-    by_slurm.ask_slurm("gpu", ["gpu[1-2]"], Recorded())
+    ask.ask_slurm("gpu", ["gpu[1-2]"], Recorded())
     assert asked == [("gpu", ["gpu1", "gpu2"])]
 
 
@@ -114,9 +114,9 @@ def test_slurms_nodes_are_asked_and_the_others_named(monkeypatch):
 )
 def test_slurm_is_not_asked_for_what_cannot_be(monkeypatch, partition, nodes, words):
     """Catches: a job for nodes of another partition, or a word that becomes an option."""
-    monkeypatch.setattr(by_slurm, "_run", lambda *_: pytest.fail("a job was started"))
+    monkeypatch.setattr(ask, "_run", lambda *_: pytest.fail("a job was started"))
     with pytest.raises(BadInput, match=words.replace("$", r"\$")):
-        by_slurm.ask_slurm(partition, nodes, Recorded())
+        ask.ask_slurm(partition, nodes, Recorded())
 
 
 MAINTENANCE = """\
@@ -147,8 +147,8 @@ def test_the_job_is_of_the_sites_account_and_reservation(monkeypatch):
         asked.append(words)
         return printed(machines.hgx("gpu1", 1))
 
-    monkeypatch.setattr(by_slurm, "_run", run)
-    answers = by_slurm.ask_slurm("gpu", (), InMaintenance(), block=block)
+    monkeypatch.setattr(ask, "_run", run)
+    answers = ask.ask_slurm("gpu", (), InMaintenance(), block=block)
     options = ["--account=bench", "--qos=accept", "--reservation=maint", "--mem=0"]
     assert asked == [("gpu", ["gpu1"], options)]
     assert set(answers.silent) == {"gpu2", "gpu3"}, "drained, and another reservation's"
@@ -156,7 +156,7 @@ def test_the_job_is_of_the_sites_account_and_reservation(monkeypatch):
     written = {file.path: file.text for file in files(describe(answers), "mysite")}["group_vars/all/site.yml"]
     assert "  account: bench\n  qos: accept\n  reservation: maint\n" in written
     with pytest.raises(BadInput, match="gpu1 is reserved: give --reservation"):
-        by_slurm.ask_slurm("gpu", (), InMaintenance())
+        ask.ask_slurm("gpu", (), InMaintenance())
 
 
 def test_a_node_that_slurm_has_by_name_is_reached_by_its_address(monkeypatch):
@@ -170,14 +170,14 @@ def test_a_node_that_slurm_has_by_name_is_reached_by_its_address(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     lines = {name: {"NodeAddr": name} for name in ("gpu1", "gpu2")} | {"gpu3": {"NodeAddr": "192.0.2.3"}}
-    assert by_slurm._addresses(lines, lines) == {"gpu1": "192.0.2.77", "gpu3": "192.0.2.3"}
+    assert ask._addresses(lines, lines) == {"gpu1": "192.0.2.77", "gpu3": "192.0.2.3"}
 
 
 def test_a_job_without_answers_is_refused(monkeypatch):
     """Catches: a folder without nodes."""
-    monkeypatch.setattr(by_slurm, "_run", lambda *_: "srun: error\n")
+    monkeypatch.setattr(ask, "_run", lambda *_: "srun: error\n")
     with pytest.raises(BadInput, match="no node answered"):
-        by_slurm.ask_slurm("gpu", (), Recorded())
+        ask.ask_slurm("gpu", (), Recorded())
 
 
 def host(text, said=""):
@@ -199,12 +199,12 @@ def test_ansibles_hosts_keep_the_inventorys_names():
         },
         "submit": "login",
     }
-    answers = by_ansible.answers_from(written)
+    answers = ask.answers_from(written)
     assert list(answers.nodes) == ["node-a"]
     assert answers.silent == {"node-b": "Connection refused"}
     assert answers.connections["node-a"].given() == {"ansible_host": "192.0.2.1", "ansible_port": 22}
     with pytest.raises(BadInput, match="no host answered; node-b: Connection refused"):
-        by_ansible.answers_from({"hosts": {"node-b": host("", "Connection refused")}, "submit": ""})
+        ask.answers_from({"hosts": {"node-b": host("", "Connection refused")}, "submit": ""})
 
 
 def place(root, path, text):

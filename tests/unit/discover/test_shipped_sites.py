@@ -11,7 +11,7 @@ import yaml
 
 from shakedown.discover.answers import Answers
 from shakedown.discover.draft_site import describe
-from shakedown.discover.render import files
+from shakedown.discover.folder import files
 
 sys.path.insert(0, str(Path(__file__).parent))
 import machines

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tests/unit/discover"))
 import machines  # noqa: E402
 
-from shakedown.discover import by_slurm  # noqa: E402
+from shakedown.discover import ask  # noqa: E402
 from shakedown.onnode import discover_probe  # noqa: E402
 from shakedown.slurm.client import Slurm  # noqa: E402
 
@@ -37,7 +37,7 @@ def cluster(monkeypatch, tmp_path):
         Slurm, "ask", lambda _self, *argv: SLURM["partition" if "partition" in argv else "node"]
     )
     lines = [line for node in nodes for line in discover_probe.lines(node)]
-    monkeypatch.setattr(by_slurm, "_run", lambda *_: "\n".join(lines))
+    monkeypatch.setattr(ask, "_run", lambda *_: "\n".join(lines))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inventories").mkdir()

@@ -16,13 +16,13 @@ from generator import models  # noqa: E402
 from generator import roles as of_roles  # noqa: E402
 from generator.fields import rows  # noqa: E402
 
-from shakedown.daytwo.nightly.config import NightlyConfig  # noqa: E402
-from shakedown.references.catalogue import Entry, Profile  # noqa: E402
+from shakedown.daytwo.nightly.playbook import NightlyConfig  # noqa: E402
+from shakedown.references.catalogue import Profile, ReferenceEntry  # noqa: E402
 
 TABLES = [
     *((prefix, model) for _, prefix, model in models.SITE),
     ("", Profile),
-    ("references[].", Entry),
+    ("references[].", ReferenceEntry),
     ("", NightlyConfig),
     *(("", model) for _, model in models.RUN),
 ]

@@ -11,7 +11,7 @@ import pytest
 
 from shakedown.benchmarks.planning import read_site
 from shakedown.commands.cli import main
-from shakedown.intent.refusal import span
+from shakedown.intent.places import span
 from shakedown.intent.variables import check_names
 from shakedown.records.errors import BadInput
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shakedown.benchmarks.planning import site_of
-from shakedown.intent.dates import refuse_impossible_date
+from shakedown.intent.places import refuse_impossible_date
 from shakedown.records.errors import BadInput
 from tests.unit.plan.test_planner import WHERE, document
 

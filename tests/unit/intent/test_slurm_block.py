@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from shakedown.benchmarks.planning import make_plan, read_site, site_of
-from shakedown.daytwo.nightly.config import NightlyConfig
+from shakedown.daytwo.nightly.playbook import NightlyConfig
 from shakedown.intent.moved import MOVED
 from shakedown.intent.moved import main as moved
 from shakedown.intent.slurm_block import SlurmBlock, option

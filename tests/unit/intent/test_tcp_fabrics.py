@@ -9,8 +9,8 @@ import pytest
 
 from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.log_model import NcclChannel, NcclIbDevice, NcclLog, NcclRank, NcclSocketDevice
-from shakedown.benchmarks.nccl.order import ExpectedWay
-from shakedown.benchmarks.nccl.transport import judge_log
+from shakedown.benchmarks.nccl.metrics import judge_log
+from shakedown.benchmarks.nccl.settings import ExpectedWay
 from shakedown.intent.tcp_rules import problems
 
 FABRICS = [{"name": "B", "link_speed_gbps": 10, "mtu_bytes": 1500, "subnet": "10.20.0.0/24"}]

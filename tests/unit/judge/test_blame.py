@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.commands.localise import document
-from shakedown.judge.judged import judge_folder
-from shakedown.judge.localise.causes_of_run import CausesOfRun
+from shakedown.judge.judged import CausesOfRun, judge_folder
 from shakedown.judge.localise.pair_results import PairResults
 from shakedown.report.write import report
 from shakedown.run.folder import Run, to_json

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from shakedown.judge.localise.causes import Cause, localise
-from shakedown.judge.localise.linked import with_links
 from shakedown.judge.localise.model import Element, Route
+from shakedown.judge.localise.suspects import with_links
 from shakedown.plan.flow_paths import known_paths, only_spines
 from shakedown.plan.jobs import Jobs, SwitchLink
-from shakedown.simulate.fabric import Fault, FaultKind, Shape, build_fabric, measure
+from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, measure
 from tests.unit.benchmarks.perftest.test_ways import catalogue, two_pods
 from tests.unit.plan.test_planner import WHERE
 
@@ -37,7 +37,7 @@ def causes(*elements: Element):
     """Localise a fabric in which these parts lose a tenth."""
     rng = np.random.default_rng(7)
     fabric = build_fabric(SHAPE, rng)
-    faults = [Fault(FaultKind(element.kind), element, 0.1) for element in elements]
+    faults = [PlantedFault(FaultKind(element.kind), element, 0.1) for element in elements]
     sim = measure(SHAPE, fabric, faults, rng)
     return with_links(localise([Route((sim.matrix,), sim.fabric)]), links(PLANES))
 

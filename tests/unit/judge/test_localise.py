@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_route import localise_one
 
-from shakedown.judge.localise.model import Element, Fabric, Matrix
-from shakedown.judge.localise.witnesses import _median_of_others
-from shakedown.records.counters import CounterReading
-from shakedown.simulate.fabric import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
+from shakedown.judge.localise.causes import _median_of_others
+from shakedown.judge.localise.model import Cabling, Element, Matrix
+from shakedown.records.results import CounterReading
+from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, draw_fault, measure
 
 SHAPE = Shape(48, 3, pod=12)
 
@@ -64,7 +64,7 @@ def small(n, rails=2, cv=0.08, tests=4, seed=0, spoil=lambda v: None):
     ports = {
         (node, f"rail{r}"): f"leaf0:swp{1 + r * n + i}" for r in range(rails) for i, node in enumerate(nodes)
     }
-    fabric = Fabric(np.zeros((rails, n), dtype=np.int64), ("leaf0",), ports=ports)
+    fabric = Cabling(np.zeros((rails, n), dtype=np.int64), ("leaf0",), ports=ports)
     return made, fabric
 
 
@@ -213,7 +213,7 @@ def test_a_slow_rail_of_unknown_paths_is_a_suspect_at_every_size(nodes):
 def test_an_uplink_of_unknown_path_is_not_blamed_on_nodes():
     """Catches: nodes behind a bad uplink blamed because the harness cannot see their paths."""
     sim = simulated((FaultKind.UPLINK, 0.5))
-    blind = Fabric(sim.fabric.leaf, sim.fabric.leaves)
+    blind = Cabling(sim.fabric.leaf, sim.fabric.leaves)
     assert not {c.element.kind for c in localise_one([sim.matrix], blind) if c.blamed} & {"node", "nic"}
 
 
@@ -300,7 +300,7 @@ def test_a_fault_needs_no_healthy_majority_on_its_leaf():
     rng = np.random.default_rng(4)
     fabric = build_fabric(SHAPE, rng)
     nics = [
-        Fault(FaultKind.LOSSY_CABLE, Element("nic", node=n, rail="rail1"), 0.05)
+        PlantedFault(FaultKind.LOSSY_CABLE, Element("nic", node=n, rail="rail1"), 0.05)
         for n in SHAPE.node_names[:12]
     ]
     sim = measure(SHAPE, fabric, nics, rng)
@@ -343,7 +343,7 @@ def test_a_flapping_nic_does_not_hide_or_inflate_its_leafs_uplink():
     fabric = build_fabric(SHAPE, rng)
     uplink = Element("uplink", leaf="leaf1-0", spine="spine0-2")
     flapping = Element("nic", node="n15", rail="rail0")
-    faults = [Fault(FaultKind.UPLINK, uplink, 0.01), Fault(FaultKind.FLAPPING, flapping, 0.5)]
+    faults = [PlantedFault(FaultKind.UPLINK, uplink, 0.01), PlantedFault(FaultKind.FLAPPING, flapping, 0.5)]
     sim = measure(SHAPE, fabric, faults, rng)
     causes = {c.element: c for c in localise_one([sim.matrix], fabric) if c.blamed}
     assert set(causes) == {uplink, flapping}
@@ -380,7 +380,8 @@ def test_a_leaf_of_a_quarter_of_the_fabric_is_one_fault():
     shape = Shape(64, 1, pod=16)
     fabric = build_fabric(shape, rng)
     nics = [
-        Fault(FaultKind.NIC_TX, Element("nic", node=n, rail="rail0"), 0.05) for n in shape.node_names[:16]
+        PlantedFault(FaultKind.NIC_TX, Element("nic", node=n, rail="rail0"), 0.05)
+        for n in shape.node_names[:16]
     ]
     sim = measure(shape, fabric, nics, rng)
     assert blamed(sim) == [Element("leaf", leaf="leaf0-0")]

@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from shakedown.judge.localise.calibration import COUNTED, Counted, Evidence, calibrated, evidence_of
-from shakedown.judge.localise.causes import localise
+from shakedown.judge.localise.causes import COUNTED, BlameEvidence, Counted, calibrated, evidence_of, localise
 from shakedown.judge.localise.model import Element, Explanation, Route
 from shakedown.simulate.benchmark import case, ours
 
@@ -29,13 +28,13 @@ def finding(**changes):
 @pytest.mark.parametrize(
     ("changes", "worst", "evidence"),
     [
-        ({}, -0.02, Evidence.SLOW),
-        ({"z": 8.0}, -0.02, Evidence.SLOW),
-        ({"z": 7.99}, -0.02, Evidence.SLOW_NARROWLY),
-        ({"effect": -0.01}, -0.2, Evidence.BESIDE),
-        ({"effect": -0.15}, -0.2, Evidence.SLOW),
-        ({"pattern": "intermittent", "partners": 8}, -0.02, Evidence.NOW_AND_THEN),
-        ({"pattern": "intermittent", "partners": 7}, -0.02, Evidence.NOW_AND_THEN_FEW),
+        ({}, -0.02, BlameEvidence.SLOW),
+        ({"z": 8.0}, -0.02, BlameEvidence.SLOW),
+        ({"z": 7.99}, -0.02, BlameEvidence.SLOW_NARROWLY),
+        ({"effect": -0.01}, -0.2, BlameEvidence.BESIDE),
+        ({"effect": -0.15}, -0.2, BlameEvidence.SLOW),
+        ({"pattern": "intermittent", "partners": 8}, -0.02, BlameEvidence.NOW_AND_THEN),
+        ({"pattern": "intermittent", "partners": 7}, -0.02, BlameEvidence.NOW_AND_THEN_FEW),
         ({"pattern": "failed", "effect": -1.0}, -1.0, None),
     ],
 )
@@ -54,11 +53,11 @@ def test_a_rate_is_never_certain():
 def test_a_blame_has_the_confidence_of_its_evidence():
     """Catches: a confidence of 1 for whatever is blamed."""
     (found,) = calibrated([finding()])
-    assert found.confidence == COUNTED[Evidence.SLOW].rate
+    assert found.confidence == COUNTED[BlameEvidence.SLOW].rate
     suspect = dataclasses.replace(finding(), blamed=False, confidence=0.5)
     assert calibrated([suspect]) == [suspect]
     (cause,) = ours(case("iid", "16x4", "5%", 0))
-    assert cause.confidence == pytest.approx(COUNTED[Evidence.SLOW].rate, abs=1e-4)
+    assert cause.confidence == pytest.approx(COUNTED[BlameEvidence.SLOW].rate, abs=1e-4)
 
 
 def test_what_cannot_be_told_apart_has_its_chances():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from one_route import localise_one
 
-from shakedown.judge.localise.model import Element, Fabric, Matrix
+from shakedown.judge.localise.model import Cabling, Element, Matrix
 from shakedown.simulate.benchmark import case, judge, ours, planted
 
 QUIET = (
@@ -118,7 +118,7 @@ def constant(rails, nodes, rate=390.0):
 @pytest.mark.parametrize(("rails", "nodes"), [(1, 16), (4, 16), (1, 64)])
 def test_a_fault_is_named_where_all_else_is_the_same(rails, nodes, loss):
     """Catches: the one other value of a run taken for the tool's step, and half of the rate not missed."""
-    unknown = Fabric.unknown(rails, nodes)
+    unknown = Cabling.unknown(rails, nodes)
     for way, index in (("tx", (0, 1)), ("rx", (0, slice(None), 1))):
         matrix = constant(rails, nodes)
         matrix.values[index] *= 1 - loss
@@ -141,4 +141,4 @@ def test_coarse_steps_of_healthy_results_are_still_steps(step):
         ends = 1 + 0.003 * rng.standard_normal((2, 4, 16))
         rates = matrix.values * ends[0][:, :, None] * ends[1][:, None, :] * (1 - 0.01 * rng.random())
         matrix.values[:] = np.round(rates / step) * step
-        assert not [c for c in localise_one([matrix], Fabric.unknown(4, 16)) if c.blamed], seed
+        assert not [c for c in localise_one([matrix], Cabling.unknown(4, 16)) if c.blamed], seed

@@ -7,12 +7,9 @@ import pytest
 from one_route import localise_one
 
 from shakedown.judge.localise.model import Element
-from shakedown.judge.localise.other_way import beyond_other_way
-from shakedown.judge.localise.own_noise import noise_beyond
-from shakedown.judge.localise.picks import MIN_SIGMA
+from shakedown.judge.localise.picks import MIN_SIGMA, beyond_other_way, noise_beyond
 from shakedown.simulate.benchmark import case, judge, ours, planted
-from shakedown.simulate.fabric import Shape, build_fabric, measure
-from shakedown.simulate.noise import parse_noise
+from shakedown.simulate.fabric import Shape, build_fabric, measure, parse_noise
 from shakedown.simulate.noise_models import NOISE
 
 SHAPE = Shape(16, 4, pod=8)

@@ -7,16 +7,16 @@ import pytest
 from one_route import localise_one
 
 from shakedown.judge.localise.causes import _cleared
-from shakedown.judge.localise.model import Element, Fabric
-from shakedown.records.counters import CounterReading
-from shakedown.simulate.fabric import Fault, FaultKind, Shape, build_fabric, draw_fault, measure
+from shakedown.judge.localise.model import Cabling, Element
+from shakedown.records.results import CounterReading
+from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, draw_fault, measure
 
 
 def simulated(shape, *faults, seed=3):
     """Measure a simulated fabric; a fault is (kind, size) or a Fault."""
     rng = np.random.default_rng(seed)
     fabric = build_fabric(shape, rng)
-    drawn = [f if isinstance(f, Fault) else draw_fault(*f, shape, fabric, rng) for f in faults]
+    drawn = [f if isinstance(f, PlantedFault) else draw_fault(*f, shape, fabric, rng) for f in faults]
     return measure(shape, fabric, drawn, rng)
 
 
@@ -34,7 +34,7 @@ def slow_square(sim, one, other, rail=slice(None)):
 def test_two_groups_that_are_slow_with_each_other_blame_neither(one, other, blind):
     """Catches: the side of a square of pairs that is looked at first blamed for what both may have done."""
     sim = slow_square(simulated(Shape(48, 2, pod=12)), one, other)
-    fabric = Fabric.unknown(2, 48) if blind else sim.fabric
+    fabric = Cabling.unknown(2, 48) if blind else sim.fabric
     causes = localise_one([sim.matrix], fabric)
     assert causes and not [c for c in causes if c.blamed]
 
@@ -74,9 +74,9 @@ def test_an_uplink_of_unknown_path_blames_no_node(shape, leaves_known):
     for seed in range(6):
         sim = simulated(shape, (FaultKind.UPLINK, 0.5), seed=seed)
         blind = (
-            Fabric(sim.fabric.leaf, sim.fabric.leaves)
+            Cabling(sim.fabric.leaf, sim.fabric.leaves)
             if leaves_known
-            else Fabric.unknown(shape.rails, shape.nodes)
+            else Cabling.unknown(shape.rails, shape.nodes)
         )
         wrong = [
             c for c in localise_one([sim.matrix], blind) if c.blamed and c.element.kind in {"nic", "node"}
@@ -90,7 +90,9 @@ def flapping(names, seed):
     rng = np.random.default_rng(seed)
     fabric = build_fabric(shape, rng)
     nics = [Element("nic", node=name, rail="rail0") for name in names]
-    return measure(shape, fabric, [Fault(FaultKind.FLAPPING, nic, 0.5) for nic in nics], rng), set(nics)
+    return measure(shape, fabric, [PlantedFault(FaultKind.FLAPPING, nic, 0.5) for nic in nics], rng), set(
+        nics
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_flapping_nics_are_named_beside_each_other(names, paths):
     """Catches: real faults cleared, because several of them look like something shared."""
     for seed in range(6):
         sim, nics = flapping(names, seed)
-        fabric = sim.fabric if paths else Fabric.unknown(2, 48)
+        fabric = sim.fabric if paths else Cabling.unknown(2, 48)
         assert {c.element for c in localise_one([sim.matrix], fabric) if c.blamed} == nics, seed
 
 
@@ -110,7 +112,7 @@ def test_of_many_flapping_nics_most_are_named_where_nothing_is_known_of_leaves()
     named = 0
     for seed in range(12):
         sim, nics = flapping(("n02", "n05", "n20", "n33"), seed)
-        causes = localise_one([sim.matrix], Fabric.unknown(2, 48))
+        causes = localise_one([sim.matrix], Cabling.unknown(2, 48))
         blamed = {c.element for c in causes if c.blamed}
         assert {c.element for c in causes} == nics and blamed <= nics, seed
         named += len(blamed)
@@ -122,7 +124,7 @@ def test_a_slow_uplink_of_a_whole_leaf_drains_nobody(shape):
     """Catches: every NIC of a leaf blamed that is slow with all others, and well within its leaf."""
     for seed in range(4):
         sim = simulated(shape, (FaultKind.UPLINK, 0.1), seed=seed)
-        causes = localise_one([sim.matrix], Fabric.unknown(shape.rails, shape.nodes))
+        causes = localise_one([sim.matrix], Cabling.unknown(shape.rails, shape.nodes))
         assert len(causes) >= shape.pod - 2 and not [c for c in causes if c.blamed], seed
 
 
@@ -130,8 +132,8 @@ def test_slow_nics_beside_each_other_are_each_at_fault():
     """Catches: slow NICs excused, because there are several of them."""
     shape = Shape(48, 1, pod=12)
     nics = [Element("nic", node=f"n{i:02}", rail="rail0") for i in (2, 3, 5, 30)]
-    sim = simulated(shape, *(Fault(FaultKind.LOSSY_CABLE, nic, 0.05) for nic in nics))
-    for fabric in (sim.fabric, Fabric.unknown(1, 48)):
+    sim = simulated(shape, *(PlantedFault(FaultKind.LOSSY_CABLE, nic, 0.05) for nic in nics))
+    for fabric in (sim.fabric, Cabling.unknown(1, 48)):
         assert {c.element for c in localise_one([sim.matrix], fabric) if c.blamed} == set(nics)
 
 

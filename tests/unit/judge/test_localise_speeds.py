@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from one_route import localise_one
 
-from shakedown.judge.localise.model import Element, Fabric, Matrix
+from shakedown.judge.localise.model import Cabling, Element, Matrix
 
 NODES, RAILS = 16, 4
 
@@ -24,9 +24,9 @@ def mesh(seed: int, slow: dict[int, float]) -> Matrix:
     return Matrix("ib_write_bw", True, *names, values, np.zeros(values.shape, dtype=bool))
 
 
-def found(matrix: Matrix, fabric: Fabric | None = None) -> tuple[list[Element], list[str]]:
+def found(matrix: Matrix, fabric: Cabling | None = None) -> tuple[list[Element], list[str]]:
     """Return what is blamed, and the nodes that are suspects."""
-    causes = localise_one([matrix], fabric or Fabric.unknown(RAILS, NODES))
+    causes = localise_one([matrix], fabric or Cabling.unknown(RAILS, NODES))
     return [c.element for c in causes if c.blamed], sorted(c.element.node for c in causes if not c.blamed)
 
 
@@ -68,5 +68,5 @@ def test_speeds_that_the_snapshot_tells_are_no_suspects():
     """Catches: a mixed cluster that is never told to be well, though its snapshot says which nodes differ."""
     classes = np.zeros((2, RAILS, NODES), dtype=np.int64)
     classes[:, :, :4] = 1
-    told = replace(Fabric.unknown(RAILS, NODES), classes=classes)
+    told = replace(Cabling.unknown(RAILS, NODES), classes=classes)
     assert found(mesh(4, dict.fromkeys(range(4), 0.5)), told) == ([], [])

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 from bench_localise_odd import case
 
 from shakedown.judge.localise.model import Element
-from shakedown.judge.localise.two_ways import of_one_way
+from shakedown.judge.localise.pairs import of_one_way
 from shakedown.simulate import benchmark
 from shakedown.simulate.benchmark import judge, ours, planted
 

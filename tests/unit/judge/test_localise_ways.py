@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from one_route import localise_one
 
-from shakedown.judge.localise.calibration import COUNTED, Evidence
+from shakedown.judge.localise.causes import COUNTED, BlameEvidence
 from shakedown.judge.localise.fit import _spread_of_others
 from shakedown.judge.localise.groups import Scores
 from shakedown.judge.localise.model import Element
@@ -56,7 +56,7 @@ def test_few_bad_results_leave_the_way_in_doubt():
     assert few.element == many.element == nic("tx")
     assert few.findings[0].worth == many.findings[0].worth
     assert few.confidence < 0.99 * many.confidence
-    assert many.confidence < COUNTED[Evidence(many.findings[0].worth)].rate
+    assert many.confidence < COUNTED[BlameEvidence(many.findings[0].worth)].rate
 
 
 def test_an_element_has_no_part_in_what_it_is_held_against():

@@ -8,7 +8,7 @@ import pytest
 
 from shakedown.judge.losses import Losses
 from shakedown.records.base import Stage
-from shakedown.records.counters import CounterReading
+from shakedown.records.results import CounterReading
 
 FOUR = ("n1", "n2", "n3", "n4")
 

@@ -9,7 +9,7 @@ import pytest
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
-from shakedown.records.results import Measurement, Problem
+from shakedown.records.results import Measurement, RunProblem
 
 NODES = tuple(f"n{i:02d}" for i in range(1, 25))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])
@@ -54,7 +54,7 @@ def samples(special: dict, **changes) -> list[Measurement]:
     for pair in PAIRS:
         for direction in ("forward", "reverse"):
             for attempt, value in enumerate(special.get((pair, direction), (390.0,)), start=1):
-                problem = Problem(kind="other", message="ended with 1") if value is None else None
+                problem = RunProblem(kind="other", message="ended with 1") if value is None else None
                 state = "NODE_FAIL" if value == "died" else "COMPLETED"
                 lines.append(
                     Measurement(

@@ -8,9 +8,8 @@ from pydantic import ValidationError
 from shakedown.judge.cells import Bound, Rule, combine, judge_measurement
 from shakedown.judge.verdict import judge, judge_cells
 from shakedown.records.base import Outcome
-from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, PlanItem, Reference
-from shakedown.records.results import Measurement
+from shakedown.records.results import CounterReading, Measurement
 from shakedown.records.wording import where
 
 HIGHER = {"id": "bw", "value": 400.0, "tolerance": 0.05, "ceiling": 392.0, "unit": "Gb/s", "better": "higher"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.judge.hints import fault_hint
+from shakedown.judge.cells import fault_hint
 from shakedown.records.plan import Reference
 from shakedown.records.results import Measurement
 

@@ -6,8 +6,8 @@ import pytest
 
 from shakedown.collect.counters import nic_readings
 from shakedown.judge.words import counter
-from shakedown.nics.counters import counts_errors
 from shakedown.nics.families import family_of
+from shakedown.nics.rates import counts_errors
 from shakedown.nics.witnesses import seen, unseen
 from shakedown.onnode.counters import read_devices
 from shakedown.records.base import Outcome

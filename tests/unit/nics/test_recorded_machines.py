@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from shakedown.benchmarks.gpudirect.nearest import gpus_of_nics
+from shakedown.benchmarks.gpudirect.job import gpus_of_nics
 from shakedown.discover.answers import Answers, NodeAnswer
-from shakedown.discover.roles import Role, judge_nics
+from shakedown.discover.nics import Role, judge_nics
 from shakedown.nics.families import family_of, lacking
 from shakedown.onnode import discover_probe, topology_probe
 from shakedown.onnode.counters import read_devices

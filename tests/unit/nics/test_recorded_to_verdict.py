@@ -12,7 +12,8 @@ import pytest
 from shakedown.benchmarks.planning import site_of
 from shakedown.collect.counters import counted, read_nodes
 from shakedown.judge.verdict import judge
-from shakedown.onnode import counters, ethtool_stats, modules
+from shakedown.onnode import counters, ethtool_stats
+from shakedown.onnode import counters as modules
 from shakedown.plan.jobs import counter_tests
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.results import JobRecord

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from rendering import PORTS, cabling, cli, cli_text, enterprise, intent, nvue, render, sonic_change
 
-from shakedown.benchmarks.config.host_end import host_end
-from shakedown.benchmarks.config.settings import TargetReport
+from shakedown.benchmarks.config.settings import TargetReport, host_end
 from shakedown.nos.cable_ends import cables, links_of, load_settings, neighbours_of, seen, switch_ends
-from shakedown.nos.crosscheck import CABLING, FEC, SPEED, Cable, End, cross_check
+from shakedown.nos.crosscheck import CABLING, FEC, SPEED, End, SwitchCable, cross_check
 from shakedown.nos.readings import SwitchReading, load_reading
 from shakedown.nos.registry import SYSTEMS
 from shakedown.records.errors import BadInput
@@ -554,8 +553,8 @@ def test_a_sonic_spine_whose_ports_have_descriptions_is_known_by_its_alias(nos, 
     heard = {
         ("leaf0", port): End(neighbours=seen(neighbours_of(reading(nos, neighbours=OF_SONIC[nos])), port))
     }
-    cable = Cable(host="spine0", netdev="Ethernet0", switch="leaf0", port=port, role="uplink")
-    other = Cable(host="spine0", netdev="Ethernet4", switch="leaf0", port="swp40", role="uplink")
+    cable = SwitchCable(host="spine0", netdev="Ethernet0", switch="leaf0", port=port, role="uplink")
+    other = SwitchCable(host="spine0", netdev="Ethernet4", switch="leaf0", port="swp40", role="uplink")
     ends = switch_ends(spine)
     check = next(c for c in cross_check([cable, other], ends, heard, ()) if c.what == CABLING)
     assert check.fits is (not swapped), check.text

@@ -12,8 +12,8 @@ import json
 
 import pytest
 
-from shakedown.nos.counters import COUNTERS, Classes
 from shakedown.nos.registry import counters_of, known
+from shakedown.nos.system import COUNTERS, Classes
 from shakedown.records.errors import BadInput
 from tests.unit.nos.os9_printed import OS9_COUNTERS, OS9_PORT
 

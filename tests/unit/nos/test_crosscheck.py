@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.nos.crosscheck import Cable, End, cross_check
+from shakedown.nos.crosscheck import End, SwitchCable, cross_check
 from shakedown.nos.lldp import neighbours
 from shakedown.records.errors import BadInput
 
 CABLES = [
-    Cable(host="n1", netdev="fab0", switch="leaf0", port="swp1", rail="rail0"),
-    Cable(host="n2", netdev="fab0", switch="leaf0", port="swp2", rail="rail0"),
+    SwitchCable(host="n1", netdev="fab0", switch="leaf0", port="swp1", rail="rail0"),
+    SwitchCable(host="n2", netdev="fab0", switch="leaf0", port="swp2", rail="rail0"),
 ]
 ALIKE = {
     "mtu_bytes": 9000,
@@ -142,7 +142,7 @@ def test_all_cables_of_a_shared_name_fail_and_ports_are_in_their_order():
         ("n2", "fab0"): "swp10",
         ("n2", "fab1"): "swp12",
     }
-    cables = [Cable(host=h, netdev=d, switch="leaf0", port=p, rail="r") for (h, d), p in ports.items()]
+    cables = [SwitchCable(host=h, netdev=d, switch="leaf0", port=p, rail="r") for (h, d), p in ports.items()]
     heard = {"swp9": "n1/fab0", "swp10": "n1/fab0", "swp11": "n1/fab1", "swp12": "n2/fab1"}
     switches = {("leaf0", port): End(neighbours=(name,)) for port, name in heard.items()}
     found = {c.cable.port: c for c in cross_check(cables, {}, switches, ()) if c.what == "cabling"}
@@ -174,7 +174,7 @@ def test_lldp_of_something_else_is_refused():
 
 
 LINKS = [
-    Cable(host=f"spine{i}", netdev="Ethernet1/1", switch="leaf0", port=f"Ethernet3{i}/1", role="uplink")
+    SwitchCable(host=f"spine{i}", netdev="Ethernet1/1", switch="leaf0", port=f"Ethernet3{i}/1", role="uplink")
     for i in (0, 1)
 ]
 

@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from shakedown.judge.localise.idle import idle_uplinks
-from shakedown.nos.readings import SwitchReading, readings
-from shakedown.nos.uplinks import IDLE, IMBALANCE, RECEIVED, SENT, Carried, spread
+from shakedown.judge.localise.suspects import idle_uplinks
+from shakedown.nos.readings import IDLE, IMBALANCE, RECEIVED, SENT, Carried, SwitchReading, readings, spread
 from shakedown.records.base import Stage
-from shakedown.records.counters import CounterReading
+from shakedown.records.results import CounterReading
 
 GB = 10**9
 

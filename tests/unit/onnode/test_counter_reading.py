@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.onnode import counters, ethtool_stats, modules
+from shakedown.onnode import counters, ethtool_stats
+from shakedown.onnode import counters as modules
 from shakedown.onnode.ethtool_stats import NoStatisticsError, fec_counters, statistics
 from shakedown.run.nic_counters import read_counters
 from tests.unit.nics.healthy import names

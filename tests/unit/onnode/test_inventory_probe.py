@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.onnode import snapshot_probe as inventory
-from shakedown.records.snapshot import Component, Snapshot
+from shakedown.records.results import Component, Snapshot
 
 PROBE = Path(inventory.__file__)
 MODULE = """	Identifier                                : 0x1e (QSFP-DD)

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from shakedown.onnode.nccl_library import differ, loaded_by, version
+from shakedown.onnode.gpus import differ, loaded_by, version
 
 
 def seen(node, said):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.onnode import attest, counters, gpus, noted
+from shakedown.evidence import attest
+from shakedown.onnode import counters, gpus, noted
 from shakedown.onnode.journal import Journal, now
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.records.results import Problem
+from shakedown.records.results import RunProblem
 
 SOURCE = Path(__file__).resolve().parents[3] / "shakedown"
 # `{"kind": "busy", "message": ...}`, over one line or several.
@@ -22,7 +22,7 @@ WRITTEN = sorted(
 @pytest.mark.parametrize(("program", "kind"), WRITTEN)
 def test_a_problems_kind_is_one_that_is_read(program: str, kind: str) -> None:
     """Catches: a job's line that is refused as damaged, and with it what happened (`exit-status`)."""
-    Problem.model_validate({"kind": kind, "message": program})
+    RunProblem.model_validate({"kind": kind, "message": program})
 
 
 def test_programs_were_found() -> None:

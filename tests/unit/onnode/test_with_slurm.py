@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.onnode.output import kept
-from shakedown.onnode.step import SILENT_FILE, SILENT_S, WITH_SLURM, once_a_node
+from shakedown.onnode.standing import SILENT_FILE, SILENT_S, WITH_SLURM, once_a_node
 
 # As the commands of Slurm 22.05 and 23.11 print it.
 AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"

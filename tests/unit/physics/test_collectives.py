@@ -3,7 +3,7 @@
 import pytest
 
 from shakedown.physics import collectives as c
-from shakedown.physics.roce import payload_ceiling_gbps
+from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.records.errors import BadInput
 
 NIC_400G_GB_PER_S = payload_ceiling_gbps(400, rdma_mtu_bytes=4096) / 8

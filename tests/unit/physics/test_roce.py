@@ -2,8 +2,8 @@
 
 import pytest
 
-from shakedown.physics import roce
-from shakedown.physics.roce import RoceOperation
+from shakedown.physics import ethernet as roce
+from shakedown.physics.ethernet import RoceOperation
 from shakedown.records.errors import BadInput
 
 # RDMA MTU, efficiency in %, Gb/s at 100G, 200G, 400G: as published, to the printed digit.

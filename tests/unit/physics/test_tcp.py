@@ -2,7 +2,7 @@
 
 import pytest
 
-from shakedown.physics.tcp import tcp_payload_ceiling_gbps
+from shakedown.physics.ethernet import tcp_payload_ceiling_gbps
 from shakedown.records.errors import BadInput
 
 

@@ -5,7 +5,7 @@ from statistics import median
 import pytest
 
 from shakedown.physics import training as t
-from shakedown.physics.roce import payload_ceiling_gbps
+from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.records.errors import BadInput
 
 LLAMA2_70B = t.LLAMA2["llama2-70b"]

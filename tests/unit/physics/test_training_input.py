@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.physics import training_input as t
+from shakedown.physics import training as t
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_profile
 

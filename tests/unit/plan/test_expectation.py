@@ -11,9 +11,8 @@ from shakedown.benchmarks.perftest.mesh.schedule import pairs_of
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.plan.jobs import Jobs, JobSpec
-from shakedown.plan.scope import Wanted
-from shakedown.plan.side_by_side import course, in_order
-from shakedown.plan.stage_limit import stage_limit_s
+from shakedown.plan.scope import WantedScope
+from shakedown.plan.time_limits import course, in_order, stage_limit_s
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.pairs import MOST_NODES, AllPairs
@@ -32,7 +31,7 @@ def planned(inventory, **wanted):
         load_catalogue(["lab"]),
         run="r1",
         created="2026-01-01T00:00:00Z",
-        wanted=Wanted(**wanted) if wanted else None,
+        wanted=WantedScope(**wanted) if wanted else None,
     )
 
 

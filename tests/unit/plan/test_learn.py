@@ -13,8 +13,8 @@ from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import ReferenceKind
+from shakedown.references.catalogue import MissingReference, all_missing
 from shakedown.references.files import read_profile
-from shakedown.references.missing import MissingReference, all_missing
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.references.propose import profile_of, proposals
 from tests.unit.plan.test_planner import WHERE, document

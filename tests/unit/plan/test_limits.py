@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from shakedown.benchmarks.lora.options import TrainingSpec
+from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.benchmarks.registry import Acceptance
-from shakedown.intent.job_time import minutes, seconds_of, slurm_time
 from shakedown.intent.site import NoFabric, Site
-from shakedown.plan.limits import DEFAULT_S, longest_s
-from shakedown.plan.scope import Wanted
+from shakedown.intent.slurm_block import minutes, seconds_of, slurm_time
+from shakedown.plan.scope import WantedScope
+from shakedown.plan.time_limits import DEFAULT_S, longest_s
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document
@@ -21,7 +21,7 @@ from tests.unit.plan.test_planner import WHERE, document
 CREATED = "2026-01-01T00:00:00Z"
 
 
-def planned(limit: object = None, nodes: int = 2, wanted: Wanted | None = None):
+def planned(limit: object = None, nodes: int = 2, wanted: WantedScope | None = None):
     """Return plan and jobs of the lab's kind of site, whose inventory may state a limit."""
     inventory = document(nodes)
     for host in inventory["_meta"]["hostvars"].values():
@@ -84,7 +84,7 @@ def test_a_limit_that_is_no_time_is_refused_by_its_key():
 def test_a_part_is_held_to_the_limit_without_what_it_leaves_out():
     """Catches: one node refused because of a job of all nodes; and a part that no limit holds."""
     longest = max(job.time_limit_s for job in planned(nodes=6)[1].jobs)
-    part = Wanted(nodes=("n1",), partners=1)
+    part = WantedScope(nodes=("n1",), partners=1)
     needs = max(job.time_limit_s for job in planned(nodes=6, wanted=part)[1].jobs)
     assert minutes(needs) < minutes(longest)
     assert planned(slurm_time(needs), nodes=6, wanted=part)

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from shakedown.plan import power as module
-from shakedown.plan.power import power, power_words
+from shakedown.plan import odds as module
+from shakedown.plan.odds import power, power_words
 from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
-from shakedown.statistics.remeasure import Samples, Tally
+from shakedown.statistics.remeasure import CellTally, Samples
 
 
 def plan(nodes: int, **told) -> Plan:
@@ -47,7 +47,7 @@ def test_a_cell_persists_as_often_as_dice_say(low):
         tried = outside = 0
         while True:
             tried, outside = tried + 1, outside + (dice.random() < low)
-            says = Tally(tried, tried, outside).says(2)
+            says = CellTally(tried, tried, outside).says(2)
             if says is not Samples.OPEN:
                 break
         fails += says is Samples.PERSISTS

@@ -7,7 +7,7 @@ import pytest
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.intent.part import named_nodes, named_rails, partners
 from shakedown.judge.verdict import judge
-from shakedown.plan.scope import Wanted
+from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.results import Measurement
@@ -23,7 +23,11 @@ def site(nodes: int = 5):
 def plan_of(**wanted: object):
     """Return plan and jobs of a part."""
     return make_plan(
-        site(), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z", wanted=Wanted(**wanted)
+        site(),
+        load_catalogue(["lab"]),
+        run="r1",
+        created="2026-01-01T00:00:00Z",
+        wanted=WantedScope(**wanted),
     )
 
 
@@ -123,7 +127,11 @@ def test_ports_of_partners_are_not_judged():
     inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": "linux", "leaf_ports": cabling}
     whole = site_of(inventory, WHERE)
     part, _ = make_plan(
-        whole, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z", wanted=Wanted(nodes=("n3",))
+        whole,
+        load_catalogue(["lab"]),
+        run="r1",
+        created="2026-01-01T00:00:00Z",
+        wanted=WantedScope(nodes=("n3",)),
     )
     ports = {item.params["port"] for item in part.items if item.nodes[0][0] == "leaf0" and item.params}
     mine = {port for s in whole.switches for port, host, *_ in s.ports if host == "n3"}
@@ -248,7 +256,11 @@ def test_a_full_mesh_measures_what_the_site_leaves_out():
 
     def rail_by_rail(**wanted: object):
         plan, _ = make_plan(
-            ringed, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z", wanted=Wanted(**wanted)
+            ringed,
+            load_catalogue(["lab"]),
+            run="r1",
+            created="2026-01-01T00:00:00Z",
+            wanted=WantedScope(**wanted),
         )
         one = [i for i in plan.items if i.params.get("rails_at_once") == "one" and i.metric == "bandwidth"]
         return plan, sum(len(set(i.nodes)) for i in one)
@@ -266,7 +278,7 @@ def test_a_scope_that_leaves_nothing_out_is_none():
         load_catalogue(["lab"]),
         run="r1",
         created="2026-01-01T00:00:00Z",
-        wanted=Wanted(
+        wanted=WantedScope(
             nodes=("n1", "n2", "n3"),
             rails=("rail0", "rail1"),
             stages=(Stage.CONFIG, Stage.FABRIC, Stage.COLLECTIVE),
@@ -293,7 +305,7 @@ def test_a_stage_is_planned_though_another_has_no_references():
     odd = site_of(inventory, WHERE)
 
     def planned(*stages: Stage):
-        wanted = Wanted(stages=stages)
+        wanted = WantedScope(stages=stages)
         made = {"run": "r1", "created": "2026-01-01T00:00:00Z", "wanted": wanted}
         return make_plan(odd, load_catalogue(["lab"]), **made)[0]
 

@@ -7,7 +7,7 @@ import pytest
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.commands.verdict import exit_status
 from shakedown.judge.verdict import judge
-from shakedown.plan.scope import Wanted
+from shakedown.plan.scope import WantedScope
 from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
@@ -37,7 +37,7 @@ def plan_with(*waivers: dict[str, object], created: str = "2026-01-01T00:00:00Z"
     inventory = document(3)
     for host in inventory["_meta"]["hostvars"].values():
         host["waivers"] = list(waivers)
-    part = Wanted(**wanted) if wanted else None
+    part = WantedScope(**wanted) if wanted else None
     plan, _ = make_plan(
         site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created=created, wanted=part
     )

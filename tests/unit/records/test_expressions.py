@@ -182,7 +182,7 @@ ALL = {
 def test_all_are_found():
     """Catches: a hunt that looks at a few of the expressions only."""
     written = sum(source.count("re.compile(") for source in SOURCES.values())
-    assert len({where for where, _, _ in ALL.values()}) > 80
+    assert len({where for where, _, _ in ALL.values()}) > 60
     assert len({key[:2] for key in ALL}) >= 0.8 * written
 
 

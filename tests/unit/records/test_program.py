@@ -127,7 +127,7 @@ def test_what_is_sent_to_nodes_needs_nothing_else(probe, tmp_path):
     """Catches: a program read from standard input that asks a node for the rest of us."""
     text = (PACKAGE / "onnode" / f"{probe}.py").read_text(encoding="utf-8")
     if probe == "discover_probe":
-        pytest.skip("is sent together with topology_probe (shakedown.discover.program)")
+        pytest.skip("is sent together with topology_probe (shakedown.discover.ask)")
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-", *(["look", "{}"] if probe == "software" else [])],
         input=text,

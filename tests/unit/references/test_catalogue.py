@@ -5,8 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shakedown.records.errors import BadInput
-from shakedown.references.catalogue import AmbiguousReference, Catalogue, Entry, Profile, Span
-from shakedown.references.missing import MissingReference
+from shakedown.references.catalogue import (
+    AmbiguousReference,
+    Catalogue,
+    MissingReference,
+    Profile,
+    ReferenceEntry,
+    Span,
+)
 
 
 def entry(name, *, test="nccl_all_reduce", metric="busbw", value=100.0, **more):
@@ -23,7 +29,7 @@ def entry(name, *, test="nccl_all_reduce", metric="busbw", value=100.0, **more):
         "kind": "measured",
         "source": "nobody",
     }
-    return Entry.model_validate(fields | more)
+    return ReferenceEntry.model_validate(fields | more)
 
 
 def catalogue(*entries):

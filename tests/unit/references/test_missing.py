@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.references.missing import MissingReference, all_missing
+from shakedown.references.catalogue import MissingReference, all_missing
 
 
 def missing(test: str) -> MissingReference:

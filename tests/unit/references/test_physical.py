@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from shakedown.physics.gpu import MODELS, by_driver_name, by_name
+from shakedown.physics.host_links import MODELS, by_driver_name, by_name
 from shakedown.references import files
-from shakedown.references.lint import half_rate
+from shakedown.references.files import half_rate
 from shakedown.references.physical import PhysicalFloors
 from tests.unit.plan.test_scope import site
 

@@ -6,10 +6,10 @@ import re
 import pytest
 import yaml
 
-from shakedown.physics import pcie
+from shakedown.physics import host_links
 from shakedown.references import files as references_io
 from shakedown.references.catalogue import Catalogue
-from shakedown.references.reframe_export import scope_key
+from shakedown.references.propose import scope_key
 
 IMAGE_BYTES = 150_528
 FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "primergy_cdi", "ml_engineering")
@@ -103,7 +103,7 @@ def test_gpus_of_a_cdi_path_share_one_link(profiles):
             continue
         reference, generation = entry.reference(), entry.scope["pcie_generation"]
         links = entry.scope["gpus"] if entry.scope["path"] == "none" else 1
-        payload = pcie.payload_ceiling_gb_per_s(generation, 16, max_payload_bytes=512)
+        payload = host_links.payload_ceiling_gb_per_s(generation, 16, max_payload_bytes=512)
         assert reference.ceiling == pytest.approx(links * payload)
         assert reference.ceiling < links * {4: 32, 5: 64}[generation]
         assert entry.value < reference.ceiling
@@ -137,7 +137,7 @@ def test_ml_engineering_peaks_are_unidirectional(profiles):
     assert "interconnect=PCIe3" not in peaks  # not in the chapter
     for generation in (4, 5, 6):
         printed = peaks[f"interconnect=PCIe{generation}"]
-        assert printed == pytest.approx(pcie.raw_gb_per_s(generation, 16), rel=0.02)
+        assert printed == pytest.approx(host_links.raw_gb_per_s(generation, 16), rel=0.02)
     assert peaks["interconnect=PCIe7"] == 2 * peaks["interconnect=PCIe6"]
 
 

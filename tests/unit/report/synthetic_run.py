@@ -10,11 +10,9 @@ from pathlib import Path
 
 from shakedown.judge.verdict import judge_cells, summarise
 from shakedown.records.base import Better, Stage, cell_id
-from shakedown.records.counters import CounterReading
 from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
-from shakedown.records.results import Measurement, Problem
-from shakedown.records.snapshot import Component, Snapshot
-from shakedown.report.source import Source
+from shakedown.records.results import Component, CounterReading, Measurement, RunProblem, Snapshot
+from shakedown.report.source import ReportSource
 from shakedown.run import folder as runs
 
 HIGHER, LOWER = Better.HIGHER, Better.LOWER
@@ -258,7 +256,7 @@ def measurements(plan: Plan, faults: Faults, seed: int = 1) -> Iterator[Measurem
             if item.test == "lora" and faults.killed_job:
                 value, state = None, "TIMEOUT"
             if faults.busy_node in nodes and len(nodes) == 1 and item.stage is Stage.NODE:
-                problem = Problem(kind="busy", message="GPU 3 was in use by pid 4117 before the test")
+                problem = RunProblem(kind="busy", message="GPU 3 was in use by pid 4117 before the test")
             samples = ()
             if value is not None:
                 samples = tuple(round(value * f, 6) for f in (0.9995, 1.0, 1.0003))
@@ -437,9 +435,9 @@ def write(folder: Path, plan: Plan, faults: Faults | None = None, raw: str = RAW
     return folder
 
 
-def judged(plan: Plan, faults: Faults | None = None) -> Source:
+def judged(plan: Plan, faults: Faults | None = None) -> ReportSource:
     """Return the run judged, without a folder."""
     faults = faults or Faults()
     found, read = list(measurements(plan, faults)), list(counters(plan, faults))
     cells = judge_cells(plan, found, read)
-    return Source(plan, found, read, inventory(plan), cells, summarise(plan, cells))
+    return ReportSource(plan, found, read, inventory(plan), cells, summarise(plan, cells))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from synthetic_run import Faults, make_plan, trainer_log, write
 
-from shakedown.bundle.seal import SUMS
-from shakedown.commands.report import report
+from shakedown.commands.verdict import report
 from shakedown.records.errors import BadInput
 from shakedown.report import write as edge
+from shakedown.report.seal import SUMS
 from shakedown.run import folder as runs
 
 WRITTEN = {"report.html", "junit.xml", "metrics.prom", "report.md", "verdict.json"}

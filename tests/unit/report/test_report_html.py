@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from synthetic_run import CREATED, REFERENCES, Faults, judged, make_plan
 
-from shakedown.benchmarks.lora.report_data import Series, Traffic, Training
+from shakedown.benchmarks.lora.metrics import Traffic, Training, TrainingSeries
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, Waiver
-from shakedown.records.results import Measurement, Problem
-from shakedown.records.snapshot import Component, Snapshot
-from shakedown.report import charts, html, raw, text, view
-from shakedown.report.source import Source
+from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
+from shakedown.report import charts, html, text, view
+from shakedown.report import html as raw
+from shakedown.report.source import ReportSource
 from shakedown.report.sweeps import Chart, Curve
 
 HOSTILE = (
@@ -64,13 +64,13 @@ class Page(HTMLParser):
         return [value for _, attrs in self.tags if (value := attrs.get(name)) is not None]
 
 
-def page(source: Source, excerpts: dict[str, raw.Excerpt] | None = None) -> tuple[str, Page]:
+def page(source: ReportSource, excerpts: dict[str, raw.Excerpt] | None = None) -> tuple[str, Page]:
     """Render a run; return the page and its parts."""
-    rendered = html.render(view.build(source, view.Checksum("0" * 64, ("plan.json",))), excerpts or {})
+    rendered = html.render_html(view.build(source, view.Checksum("0" * 64, ("plan.json",))), excerpts or {})
     return rendered, Page(rendered)
 
 
-def hostile_run() -> Source:
+def hostile_run() -> ReportSource:
     """A run in which everything that may be free text is an attack."""
     plan = make_plan(4, 2, caveats=(HOSTILE,))
     references = {
@@ -107,7 +107,7 @@ def hostile_run() -> Source:
                 "job": HOSTILE,
                 "state": HOSTILE if m.test == "ib_write_lat" else m.state,
                 "started": HOSTILE,
-                "problem": m.problem and Problem(kind="busy", message=HOSTILE),
+                "problem": m.problem and RunProblem(kind="busy", message=HOSTILE),
             }
         )
         for m in good.measurements
@@ -122,7 +122,7 @@ def hostile_run() -> Source:
     from shakedown.judge.verdict import judge_cells, summarise
 
     cells = judge_cells(plan, measurements, counters)
-    return Source(
+    return ReportSource(
         plan,
         measurements,
         counters,
@@ -131,7 +131,7 @@ def hostile_run() -> Source:
         summarise(plan, cells, (HOSTILE,)),
         (
             Training(
-                Series(HOSTILE, (1.0, 2.0), (3.0, 2.0)),
+                TrainingSeries(HOSTILE, (1.0, 2.0), (3.0, 2.0)),
                 (7.0, 8.0),
                 (HOSTILE, "rank 1"),
                 {(0, 1): 1.0, (1, 1): 2.5, (0, 2): 1.0, (1, 2): 1.3},

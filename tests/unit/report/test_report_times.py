@@ -7,8 +7,9 @@ from dataclasses import replace
 from synthetic_run import judged, make_plan
 
 from shakedown.records.base import Stage
-from shakedown.records.expectation import Expectation, NotCovered, StageTime
-from shakedown.report import html, markdown, view
+from shakedown.records.plan import Expectation, NotCovered, StageTime
+from shakedown.report import html, view
+from shakedown.report import html as markdown
 
 
 def expecting(stage: Stage) -> StageTime:
@@ -46,9 +47,9 @@ def test_the_report_puts_the_expectation_beside_what_it_took() -> None:
     assert len(starts) > 1
     assert config.took_s is None  # nothing of it was measured
     assert (fabric.expected_s, fabric.limit_s, fabric.node_hours) == (1800, 3600, 2.0)
-    text = markdown.render(shown)
+    text = markdown.render_markdown(shown)
     assert "| fabric | 30 min 00 s | 1 h 00 min | 2.0 | " in text
     assert "| config | 30 min 00 s | 1 h 00 min | 2.0 | – |" in text
-    page = html.render(shown, {})
+    page = html.render_html(shown, {})
     assert "uplinks &lt;b&gt; (672 cells): not read" in page
     assert "Expected 1 h 00 min, measured for" in page

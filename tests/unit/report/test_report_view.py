@@ -12,12 +12,12 @@ from synthetic_run import CREATED, SIZES, Faults, judged, make_plan
 
 from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import Plan
-from shakedown.records.results import Measurement, Problem
-from shakedown.records.snapshot import Component, Snapshot
+from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
 from shakedown.records.verdict import CellVerdict
-from shakedown.report import evidence, matrix, tables, text, view
+from shakedown.report import heatmaps, tables, text, view
+from shakedown.report import tables as evidence
 from shakedown.report.findings import find, suspects
-from shakedown.report.source import Source, margin
+from shakedown.report.source import ReportSource, margin
 from shakedown.report.sweeps import size_sweeps
 
 PAIR_CELL = "fabric/ib_write_bw/bandwidth/n1,n2/rail0/{}/qps=4,size_bytes=65536"
@@ -133,7 +133,7 @@ def test_samples_are_those_of_the_attempt_that_was_judged(small: Plan) -> None:
     source = judged(small, Faults())
     first = next(m for m in source.measurements if m.cell == cell)
     again = first.model_copy(update={"attempt": 2, "value": 200.0, "samples": (150.0, 200.0, 250.0)})
-    retried = Source(
+    retried = ReportSource(
         small, [*source.measurements, again], source.counters, None, source.judged, source.verdict
     )
     verdict = CellVerdict(cell=cell, outcome=Outcome.FAIL, rule="gate", reason="slow", value=200.0)
@@ -219,10 +219,12 @@ def test_margin(value: float, gate: float, better: Better, stands: float) -> Non
 def test_map_has_data_flowing_from_row_to_column(small: Plan, direction: str, ends: tuple[str, str]) -> None:
     """Catches a transposed map, which would send the technician to the wrong end."""
     source = judged(small, Faults(bad_cells=(PAIR_CELL.format(direction),)))
-    maps, _ = matrix.heat_maps(source)
+    maps, _ = heatmaps.heat_maps(source)
     first = maps[0]  # the map with a failure comes first
     assert first.title.startswith("ib_write_bw bandwidth · rail0")
-    bad = [(first.rows[r], first.columns[c]) for r, c in np.argwhere(first.levels >= matrix.FAILED).tolist()]
+    bad = [
+        (first.rows[r], first.columns[c]) for r, c in np.argwhere(first.levels >= heatmaps.FAILED).tolist()
+    ]
     assert bad == [ends]
     assert [(first.rows[m.row], first.columns[m.column]) for m in first.marks] == bad
     assert first.outcomes[Outcome.FAIL] == 1
@@ -247,7 +249,7 @@ def test_levels_order_cells_from_best_to_worst(small: Plan) -> None:
         cell(Outcome.FAIL, 0.0),
         cell(Outcome.FAIL, 401.0, "impossible"),
     ]
-    levels = matrix.levels_of(ordered, reference).tolist()
+    levels = heatmaps.levels_of(ordered, reference).tolist()
     assert levels == sorted(levels)
     assert len(set(levels)) == len(levels)
     assert min(levels) > 0
@@ -256,7 +258,7 @@ def test_levels_order_cells_from_best_to_worst(small: Plan) -> None:
 def test_a_fleet_outlier_above_the_gate_is_drawn_as_failed(small: Plan) -> None:
     """Catches a cell that failed as an outlier drawn in the colours of the passed ones."""
     outlier = CellVerdict(cell="c", outcome=Outcome.FAIL, rule="outlier", reason="r", value=384.0)
-    assert matrix.levels_of([outlier], small.references["write-bw"])[0] >= matrix.FAILED
+    assert heatmaps.levels_of([outlier], small.references["write-bw"])[0] >= heatmaps.FAILED
 
 
 @settings(max_examples=60, deadline=None)
@@ -265,11 +267,11 @@ def test_shrinking_a_map_loses_no_failure(rows: int, columns: int, data: st.Data
     """Catches one failed cell averaged or sampled away among a million."""
     row, column = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, columns - 1))
     levels = np.ones((rows, columns), dtype=np.uint8)
-    levels[row, column] = matrix.FAILED
-    block, shown = matrix.shrink(levels)
-    assert max(shown.shape) <= matrix.MOST_PIXELS
-    assert shown[row // block[0], column // block[1]] == matrix.FAILED
-    assert (shown == matrix.FAILED).sum() == 1
+    levels[row, column] = heatmaps.FAILED
+    block, shown = heatmaps.shrink(levels)
+    assert max(shown.shape) <= heatmaps.MOST_PIXELS
+    assert shown[row // block[0], column // block[1]] == heatmaps.FAILED
+    assert (shown == heatmaps.FAILED).sum() == 1
 
 
 def test_a_missing_point_is_a_gap_in_the_curve(small: Plan) -> None:
@@ -302,7 +304,9 @@ def test_counters_that_broke_a_rule_come_first_and_still_ones_are_counted(small:
     """Catches a lost packet below a thousand traffic counters."""
     source = judged(small, Faults(counter=("n5", "out_of_sequence", 7)))
     moved = source.counters[0].model_copy(update={"counter": "tx_bytes", "after": 10**12})
-    more = Source(small, source.measurements, [moved, *source.counters], None, source.judged, source.verdict)
+    more = ReportSource(
+        small, source.measurements, [moved, *source.counters], None, source.judged, source.verdict
+    )
     rows, left_out, still = evidence.counter_rows(more)
     assert [(r.outcome, r.device, r.delta) for r in rows] == [
         (Outcome.FAIL, "n5", "7"),
@@ -324,7 +328,9 @@ def test_inventory_puts_the_odd_firmware_first_and_serials_aside(small: Plan) ->
     )
     source = judged(small)
     inventory = Snapshot(schema=1, run=small.run, taken=CREATED, components=components)
-    rows, aside, _ = evidence.inventory_rows(Source(small, (), (), inventory, source.judged, source.verdict))
+    rows, aside, _ = evidence.inventory_rows(
+        ReportSource(small, (), (), inventory, source.judged, source.verdict)
+    )
     assert (rows[0].count, rows[0].hosts, rows[0].attributes) == (1, "n7", "firmware 28.36")
     assert rows[1].count == 29
     assert aside == ("nic serial",)
@@ -355,15 +361,17 @@ def test_overhead_is_the_time_in_which_nothing_was_measured(small: Plan) -> None
 def test_what_was_not_planned_and_what_is_wrong_with_the_run_is_shown(small: Plan) -> None:
     """Catches results that were set aside in silence."""
     stray = next(iter(judged(small).measurements)).model_copy(
-        update={"test": "stray", "problem": Problem(kind="other", message="m")}
+        update={"test": "stray", "problem": RunProblem(kind="other", message="m")}
     )
     model = view.build(judged(small, Faults(extra=[stray])))
     assert len(model.unplanned) == 1
     assert "stray" in model.unplanned[0]
 
 
-def _rejudged(source: Source, measurements: list[Measurement]) -> Source:
+def _rejudged(source: ReportSource, measurements: list[Measurement]) -> ReportSource:
     from shakedown.judge.verdict import judge_cells, summarise
 
     cells = judge_cells(source.plan, measurements, source.counters)
-    return Source(source.plan, measurements, source.counters, None, cells, summarise(source.plan, cells))
+    return ReportSource(
+        source.plan, measurements, source.counters, None, cells, summarise(source.plan, cells)
+    )

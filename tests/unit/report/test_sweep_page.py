@@ -11,8 +11,14 @@ from matplotlib.figure import Figure
 
 from shakedown.daytwo.sweeps import page as sweep_page
 from shakedown.daytwo.sweeps import text as sweep_text
-from shakedown.daytwo.sweeps.pairs import SweepComparison, compare_sweeps
-from shakedown.daytwo.sweeps.sides import Combination, Samples, Side, Sweep
+from shakedown.daytwo.sweeps.pairs import (
+    Combination,
+    OperationSweep,
+    Repeats,
+    SweepComparison,
+    SweepSide,
+    compare_sweeps,
+)
 from shakedown.report import charts
 
 HOSTILE = "<script>alert(1)</script>&\"'$x$\u202e"
@@ -22,14 +28,14 @@ SIZES = (8, 1 << 16, 1 << 20, 1 << 30)
 def comparison(name: str = "B", operations: int = 3, nodes: str = "n1") -> SweepComparison:
     """Two sides; B is as fast at 8 B and twenty times slower at 1 GiB."""
 
-    def sweeps(factor: float) -> tuple[Sweep, ...]:
+    def sweeps(factor: float) -> tuple[OperationSweep, ...]:
         return tuple(
-            Sweep(
+            OperationSweep(
                 Combination("nccl-tests", f"operation{number}", "float", 1, "srun"),
                 (nodes,),
                 1 << 20,
                 {
-                    size: Samples((t := 10.0 * f, t * 1.01, t * 1.02), (size / t / 1e3,) * 3)
+                    size: Repeats((t := 10.0 * f, t * 1.01, t * 1.02), (size / t / 1e3,) * 3)
                     for size, f in zip(SIZES, (1, 1 + factor, 2 + 4 * factor, 1000 * factor + 2), strict=True)
                 },
                 {"GPU": f"{nodes} {factor}"},
@@ -39,8 +45,8 @@ def comparison(name: str = "B", operations: int = 3, nodes: str = "n1") -> Sweep
         )
 
     sides = [
-        Side("A", nodes, "site", "then", sweeps(1)),
-        Side(name, nodes, nodes, "later", sweeps(20), None, (nodes,)),
+        SweepSide("A", nodes, "site", "then", sweeps(1)),
+        SweepSide(name, nodes, nodes, "later", sweeps(20), None, (nodes,)),
     ]
     return compare_sweeps(sides)
 
@@ -140,10 +146,10 @@ def test_gaps_are_gaps(monkeypatch):
     points = dict(found.sides[1].sweeps[0].points)
     points[1 << 16] = "9 wrong elements"
     sweep = found.sides[1].sweeps[0]
-    holed = Sweep(
+    holed = OperationSweep(
         sweep.combination, sweep.nodes, sweep.short_below_bytes, points, sweep.facts, sweep.variables
     )
-    time, _ = sweep_page.curves(compare_sweeps([found.sides[0], Side("B", "r", "s", "t", (holed,))]))
+    time, _ = sweep_page.curves(compare_sweeps([found.sides[0], SweepSide("B", "r", "s", "t", (holed,))]))
     assert time.curves[1].x == tuple(float(size) for size in SIZES)
     assert math.isnan(time.curves[1].y[1])
     assert [x for x, _, _ in time.curves[1].spread] == [8.0, float(1 << 20), float(1 << 30)]
@@ -154,9 +160,11 @@ def test_a_side_of_fewer_sizes_is_a_line():
     found = comparison(operations=1)
     sweep = found.sides[1].sweeps[0]
     points = {size: point for size, point in sweep.points.items() if size != 1 << 16}
-    coarse = Sweep(
+    coarse = OperationSweep(
         sweep.combination, sweep.nodes, sweep.short_below_bytes, points, sweep.facts, sweep.variables
     )
-    for curve in sweep_page.curves(compare_sweeps([found.sides[0], Side("B", "r", "s", "t", (coarse,))])):
+    for curve in sweep_page.curves(
+        compare_sweeps([found.sides[0], SweepSide("B", "r", "s", "t", (coarse,))])
+    ):
         assert [len(line.x) for line in curve.curves] == [4, 3]
         assert not any(math.isnan(y) for line in curve.curves for y in line.y)

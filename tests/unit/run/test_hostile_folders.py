@@ -15,7 +15,7 @@ from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import MOST_CELLS
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 
 MOST_CPU_S, MOST_MIB = 10, 1024
 READ = "raw/fabric.ib_read_bw.a1"

@@ -10,8 +10,17 @@ import time
 import pytest
 
 from shakedown.records.errors import BadInput
-from shakedown.run.lock import Holder, RunLock, playbook_state
-from shakedown.run.processes import argv_of, boot, end, host, start_ticks, with_argument
+from shakedown.run.lock import (
+    Holder,
+    RunLock,
+    argv_of,
+    boot,
+    end,
+    host,
+    playbook_state,
+    start_ticks,
+    with_argument,
+)
 
 
 def holder(**other) -> Holder:
@@ -199,7 +208,7 @@ def test_the_playbook_above_is_the_nearest_one(tmp_path):
         "    sys.exit(subprocess.run([sys.argv[0], 'inner']).returncode)\n"
         "print(os.getpid(), flush=True)\n"
         "if os.fork() == 0:\n"
-        "    code = 'from shakedown.run.processes import playbook_above; print(playbook_above())'\n"
+        "    code = 'from shakedown.run.lock import playbook_above; print(playbook_above())'\n"
         "    call = ['sh', '-c', 'exec \"$@\"; true', 'x', sys.executable, '-c', code]\n"
         "    sys.exit(subprocess.run(call).returncode)\n"
         "os.wait()\n"

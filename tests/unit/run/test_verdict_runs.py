@@ -13,9 +13,8 @@ import pytest
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs
 from shakedown.records.base import Outcome
-from shakedown.records.cycle_search import no_cycle_search
 from shakedown.records.errors import BadInput
-from shakedown.records.program import status_of
+from shakedown.records.program import no_cycle_search, status_of
 from shakedown.records.reading import read_record
 from shakedown.run import folder as runs
 from shakedown.run.folder import LONGEST_LINE, Run, write_aside
@@ -313,7 +312,7 @@ def test_garbage_collector_is_switched_on_again():
 
 def test_read_record_checks_the_schema(tmp_path):
     """Catches an inventory of another release."""
-    from shakedown.records.snapshot import Snapshot
+    from shakedown.records.results import Snapshot
 
     path = tmp_path / "inventory.json"
     path.write_text('{"run": "r", "taken": "now"}')

@@ -12,8 +12,7 @@ import pytest
 
 from shakedown.benchmarks.perftest.mesh.schedule import circle_rounds
 from shakedown.records.errors import BadInput
-from shakedown.simulate.fabric import Shape, build_fabric, measure
-from shakedown.simulate.noise import Scene, parse_noise
+from shakedown.simulate.fabric import Scene, Shape, build_fabric, measure, parse_noise
 from shakedown.simulate.noise_models import NOISE
 
 SHAPE = Shape(32, 2, pod=8, dips=0.0, spread=0.0)

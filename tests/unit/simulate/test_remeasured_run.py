@@ -7,8 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from shakedown.simulate.fabric import Shape, build_fabric, measure
-from shakedown.simulate.noise import parse_noise
+from shakedown.simulate.fabric import Shape, build_fabric, measure, parse_noise
 from shakedown.simulate.noise_models import NOISE
 
 SIZE = ("--nodes", 16, "--rails", 2, "--pod", 8)

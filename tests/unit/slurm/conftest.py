@@ -1,6 +1,6 @@
 """Tests with a submit host take turns: a run that one of them starts is another site's run to the next.
 
-All submit hosts are this machine and measure n1 and n2, so `shakedown.slurm.other_runs` would rightly refuse.
+All submit hosts are this machine and measure n1 and n2, so `shakedown.slurm.under_way` would rightly refuse.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 
 from shakedown.records.errors import BadInput
 from shakedown.slurm.client import NoAnswer, Slurm
-from shakedown.slurm.other_runs import refuse_other_run
+from shakedown.slurm.under_way import refuse_other_run
 
 
 class Queue(Slurm):

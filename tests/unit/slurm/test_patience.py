@@ -10,8 +10,7 @@ import pytest
 from shakedown.records.errors import BadInput
 from shakedown.slurm import client
 from shakedown.slurm.client import NoAnswer
-from shakedown.slurm.ending import flaw, how_it_ended
-from shakedown.slurm.patience import Patience
+from shakedown.slurm.ending import Patience, flaw, how_it_ended
 
 DEAD = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 FORGOTTEN = "slurm_load_jobs error: Invalid job id specified"

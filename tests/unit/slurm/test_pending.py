@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from shakedown.records.errors import BadInput
-from shakedown.slurm.cancel_stuck import Pending
+from shakedown.slurm.ending import Pending
 
 
 @dataclass
@@ -104,7 +104,7 @@ def test_a_job_that_is_not_submitted_yet_is_kept():
 
 def test_looking_goes_on_when_slurm_does_not_answer(monkeypatch):
     """Catches: one failed squeue that ends the thread, and with it the watch over all jobs."""
-    import shakedown.slurm.cancel_stuck as under_test
+    import shakedown.slurm.ending as under_test
 
     site = Site()
     site.submit("7", "n1")

@@ -9,7 +9,7 @@ import signal
 import pytest
 from submit_host import SubmitHost
 
-from shakedown.run.processes import end, with_argument
+from shakedown.run.lock import end, with_argument
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

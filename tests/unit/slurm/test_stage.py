@@ -13,7 +13,7 @@ from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import gather
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs
-from shakedown.plan.stage_limit import stage_limit_s
+from shakedown.plan.time_limits import stage_limit_s
 from shakedown.records.base import Stage
 from shakedown.records.reading import read_record
 from shakedown.references.files import load_catalogue

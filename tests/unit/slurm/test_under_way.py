@@ -10,9 +10,8 @@ import pytest
 from shakedown.records.errors import BadInput
 from shakedown.run.lock import Holder
 from shakedown.slurm.client import NoAnswer
-from shakedown.slurm.own_jobs import cancel_own, own_jobs
-from shakedown.slurm.resume import make_ready
-from shakedown.slurm.under_way import Asked, Left, decide
+from shakedown.slurm.run_control import make_ready
+from shakedown.slurm.under_way import Asked, Left, cancel_own, decide, own_jobs
 
 THEIRS = Holder(
     run="r1",

@@ -8,11 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shakedown.statistics.alarms import FALSE_ALARMS_PER_1000_YEARS, LEARNING_NIGHTS, find_alarms
-from shakedown.statistics.changepoints import PENALTY, _can_change, _join_costs, change_points
-from shakedown.statistics.commonmode import split_common
-from shakedown.statistics.nightcharts import Charts
-from shakedown.statistics.ownweeks import weekdays, without_own_weeks
+from shakedown.daytwo.history.alarms_and_steps import (
+    FALSE_ALARMS_PER_1000_YEARS,
+    LEARNING_NIGHTS,
+    PENALTY,
+    _can_change,
+    _join_costs,
+    change_points,
+    find_alarms,
+)
+from shakedown.daytwo.history.baselines import split_common, weekdays, without_own_weeks
+from shakedown.daytwo.history.night_charts import Charts
 
 pytestmark = pytest.mark.slow  # thousands of series
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shakedown.statistics.paired import Sides, single_nodes
+from shakedown.daytwo.compare.paired_tests import Sides, single_nodes
 
 
 @pytest.mark.parametrize("sick", [1, 5])

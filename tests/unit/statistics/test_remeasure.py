@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binom
 
-from shakedown.statistics.remeasure import Samples, Tally, more_than, most_by_chance
+from shakedown.statistics.remeasure import CellTally, Samples, more_than, most_by_chance
 
 
 @pytest.mark.parametrize("cells", [0, 1, 8, 63, 126, 1008, 32_256, 8_000_000])
@@ -21,16 +21,16 @@ def test_the_share_is_the_binomial_one(cells, rate, risk):
 @pytest.mark.parametrize(
     ("tally", "says"),
     [
-        (Tally(1, 1, 0), Samples.WITHIN),
-        (Tally(1, 1, 1), Samples.OPEN),
-        (Tally(2, 2, 1), Samples.OPEN),
-        (Tally(3, 3, 1), Samples.TRANSIENT),
-        (Tally(3, 3, 2), Samples.OPEN),
-        (Tally(5, 5, 2), Samples.TRANSIENT),
-        (Tally(3, 3, 3), Samples.PERSISTS),
-        (Tally(1, 0, 0), Samples.OPEN),
-        (Tally(3, 2, 0), Samples.TRANSIENT),
-        (Tally(3, 2, 1), Samples.OPEN),
+        (CellTally(1, 1, 0), Samples.WITHIN),
+        (CellTally(1, 1, 1), Samples.OPEN),
+        (CellTally(2, 2, 1), Samples.OPEN),
+        (CellTally(3, 3, 1), Samples.TRANSIENT),
+        (CellTally(3, 3, 2), Samples.OPEN),
+        (CellTally(5, 5, 2), Samples.TRANSIENT),
+        (CellTally(3, 3, 3), Samples.PERSISTS),
+        (CellTally(1, 0, 0), Samples.OPEN),
+        (CellTally(3, 2, 0), Samples.TRANSIENT),
+        (CellTally(3, 2, 1), Samples.OPEN),
     ],
 )
 def test_what_samples_say(tally, says):

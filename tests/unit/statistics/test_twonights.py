@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shakedown.statistics.nighttails import Side, Tails, both_sides, through_quantiles
-from shakedown.statistics.twonights import Nights, limit
+from shakedown.daytwo.history.night_charts import Nights, limit
+from shakedown.daytwo.history.night_noise import Tails, TailSide, both_sides, through_quantiles
 
-NORMAL = Tails(Side(300.0, 1.0, 0.5), Side(300.0, 1.0, 0.5))
-HEAVY = Tails(Side(4.0, 0.75, 0.5), Side(4.0, 0.75, 0.5))
+NORMAL = Tails(TailSide(300.0, 1.0, 0.5), TailSide(300.0, 1.0, 0.5))
+HEAVY = Tails(TailSide(4.0, 0.75, 0.5), TailSide(4.0, 0.75, 0.5))
 # Interference that only takes away: exponential beyond the level, hardly anything above it.
-ONE_SIDED = Tails(Side(4.1, 1.15, 0.42), Side(300.0, 0.7, 0.58))
+ONE_SIDED = Tails(TailSide(4.1, 1.15, 0.42), TailSide(300.0, 0.7, 0.58))
 
 
 def ratios(away: np.ndarray, tails: Tails, lead: float = 0.0, odd: float = 1e-4) -> np.ndarray:

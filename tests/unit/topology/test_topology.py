@@ -14,12 +14,16 @@ from shakedown.topology.host_map import (
     Topology,
     acs_bridges,
     distance,
+    gres_conf,
+    mpi_options,
+    number_list,
     pairs,
     parse_topology,
     problems,
+    rank_file,
+    slurm_topology,
 )
 from shakedown.topology.picture import picture
-from shakedown.topology.placement import gres_conf, mpi_options, number_list, rank_file, slurm_topology
 
 CAPTURE = Path(__file__).parent / "h200_vm.json"
 

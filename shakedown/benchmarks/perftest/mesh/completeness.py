@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shakedown.benchmarks.perftest.mesh.driver import read_spec
-from shakedown.benchmarks.perftest.mesh.journals import events, journal_path
+from shakedown.benchmarks.perftest.mesh.store import events, journal_path
 from shakedown.records.errors import BadInput
 from shakedown.records.program import ended
 

@@ -25,14 +25,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from shakedown.benchmarks.perftest.mesh.again import Again
-from shakedown.benchmarks.perftest.mesh.agent import Agent
-from shakedown.benchmarks.perftest.mesh.host import SYSFS, Unusable, find_device, perftest_versions
-from shakedown.benchmarks.perftest.mesh.pair import Buffers, Host, PairWork, Tally, Watch, unwatched
-from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
+from shakedown.benchmarks.perftest.mesh.pair import Buffers, Host, PairWork, RoundTally, Watch, unwatched
+from shakedown.benchmarks.perftest.mesh.perftest import SYSFS, Unusable, find_device, perftest_versions
+from shakedown.benchmarks.perftest.mesh.rendezvous import Agent, Meetings
 from shakedown.benchmarks.perftest.mesh.schedule import round_count, rounds_of, slots_of
 from shakedown.benchmarks.perftest.mesh.spec import Spec, parse_spec
-from shakedown.benchmarks.perftest.mesh.store import NodeFiles
+from shakedown.benchmarks.perftest.mesh.store import Again, NodeFiles
 from shakedown.benchmarks.perftest.mesh.wire import PeerLost
 from shakedown.onnode.software import enter
 from shakedown.records.errors import BadInput, ExitStatus
@@ -152,8 +150,8 @@ def drive(
 
 def _all_rounds(
     spec: Spec, host: Host, store: NodeFiles, agent: Agent, meetings: Meetings, watch: Watch
-) -> Tally:
-    total = Tally()
+) -> RoundTally:
+    total = RoundTally()
     for index, pairs in enumerate(rounds_of(spec)):
         agent.enter_round(index)
         pair = next((p for p in pairs if host.name in p), None)
@@ -187,7 +185,7 @@ def _rounds_again(
         agent.enter_round((turn + 2) * rounds)
 
 
-def _one_round(work: PairWork, meetings: Meetings) -> Tally:
+def _one_round(work: PairWork, meetings: Meetings) -> RoundTally:
     partner = work.pair[1] if work.host.name == work.pair[0] else work.pair[0]
     begin = met = time.monotonic()
     skew_s: float | None = None

@@ -23,10 +23,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shakedown.benchmarks.perftest.mesh.again import Again
-from shakedown.benchmarks.perftest.mesh.host import Device, port_in_use
-from shakedown.benchmarks.perftest.mesh.partner import Cell, Partner, Problem, ports_of, problems_of
-from shakedown.benchmarks.perftest.mesh.perftest import Perftest, argv, wait_until_ended, wait_until_listening
+from shakedown.benchmarks.perftest.mesh.perftest import (
+    CLOCK_UNKNOWN,
+    Perftest,
+    RdmaDevice,
+    argv,
+    port_in_use,
+    wait_until_ended,
+    wait_until_listening,
+)
+from shakedown.benchmarks.perftest.mesh.rendezvous import Cell, Partner, Problem, ports_of, problems_of
 from shakedown.benchmarks.perftest.mesh.schedule import (
     LESS_LOAD,
     Pair,
@@ -38,9 +44,8 @@ from shakedown.benchmarks.perftest.mesh.schedule import (
     slots_of,
 )
 from shakedown.benchmarks.perftest.mesh.spec import BOTH, Spec
-from shakedown.benchmarks.perftest.mesh.store import NodeFiles, Record
+from shakedown.benchmarks.perftest.mesh.store import Again, NodeFiles, Record
 from shakedown.benchmarks.perftest.mesh.wire import Conversation, Message, PeerLost
-from shakedown.benchmarks.perftest.output_clock import CLOCK_UNKNOWN
 from shakedown.records.untrusted import unused
 
 # After its client has ended, a server needs a moment for the last exchange and the teardown.
@@ -89,7 +94,7 @@ class Host:
     """This node: its usable devices, what is wrong with the others, and its perftest."""
 
     name: str
-    devices: Mapping[str, Device]
+    devices: Mapping[str, RdmaDevice]
     problems: Mapping[str, str]
     versions: Mapping[str, str | None]
     prefix: tuple[str, ...] = ()  # words that enter the container with its perftest
@@ -97,7 +102,7 @@ class Host:
 
 
 @dataclass
-class Tally:
+class RoundTally:
     """What became of the cells of one round on this node, and how long perftest itself took.
 
     `starting_s` is until its servers listened, `measuring_s` while its clients ran, `ending_s` until its
@@ -125,7 +130,7 @@ class PairWork:
     watch: Watch = unwatched
     # Given in the rounds at the end: what is in doubt is measured again, whatever was measured before.
     again: Again | None = None
-    tally: Tally = field(default_factory=Tally)
+    tally: RoundTally = field(default_factory=RoundTally)
     # The cells that this node has recorded in this round.
     _recorded: set[Cell] = field(default_factory=set)
     _due: list[Cell] = field(default_factory=list)

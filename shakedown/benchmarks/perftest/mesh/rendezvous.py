@@ -1,25 +1,269 @@
 """How two drivers find each other in a round, and how a dead one is told from a late one.
 
-No coordinator and no collective: a node talks only to its partner of the round, so the death of any node
-costs its own pairs and nothing else. Every hello also names the nodes that have been found dead.
-"""
+The agent answers pings; what the partner says is parsed without trust."""
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
+import selectors
 import socket
+import threading
 import time
+from dataclasses import dataclass
+from typing import Any
 
-from shakedown.benchmarks.perftest.mesh.agent import Agent
-from shakedown.benchmarks.perftest.mesh.schedule import Pair
+from shakedown.benchmarks.perftest.mesh.schedule import Pair, Slot
 from shakedown.benchmarks.perftest.mesh.spec import Node, Spec
 from shakedown.benchmarks.perftest.mesh.wire import (
+    MAX_MESSAGE_BYTES,
     PROBE_EVERY_S,
     Conversation,
     Message,
     PeerLost,
     ask,
+    decode,
+    encode,
     set_timeouts,
 )
+from shakedown.records.errors import BadInput
+from shakedown.records.wording import printable
+
+# The partner's messages, parsed without trust: what does not fit counts as not said.
+
+Problem = tuple[str, str]  # kind (of records.Problem), message
+Cell = tuple[int, str]  # slot index, rail
+
+# No cell is ever tried so often; a larger number is ignored.
+_MAX_ATTEMPTS = 10_000
+
+
+class Partner:
+    """The partner's hello: what it has measured and how often tried, what is wrong with it, its perftest."""
+
+    def __init__(self, hello: Message) -> None:
+        self.done: set[Cell] = {(c[0], c[1]) for c in _cells(hello.get("done"), 2)}
+        self.attempts: dict[Cell, int] = {
+            (c[0], c[1]): c[2]
+            for c in _cells(hello.get("attempts"), 3)
+            if type(c[2]) is int and 0 <= c[2] <= _MAX_ATTEMPTS
+        }
+        # What it wants measured again, and which of its NICs are in doubt too often for that (again.py).
+        self.due: list[Cell] = [(c[0], c[1]) for c in _cells(hello.get("due"), 2)]
+        full = hello.get("full")
+        self.full: tuple[str, ...] = (
+            tuple(x for x in full if isinstance(x, str)) if isinstance(full, list) else ()
+        )
+        self.problems: dict[str, str] = _texts(hello.get("problems"))
+        self.versions: dict[str, str] = _texts(hello.get("versions"))
+
+
+def _cells(value: object, length: int) -> list[list[Any]]:
+    entries = value if isinstance(value, list) else []
+    return [
+        e
+        for e in entries
+        if isinstance(e, list) and len(e) == length and isinstance(e[0], int) and isinstance(e[1], str)
+    ]
+
+
+def _texts(value: object) -> dict[str, str]:
+    entries = value.items() if isinstance(value, dict) else ()
+    return {k: _told(v) for k, v in entries if isinstance(v, str)}
+
+
+def ports_of(ready: Message, slot: Slot) -> dict[str, int]:
+    """Return rail -> TCP port of the servers that listen; raises PeerLost."""
+    ports = ready.get("ports")
+    if ready.get("slot") != slot.index or not isinstance(ports, dict):
+        raise PeerLost("is not at the same place of the schedule")
+    return {r: p for r, p in ports.items() if r in slot.rails and type(p) is int and 1024 <= p <= 65535}
+
+
+def problems_of(ready: Message) -> dict[str, Problem]:
+    """Return rail -> why there is no server."""
+    problems = ready.get("problems")
+    entries = problems.items() if isinstance(problems, dict) else ()
+    kinds = ("setup", "environment", "missing-tool")
+    return {
+        rail: (p[0], _told(p[1]))
+        for rail, p in entries
+        if isinstance(p, list) and len(p) == 2 and all(isinstance(t, str) for t in p) and p[0] in kinds
+    }
+
+
+def _told(text: str) -> str:
+    return printable(text)[:500] or "not said"
+
+
+# The agent: the thread of a driver that answers pings and takes in partners that arrive early.
+#
+# It runs while the main thread measures, so silence from it means that the node or its driver is dead, and
+# not that a measurement takes long.
+
+# A stranger that connects and says nothing is disconnected after this time.
+_SILENT_AFTER_S = 10.0
+_MAX_STRANGERS = 512
+
+
+@dataclass
+class Arrival:
+    """A partner that came to a round: its open connection, its hello, and what it sent after that."""
+
+    sock: socket.socket
+    hello: Message
+    rest: bytes
+
+
+@dataclass
+class _Stranger:
+    since: float
+    data: bytes = b""
+
+
+class Agent:
+    """Listens on the control port of this node.
+
+    Args:
+        node: this node; when its address is an IP literal only that address is bound, otherwise all of them.
+        port: TCP port of the drivers.
+        session: what tells this run's drivers from any other's.
+
+    Raises:
+        BadInput: the port cannot be opened.
+    """
+
+    def __init__(self, node: Node, port: int, session: str) -> None:
+        self._session = session
+        self._round = -1
+        self._arrivals: dict[tuple[int, str], Arrival] = {}
+        self._changed = threading.Condition()
+        self._closing = False
+        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._listener.bind((_own_address(node.address), port))
+            self._listener.listen(256)
+        except OSError as error:
+            self._listener.close()
+            raise BadInput(
+                f"{node.name}: control port {port} cannot be opened: {error.strerror}",
+                fix="end what uses it, or choose another control_port",
+            ) from error
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake_out, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name="mesh-agent", daemon=True)
+        self._thread.start()
+
+    def enter_round(self, index: int) -> None:
+        """Set the round that this node is in; arrivals for earlier rounds are turned away."""
+        with self._changed:
+            self._round = index
+            for key in [k for k in self._arrivals if k[0] < index]:
+                self._arrivals.pop(key).sock.close()
+
+    def take(self, index: int, node: str, timeout_s: float) -> Arrival | None:
+        """Return `node`'s arrival for a round, waiting for it up to `timeout_s`."""
+        with self._changed:
+            self._changed.wait_for(lambda: (index, node) in self._arrivals, timeout_s)
+            return self._arrivals.pop((index, node), None)
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._closing = True
+        self._wake_in.send(b"x")
+        self._thread.join(timeout=5)
+        # Not by the thread, which may end before it is woken.
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def _serve(self) -> None:
+        strangers: dict[socket.socket, _Stranger] = {}
+        while not self._closing:
+            for key, _ in self._selector.select(timeout=1.0):
+                sock = key.fileobj
+                assert isinstance(sock, socket.socket)
+                if sock is self._listener:
+                    self._accept(strangers)
+                elif sock in strangers:
+                    self._hear(sock, strangers)
+            now = time.monotonic()
+            for sock in [s for s, known in strangers.items() if now - known.since > _SILENT_AFTER_S]:
+                self._forget(sock, strangers)
+                sock.close()
+        for sock in [self._listener, *strangers]:
+            sock.close()
+        self._selector.close()
+
+    def _accept(self, strangers: dict[socket.socket, _Stranger]) -> None:
+        with contextlib.suppress(OSError):
+            sock, _ = self._listener.accept()
+            if len(strangers) >= _MAX_STRANGERS:
+                sock.close()
+                return
+            set_timeouts(sock)
+            strangers[sock] = _Stranger(time.monotonic())
+            self._selector.register(sock, selectors.EVENT_READ)
+
+    def _hear(self, sock: socket.socket, strangers: dict[socket.socket, _Stranger]) -> None:
+        known = strangers[sock]
+        try:
+            chunk = sock.recv(65536)
+        except OSError:
+            chunk = b""
+        known.data += chunk
+        if chunk and b"\n" not in known.data and len(known.data) <= MAX_MESSAGE_BYTES:
+            return
+        self._forget(sock, strangers)
+        line, newline, rest = known.data.partition(b"\n")
+        message = decode(line) if newline else None
+        if message is None or not self._park(sock, message, rest):
+            with contextlib.suppress(OSError):
+                if message is not None:
+                    sock.sendall(encode(self._pong(message)))
+            sock.close()
+
+    def _pong(self, message: Message) -> Message:
+        """Answer a ping or a late arrival with this node's round; a stranger gets a bare pong."""
+        if message.get("session") != self._session:
+            return {"type": "pong"}
+        return {"type": "pong", "session": self._session, "round": self._round}
+
+    def _park(self, sock: socket.socket, message: Message, rest: bytes) -> bool:
+        index, node = message.get("round"), message.get("node")
+        if message["type"] != "hello" or message.get("session") != self._session:
+            return False
+        if isinstance(index, bool) or not isinstance(index, int) or not isinstance(node, str):
+            return False
+        with self._changed:
+            if index < self._round:
+                return False
+            earlier = self._arrivals.pop((index, node), None)
+            if earlier is not None:
+                earlier.sock.close()
+            self._arrivals[index, node] = Arrival(sock, message, rest)
+            self._changed.notify_all()
+        return True
+
+    def _forget(self, sock: socket.socket, strangers: dict[socket.socket, _Stranger]) -> None:
+        self._selector.unregister(sock)
+        del strangers[sock]
+
+
+def _own_address(address: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(address))
+    except ipaddress.AddressValueError:
+        # A name may stand for 127.0.1.1 on its own host (Debian's /etc/hosts), so it is no guide to bind to.
+        return ""
+
+
+# How two drivers find each other in a round, and how a dead one is told from a late one.
+#
+# No coordinator and no collective: a node talks only to its partner of the round, so the death of any node
+# costs its own pairs and nothing else. Every hello also names the nodes that have been found dead.
 
 _CONNECT_S = 3.0
 _RETRY_S = 0.2
@@ -28,7 +272,7 @@ _RETRY_S = 0.2
 _SECOND_LOOK_S = 2.0
 
 
-class Probe:
+class PeerProbe:
     """Asks a partner's agent whether it is alive, and whether it is still with us in this round.
 
     Args:
@@ -119,7 +363,7 @@ class Meetings:
         """Remember that this node has lost another."""
         self.lost.setdefault(node, set()).add(self._me)
 
-    def _probe(self, partner: str, index: int) -> Probe:
+    def _probe(self, partner: str, index: int) -> PeerProbe:
         window_s, not_before = self._spec.lost_after_s, 0.0
         if accusers := self.lost.get(partner, set()) - {self._me}:
             # Of two that say so, the first failure of one's own is enough.
@@ -129,9 +373,9 @@ class Meetings:
         elif partner not in self._met:
             not_before = self._join_until
         node = self._spec.nodes[partner]
-        return Probe(node, self._spec.control_port, self._session, index, (window_s, not_before))
+        return PeerProbe(node, self._spec.control_port, self._session, index, (window_s, not_before))
 
-    def _visit(self, partner: str, probe: Probe) -> Conversation:
+    def _visit(self, partner: str, probe: PeerProbe) -> Conversation:
         address = (self._spec.nodes[partner].address, self._spec.control_port)
         while True:
             try:
@@ -142,7 +386,7 @@ class Meetings:
                     raise PeerLost(reason) from error
             time.sleep(_RETRY_S)
 
-    def _await(self, partner: str, index: int, probe: Probe) -> tuple[Conversation, Message]:
+    def _await(self, partner: str, index: int, probe: PeerProbe) -> tuple[Conversation, Message]:
         # One that two say is lost, and that answers all the same, may be stuck: it gets a round's time.
         doubted = len(self.lost.get(partner, set()) - {self._me}) >= 2
         limit_s = min(self._limit_s, self._longest_round_s) if doubted else self._limit_s

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shakedown.benchmarks.perftest.mesh.spec import ALL_SIZES, RDMA_CM, Nic, Operation, Spec, rail_ends
-from shakedown.records.names import natural_key
+from shakedown.records.wording import natural_key
 
 if TYPE_CHECKING:
     # Not imported where the driver runs: it brings pydantic along.

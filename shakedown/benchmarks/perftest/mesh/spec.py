@@ -47,10 +47,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shakedown.benchmarks.perftest.mesh.fields import FieldReader
-from shakedown.physics.roce import RDMA_MTUS_BYTES
+from shakedown.benchmarks.perftest.mesh.wire import FieldReader
+from shakedown.physics.ethernet import RDMA_MTUS_BYTES
 from shakedown.records.errors import BadInput
-from shakedown.records.names import LONGEST_FILE_NAME, natural_key
+from shakedown.records.wording import LONGEST_FILE_NAME, natural_key
 
 SPEC_SCHEMA = 1
 
@@ -143,7 +143,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Remeasure:
+class RemeasureRule:
     """When a cell is measured again; the module's docstring explains every field."""
 
     again: int
@@ -187,7 +187,7 @@ class Spec:
     base_port: int
     port_span: int
     control_port: int
-    remeasure: Remeasure | None = None
+    remeasure: RemeasureRule | None = None
 
 
 def rail_ends(rail: str) -> tuple[str, str]:
@@ -374,7 +374,7 @@ def _optional(read: FieldReader, value: object, where: str) -> list[object]:
     return [] if value is None else read.items(value, where)
 
 
-def _remeasure(read: FieldReader, value: object) -> Remeasure:
+def _remeasure(read: FieldReader, value: object) -> RemeasureRule:
     numbers = ("again", "at_most", "most_per_nic")
     table = read.table(value, "remeasure", required=(*numbers, "within_s", "limits"), optional={})
     limits: list[Limit] = []
@@ -408,7 +408,7 @@ def _remeasure(read: FieldReader, value: object) -> Remeasure:
         )
     again, at_most, most = (read.integer(table[n], f"remeasure.{n}", 1, 1 << 20) for n in numbers)
     within_s = read.seconds(table["within_s"], "remeasure.within_s")
-    return Remeasure(again, at_most, most, within_s, tuple(limits))
+    return RemeasureRule(again, at_most, most, within_s, tuple(limits))
 
 
 def _check_whole(read: FieldReader, spec: Spec) -> None:

@@ -1,35 +1,166 @@
-"""What a driver leaves in the output folder, written so that a crash at any moment loses no finished line.
+"""What a driver leaves in the output folder, safe against a crash at any moment, and what its journals say.
 
-Every node writes files of its own, because appends of several hosts to one file interleave on NFS:
-
-* ``outputs.<node>.jsonl``  one OutputRecord a measurement; read them all with ``outputs.*.jsonl``
-* ``journal.<node>.jsonl``  start, rounds, dropped nodes, end, each with the facts that readers check
-* ``<test>.<a>,<b>.<rail>...txt``  perftest's own output
-"""
+Also which cells are measured again, as a node sees its own results."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.perftest.mesh.journals import (
-    journal_path,
-    refuse_other_specification,
-    refuse_other_version,
-    start_of,
-    starts,
-)
 from shakedown.benchmarks.perftest.mesh.perftest import Perftest
-from shakedown.benchmarks.perftest.mesh.schedule import Pair, Slot, cell_params, is_measured, record_key
+from shakedown.benchmarks.perftest.mesh.schedule import (
+    Pair,
+    Slot,
+    cell_params,
+    client_and_server,
+    is_measured,
+    nic_rail,
+    record_key,
+    slots_of,
+    source_and_sink,
+)
+from shakedown.benchmarks.perftest.mesh.spec import RemeasureRule, Spec
 from shakedown.onnode.journal import now, of_order
 from shakedown.onnode.noted import note, note_line
 from shakedown.records.errors import BadInput
-from shakedown.records.names import FILE_NAME
 from shakedown.records.untrusted import complete_lines, holds_something, loads, read_plain, unused
+from shakedown.records.wording import FILE_NAME
+from shakedown.statistics.remeasure import CellTally, Samples
+
+# What the drivers' journals say, and with what each start measured. Compute nodes use this: no libraries.
+
+_JOURNAL_FIX = "remove it, or start in an empty folder"
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a node's driver.
+
+    Attributes:
+        file, line: where the journal says so.
+        time: RFC 3339, UTC, of the node's own clock.
+        spec_sha256: digest of the specification that it was started with; empty: not said.
+        versions: test -> version of perftest, for those that the node had.
+    """
+
+    file: Path
+    line: int
+    time: str
+    spec_sha256: str
+    versions: Mapping[str, str]
+
+
+def journal_path(folder: Path, node: str) -> Path:
+    """Return where a node's driver keeps its journal."""
+    return folder / f"journal.{node}.jsonl"
+
+
+def events(path: Path) -> Iterator[tuple[int, Event]]:
+    """Yield (line number, event) of a journal; none if there is no such file.
+
+    Raises:
+        BadInput: it is no plain file, or a finished line is no event. Half a last line is what a node leaves
+            that died while it wrote.
+    """
+    for number, line in complete_lines(read_plain(path, _JOURNAL_FIX) or b""):
+        try:
+            entry = loads(line)
+        except ValueError:
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("event"), str):
+            raise BadInput("not a journal line", fix=_JOURNAL_FIX, file=path, line=number)
+        yield number, entry
+
+
+def starts(path: Path) -> list[Start]:
+    """Return all starts of a node's driver, in order; raises BadInput as `events` does."""
+    return [start_in(path, number, entry) for number, entry in events(path) if entry["event"] == "start"]
+
+
+def gids_taken(folder: Path, node: str) -> dict[str, set[int]]:
+    """Return rail -> the indices of the GIDs that a node's driver gave its tests, one of each start.
+
+    Nothing where there is no journal or it cannot be read: the GIDs in the outputs still tell the addresses.
+    """
+    found: dict[str, set[int]] = {}
+    with suppress(BadInput):
+        for _, entry in events(journal_path(folder, node)):
+            gids = entry.get("gid_index") if entry["event"] == "start" else None
+            for rail, index in (gids if isinstance(gids, dict) else {}).items():
+                if type(index) is int:
+                    found.setdefault(rail, set()).add(index)
+    return found
+
+
+def start_in(path: Path, number: int, entry: Event) -> Start:
+    """Return the start that a line of a journal speaks of."""
+    versions = entry.get("perftest")
+    said = versions.items() if isinstance(versions, dict) else ()
+    return Start(
+        file=path,
+        line=number,
+        time=str(entry.get("time", "")),
+        spec_sha256=str(entry.get("spec_sha256", "")),
+        versions={test: version for test, version in said if isinstance(version, str)},
+    )
+
+
+def start_of(found: Sequence[Start], started: str) -> Start:
+    """Return in which start, of at least one, something was begun, by one node's clock."""
+    return next((start for start in reversed(found) if start.time <= started), found[0])
+
+
+def refuse_other_specification(found: Sequence[Start], digest: str) -> None:
+    """Refuse what was started with another specification: its results are of something else.
+
+    Raises:
+        BadInput: naming the journal's line.
+    """
+    for start in found:
+        if start.spec_sha256 != digest:
+            raise BadInput(
+                f"started with another specification (sha256 {start.spec_sha256[:12] or 'not said'}, "
+                f"not {digest[:12]})",
+                fix="give that specification, or a folder of its own for each",
+                file=start.file,
+                line=start.line,
+            )
+
+
+def refuse_other_version(start: Start, test: str, version: str | None) -> None:
+    """Refuse what was measured by another perftest than this version; None: not known, and no difference.
+
+    Raises:
+        BadInput: naming the journal's line.
+    """
+    earlier = start.versions.get(test)
+    if earlier is not None and version is not None and earlier != version:
+        raise BadInput(
+            f"{test} {earlier} has measured here, and {version} is another: their results are not comparable",
+            fix=f"install one version on all nodes, and start in an empty folder unless it is {earlier}",
+            file=start.file,
+            line=start.line,
+        )
+
+
+# What a driver leaves in the output folder, written so that a crash at any moment loses no finished line.
+#
+# Every node writes files of its own, because appends of several hosts to one file interleave on NFS:
+#
+# * ``outputs.<node>.jsonl``  one OutputRecord a measurement; read them all with ``outputs.*.jsonl``
+# * ``journal.<node>.jsonl``  start, rounds, dropped nodes, end, each with the facts that readers check
+# * ``<test>.<a>,<b>.<rail>...txt``  perftest's own output
 
 Record = dict[str, Any]
 _FIX = "start in an empty folder"
@@ -242,3 +373,95 @@ def _mend(path: Path) -> bytes:
     if end < len(whole):
         os.truncate(path, end)
     return whole[:end]
+
+
+# Which cells of a pair are measured again at the end of the mesh, as a node sees its own results.
+#
+# Only perftest's own table is read here, and only to choose what to measure again: the verdict reads the same
+# files with the whole parser, and decides. Standard library only.
+
+# perftest's column of a metric (linux-rdma/perftest, perftest_parameters.h, RESULT_FMT_G, RESULT_FMT_LAT).
+_COLUMNS = {"bandwidth": "BW average", "latency_typical": "t_typical", "latency_p99": "99% percentile"}
+_MOST_BYTES = 1 << 20
+Place = tuple[int, str]  # slot index, rail
+
+
+class Again:
+    """What one node knows of the cells that it measured as client, and how often its NICs were in doubt."""
+
+    def __init__(self, spec: Spec, rule: RemeasureRule, store: NodeFiles, node: str) -> None:
+        self._spec, self._rule, self._store, self._node = spec, rule, store, node
+        self._until = time.monotonic() + rule.within_s
+        self._doubted: dict[str, set[tuple[Pair, Place]]] = defaultdict(set)
+
+    def due(self, pair: Pair) -> list[Place]:
+        """Return the cells of a pair, measured by this node, that must be measured again."""
+        found: list[Place] = []
+        for slot in slots_of(self._spec):
+            if client_and_server(slot.operation.test, pair, slot.direction)[0] == self._node:
+                found += [(slot.index, rail) for rail in slot.rails if self._is_due(pair, slot, rail)]
+        return found
+
+    def full(self) -> list[str]:
+        """Return the NICs, with direction, in doubt so often that measuring again excuses nothing."""
+        if time.monotonic() > self._until:  # the job's time limit would take what was measured with it
+            return [f"{rail} {way}" for rail in self._spec.nodes[self._node].rails for way in ("tx", "rx")]
+        return sorted(nic for nic, cells in self._doubted.items() if len(cells) >= self._rule.most_per_nic)
+
+    def agreed(self, pair: Pair, due: Iterable[Place], full: Mapping[str, Iterable[str]]) -> list[Slot]:
+        """Return the slots that both ends measure again; `full`: of each end, what it said itself.
+
+        Both ends come to the same answer from the same two messages.
+        """
+        slots, wanted = slots_of(self._spec), set()
+        for index, rail in sorted(set(due)):
+            if not 0 <= index < len(slots) or rail not in slots[index].rails:
+                continue
+            nics = {node: _nic(node, pair, slots[index], rail) for node in pair}
+            if not any(nics[node] in full.get(node, ()) for node in pair):
+                self._doubted[nics[self._node]].add((pair, (index, rail)))
+                wanted.add(index)
+        return [slots[index] for index in sorted(wanted)]
+
+    def _is_due(self, pair: Pair, slot: Slot, rail: str) -> bool:
+        limits = self._rule.limits_of(slot.operation.key, slot.rails_at_once, rail, pair)
+        files = self._store.started(pair, slot, rail)
+        if not limits or not files or len(files) > self._rule.at_most:
+            return False
+        values, outside = 0, 0
+        for file in files:
+            numbers = _numbers(self._store.folder / file, limits) if file else None
+            if numbers is not None:
+                values += 1
+                outside += any(
+                    number < limits[metric] if metric == "bandwidth" else number > limits[metric]
+                    for metric, number in numbers.items()
+                )
+        return CellTally(len(files), values, outside).says(self._rule.again) is Samples.OPEN
+
+
+def _nic(node: str, pair: Pair, slot: Slot, rail: str) -> str:
+    source, _ = source_and_sink(pair, slot.direction)
+    return f"{nic_rail(node, pair, slot.direction, rail)} {'tx' if node == source else 'rx'}"
+
+
+def _numbers(file: Path, metrics: Iterable[str]) -> dict[str, float] | None:
+    """Return the metrics in perftest's table; None if one is not there or is no number."""
+    try:
+        with file.open("rb") as raw:
+            lines = raw.read(_MOST_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return None
+    heads = [i for i, line in enumerate(lines) if line.lstrip().startswith("#bytes")]
+    if not heads or heads[-1] + 1 >= len(lines):
+        return None
+    names = re.split(r"\s{2,}|\t", lines[heads[-1]].replace("#iterations", "  #iterations  ").strip())
+    words = lines[heads[-1] + 1].split()
+    found: dict[str, float] = {}
+    for metric in metrics:
+        place = next((i for i, name in enumerate(names) if name.startswith(_COLUMNS[metric])), len(words))
+        with contextlib.suppress(ValueError, IndexError):
+            found[metric] = float(words[place])
+        if not math.isfinite(found.get(metric, math.nan)):
+            return None
+    return found

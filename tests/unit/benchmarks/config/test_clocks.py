@@ -15,7 +15,7 @@ from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import gather
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
-from shakedown.records.snapshot import ClockReading, Snapshot
+from shakedown.records.results import ClockReading, Snapshot
 from shakedown.references.catalogue import Catalogue
 
 CHECKOUT = Path(__file__).resolve().parents[4]

@@ -9,15 +9,15 @@ import pytest
 from settings_site import FABRIC
 from test_settings_stage import report
 
-from shakedown.benchmarks.config.neighbours import Wanted, neighbours, peers, read_table
+from shakedown.benchmarks.config.job import WantedNeighbours, neighbours, peers, read_table
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import gather
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
-from shakedown.records.snapshot import ClockReading, Component, Snapshot
+from shakedown.records.results import ClockReading, Component, Snapshot
 from shakedown.references.catalogue import Catalogue
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 from tests.ended_job import ENDED, leave_the_rest
 
 MACS = {f"n{i}": f"52:54:00:00:00:0{i}" for i in (1, 2, 3)}
@@ -185,7 +185,9 @@ def test_an_answer_counts_though_its_entry_ages():
     stale = TABLE.replace("REACHABLE", "STALE")
     tables = iter([TABLE])
     found = neighbours(
-        {"eth2": Wanted("192.0.2.77", ["10.0.0.2", "10.0.0.9"])}, lambda: next(tables, stale), wait_s=0.2
+        {"eth2": WantedNeighbours("192.0.2.77", ["10.0.0.2", "10.0.0.9"])},
+        lambda: next(tables, stale),
+        wait_s=0.2,
     )
     assert found == {"eth2": {"10.0.0.2": MACS["n2"]}}
 
@@ -218,8 +220,8 @@ def test_only_neighbours_that_answered_count():
 def test_neighbours_that_never_answer_are_none():
     """Catches: a program that fails, or waits for ever, where no neighbour answers or no table is."""
     nics = {
-        "eth2": Wanted("192.0.2.77", ["10.0.0.2", "10.0.0.9"]),
-        "eth9": Wanted("192.0.2.78", ["10.0.9.9"]),
+        "eth2": WantedNeighbours("192.0.2.77", ["10.0.0.2", "10.0.0.9"]),
+        "eth9": WantedNeighbours("192.0.2.78", ["10.0.9.9"]),
     }
     found = neighbours(nics, lambda: TABLE, wait_s=0.2)
     assert found == {"eth2": {"10.0.0.2": MACS["n2"]}, "eth9": {}}

@@ -7,13 +7,13 @@ import json
 import pytest
 from settings_site import FABRIC
 
-from shakedown.benchmarks.config.uniformity import odd_parts
+from shakedown.benchmarks.config.odd_parts import odd_parts
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
-from shakedown.records.snapshot import Snapshot
+from shakedown.records.results import Snapshot
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.folder import Run
 

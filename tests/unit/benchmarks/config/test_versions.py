@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from settings_site import FABRIC
 
-from shakedown.benchmarks.config.versions import _told, same
-from shakedown.benchmarks.config.versions_told import of_programs
+from shakedown.benchmarks.config.versions import _told, of_programs, same
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
 from shakedown.intent.site import Site
-from shakedown.records.snapshot import Component
+from shakedown.records.results import Component
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.files import load_profile
 from shakedown.run.folder import Run

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.benchmarks.gpu.options import GpuNode
-from shakedown.benchmarks.nccl.options import Nccl
-from shakedown.benchmarks.nccl.plan import groups, smallest_bytes
+from shakedown.benchmarks.gpu.settings import GpuNode
+from shakedown.benchmarks.nccl.benchmark import groups, smallest_bytes
+from shakedown.benchmarks.nccl.settings import Nccl
 from shakedown.benchmarks.planning import make_plan, site_of
-from shakedown.benchmarks.torch_collectives.options import TorchCollectives
+from shakedown.benchmarks.torch_collectives.settings import TorchCollectives
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from tests.unit.plan.test_planner import WHERE, document, one_host

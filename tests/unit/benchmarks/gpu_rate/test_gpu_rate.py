@@ -19,10 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.gpu_rate.explain import Shown, explain
 from shakedown.benchmarks.gpu_rate.job import start_together
-from shakedown.benchmarks.gpu_rate.metrics import lowest
-from shakedown.benchmarks.gpu_rate.output import parse_gpu_rate
+from shakedown.benchmarks.gpu_rate.output import Shown, explain, lowest, parse_gpu_rate
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gdr_run import GdrRun, planned, site_document
 
-from shakedown.benchmarks.gpudirect.proof import used
+from shakedown.benchmarks.gpudirect.output import used
 from shakedown.records.errors import BadInput
 
 FAR_PROFILE = """

@@ -11,8 +11,8 @@ import pytest
 from gdr_run import BUSES, planned, site_document
 
 from shakedown.benchmarks.gpudirect import job
-from shakedown.benchmarks.gpudirect.nearest import gpus_of_nics
-from shakedown.benchmarks.gpudirect.proof import used
+from shakedown.benchmarks.gpudirect.job import gpus_of_nics
+from shakedown.benchmarks.gpudirect.output import used
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
 import local_mesh

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from shakedown.benchmarks.base.metrics import Output
+from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.incast import job
-from shakedown.benchmarks.incast.metrics import incast, moved
-from shakedown.benchmarks.incast.order import IncastOrder
-from shakedown.benchmarks.incast.rounds import rounds_of
+from shakedown.benchmarks.incast.job import rounds_of
+from shakedown.benchmarks.incast.output import incast, moved
+from shakedown.benchmarks.incast.settings import IncastSettings
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.records.base import cell_id
 from shakedown.records.errors import BadInput
@@ -246,7 +246,7 @@ def test_a_wrong_order_is_one_line(tmp_path, monkeypatch, capsys, node, spec, wo
 def output_of(held, rates=(40.0, 45.0), ends=None, files=None, receiver="n1"):
     """The note of n1, to which n2 and n3 send, with their outputs."""
     _, jobs = planned()
-    order = IncastOrder.model_validate(dict(jobs.jobs[-1].settings))
+    order = IncastSettings.model_validate(dict(jobs.jobs[-1].settings))
     texts = {}
     for number, rate in zip((2, 3), rates, strict=True):
         own = (ends or {}).get(f"n{number}", f"127.77.1.{number}")

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from shakedown.benchmarks.base.metrics import Output
+from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.inference.metrics import _weights_as_planned, inference
-from shakedown.benchmarks.inference.options import Inference
 from shakedown.benchmarks.inference.peak import bottleneck, data_rate_gb_per_s, difference, extrapolated
+from shakedown.benchmarks.inference.settings import Inference
 from shakedown.daytwo.interconnect_table import table
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 
 # PRIMERGY CDI paper, Gen5 H100 NVL, GB/s by GPUs; 5 and 6 without switches were extrapolated by the authors.
 PAPER = {

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
+from shakedown.benchmarks.gpu.output import parse_nvbandwidth
 from shakedown.benchmarks.inference.output import parse_loadgen
 from shakedown.collect.run import collect
 from shakedown.daytwo.interconnect_table import rates_of
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
 from shakedown.records.results import Measurement
-from shakedown.report.sections.interconnect import build
+from shakedown.report.workloads import build_interconnect
 from shakedown.report.write import read
 from shakedown.run.folder import Run
 from tests.ended_job import leave_the_rest
@@ -97,7 +97,7 @@ def test_int8_peak_is_loadgens_and_says_where_its_time_went(int8):
     assert rate.value == statistics.median(one.completed_samples_per_s or 0 for one in full)
     assert rate.value > 60_000
     assert all(one.valid and (one.percentile_ns(99.0) or 1e9) < 15e6 for one in full)
-    view = build(read(int8))
+    view = build_interconnect(read(int8))
     assert view and "313 images: 0.62 ms host, 4.50 ms GPU, busy 91" in view.rows[0][-1]
 
 

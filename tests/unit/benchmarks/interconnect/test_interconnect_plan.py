@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from shakedown.benchmarks.inference.options import Inference
+from shakedown.benchmarks.inference.settings import Inference
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.site import NoFabric, Site
+from shakedown.references.catalogue import MissingReference
 from shakedown.references.files import load_catalogue
-from shakedown.references.missing import MissingReference
 
 INTERCONNECT = {"path": {"generation": 5}, "copies": {"at_once": [1, 2, 4], "far_pin": True}}
 INFERENCE = {"gpus": [1, 2, 4, 8]}

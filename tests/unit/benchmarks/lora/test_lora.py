@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from shakedown.benchmarks.lora import training_run
+from shakedown.benchmarks.lora import output as training_run
 from shakedown.benchmarks.lora.benchmark import BENCHMARK
 from shakedown.benchmarks.lora.job import merge, reason, trainer_command
 from shakedown.benchmarks.lora.metrics import received_bytes
-from shakedown.benchmarks.lora.options import TrainingSpec
 from shakedown.benchmarks.lora.output import parse_trainer
+from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
-from shakedown.records.places import SOURCE
+from shakedown.records.program import SOURCE
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 from tests.ended_job import ENDED, leave_the_rest
 from tests.unit.plan.test_planner import WHERE, document
 

@@ -11,7 +11,7 @@ import pytest
 
 from shakedown.benchmarks.mpi import job
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
-from shakedown.benchmarks.mpi.ucx_log import parse_ucx_log
+from shakedown.benchmarks.mpi.output import parse_ucx_log
 from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.base.metrics import Output
+from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
-from shakedown.benchmarks.mpi.metrics import moved, mpi
-from shakedown.benchmarks.mpi.options import MpiOrder
+from shakedown.benchmarks.mpi.output import moved, mpi
+from shakedown.benchmarks.mpi.settings import MpiSettings
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 
 # As mpi4py 4.0.0 to 4.1.1 print it (src/mpi4py/bench.py).
 TIMED = """\
@@ -28,9 +28,9 @@ BARE = "\n".join(line.split(" |")[0] for line in TIMED.splitlines()) + "\n"
 SIZES = {16384, 32768, 2097152}
 
 
-def output(text: str, *, timed: bool = True) -> Output[MpiOrder]:
+def output(text: str, *, timed: bool = True) -> Output[MpiSettings]:
     """The output of a ping-pong of three sizes."""
-    order = MpiOrder(min_bytes=16384, max_bytes=2097152, iterations=10, timed=timed)
+    order = MpiSettings(min_bytes=16384, max_bytes=2097152, iterations=10, timed=timed)
     rows = [*text.splitlines(keepends=True)]
     # The sizes between are those of no interest here: each as good as the last.
     for size in (x for x in order.powers_of_two() if x not in SIZES):
@@ -87,7 +87,7 @@ def test_bandwidths_alone_count_only_where_they_were_ordered_so():
 @pytest.mark.parametrize("timed", [True, False])
 def test_what_is_ordered(tmp_path, timed):
     """Catches: times not asked for, or messages above 1 MiB sent ten times, whatever was ordered."""
-    order = MpiOrder(min_bytes=4, max_bytes=8, iterations=70, timed=timed)
+    order = MpiSettings(min_bytes=4, max_bytes=8, iterations=70, timed=timed)
     spec = JobSpec(
         name="collective.mpi_pingpong",
         kind="mpi_pingpong",

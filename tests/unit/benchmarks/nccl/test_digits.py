@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shakedown.benchmarks.nccl.output import parse_nccl
-from shakedown.benchmarks.nccl.output_check import precise_busbw_gb_per_s
+from shakedown.benchmarks.nccl.output_model import precise_busbw_gb_per_s
 
 # tests/runs/h100x2_slow_port_10, nccl_all_reduce.r1.txt of rail 1; {row}, {mean} and {options} are replaced.
 TEXT = """\

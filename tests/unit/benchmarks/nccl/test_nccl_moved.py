@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.base.metrics import Moved, Output
-from shakedown.benchmarks.nccl.order import ExpectedWay, NcclOrder
+from shakedown.benchmarks.base.contract import Moved, Output
+from shakedown.benchmarks.nccl.settings import ExpectedWay, NcclSettings
 from shakedown.benchmarks.registry import TOOLS
 from shakedown.collect.moved import confirmed
 from shakedown.collect.outputs import Told
@@ -16,8 +16,7 @@ from shakedown.physics.collectives import Collective, least_crossing_bytes
 from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.results import Measurement, OutputRecord
-from shakedown.run.job_folder import JobFolder
-from shakedown.run.nic_counters import NodeCounters
+from shakedown.run.nic_counters import JobFolder, NodeCounters
 
 NODES = ("n1", "n2")
 MIB = 1 << 20
@@ -86,7 +85,7 @@ def output(tmp_path: Path, operation: str = "all_reduce", text: str = "", **chan
         duration_s=1.0,
     )
     folder = JobFolder(tmp_path)
-    return Output(text or printed(operation), record, NcclOrder.model_validate(order | changes), folder)
+    return Output(text or printed(operation), record, NcclSettings.model_validate(order | changes), folder)
 
 
 def moved(one: Output) -> list[Moved]:

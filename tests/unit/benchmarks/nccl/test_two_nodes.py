@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from shakedown.benchmarks.nccl.log import parse_nccl_log
-from shakedown.benchmarks.nccl.order import ExpectedWay
-from shakedown.benchmarks.nccl.transport import judge_log
+from shakedown.benchmarks.nccl.metrics import judge_log
+from shakedown.benchmarks.nccl.settings import ExpectedWay
 
 BOTH = {"n1": ("fab0", "fab1"), "n2": ("fab0", "fab1")}
 

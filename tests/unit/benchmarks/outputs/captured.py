@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from shakedown.benchmarks.gpu.output_nvbandwidth import parse_nvbandwidth
-from shakedown.benchmarks.gpu.output_nvidia_smi import parse_nvidia_smi, parse_query
+from shakedown.benchmarks.gpu.output import parse_nvbandwidth, parse_nvidia_smi, parse_query
 from shakedown.benchmarks.inference.output import parse_loadgen
 from shakedown.benchmarks.lora.output import parse_trainer
 from shakedown.benchmarks.mpi.output import parse_allreduce
@@ -15,8 +14,7 @@ from shakedown.benchmarks.nccl.log import parse_nccl_log
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.benchmarks.perftest.output import parse_perftest
 from shakedown.benchmarks.stream.output import parse_stream
-from shakedown.nics.ethtool import parse_ethtool
-from shakedown.nics.rdma import parse_rdma
+from shakedown.nics.parsers import parse_ethtool, parse_rdma
 
 FOLDER = Path(__file__).parent / "captures"
 

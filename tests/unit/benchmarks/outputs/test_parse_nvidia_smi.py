@@ -5,7 +5,7 @@ from __future__ import annotations
 import captured
 import pytest
 
-from shakedown.benchmarks.gpu.output_nvidia_smi import (
+from shakedown.benchmarks.gpu.output import (
     QueryResult,
     TopologyResult,
     parse_nvidia_smi,

@@ -8,8 +8,8 @@ import captured
 import perftest_output as out
 import pytest
 
+from shakedown.benchmarks.perftest.mesh.perftest import clock_unknown
 from shakedown.benchmarks.perftest.output import parse_perftest
-from shakedown.benchmarks.perftest.output_clock import clock_unknown
 from shakedown.records.errors import BadInput
 
 

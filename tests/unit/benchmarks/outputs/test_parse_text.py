@@ -6,9 +6,9 @@ import captured
 import pytest
 
 from shakedown.records.errors import BadInput
-from shakedown.records.tool_text import Source, half_digit, split_labels
+from shakedown.records.tool_text import TextSource, half_digit, split_labels
 
-SOURCE = Source("x\n", "f")
+SOURCE = TextSource("x\n", "f")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_half_a_digit(token, half):
 def test_refusal_names_file_line_and_fix():
     """Catches a message from which nobody finds the place."""
     with pytest.raises(BadInput) as refused:
-        Source("a\nb\x07c\n", "raw/n1.txt")
+        TextSource("a\nb\x07c\n", "raw/n1.txt")
     assert str(refused.value).startswith("raw/n1.txt:2: control character")
     assert " -- capture the tool's output as plain text" in str(refused.value)
 
@@ -55,7 +55,7 @@ def test_refusal_names_file_line_and_fix():
 def test_what_moves_the_cursor_is_refused(text):
     """Catches a terminal recording in which later text overwrote earlier text."""
     with pytest.raises(BadInput, match="control character"):
-        Source(text)
+        TextSource(text)
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_what_moves_the_cursor_is_refused(text):
 def test_no_output_is_refused(text):
     """Catches an empty file taken for a result."""
     with pytest.raises(BadInput, match="no output"):
-        Source(text)
+        TextSource(text)
 
 
 @pytest.mark.parametrize("label", ["0: ", " 3: ", "12: ", "[1,0]<stdout>:"])
 def test_the_label_of_one_task_is_taken_off(label):
     """Catches labels read as part of the output, and line numbers that they shift."""
-    source = Source("".join(f"{label}{x}\n" for x in ("a", "", " b")))
+    source = TextSource("".join(f"{label}{x}\n" for x in ("a", "", " b")))
     assert [(line.number, line.text) for line in source.lines] == [(1, "a"), (2, ""), (3, " b"), (4, "")]
 
 
@@ -78,17 +78,17 @@ def test_labels_of_several_tasks_are_refused_and_can_be_split():
     """Catches rows of two tasks read as one table."""
     text = "0: a\n1: x\n0: b\nsrun: Job step creation temporarily disabled, retrying\n1: y\n"
     with pytest.raises(BadInput, match=r"several tasks is interleaved \(labels 0, 1\) -- .*--task"):
-        Source(text)
+        TextSource(text)
     assert split_labels(text) == {"0": "a\n\nb\n\n\n", "1": "\nx\n\n\ny\n"}
     assert split_labels("a\n0: b\n") == {}
 
 
 def test_lines_that_only_look_labelled_are_left_alone():
     """Catches a tool's own "1: " eaten because some other line has it too."""
-    assert [line.text for line in Source("0: a\nb\n").lines] == ["0: a", "b", ""]
+    assert [line.text for line in TextSource("0: a\nb\n").lines] == ["0: a", "b", ""]
 
 
-@pytest.mark.parametrize("read", [Source, split_labels])
+@pytest.mark.parametrize("read", [TextSource, split_labels])
 def test_a_line_without_a_label_among_labelled_ones_is_refused(read):
     """Catches a launcher's own message taken for a task's, and all labels then taken for output."""
     with pytest.raises(BadInput, match="without a task's label: 'WARNING: no fabric'") as refused:
@@ -110,8 +110,8 @@ def test_a_step_that_slurm_ended_is_refused(line):
     """Catches the output of a killed step that happens to look whole."""
     for text in (f"a\n{line}\nb\n", f"0: a\n{line}\n"):
         with pytest.raises(BadInput, match="Slurm ended the step"):
-            Source(text)
-    assert Source("srun: job 5 queued and waiting for resources\na\n").lines[0].text == "a"
+            TextSource(text)
+    assert TextSource("srun: job 5 queued and waiting for resources\na\n").lines[0].text == "a"
 
 
 @pytest.mark.parametrize("name", [x for x in captured.CAPTURES if not x.startswith("ethtool")])

@@ -9,10 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from local_mesh import free_ports, spec_data
 
-from shakedown.benchmarks.perftest.mesh.agent import Agent
 from shakedown.benchmarks.perftest.mesh.driver import session_of
-from shakedown.benchmarks.perftest.mesh.partner import Partner, ports_of, problems_of
-from shakedown.benchmarks.perftest.mesh.rendezvous import Meetings
+from shakedown.benchmarks.perftest.mesh.rendezvous import Agent, Meetings, Partner, ports_of, problems_of
 from shakedown.benchmarks.perftest.mesh.schedule import slots_of
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.mesh.wire import PeerLost, ask, decode

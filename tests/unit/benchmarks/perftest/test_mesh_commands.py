@@ -13,7 +13,13 @@ from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.judge.judged import judge_folder
 from shakedown.judge.localise.matrices import read_pairs, routes_of
 from shakedown.judge.localise.model import Route
-from shakedown.judge.localise.quick import MATCHINGS, confirming_pairs, first_pairs, suspected_nodes, suspects
+from shakedown.judge.localise.suspects import (
+    MATCHINGS,
+    confirming_pairs,
+    first_pairs,
+    suspected_nodes,
+    suspects,
+)
 from shakedown.run.folder import Run
 from shakedown.simulate.fabric import FaultKind, Shape, build_fabric, draw_fault, measure
 

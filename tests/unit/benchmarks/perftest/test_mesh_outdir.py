@@ -15,7 +15,7 @@ from shakedown.benchmarks.perftest.mesh.completeness import main as ended
 from shakedown.benchmarks.perftest.mesh.schedule import client_and_server, nic_of, pairs_of, slots_of
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.judge.localise.outdir import Outdir, is_outdir
-from shakedown.judge.localise.quick import first_pairs
+from shakedown.judge.localise.suspects import first_pairs
 from shakedown.records.errors import BadInput
 
 START = "2026-01-01T00:00:00.000Z"

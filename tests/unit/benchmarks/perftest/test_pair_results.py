@@ -16,7 +16,7 @@ from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
 from shakedown.judge.localise.suspects import causes_and_suspects, in_the_way
 from shakedown.records.base import Better
 from shakedown.records.plan import PlanItem
-from shakedown.records.results import Measurement, Problem
+from shakedown.records.results import Measurement, RunProblem
 
 NODES = tuple(f"n{i}" for i in range(1, 6))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])
@@ -38,7 +38,7 @@ def measurement(pair, rail, direction, value, *, test=TESTS[0], attempt=1, probl
         direction=direction,
         state="COMPLETED",
         attempt=attempt,
-        problem=Problem(kind=problem[0], message=problem[1]) if problem else None,
+        problem=RunProblem(kind=problem[0], message=problem[1]) if problem else None,
     )
 
 

@@ -8,17 +8,17 @@ import pytest
 from fake_perftest import report
 from local_mesh import LocalMesh
 
-from shakedown.benchmarks.base.metrics import Output
+from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.perftest.mesh.perftest import argv
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.metrics import moved, perftest
-from shakedown.benchmarks.perftest.order import MeshOrder
+from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.records.base import cell_id
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 from tests.unit.plan.test_planner import WHERE, document
 
 
@@ -84,7 +84,7 @@ def test_both_ways_at_once_are_planned_measured_and_read(tmp_path):
 
 def output_of(file, record, settings, text=""):
     """An output as metrics receive it."""
-    order = MeshOrder.model_validate(settings)
+    order = MeshSettings.model_validate(settings)
     return Output(text=text or file.read_text(), record=record, order=order, folder=JobFolder(file.parent))
 
 

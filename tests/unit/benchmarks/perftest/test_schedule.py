@@ -23,7 +23,7 @@ from shakedown.benchmarks.perftest.mesh.schedule import (
 )
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.records.errors import BadInput
-from shakedown.records.names import natural_key
+from shakedown.records.wording import natural_key
 
 
 def names(n):

@@ -8,8 +8,7 @@ import pytest
 from fake_perftest import report
 from local_mesh import LocalMesh
 
-from shakedown.benchmarks.perftest.mesh.perftest import argv
-from shakedown.benchmarks.perftest.mesh.rdma_cm import CmListener, listening_by_cm
+from shakedown.benchmarks.perftest.mesh.perftest import CmListener, argv, listening_by_cm
 from shakedown.benchmarks.perftest.mesh.spec import SWEEP, parse_spec
 from shakedown.benchmarks.perftest.metrics import moved, perftest
 from shakedown.benchmarks.planning import make_plan, site_of
@@ -275,9 +274,9 @@ def test_who_listens_by_rdma_cm_is_read_from_the_tool():
 def test_without_the_tool_a_server_is_ready_a_while_after_it_opened_the_device(tmp_path, monkeypatch):
     """Catches: a client started before its server, and a wait for a TCP port that never opens."""
     clock = [0.0]
-    monkeypatch.setattr("shakedown.benchmarks.perftest.mesh.rdma_cm.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("shakedown.benchmarks.perftest.mesh.perftest.time.monotonic", lambda: clock[0])
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("shakedown.benchmarks.perftest.mesh.rdma_cm._resources", str)
+    monkeypatch.setattr("shakedown.benchmarks.perftest.mesh.perftest._resources", str)
     listener, fds = CmListener(), tmp_path / "4711/fd"
     fds.mkdir(parents=True)
     for clock[0] in (0.0, 5.0):

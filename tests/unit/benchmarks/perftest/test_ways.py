@@ -14,7 +14,7 @@ from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.records.base import Better, Stage
 from shakedown.records.pairs import AllPairs, PairsAcross, apart
 from shakedown.records.plan import ReferenceKind
-from shakedown.references.catalogue import Catalogue, Entry, Profile
+from shakedown.references.catalogue import Catalogue, Profile, ReferenceEntry
 from tests.unit.plan.test_planner import WHERE, document
 
 
@@ -59,7 +59,7 @@ def two_pods(nodes: int, rails: int, pod: int, **switches: Any) -> dict[str, Any
 def catalogue() -> Catalogue:
     """A value for each way, so that the reference of a cell says by which way it was gated."""
     entries = tuple(
-        Entry(
+        ReferenceEntry(
             id=f"made-up-{way}",
             stage=Stage.FABRIC,
             test="ib_write_bw",

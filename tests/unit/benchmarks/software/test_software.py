@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.software import job
-from shakedown.benchmarks.software.found import unusable_software
+from shakedown.benchmarks.software.output import unusable_software
 from shakedown.collect.run import collect
 from shakedown.intent.software import Sources
 from shakedown.judge.judged import judge_folder

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.nos.counters import COUNTERS
 from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
+from shakedown.nos.system import COUNTERS
 from shakedown.records.base import Stage
-from shakedown.records.counters import CounterReading
 from shakedown.records.errors import BadInput
+from shakedown.records.results import CounterReading
 
 READINGS = Path(__file__).parents[2] / "nos" / "readings"
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.base.metrics import Moved, Output, Read
+from shakedown.benchmarks.base.contract import Moved, Output, Read
 from shakedown.benchmarks.registry import TOOLS
-from shakedown.benchmarks.torch_collectives.options import TorchCollectives
-from shakedown.benchmarks.torch_collectives.order import TorchOrder
 from shakedown.benchmarks.torch_collectives.output import parse_torch_collectives
+from shakedown.benchmarks.torch_collectives.settings import TorchCollectives, TorchSettings
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
-from shakedown.run.job_folder import JobFolder
+from shakedown.run.nic_counters import JobFolder
 
 MIB = 1 << 20
 ITERATIONS = 20
@@ -64,7 +63,7 @@ def output(printed: str, operation: str = "all_reduce", **changes: object) -> Ou
         started="2026-11-20T00:00:00Z",
         duration_s=1.0,
     )
-    return Output(printed, record, TorchOrder.model_validate(order | changes), JobFolder(Path()))
+    return Output(printed, record, TorchSettings.model_validate(order | changes), JobFolder(Path()))
 
 
 def read(one: Output) -> dict[str, float | None]:

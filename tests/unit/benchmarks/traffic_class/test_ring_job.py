@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from arrivals import bnxt, mlx5, packets, planned, seen, site_document
 
-from shakedown.benchmarks.traffic_class import watch
+from shakedown.benchmarks.traffic_class import job as watch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
 import local_mesh
@@ -173,6 +173,6 @@ def test_the_priorities_of_a_nic_are_read_before_and_after(tmp_path, monkeypatch
 
 def test_packets_of_a_sample_are_read_as_the_service_writes_them():
     """Catches a document of the role's program that the reader of evidence refuses."""
-    from shakedown.benchmarks.traffic_class.evidence import Headers
+    from shakedown.benchmarks.traffic_class.output import Headers
 
     assert Headers.model_validate(seen(packets("10.0.0.1", "10.0.0.2"))).packets[0].dscp == 26

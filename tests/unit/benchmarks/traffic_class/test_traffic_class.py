@@ -219,10 +219,10 @@ def test_a_receiver_that_kept_nothing_is_not_run(ring):
 
 def test_the_addresses_are_compared_as_addresses():
     """Catches IPv6 written in two ways taken for two nodes."""
-    from shakedown.benchmarks.traffic_class.evidence import Evidence, by_headers
-    from shakedown.benchmarks.traffic_class.order import Wanted
+    from shakedown.benchmarks.traffic_class.output import Arrivals, by_headers
+    from shakedown.benchmarks.traffic_class.settings import WantedClass
 
-    evidence = Evidence.model_validate(
+    evidence = Arrivals.model_validate(
         {
             "schema": 1,
             "node": "n2",
@@ -235,7 +235,7 @@ def test_the_addresses_are_compared_as_addresses():
             "no_headers": "",
         }
     )
-    finding = by_headers(evidence, Wanted(dscp=26, ecn=2, priority=3), "fd00:0:0::1", "fd00::2")
+    finding = by_headers(evidence, WantedClass(dscp=26, ecn=2, priority=3), "fd00:0:0::1", "fd00::2")
     assert finding == (0.0, "with DSCP 10, wanted 26", "rewritten on the way")
 
 

@@ -10,7 +10,7 @@ from host_settings import cli, modules
 from host_settings.system import Done, System, ToolError
 
 from shakedown.onnode import counters
-from shakedown.onnode import modules as of_node
+from shakedown.onnode import counters as of_node
 
 # Made after ethtool's sources: qsfp.c (SFF-8636), cmis.c and sfpdiag.c (SFF-8472).
 QSFP = """\

@@ -12,7 +12,7 @@ import pytest
 from host_settings import cli, node_reader
 from host_settings.system import Done, System
 
-from shakedown.benchmarks.interconnect import path_job
+from shakedown.benchmarks.interconnect import job
 from shakedown.onnode import gpus
 from shakedown.onnode.node_reader import ask
 from shakedown.run import service
@@ -135,7 +135,7 @@ def test_ports_are_known_to_an_ordinary_user(serve):
         "pci": {"0000:00:01.0": CONFIG[:256].hex(), "0000:00:02.0": "zz"},
     }
     document = {"devices": [{"bdf": "0000:00:01.0"}, {"bdf": "0000:00:02.0"}]}
-    path_job.with_registers(document, serve(json.dumps(answer).encode()))
+    job.with_registers(document, serve(json.dumps(answer).encode()))
     assert document["devices"][0]["port_type"] == 5
     assert "port_type" not in document["devices"][1]
 

@@ -15,7 +15,7 @@ import pytest
 from host_settings import environment, signer
 from host_settings.system import System
 
-from shakedown.bundle.keygen import key_of
+from shakedown.evidence.signatures import key_of
 from shakedown.run import service, signing
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")

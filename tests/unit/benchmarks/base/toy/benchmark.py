@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, Parser, Tool, module
-from shakedown.benchmarks.base.night import NodeAlone, all_nodes
-from shakedown.benchmarks.disk.options import Disk
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NodeAlone,
+    Parser,
+    Tool,
+    all_nodes,
+    module,
+)
 from shakedown.benchmarks.disk.output import disk
+from shakedown.benchmarks.disk.settings import Disk
 from shakedown.intent.acceptance import Section
-from shakedown.plan.draft import Draft
+from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Stage
 
 
-def plan_disk(draft: Draft, asked: Disk) -> None:
+def plan_disk(draft: PlanDraft, asked: Disk) -> None:
     """One write on every node."""
     nodes = [(node,) for node in draft.nodes]
     entry = draft.reference("disk", "bandwidth", {"nodes": 1})

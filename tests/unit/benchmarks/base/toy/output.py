@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from shakedown.benchmarks.base.metrics import Output, Value
-from shakedown.benchmarks.disk.options import Disk
+from shakedown.benchmarks.base.contract import Output, Value
+from shakedown.benchmarks.disk.settings import Disk
 from shakedown.records.base import Better, Record
 from shakedown.records.errors import BadInput
-from shakedown.records.tool_text import Source
+from shakedown.records.tool_text import TextSource
 
 _LINE = re.compile(r"(\d+) bytes .* copied, (\S+) s, ")
 
@@ -26,7 +26,7 @@ class DiskResult(Record):
 
 def parse_disk(text: str, *, file: str | Path | None = None) -> DiskResult:
     """Read one run. Raises BadInput."""
-    source = Source(text, file)
+    source = TextSource(text, file)
     for line in source.lines:
         if found := _LINE.match(line.text):
             return source.build(

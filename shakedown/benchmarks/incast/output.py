@@ -1,0 +1,112 @@
+"""What a NIC received from all its senders together, and whether they were held back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from shakedown.benchmarks.base.contract import Moved, Output, Read, Value
+from shakedown.benchmarks.incast.job import NAME
+from shakedown.benchmarks.incast.settings import IncastSettings
+from shakedown.benchmarks.perftest.metrics import moved as moved_by_perftest
+from shakedown.benchmarks.perftest.metrics import perftest
+from shakedown.records.base import Better, Record
+from shakedown.records.errors import BadInput
+from shakedown.records.refusals import refusal
+from shakedown.records.results import RunProblem
+from shakedown.records.wording import natural_key
+
+_AGAIN = "measure the cell again"
+
+
+class _Note(Record):
+    """What a receiver notes (job.py)."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    receiver: str
+    rail: str
+    files: dict[str, str]
+    held: dict[str, dict[str, int]]
+
+
+def incast(output: Output[IncastSettings]) -> Iterator[Value]:
+    """Yield the sum of what all senders brought, and how often something held them back.
+
+    Raises:
+        BadInput: a sender's output is missing, cannot be read, or is of something else than ordered.
+    """
+    note = _note(output)
+    rates = {}
+    for sender in _senders(output):
+        found = [value[1] for value in perftest(_of(output, note, sender)) if value[0] == "bandwidth"]
+        if len(found) != 1 or not found[0]:
+            raise BadInput(f"{sender}'s output has no bandwidth", fix=_AGAIN, file=output.file)
+        rates[sender] = found[0]
+    slowest, fastest = min(rates, key=lambda s: rates[s]), max(rates, key=lambda s: rates[s])
+    told = (
+        f"{len(rates)} senders; the slowest is {slowest} with {rates[slowest]:.4g} Gb/s, "
+        f"the fastest {fastest} with {rates[fastest]:.4g}"
+    )
+    yield "bandwidth_in", sum(rates.values()), "Gb/s", Better.HIGHER, {}, told
+    yield _held_back(output, note)
+
+
+def moved(output: Output[IncastSettings]) -> Iterator[Moved]:
+    """Yield the payload that the senders say they moved, in bytes. Raises BadInput."""
+    note = _note(output)
+    for sender in _senders(output):
+        yield from moved_by_perftest(_of(output, note, sender))
+
+
+def _held_back(output: Output[IncastSettings], note: _Note) -> Read:
+    """Return how many pause frames, marks and notices there were at the receiver and its senders."""
+    counted = {node: names for node, names in note.held.items() if names}
+    if output.node not in counted:
+        why = RunProblem(kind="not-run", message=f"{output.node}'s NIC counts neither pause frames nor marks")
+        return Read("held_back", None, "1", Better.HIGHER, {}, problem=why)
+    sums: dict[str, int] = {}
+    for names in counted.values():
+        for name, grown in names.items():
+            sums[name] = sums.get(name, 0) + grown
+    told = ", ".join(f"{name} {n}" for name, n in sorted(sums.items()))
+    return Read("held_back", float(sum(sums.values())), "1", Better.HIGHER, {}, told[:900])
+
+
+def _senders(output: Output[IncastSettings]) -> tuple[str, ...]:
+    """Return who was ordered to send to the record's node on its rail. Raises BadInput."""
+    record = output.record
+    for each in output.order.rounds():
+        if (each.pattern, each.rail) == (record.test, record.rail) and output.node in each.senders:
+            return each.senders[output.node]
+    raise BadInput(f"nobody was ordered to send to {output.node}", fix=_AGAIN, file=output.file)
+
+
+def _note(output: Output[IncastSettings]) -> _Note:
+    try:
+        note = _Note.model_validate_json(output.text)
+    except ValidationError as error:
+        about = f"no note of a receiver of {NAME}"
+        raise refusal(error, _Note, file=output.file, about=about, fix=_AGAIN) from None
+    senders = set(_senders(output))
+    if (note.receiver, note.rail) != (output.node, output.record.rail) or set(note.files) != senders:
+        raise BadInput("is the note of another receiver, rail or senders", fix=_AGAIN, file=output.file)
+    return note
+
+
+def _of(output: Output[IncastSettings], note: _Note, sender: str) -> Output[IncastSettings]:
+    """Return a sender's own output, as the record of a pair of nodes. Raises BadInput."""
+    one, other = sorted((sender, output.node), key=natural_key)
+    operation = output.order.operations[0]
+    record = output.record.model_copy(
+        update={
+            "file": note.files[sender],
+            "test": operation.test,
+            "nodes": (one, other),
+            "direction": "forward" if one == sender else "reverse",
+            "params": {"size_bytes": operation.size_bytes, "rails_at_once": "one"},
+        }
+    )
+    return replace(output, text=output.folder.text(note.files[sender]), record=record)

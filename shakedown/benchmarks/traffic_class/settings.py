@@ -1,0 +1,44 @@
+"""What acceptance asks of the proof of the traffic class, and the settings of its job."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from shakedown.benchmarks.perftest.settings import MeshSettings
+from shakedown.records.base import Record
+
+# What acceptance asks of the proof of the traffic class.
+
+
+class TrafficClass(Record):
+    """How much RoCE is sent between two nodes while its class is counted where it arrives."""
+
+    # Seconds of traffic from each node to each of its two neighbours in the ring of all nodes.
+    duration_s: int = Field(default=2, ge=1, le=60)
+    # Of one message, in bytes.
+    size_bytes: int = Field(default=65536, gt=0)
+
+
+# What a job is ordered to prove: the mesh's specification, and how its packets must arrive.
+
+
+class WantedClass(Record):
+    """How data of RoCE must arrive, and where each NIC is connected.
+
+    Attributes:
+        dscp: its DSCP.
+        ecn: the two bits beside it as they are sent: 2 is ECT(0), 0 is Not-ECT (RFC 3168).
+        priority: the priority of the receiving NIC in which it is counted.
+        ports: (leaf, port) by node and rail, where the inventory names them.
+    """
+
+    dscp: int
+    ecn: int
+    priority: int
+    ports: dict[str, dict[str, tuple[str, str]]] = Field(default_factory=dict)
+
+
+class TrafficClassSettings(MeshSettings):
+    """The mesh's own order, and what must arrive."""
+
+    wanted: WantedClass

@@ -1,0 +1,171 @@
+"""`shakedown order`, `seal` and `verify`: sign what is to be measured, seal a run, check it anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shakedown.commands.arguments import examples
+from shakedown.records.errors import ExitStatus
+
+if TYPE_CHECKING:
+    from shakedown.report.seal import Verification
+
+
+# `shakedown order PLAN`: the customer signs what is to be measured, on which machines, and until when.
+
+
+def register_order(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "order",
+        epilog=examples(
+            "shakedown order reports/runs/lab --key ~/.ssh/id_ed25519 --hosts known_hosts --output order.json"
+        ),
+    )(order)
+
+
+def order(
+    plan: Annotated[Path, typer.Argument(help="Planned run: the folder with plan.json and jobs.json.")],
+    key: Annotated[Path, typer.Option(help="SSH private key to sign with.")],
+    hosts: Annotated[
+        list[Path],
+        typer.Option(
+            help="Who the nodes are: a snapshot (inventory.json) or ssh's known_hosts; may be given again."
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write it. [default: PLAN/order.json]")
+    ] = None,
+    days: Annotated[int, typer.Option(help="How many days it is valid, from now; at most 90.")] = 14,
+    submit: Annotated[
+        str | None,
+        typer.Option(
+            help="The host that submits the jobs: it must sign which there were (it needs a host key)."
+        ),
+    ] = None,
+) -> int:
+    """Sign a plan, so that `shakedown verify --order` tells whether that very plan was measured, and where.
+
+    Prints what the plan eases, before its key signs that: gates that are no shipped profile's, tests that are
+    not to be run or not required, waivers. Writes the order and its signature (.sig). Keep your own copy: a
+    bundle is held against it. Measure with
+    ansible-playbook playbooks/acceptance.yml -e run_id=RUN -e order=FILE.
+    """
+    from shakedown.evidence import orders
+    from shakedown.evidence import orders as summary
+    from shakedown.records.wording import printable
+    from shakedown.run.folder import ORDER
+
+    folder = plan.parent if plan.is_file() else plan
+    made = orders.make(folder, hosts, days=days, submit=submit)
+    for line in dict.fromkeys(summary.eased(folder)):
+        typer.echo(printable(line)[:500])
+    where = output or folder / ORDER
+    orders.write(made, where, key)
+    typer.echo(f"ordered: {where}, run {made.run} on {len(made.nodes)} nodes, valid until {made.not_after}")
+    return ExitStatus.PASS
+
+
+# `shakedown seal RUN` and `shakedown verify BUNDLE`: sign a run, and check a signed one anywhere.
+
+# More would bury the first ones; all are in --json.
+_MOST_LINES = 40
+
+
+def register_verify(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("seal", epilog=examples("shakedown seal reports/runs/lab --key ~/.ssh/id_ed25519"))(seal)
+    app.command(
+        "verify",
+        epilog=examples(
+            "shakedown verify reports/runs/lab --signers allowed_signers",
+            "shakedown verify reports/runs/lab --signers allowed_signers --order order.json",
+        ),
+    )(verify)
+
+
+def seal(
+    run: Annotated[Path, typer.Argument(help="Run folder with its verdict.json.")],
+    key: Annotated[Path, typer.Option(help="SSH private key to sign with.")],
+    redact: Annotated[bool, typer.Option("--redact", help="First remove secrets from raw outputs.")] = False,
+) -> int:
+    """Write SHA256SUMS and sign it.
+
+    Refused if verdict.json or the report is not what the raw results give, or if a file holds what looks like
+    a secret.
+    """
+    from shakedown.report import seal as bundle
+    from shakedown.run.files import SIGNATURE, redact_folder
+
+    for name in redact_folder(run) if redact else ():
+        typer.echo(f"redacted: {name}")
+    bundle.seal(run, key)
+    typer.echo(f"sealed: {run / SIGNATURE}")
+    return ExitStatus.PASS
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Sealed run folder.")],
+    signers: Annotated[
+        Path | None, typer.Option(help="Trusted signers, in the format of ssh's allowed_signers file.")
+    ] = None,
+    order: Annotated[
+        Path | None, typer.Option(help="Your own copy of the order (shakedown order), with its .sig.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Check checksums and signature, recompute measurements, verdict and report, hold all against the order.
+
+    The first file that differs is named; what is not as ordered is named file by file. Then: run, system,
+    date, the plan's digest, and every gate that is not a shipped profile's.
+
+    Exit status 0: as sealed by a trusted signer, whatever the verdict. 1: something differs. 3: nothing
+    differs, but the signer is unconfirmed because --signers was not given.
+    """
+    import json
+
+    from shakedown.evidence import orders
+    from shakedown.report import seal as bundle
+
+    found = bundle.verify(folder, signers, order)
+    # A bundle that differs may hold anything.
+    facts = {} if found.differs and not found.findings else orders.facts(folder)
+    gates = orders.gates(folder) if facts else []
+    if as_json:
+        outcome = found.outcome.value if found.outcome else None
+        fields = {"authentic": found.authentic, "differs": found.differs, "reason": found.reason}
+        findings = [finding._asdict() for finding in found.findings]
+        rest = {
+            "signer": found.signer,
+            "verdict": outcome,
+            "ordered": order is not None,
+            "findings": findings,
+        }
+        typer.echo(json.dumps({**fields, **rest, **facts, "gates": gates}, indent=1))
+    else:
+        _say(found, facts, gates)
+    if found.authentic:
+        return ExitStatus.PASS
+    return ExitStatus.FAIL if found.differs else ExitStatus.INCOMPLETE
+
+
+def _say(found: Verification, facts: dict[str, str], gates: list[str]) -> None:
+    from shakedown.records.wording import printable
+
+    state = "VERIFIED" if found.authentic else "DIFFERS" if found.differs else "UNCONFIRMED"
+    typer.echo(f"{state}  {found.reason}")
+    _list("not as ordered: ", [str(finding) for finding in found.findings])
+    if facts:
+        said = f"run {facts['run']} of {facts['system']}, planned {facts['planned']}"
+        typer.echo(f"{printable(said)}, plan SHA-256 {facts['plan']}")
+    _list("gate of its own: ", [printable(gate) for gate in gates])
+
+
+def _list(head: str, lines: list[str]) -> None:
+    for line in lines[:_MOST_LINES]:
+        typer.echo(f"{head}{line}")
+    if len(lines) > _MOST_LINES:
+        typer.echo(f"{head}{len(lines) - _MOST_LINES} more, see --json")

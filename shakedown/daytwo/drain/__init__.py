@@ -1,1 +1,0 @@
-"""Which nodes to take out of service and which to give back."""

@@ -1,0 +1,321 @@
+"""Asks the machines with one probe: by a Slurm job, or in one pass of an Ansible inventory."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shakedown.discover.answers import Answers, answers_of
+from shakedown.intent.slurm_block import SlurmBlock
+from shakedown.onnode import discover_probe
+from shakedown.records.errors import BadInput
+from shakedown.records.untrusted import loads
+from shakedown.slurm.client import Slurm, parse_show_nodes
+
+# The probe as one program for a bare node, and its answer put together again from numbered lines.
+
+_ONNODE = Path(discover_probe.__file__).parent
+# A node with hundreds of PCI functions prints 150 kB; more than this was not printed by the probe.
+_MOST_BYTES = 16_000_000
+_LINE = re.compile(rf"{discover_probe.TAG} (\S{{1,128}}) (\d{{1,6}}) (\d{{1,6}}) ([A-Za-z0-9+/=]{{1,2000}})")
+
+_PROGRAM = """\
+import sys, types
+package, onnode, probe = (types.ModuleType(name) for name in (
+    "shakedown", "shakedown.onnode", "shakedown.onnode.topology_probe"))
+for module in (package, onnode, probe):
+    sys.modules[module.__name__] = module
+onnode.topology_probe = probe
+exec(compile({topology!r}, "topology_probe.py", "exec"), probe.__dict__)
+exec(compile({discover!r}, "discover_probe.py", "exec"), {{"__name__": "__main__"}})
+"""
+
+
+def program() -> str:
+    """Return the probe with what it needs, for `python3 -` on a node that has no Shakedown."""
+    sources = {name: (_ONNODE / f"{name}_probe.py").read_text("utf-8") for name in ("topology", "discover")}
+    return _PROGRAM.format(**sources)
+
+
+def answers_in(text: str) -> dict[str, object]:
+    """Return the document of every host whose lines are all there, from the mixed output of many.
+
+    Raises:
+        BadInput: a host's lines do not belong together, or hold no document.
+    """
+    pieces: dict[str, dict[int, str]] = {}
+    wanted: dict[str, int] = {}
+    for line in text.splitlines():
+        match = _LINE.search(line)
+        if match is None:
+            continue  # a site's login scripts and Slurm print lines of their own
+        host, number, many, piece = match[1], int(match[2]), int(match[3]), match[4]
+        if wanted.setdefault(host, many) != many or pieces.setdefault(host, {}).get(number, piece) != piece:
+            raise BadInput(
+                f"{host[:80]!r} answered twice, and not alike", fix="is that name given to two nodes?"
+            )
+        pieces[host][number] = piece
+    return {
+        host: _document(host, (found[number] for number in sorted(found)))
+        for host, found in pieces.items()
+        if set(found) == set(range(1, wanted[host] + 1))
+    }
+
+
+def _document(host: str, pieces: Iterable[str]) -> object:
+    try:
+        unpacker = zlib.decompressobj()
+        raw = unpacker.decompress(base64.b64decode("".join(pieces), validate=True), _MOST_BYTES)
+        if unpacker.unconsumed_tail or not unpacker.eof:
+            raise ValueError("it is too large or cut off")
+        return loads(raw)
+    except (ValueError, binascii.Error, zlib.error) as error:
+        raise BadInput(f"the answer of {host[:80]!r} cannot be read: {error}", fix="discover again") from None
+
+
+# Asks the hosts of an Ansible inventory, in one pass of `playbooks/discover.yml`.
+
+HOUSE = Path(__file__).resolve().parents[2]
+_PLAYBOOK = "playbooks/discover.yml"
+
+
+def ask_ansible(inventory: str) -> Answers:
+    """Return what the hosts of group `compute` answer, or all hosts where there is no such group.
+
+    Args:
+        inventory: as `ansible-playbook -i` takes it: a folder, a file or `n1,n2,`.
+
+    Raises:
+        BadInput: Ansible is missing or cannot read the inventory, or no host answered.
+    """
+    command = Path(sys.executable).with_name("ansible-playbook")
+    found = str(command) if command.exists() else shutil.which("ansible-playbook")
+    if found is None:
+        raise BadInput(
+            "ansible-core is not installed", fix="pip install 'shakedown[controller]', or run make setup"
+        )
+    if not (HOUSE / _PLAYBOOK).is_file():
+        raise BadInput(f"no {_PLAYBOOK} here", fix="run it from a checkout of Shakedown, or use --slurm")
+    if "," not in inventory and not Path(inventory).exists():
+        raise BadInput(
+            "no such inventory",
+            fix="give a folder, a file, or a list of hosts that ends in a comma",
+            file=inventory,
+        )
+    where = inventory if "," in inventory else str(Path(inventory).resolve())
+    with tempfile.TemporaryDirectory(prefix="shakedown-discover-") as folder:
+        probe, answers = Path(folder) / "probe.py", Path(folder) / "answers.json"
+        probe.write_text(program(), encoding="utf-8")
+        variables = [f"--extra-vars=discover_program={probe}", f"--extra-vars=discover_file={answers}"]
+        done = subprocess.run(
+            [found, "-i", where, _PLAYBOOK, *variables],
+            cwd=HOUSE,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        )
+        # Hosts that cannot be reached make its exit status 4; they are named below.
+        if not answers.exists():
+            lines = (done.stderr + done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
+            words = next((line for line in lines if "ERROR" in line or "fatal" in line), lines[-1])
+            raise BadInput(
+                f"ansible-playbook: {words[:300]}", fix="mend the inventory, or see ansible -m ping"
+            )
+        return answers_from(loads(answers.read_bytes()))
+
+
+def answers_from(written: Any) -> Answers:  # noqa: ANN401  (JSON of the playbook)
+    """Return the answers in what the playbook wrote. Raises BadInput if no host answered."""
+    documents: dict[str, object] = {}
+    silent, connections, addresses = {}, {}, {}
+    for host, seen in written["hosts"].items():
+        found = answers_in(str(seen["text"]))
+        if len(found) == 1:
+            documents[host] = next(iter(found.values()))
+            connections[host] = seen["ways"]
+            if seen["mgmt_ip"]:
+                addresses[host] = str(seen["mgmt_ip"])
+        else:
+            silent[host] = " ".join(str(seen["said"]).split())[:300] or "no answer"
+    if not documents:
+        first = next(iter(silent.items()), ("none", "group compute has no hosts"))
+        raise BadInput(f"no host answered; {first[0]}: {first[1]}", fix="see ansible -m ping")
+    return answers_of(
+        documents,
+        silent=silent,
+        connections=connections,
+        addresses=addresses,
+        submit=written["submit"] or None,
+    )
+
+
+# Asks the nodes of a partition by one Slurm job, as the user who calls.
+
+# Nodes of a thousand answer in seconds; what waits longer waits for nodes that others use.
+_WAIT_S = 300
+_JOB_MINUTES = 5
+# Free for the jobs of their reservation, and for no others.
+_RESERVED = frozenset({"MAINT", "MAINTENANCE", "RESERVED"})
+_OUT = _RESERVED | {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "FUTURE"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_FIELD = re.compile(r"(?:^|\s)(PartitionName|MaxTime|NodeName|NodeAddr|Partitions|Nodes)=(\S*)")
+_ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
+
+
+def ask_slurm(
+    partition: str, only: Collection[str], slurm: Slurm | None = None, *, block: SlurmBlock | None = None
+) -> Answers:
+    """Return what the nodes of a partition answer; nodes that Slurm cannot use now are named as silent.
+
+    Args:
+        partition: by name.
+        only: expressions such as gpu[001-003]; empty: all of the partition.
+        slurm: how to ask it.
+        block: account, QOS and reservation of the job, and further options; its partition is not looked at.
+
+    Raises:
+        BadInput: no such partition, reservation or node, none of them can be used, or no node answered.
+    """
+    slurm, block = slurm or Slurm(), block or SlurmBlock()
+    if not _NAME.fullmatch(partition):
+        raise BadInput(f"{partition[:64]!r} is no name of a partition", fix="see sinfo")
+    shown = fields(slurm.ask("scontrol", "--oneliner", "show", "partition", partition))
+    text = slurm.ask("scontrol", "--oneliner", "show", "node")
+    states = parse_show_nodes(text)
+    lines = {one["NodeName"]: one for one in map(fields, text.splitlines()) if one.get("NodeName")}
+    there = [name for name in states if partition in lines[name].get("Partitions", "").split(",")]
+    if only:
+        wanted = _names(slurm, only)
+        if strangers := sorted(wanted - set(there)):
+            raise BadInput(f"{strangers[0]} is no node of partition {partition}", fix="see sinfo --Node")
+        there = [name for name in there if name in wanted]
+    ours = _reserved(slurm, block.reservation)
+    silent = {
+        name: f"Slurm has it as {'+'.join(sorted(states[name].states))}"
+        for name in there
+        if states[name].states & (_OUT - _RESERVED if name in ours else _OUT)
+    }
+    held = [name for name in silent if not states[name].states & (_OUT - _RESERVED)]
+    usable = [name for name in there if name not in silent]
+    if not usable:
+        raise BadInput(
+            f"no node of partition {partition} can be used now",
+            fix=f"{held[0]} is reserved: give --reservation" if held else "see sinfo -R; ask by --ansible",
+        )
+    documents = answers_in(_run(partition, usable, _options(block)))
+    if not documents:
+        raise BadInput("the job ran and no node answered", fix="is python3 on the nodes? ask one by srun")
+    silent |= {name: "the job ran and it did not answer" for name in usable if name not in documents}
+    limit = shown.get("MaxTime", "")
+    return answers_of(
+        {name: document for name, document in documents.items() if name in usable},
+        silent={name: why[:300] for name, why in silent.items()},
+        addresses=_addresses(lines, usable),
+        submit=platform.node().partition(".")[0] or None,
+        partition=partition,
+        max_time="" if limit == "UNLIMITED" else limit,
+        account=block.account,
+        qos=block.qos,
+        reservation=block.reservation,
+    )
+
+
+def _reserved(slurm: Slurm, reservation: str | None) -> Collection[str]:
+    """Return the nodes of a reservation. Raises BadInput."""
+    if reservation is None:
+        return ()
+    shown = fields(slurm.ask("scontrol", "--oneliner", "show", "reservation", reservation))
+    return slurm.hostnames(shown.get("Nodes", ""))
+
+
+def _options(block: SlurmBlock) -> list[str]:
+    """Return the options of srun that say whose job it is and where it may run."""
+    own = (("account", block.account), ("qos", block.qos), ("reservation", block.reservation))
+    return [*(f"--{name}={value}" for name, value in own if value is not None), *block.options]
+
+
+def fields(line: str) -> dict[str, str]:
+    """Return the fields of one line of `scontrol --oneliner`; a comment that looks like one comes later."""
+    found: dict[str, str] = {}
+    for name, value in _FIELD.findall(line):
+        found.setdefault(name, value)
+    return found
+
+
+def _names(slurm: Slurm, only: Iterable[str]) -> set[str]:
+    """Return the nodes that expressions name, by Slurm itself. Raises BadInput."""
+    expression = ",".join(only)
+    names = slurm.hostnames(expression)
+    if not names:
+        raise BadInput(f"--nodes {expression[:64]!r} names no nodes", fix="write gpu[001-003] or n1,n2")
+    return set(names)
+
+
+def _addresses(lines: Mapping[str, Mapping[str, str]], nodes: Iterable[str]) -> dict[str, str]:
+    """Return under which address Slurm reaches the nodes; of a name, what this host takes it for."""
+    found = {}
+    for node in nodes:
+        address = lines[node].get("NodeAddr", "")
+        if _NAME.fullmatch(address) and not _ADDRESS.fullmatch(address):
+            try:
+                address = str(socket.getaddrinfo(address, None, socket.AF_INET)[0][4][0])
+            except OSError:
+                continue
+        if _ADDRESS.fullmatch(address):
+            found[node] = address
+    return found
+
+
+def _run(partition: str, nodes: list[str], options: list[str]) -> str:
+    """Run the probe once on every node and return what they print. Raises BadInput."""
+    if shutil.which("srun") is None:
+        raise BadInput("srun is not here", fix="run this where jobs are submitted, or use --ansible")
+    command = [
+        "srun",
+        f"--partition={partition}",
+        *options,
+        f"--nodes={len(nodes)}",
+        f"--ntasks={len(nodes)}",
+        "--ntasks-per-node=1",
+        f"--nodelist={','.join(nodes)}",
+        f"--time={_JOB_MINUTES}",
+        f"--immediate={_WAIT_S}",
+        "--job-name=shakedown-discover",
+        "--kill-on-bad-exit=0",
+        "--input=all",
+        "python3",
+        "-",
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            input=program(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_WAIT_S + 60 * _JOB_MINUTES + 60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadInput(f"srun: {str(error)[:200]}", fix="is Slurm up, and are its nodes free?") from None
+    if done.returncode != 0 and not done.stdout.strip():
+        words = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
+        raise BadInput(
+            f"srun: {words[:300]}", fix="ask for nodes that are free with --nodes, or use --ansible"
+        )
+    return done.stdout

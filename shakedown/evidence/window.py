@@ -1,0 +1,120 @@
+"""When a job or a stage ran: what was read at another time is no evidence of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from shakedown.records.base import Stage
+from shakedown.records.errors import BadInput
+from shakedown.records.reading import read_record
+from shakedown.records.results import JobRecord, Snapshot
+from shakedown.run.folder import INVENTORY
+
+# Clocks of nodes, switches and controller differ; no more than this is put down to them, in seconds, beyond
+# what the snapshot knows of a node's clock. One that is further off is itself a finding, and what was read by
+# it cannot be told from an old reading.
+CLOCKS_S = 120.0
+# Slurm tells whole seconds of a job's beginning and end.
+_ROUNDED_S = 2.0
+
+
+def clocks_ahead(folder: Path) -> dict[str, float]:
+    """Return how far each host's clock is ahead of the submit host's, in seconds, by the run's snapshot.
+
+    A host whose clock was not read is missing.
+    """
+    try:
+        inventory = read_record(folder / INVENTORY, Snapshot)
+    except (BadInput, OSError):
+        return {}
+    ahead = {reading.host: inventory.ahead_s(reading.host) for reading in inventory.clocks}
+    return {host: sum(bounds) / 2 for host, bounds in ahead.items() if bounds is not None}
+
+
+@dataclass(frozen=True)
+class Window:
+    """From when to when something ran, as far as it is known (UTC). `what`: "the job", "the fabric stage"."""
+
+    what: str
+    begin: datetime | None = None
+    end: datetime | None = None
+
+    def misses(self, taken: str | None, *, of: str = "reading", ahead_s: Iterable[float] = ()) -> str:
+        """Return why something of that time (RFC 3339) does not belong here; empty if it does.
+
+        Nothing is held against an unknown window, nor against a reading that carries no time.
+
+        Args:
+            taken: the time, by the clock of whoever wrote it.
+            of: what it is, in words.
+            ahead_s: how far that clock is ahead, as far as it is known. Several: it is one of these clocks.
+        """
+        if taken is None or self.begin is None:
+            return ""
+        at = moment(taken)
+        if at is None:
+            return f"{of} of {taken[:40]!r}, which is no time"
+        if any(self._holds(at, ahead) for ahead in (list(ahead_s) or [0.0])):
+            return ""
+        return self.says(at, of)
+
+    def _holds(self, at: datetime, ahead_s: float) -> bool:
+        """Whether that time lies within, once what a clock is ahead has been taken off."""
+        slack = timedelta(seconds=CLOCKS_S)
+        try:
+            at -= timedelta(seconds=ahead_s)
+        except OverflowError:
+            return False
+        assert self.begin is not None
+        return self.begin - slack <= at and (self.end is None or at <= self.end + slack)
+
+    def says(self, at: datetime, of: str) -> str:
+        """Say when something was read and when this ran."""
+        begin, end = self.begin, self.end
+        form = "%H:%M:%S" if begin and begin.date() == at.date() else "%Y-%m-%d %H:%M:%S"
+        ran = f"{begin:{form}} to {f'{end:{form}}' if end else 'an unknown time'}"
+        return f"{of} of {at:{form}}, {self.what} ran {ran}: it is no evidence of it"
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time of RFC 3339; one without an offset is UTC. None if it is no time."""
+    try:
+        at = datetime.fromisoformat(text)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def job_window(job: JobRecord) -> Window:
+    """Return when a job ran, by Slurm."""
+    begin = moment(job.started) if job.started else None
+    if begin is None:
+        return Window("the job")
+    try:
+        end = None if job.duration_s is None else begin + timedelta(seconds=job.duration_s)
+    except (ValueError, OverflowError):
+        end = None
+    return Window("the job", begin, end)
+
+
+def longer_than(job: JobRecord, seconds: float) -> bool:
+    """Whether something within a job took longer than the whole job, by whatever clocks: they run alike."""
+    return job.duration_s is not None and seconds > 1.05 * job.duration_s + _ROUNDED_S
+
+
+def stage_windows(jobs: Iterable[JobRecord]) -> dict[Stage, Window]:
+    """Return when the first job of each stage began and its last one ended; without a known job, nothing."""
+    found: dict[Stage, Window] = {}
+    for job in jobs:
+        one = job_window(job)
+        if one.begin is None:
+            continue
+        last = one.end or one.begin
+        known = found.get(job.stage)
+        begin = min(one.begin, known.begin) if known and known.begin else one.begin
+        end = max(last, known.end) if known and known.end else last
+        found[job.stage] = Window(f"the {job.stage} stage", begin, end)
+    return found

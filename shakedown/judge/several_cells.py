@@ -1,0 +1,249 @@
+"""The rules over several cells: those that were measured again, and a whole class that is slow."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from shakedown.judge.cells import Bound, Rule
+from shakedown.records.base import Outcome
+from shakedown.records.plan import PlanItem, Remeasure
+from shakedown.records.verdict import CellVerdict
+from shakedown.records.wording import apart, count, number, those, where
+from shakedown.statistics.remeasure import CellTally, Samples, most_by_chance
+from shakedown.statistics.robust import (
+    FALSE_DISCOVERIES,
+    SMALLEST_CLASS,
+    median,
+    median_interval,
+    worse_outliers,
+)
+
+# Cells that were measured again: what all their samples say, and whether a healthy cluster has so many.
+#
+# The rule is the plan's (`Plan.remeasure`). Only rates and times are ever judged so: what counts wrong sums,
+# lost packets or odd settings is decided by its first result.
+
+# What a cell measures if it may be measured again: a rate or a time. All else is counted.
+_RATES_AND_TIMES = frozenset({"Gb/s", "GB/s", "us", "ms", "s"})
+# The tool ended without a number although its job went well. A job that died is never retried into a PASS.
+_WITHOUT_VALUE = frozenset({Rule.NO_VALUE.value, Rule.OTHER.value})
+AGAIN = frozenset({Rule.TRANSIENT.value, Rule.LATE.value})
+_Line = TypeVar("_Line")
+
+
+def covered(item: PlanItem, rule: Remeasure | None) -> bool:
+    """Whether the cells of a block are judged by all of their samples."""
+    return rule is not None and item.test in rule.tests and item.unit in _RATES_AND_TIMES
+
+
+def settle(judged: Sequence[tuple[int, CellVerdict]], bound: Bound, rule: Remeasure) -> CellVerdict | None:
+    """Return what all samples of one cell say; None: they are no first result and its re-measurements.
+
+    `judged`: (attempt, verdict) in any order. Attempts that are missing or there twice, a job that died, an
+    impossible value or any other doubt leave the cell to the rules for attempts that disagree.
+    """
+    ordered = sorted(judged, key=lambda j: j[0])
+    outside = [v for _, v in ordered if v.rule == Rule.GATE]
+    within = [v for _, v in ordered if v.rule == Rule.WITHIN]
+    empty = [v for _, v in ordered if v.rule in _WITHOUT_VALUE]
+    whole = [a for a, _ in ordered] == list(range(1, len(ordered) + 1))
+    if not whole or len(outside) + len(within) + len(empty) < len(ordered):
+        return None
+    values = [v.value for v in (*outside, *within) if v.value is not None]
+    says = CellTally(len(ordered), len(values), len(outside)).says(rule.again)
+    unit = bound.item.unit
+    told = ", ".join("no value" if v.value is None else number(v.value, unit) for _, v in ordered)
+    if says is Samples.WITHIN or (says is Samples.OPEN and not outside):
+        return within[0] if says is Samples.WITHIN else None
+    if says is Samples.TRANSIENT:
+        cell = within[0]
+        what = (
+            f"{len(outside)} outside the gate" if outside else f"{count(len(empty), 'time')} without a value"
+        )
+        return cell.model_copy(
+            update={
+                "rule": (Rule.TRANSIENT if outside else Rule.LATE).value,
+                "value": median(values),
+                "reason": f"{where(cell.cell)}: of {len(ordered)} measurements {what}: {told} {unit}, "
+                f"gate {number(bound.gate, unit)}",
+            }
+        )
+    short = "" if says is Samples.PERSISTS else ", too few to call it transient"
+    return outside[0].model_copy(
+        update={
+            "reason": f"{outside[0].reason}: {len(outside)} of {len(ordered)} measurements outside "
+            f"({told}){short}"
+        }
+    )
+
+
+def within_share(cells: list[CellVerdict], item: PlanItem, rule: Remeasure) -> list[CellVerdict]:
+    """Fail the cells that passed on being measured again where there are more than the plan's share.
+
+    Asked for the block as a whole, and for each NIC and node: what piles up on one is no accident.
+    """
+    for kind, rate in ((Rule.TRANSIENT, rule.budget), (Rule.LATE, rule.late_budget)):
+        mine = {i for i, v in enumerate(cells) if v.rule == kind}
+        if not mine:
+            continue
+        total: Counter[str] = Counter()
+        hit: dict[str, list[int]] = defaultdict(list)
+        for i, (_, nodes, rail, direction) in enumerate(item.cells()):
+            for element in elements(nodes, rail, direction):
+                total[element] += 1
+                if i in mine:
+                    hit[element].append(i)
+        most = most_by_chance(len(cells), rate, rule.risk)
+        if len(mine) > most:
+            text = f"{len(mine)} of {count(len(cells), 'cell')} are so, the plan's share is {most}"
+            _fail(cells, mine, text)
+            continue
+        shares = {n: most_by_chance(n, rate, rule.risk / len(total)) for n in set(total.values())}
+        for element, found in sorted(hit.items()):
+            share = shares[total[element]]
+            if len(found) > share:
+                text = f"{len(found)} of the {total[element]} cells of {element} are so, its share is {share}"
+                _fail(cells, found, text)
+    return cells
+
+
+def _fail(cells: list[CellVerdict], which: Sequence[int] | set[int], text: str) -> None:
+    for i in sorted(which):
+        if cells[i].outcome is Outcome.PASS:
+            cells[i] = cells[i].model_copy(
+                update={
+                    "outcome": Outcome.FAIL,
+                    "rule": Rule.PILED_UP.value,
+                    "reason": f"{cells[i].reason}; {text}",
+                }
+            )
+
+
+def with_slow_lines(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
+    """Fail the cells of a NIC whose median is worse than its class by more than the reference's effect.
+
+    The median of a NIC's cells, not each cell: one result that is low by chance accuses no part. The class is
+    all NICs, and then those of its rail: what the fabric does for a while is in all results of a rail, which
+    are measured together, and would lift a slow NIC among the NICs of the other rails.
+    """
+    effect, item = bound.reference.fleet_min_effect, bound.item
+    if effect is None:
+        return cells
+    lines: dict[str, list[int]] = defaultdict(list)
+    for i, (_, nodes, rail, direction) in enumerate(item.cells()):
+        if cells[i].value is not None:
+            for element in elements(nodes, rail, direction):
+                if element.startswith("nic "):
+                    lines[element].append(i)
+    medians = {
+        name: median([v for i in found if (v := cells[i].value) is not None])
+        for name, found in sorted(lines.items())
+        if len(found) >= SMALLEST_CLASS
+    }
+    accused: set[str] = set()
+    for of, names, q in classes_of_lines({name: name.split()[-2] for name in medians}):
+        values = [medians[name] for name in names]
+        odd = worse_outliers(values, higher=bound.higher, min_effect=effect, q=q)
+        centre = median(values)
+        for name, value, is_odd in zip(names, values, odd, strict=True):
+            if not is_odd or name in accused:
+                continue
+            accused.add(name)
+            share = abs(value - centre) / abs(centre)
+            for i in lines[name]:
+                if cells[i].outcome is Outcome.PASS:
+                    cells[i] = cells[i].model_copy(
+                        update={
+                            "outcome": Outcome.FAIL,
+                            "rule": Rule.OUTLIER.value,
+                            "reason": f"{where(cells[i].cell)}: the median of the {len(lines[name])} results "
+                            f"of {name}, {number(value)} {item.unit}, is {share:.1%} worse than the median "
+                            f"{number(centre)} of its class of {len(names)}{of}",
+                        }
+                    )
+    return cells
+
+
+def classes_of_lines(rails: Mapping[_Line, str]) -> Iterator[tuple[str, list[_Line], float]]:
+    """Yield the classes that NICs are compared in: how it is called, its NICs, the false discovery rate.
+
+    `rails`: the rail of each NIC. All rails together, then each by itself; these share one rate, so that many
+    rails do not accuse more often than few.
+    """
+    if rails:
+        yield "", list(rails), FALSE_DISCOVERIES
+    each = sorted(set(rails.values()))
+    for rail in each if len(each) > 1 else ():
+        yield f" on {rail}", [x for x, on in rails.items() if on == rail], FALSE_DISCOVERIES / len(each)
+
+
+def of_pairs(item: PlanItem) -> bool:
+    """Whether a block is of pairs of NICs, so that each NIC has a line of results."""
+    return (
+        len(next(iter(item.nodes))) == 2
+        and set(item.directions) <= {"forward", "reverse"}
+        and None not in item.rails
+    )
+
+
+def elements(nodes: tuple[str, ...], rail: str | None, direction: str | None) -> Iterator[str]:
+    """Yield the NICs and nodes that a cell's result comes from: `nic n3 rail1 tx`, `node n3`."""
+    if len(nodes) == 2 and rail and direction in ("forward", "reverse"):
+        source, sink = nodes if direction == "forward" else (nodes[1], nodes[0])
+        leaves, _, arrives = rail.partition(">")
+        yield f"nic {source} {leaves} tx"
+        yield f"nic {sink} {arrives or leaves} rx"
+    for node in nodes:
+        yield f"node {node}"
+
+
+def told(again: Sequence[CellVerdict]) -> str:
+    """Say of a PASS how many of its cells were measured again, and where most of them are."""
+    if not again:
+        return ""
+    low = sum(v.rule == Rule.TRANSIENT for v in again)
+    parts = [f"{count(low, 'transient')}"] if low else []
+    if len(again) > low:
+        parts.append(f"{count(len(again) - low, 'cell')} without a value at first")
+    nodes: Counter[str] = Counter(n for v in again for n in v.cell.split("/")[3].split(","))
+    most = sorted(nodes, key=lambda n: (-nodes[n], n))[:1]
+    return f"; {' and '.join(parts)}, measured again and within (most at {those(tuple(most), 'node')})"
+
+
+# The gate of a whole class: what half of its cells must reach, so that a fleet that is slow as one fails.
+
+
+def with_slow_class(cells: list[CellVerdict], bound: Bound) -> list[CellVerdict]:
+    """Fail the worse half of a class whose median is worse than its reference allows.
+
+    Chance is given its due: the better end of the median's 95 % interval must be worse (below six values that
+    is the best of them).
+    """
+    tolerance, reference = bound.reference.class_tolerance, bound.reference
+    if tolerance is None:
+        return cells
+    decided = [v for v in cells if v.value is not None and v.rule not in (Rule.IMPOSSIBLE, Rule.REFERENCE)]
+    values = [v.value for v in decided if v.value is not None]
+    if not values:
+        return cells
+    limit = reference.value * (1 - tolerance if bound.higher else 1 + tolerance)
+    low, high, _ = median_interval(values)
+    if (high >= limit) if bound.higher else (low <= limit):
+        return cells
+    centre, side = median(values), "at least" if bound.higher else "at most"
+    for i, verdict in enumerate(cells):
+        value = verdict.value
+        worse = value is not None and (value <= centre if bound.higher else value >= centre)
+        if worse and verdict.outcome is Outcome.PASS:
+            cells[i] = verdict.model_copy(
+                update={
+                    "outcome": Outcome.FAIL,
+                    "rule": Rule.CLASS.value,
+                    "reason": f"{where(verdict.cell)}: within its own gate, but the median of its class of "
+                    f"{len(values)} is {apart(centre, limit)} {reference.unit}, "
+                    f"{side} {number(limit)} wanted",
+                }
+            )
+    return cells

@@ -1,0 +1,201 @@
+"""A bundle: a run folder that is sealed (checksums, signature) and verifies on any machine.
+
+`SHA256SUMS` is what `sha256sum` writes and checks; `SHA256SUMS.sig` is an SSH signature over it
+(`ssh-keygen -Y sign`, namespace `shakedown`), made with keys that sites already have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from shakedown.collect.run import difference, has_jobs, uncollected
+from shakedown.evidence import signatures
+from shakedown.evidence.attribution import order_findings
+from shakedown.evidence.orders import read as read_order
+from shakedown.evidence.signatures import SealFinding
+from shakedown.judge.judged import judge_folder
+from shakedown.records.base import Outcome
+from shakedown.records.errors import BadInput
+from shakedown.records.reading import LARGEST_DOCUMENT, open_plain, read_bytes
+from shakedown.records.verdict import Verdict
+from shakedown.records.wording import printable
+from shakedown.report.write import outdated
+from shakedown.run.files import SIGNATURE, SUMS, empty_folders, leftovers, redacted_files, run_files
+from shakedown.run.folder import JOBS, VERDICT, to_json, write_aside
+
+_SUM_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+# What nobody can say who has not the order: whoever holds a trusted key could have made all of it.
+UNORDERED = "not checked without --order: whose outputs these are, when they were made, and the plan's gates"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found. `differs` names the first file that is not what was sealed or ordered."""
+
+    differs: str | None
+    reason: str
+    signer: str | None
+    outcome: Outcome | None
+    # Everything that is not what was ordered.
+    findings: tuple[SealFinding, ...] = ()
+
+    @property
+    def authentic(self) -> bool:
+        """Whether every byte is as a known signer sealed it."""
+        return self.differs is None and self.signer is not None
+
+
+def seal(folder: Path, key: Path) -> None:
+    """Write `SHA256SUMS` and its signature. Empty folders go: no checksum covers them.
+
+    Raises BadInput if there are no jobs that raw files are of, if verdict or report is not the recomputed
+    one, or if a file still holds what looks like a secret: what is sealed is meant to be handed on.
+    """
+    for name, content, clean in redacted_files(folder):
+        if content != clean:
+            raise BadInput(
+                "holds an environment dump or what looks like a secret",
+                fix="seal with --redact, or remove it by hand",
+                file=folder / name,
+            )
+    if not has_jobs(folder):
+        raise BadInput(
+            "is missing or has no jobs: results that follow from no raw files prove nothing",
+            fix="seal a run that was measured",
+            file=folder / JOBS,
+        )
+    if stale := uncollected(folder):
+        name, how = stale
+        raise BadInput(
+            f"is not what the raw files give: {how}",
+            fix=f"run shakedown collect {folder}",
+            file=folder / name,
+        )
+    if how := difference(read_bytes(folder / VERDICT), to_json(judge_folder(folder))):
+        raise BadInput(
+            f"is not what the raw results give: {how}",
+            fix=f"run shakedown verdict --write {folder}",
+            file=folder / VERDICT,
+        )
+    if old := outdated(folder):
+        raise BadInput(
+            "is not what the run's files give", fix=f"run shakedown report {folder}", file=folder / old
+        )
+    if half := next(leftovers(folder), None):
+        raise BadInput(
+            "was never finished: its writer was killed", fix=f"run shakedown mend {folder}", file=half
+        )
+    for name in empty_folders(folder):
+        (folder / name).rmdir()
+    sums = "".join(f"{_sha256(folder / name)}  {name}\n" for name in run_files(folder)).encode()
+    signature = signatures.sign(sums, key)
+    # The old signature goes first, so that no moment shows one that does not belong.
+    (folder / SIGNATURE).unlink(missing_ok=True)
+    write_aside(folder / SUMS, sums)
+    write_aside(folder / SIGNATURE, signature)
+
+
+def verify(folder: Path, signers: Path | None, order: Path | None = None) -> Verification:
+    """Recompute checksums, signature, verdict and report of a bundle, and hold it against an order.
+
+    Raises BadInput for what is no bundle or no order at all.
+
+    Args:
+        folder: the bundle's.
+        signers: who is trusted, in ssh's allowed_signers format. Without it only the integrity of signatures
+            is checked: the signer stays unconfirmed.
+        order: what was ordered, as its signer gave it.
+    """
+    ordered = read_order(order, signers) if order is not None else None
+    sums = read_bytes(folder / SUMS)
+    recorded = _parse_sums(sums, folder / SUMS)
+    if changed := _changed(folder, recorded):
+        return _differs(*changed)
+    signer, flaw = signatures.signer(folder / SIGNATURE, sums, signers)
+    if flaw:
+        return _differs(SIGNATURE, flaw)
+    verdict = judge_folder(folder)
+    if stale := _not_derived(folder, verdict, recorded):
+        return _differs(*stale)
+    reason = f"{len(recorded)} files as sealed, verdict {verdict.outcome.value} recomputed from the raw files"
+    if signer is None:
+        reason += "; signature intact, but the signer was not checked: give --signers"
+    else:
+        reason += f", signed by {signer}"
+    if ordered is None:
+        return Verification(None, f"{reason}; {UNORDERED}", signer, verdict.outcome)
+    what, content, who = ordered
+    findings = tuple(order_findings(folder, what, content, recorded))
+    if findings:
+        return _differs(findings[0].file, f"not as ordered: {findings[0]}", findings)
+    reason += f"; as ordered by {who or 'a signer that was not checked'}: plan, nodes, times and outputs"
+    return Verification(None, reason, signer, verdict.outcome)
+
+
+def _not_derived(folder: Path, verdict: Verdict, recorded: dict[str, str]) -> tuple[str, str] | None:
+    """Return the first file that does not follow from the raw files, and why."""
+    if not has_jobs(folder):
+        return JOBS, f"{JOBS} is missing or has no jobs: its results follow from no raw files"
+    if stale := uncollected(folder):
+        name, how = stale
+        return name, f"{name} is not what the raw files give: {how}"
+    if VERDICT not in recorded:
+        return VERDICT, f"{VERDICT} is missing"
+    if how := difference(read_bytes(folder / VERDICT), to_json(verdict)):
+        return VERDICT, f"{VERDICT} is not what the raw results give: {how}"
+    if old := outdated(folder):
+        return old, f"{old} is not what this release makes of the run's files"
+    return None
+
+
+def _changed(folder: Path, recorded: dict[str, str]) -> tuple[str, str] | None:
+    """Return the first file, by name, that is not as sealed, and why."""
+    present = set(run_files(folder))
+    for name in sorted(present | recorded.keys()):
+        if name not in recorded:
+            return name, f"{name} is not in {SUMS}: it was added after sealing"
+        if name not in present:
+            return name, f"{name} is in {SUMS}, but missing"
+        if _sha256(folder / name) != recorded[name]:
+            return name, f"{name} was changed after sealing: its SHA-256 differs"
+    for name in empty_folders(folder):
+        return name, f"{name} is an empty folder: it was added after sealing"
+    return None
+
+
+def _differs(name: str, reason: str, findings: tuple[SealFinding, ...] = ()) -> Verification:
+    return Verification(printable(name)[:500], printable(reason)[:1000], None, None, findings)
+
+
+def _sha256(path: Path) -> str:
+    with open_plain(path) as file:
+        # No record or output of a run is larger, and hashing 8 GiB takes half a minute.
+        if os.fstat(file.fileno()).st_size > LARGEST_DOCUMENT:
+            raise BadInput(
+                f"is larger than {LARGEST_DOCUMENT} bytes", fix="it is no file of a run: remove it", file=path
+            )
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _parse_sums(content: bytes, path: Path) -> dict[str, str]:
+    fix = "seal the run again from a trusted copy"
+    try:
+        lines = content.decode().split("\n")
+    except UnicodeDecodeError:
+        raise BadInput("is not UTF-8 text", fix=fix, file=path) from None
+    if lines.pop() != "" or not lines:
+        raise BadInput("does not end in a complete line", fix=fix, file=path, line=len(lines) + 1)
+    recorded: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        match = _SUM_LINE.fullmatch(line)
+        name = match[2] if match else ""
+        if not match or name.startswith("/") or ".." in PurePosixPath(name).parts or name in recorded:
+            raise BadInput(
+                f"not a checksum of a file in here: {line[:120]!r}", fix=fix, file=path, line=number
+            )
+        recorded[name] = match[1]
+    return recorded

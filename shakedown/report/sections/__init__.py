@@ -1,1 +1,0 @@
-"""Sections of the report beyond the standard tables, one file each."""

@@ -1,0 +1,324 @@
+"""Sealed bundles: what is changed, added or removed afterwards is named; a stranger's seal is no seal."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from shakedown.collect.run import collect
+from shakedown.commands import cli
+from shakedown.evidence import signatures
+from shakedown.judge.judged import judge_folder
+from shakedown.records.base import Outcome
+from shakedown.records.errors import BadInput
+from shakedown.report import seal as bundle
+from shakedown.run.folder import write_verdict
+
+CASES = Path(__file__).parents[2] / "decision"
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+
+
+def make_key(folder: Path, name: str) -> Path:
+    """Make an SSH key without passphrase and return the private one."""
+    key = folder / name
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key)]
+    subprocess.run(command, check=True, timeout=60)
+    return key
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    """Two keys, of which `signers` trusts the first."""
+    folder = tmp_path_factory.mktemp("keys")
+    alice, mallory = make_key(folder, "alice"), make_key(folder, "mallory")
+    signers = folder / "signers"
+    signers.write_text(f"alice@site {alice.with_suffix('.pub').read_text()}")
+    return alice, mallory, signers
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, keys):
+    """A sealed run of one job of the lab, so that it costs little to collect."""
+    run = tmp_path_factory.mktemp("small") / "20261120T132502Z"
+    with tarfile.open(CASES.parent / "runs/lab_healthy/run.tar.xz") as archive:
+        archive.extractall(run, filter="data")
+    for name, key, wanted in (("plan", "items", "test"), ("jobs", "jobs", "kind")):
+        document = json.loads((run / f"{name}.json").read_text())
+        document[key] = [
+            part
+            for part in document[key]
+            if part[wanted] == "mpi_pingpong" and "counter." not in part.get("metric", "")
+        ]
+        (run / f"{name}.json").write_text(json.dumps(document))
+    for folder in run.glob("raw/*"):
+        if "mpi_pingpong" not in folder.name:
+            shutil.rmtree(folder)
+    shutil.copy(CASES / "bug02_failure_overwritten/run/raw/check.log", run / "raw")
+    collect(run)
+    write_verdict(run, judge_folder(run))
+    bundle.seal(run, keys[0])
+    return run
+
+
+@pytest.fixture
+def sealed(tmp_path, small):
+    """A sealed run with a raw file."""
+    return Path(shutil.copytree(small, tmp_path / small.name))
+
+
+def reseal_sums(run: Path) -> None:
+    """Do what a forger can without the key: write matching checksums."""
+    names = sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file())
+    names = [n for n in names if not n.startswith("SHA256SUMS")]
+    done = subprocess.run(["sha256sum", *names], cwd=run, capture_output=True, check=True, timeout=60)
+    (run / "SHA256SUMS").write_bytes(done.stdout)
+
+
+def test_sealed_run_verifies(sealed, keys):
+    """Catches a seal that does not verify, and a verdict that is lost on the way."""
+    found = bundle.verify(sealed, keys[2])
+    assert found.authentic and found.differs is None
+    assert found.signer == "alice@site"
+    assert found.outcome is Outcome.NOT_RUN  # of all but one job there is nothing
+    done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=sealed, check=False, timeout=60)
+    assert done.returncode == 0, "sha256sum itself must understand the file"
+
+
+def test_sealing_twice_gives_the_same_sums(sealed, keys):
+    """Catches sums that include the seal itself or depend on the order of the directory."""
+    before = (sealed / "SHA256SUMS").read_bytes()
+    bundle.seal(sealed, keys[0])
+    assert (sealed / "SHA256SUMS").read_bytes() == before
+    assert bundle.verify(sealed, keys[2]).authentic
+
+
+@pytest.mark.parametrize("name", ["plan.json", "raw/check.log", "results.jsonl", "verdict.json"])
+def test_changed_file_is_named(sealed, keys, name):
+    """Catches a changed byte in any file."""
+    content = bytearray((sealed / name).read_bytes())
+    content[-2] ^= 1
+    (sealed / name).write_bytes(content)
+    found = bundle.verify(sealed, keys[2])
+    assert not found.authentic and found.differs == name
+
+
+def test_first_of_several_is_named(sealed, keys):
+    """Catches an order that depends on the file system."""
+    for name in ("verdict.json", "raw/check.log", "results.jsonl"):
+        (sealed / name).write_text("x")
+    assert bundle.verify(sealed, keys[2]).differs == "raw/check.log"
+
+
+def test_added_and_removed_files_are_named(sealed, keys):
+    """Catches evidence that is slipped in or out."""
+    (sealed / "inventory.jsonl").write_text("")
+    found = bundle.verify(sealed, keys[2])
+    assert found.differs == "inventory.jsonl" and "added after sealing" in found.reason
+    (sealed / "inventory.jsonl").unlink()
+    (sealed / "raw" / "check.log").unlink()
+    found = bundle.verify(sealed, keys[2])
+    assert found.differs == "raw/check.log" and "missing" in found.reason
+
+
+def test_forged_sums_do_not_verify(sealed, keys):
+    """Catches trust in checksums that anybody can rewrite."""
+    (sealed / "raw" / "check.log").write_text("INFO: check_pass n1\n")
+    reseal_sums(sealed)
+    for signers in (keys[2], None):
+        found = bundle.verify(sealed, signers)
+        assert found.differs == "SHA256SUMS.sig" and not found.authentic
+
+
+def test_stranger_is_not_trusted(sealed, keys):
+    """Catches a signature by anybody taken for one by a trusted signer."""
+    bundle.seal(sealed, keys[1])
+    found = bundle.verify(sealed, keys[2])
+    assert found.differs == "SHA256SUMS.sig" and "nobody" in found.reason
+
+
+def test_signature_for_another_purpose_is_not_accepted(sealed, keys):
+    """Catches a signature that alice made over the same bytes in another namespace."""
+    command = ["ssh-keygen", "-Y", "sign", "-q", "-f", str(keys[0]), "-n", "file"]
+    sums = (sealed / "SHA256SUMS").read_bytes()
+    done = subprocess.run(command, input=sums, capture_output=True, check=True, timeout=60)
+    (sealed / "SHA256SUMS.sig").write_bytes(done.stdout)
+    for signers in (keys[2], None):
+        assert bundle.verify(sealed, signers).differs == "SHA256SUMS.sig"
+
+
+def test_without_signers_nothing_is_vouched_for(sealed):
+    """Catches a green light for an intact bundle that anyone may have made."""
+    found = bundle.verify(sealed, None)
+    assert found.differs is None and not found.authentic and "--signers" in found.reason
+
+
+def test_verdict_is_recomputed(sealed, keys):
+    """Catches a signed verdict that the raw results do not give: even its rightful signer cannot forge it."""
+    forged = (sealed / "verdict.json").read_text().replace('"PASS"', '"FAIL"')
+    (sealed / "verdict.json").write_text(forged)
+    with pytest.raises(BadInput, match=r"verdict\.json: is not what the raw results give: line \d+ says"):
+        bundle.seal(sealed, keys[0])
+    reseal_sums(sealed)
+    command = ["ssh-keygen", "-Y", "sign", "-q", "-f", str(keys[0]), "-n", "shakedown"]
+    sums = (sealed / "SHA256SUMS").read_bytes()
+    done = subprocess.run(command, input=sums, capture_output=True, check=True, timeout=60)
+    (sealed / "SHA256SUMS.sig").write_bytes(done.stdout)
+    found = bundle.verify(sealed, keys[2])
+    assert found.differs == "verdict.json" and "recomputed" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("0" * 64 + "  ../../etc/passwd", "not a checksum of a file in here"),
+        ("0" * 64 + "  /etc/passwd", "not a checksum of a file in here"),
+        ("0" * 63 + "  plan.json", "not a checksum"),
+        ("0" * 64 + " *plan.json", "not a checksum"),
+        ("# comment", "not a checksum"),
+    ],
+)
+def test_bad_sums_are_refused(sealed, keys, line, words):
+    """Catches checksums that reach out of the bundle or are skipped."""
+    with (sealed / "SHA256SUMS").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(BadInput, match=words) as refused:
+        bundle.verify(sealed, keys[2])
+    assert refused.value.line == (sealed / "SHA256SUMS").read_text().count("\n")
+
+
+def test_links_are_refused(sealed, keys):
+    """Catches a link that would be checksummed as the file it points to."""
+    (sealed / "raw" / "link").symlink_to("/etc/hostname")
+    with pytest.raises(BadInput, match="link or special file"):
+        bundle.verify(sealed, keys[2])
+
+
+def test_key_that_is_none(sealed, keys, tmp_path):
+    """Catches a failed signature that leaves a sealed look, or the old seal broken."""
+    (tmp_path / "nokey").write_text("nothing")
+    before = {p.name: p.read_bytes() for p in sealed.iterdir() if p.is_file()}
+    with pytest.raises(BadInput, match="ssh-keygen"):
+        bundle.seal(sealed, tmp_path / "nokey")
+    assert {p.name: p.read_bytes() for p in sealed.iterdir() if p.is_file()} == before
+
+
+def test_secrets_are_not_sealed(sealed, keys, capsys, monkeypatch):
+    """Catches a bundle that hands on a token, and a redaction that breaks what it touches."""
+    leak = sealed / "raw" / "all_reduce.json"
+    leak.write_bytes(b'{"env": ["HF_TOKEN=abc"], "bw": 390.1, "odd": "\xff"}')
+    with pytest.raises(BadInput, match=r"all_reduce\.json: holds an environment dump"):
+        bundle.seal(sealed, keys[0])
+    monkeypatch.setattr(sys, "argv", ["shakedown", "seal", str(sealed), "--key", str(keys[0]), "--redact"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    assert "redacted: raw/all_reduce.json" in capsys.readouterr().out
+    assert leak.read_bytes() == b'{"env": [], "bw": 390.1, "odd": "\xff"}'
+    assert bundle.verify(sealed, keys[2]).authentic
+
+
+def test_commands(sealed, keys, capsys, monkeypatch):
+    """Catches an exit status that says yes to an unknown signer or a changed file."""
+
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["shakedown", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0)
+
+    assert run("seal", str(sealed), "--key", str(keys[0])) == 0
+    assert run("verify", str(sealed), "--signers", str(keys[2])) == 0
+    assert run("verify", str(sealed)) == 3
+    capsys.readouterr()
+    (sealed / "plan.json").write_text("{}")
+    assert run("verify", str(sealed), "--signers", str(keys[2]), "--json") == 1
+    assert json.loads(capsys.readouterr().out)["differs"] == "plan.json"
+    (sealed / "SHA256SUMS.sig").unlink()
+    assert run("verify", str(sealed.parent), "--signers", str(keys[2])) == 2
+
+
+def resign(run: Path, key: Path) -> None:
+    """Do what a forger can who has the key: sign matching checksums."""
+    reseal_sums(run)
+    (run / "SHA256SUMS.sig").write_bytes(signatures.sign((run / "SHA256SUMS").read_bytes(), key))
+
+
+@pytest.mark.parametrize(
+    "content", [None, '{"schema": 1, "run": "20261120T132502Z", "jobs": [], "nics": {}}']
+)
+def test_results_without_jobs_prove_nothing(sealed, keys, content):
+    """Catches: forged results.jsonl "recomputed" from itself, because nothing says which jobs it is of."""
+    (sealed / "jobs.json").unlink()
+    if content:
+        (sealed / "jobs.json").write_text(content)
+    resign(sealed, keys[0])
+    found = bundle.verify(sealed, keys[2])
+    assert found.differs == "jobs.json" and "missing or has no jobs" in found.reason
+    with pytest.raises(BadInput, match=r"jobs\.json: is missing or has no jobs"):
+        bundle.seal(sealed, keys[0])
+
+
+def test_an_empty_folder_is_seen(sealed, keys):
+    """Catches: a folder slipped in, which no checksum is of."""
+    (sealed / "raw/fabric.ib_write_bw.a2/deep").mkdir(parents=True)
+    found = bundle.verify(sealed, keys[2])
+    assert found.differs == "raw/fabric.ib_write_bw.a2/deep" and "empty folder" in found.reason
+    bundle.seal(sealed, keys[0])
+    assert not (sealed / "raw/fabric.ib_write_bw.a2").exists()
+    assert bundle.verify(sealed, keys[2]).authentic
+
+
+@pytest.mark.slow
+def test_a_report_is_what_the_files_give(sealed, keys, shakedown):
+    """Catches: a page that says PASS over a run that failed, sealed by somebody with a key."""
+    for name in ("SHA256SUMS", "SHA256SUMS.sig"):
+        (sealed / name).unlink()
+    assert shakedown("report", sealed)[0] == 3
+    resign(sealed, keys[0])
+    assert bundle.verify(sealed, keys[2]).authentic
+    for name in ("report.html", "report.md", "junit.xml", "metrics.prom"):
+        honest = (sealed / name).read_bytes()
+        (sealed / name).write_bytes(honest.replace(b"PASS", b"GOOD") + b"\n")
+        resign(sealed, keys[0])
+        found = bundle.verify(sealed, keys[2])
+        assert found.differs == name and "not what this release makes" in found.reason
+        with pytest.raises(BadInput, match="is not what the run's files give"):
+            bundle.seal(sealed, keys[0])
+        (sealed / name).write_bytes(honest)
+
+
+@pytest.mark.parametrize("name", ["*", "*@site", "alice@site,*", "?"])
+def test_a_pattern_is_no_name(sealed, keys, tmp_path, name):
+    """Catches: a list of signers in which whoever has the key is anybody."""
+    signers = tmp_path / "pattern"
+    signers.write_text("# mine\n" + keys[2].read_text().replace("alice@site", name))
+    with pytest.raises(BadInput, match="is a pattern") as refused:
+        bundle.verify(sealed, signers)
+    assert refused.value.line == 2
+
+
+def test_verify_says_what_it_is_of(sealed, keys, shakedown):
+    """Catches: a signature believed without run, date, plan and the gates that somebody chose."""
+    status, out, _ = shakedown("verify", sealed, "--signers", keys[2])
+    first, second, *rest = out.splitlines()
+    assert status == 0 and "not checked without --order: whose outputs these are" in first
+    digest = hashlib.sha256((sealed / "plan.json").read_bytes()).hexdigest()
+    assert second == f"run {sealed.name} of lab, planned 2026-11-20T13:28:49Z, plan SHA-256 {digest}"
+    assert not any("lab-mpi-pingpong" in line for line in rest)
+    plan = json.loads((sealed / "plan.json").read_text())
+    plan["references"]["lab-mpi-pingpong"]["limit"] = 0.00005
+    (sealed / "plan.json").write_text(json.dumps(plan))
+    for name in ("SHA256SUMS", "SHA256SUMS.sig"):
+        (sealed / name).unlink()
+    write_verdict(sealed, judge_folder(sealed))
+    resign(sealed, keys[0])
+    out = shakedown("verify", sealed, "--signers", keys[2])[1]
+    assert "gate of its own: lab-mpi-pingpong: gate " in out
