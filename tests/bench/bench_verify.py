@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "roles/host_settings/files"), str(ROOT / "tests/unit/bundle")]
+sys.path[:0] = [str(ROOT / "roles/host_settings/files"), str(ROOT / "tests/unit/evidence")]
 RAILS, NONCE, AT = 8, "5" * 64, "2026-11-20T13:30:24Z"
 JOB, OUTPUT = "fabric.ib_write_bw", "ib_write_bw.{a},{b}.rail{r}.{d}.65536.one.txt"
 

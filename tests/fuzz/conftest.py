@@ -18,7 +18,7 @@ import pytest
 from shakedown.commands import cli
 
 sys.path[:0] = [
-    str(Path(__file__).parents[1] / "unit/bundle"),
+    str(Path(__file__).parents[1] / "unit/evidence"),
     str(Path(__file__).parents[2] / "roles/host_settings/files"),
 ]
 from ordered import make_world  # noqa: E402
