@@ -45,6 +45,16 @@ def shakedown(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     return run
 
 
+@pytest.fixture(scope="session")
+def decision_runs(tmp_path_factory) -> Path:
+    """The made inputs of every decision case, as `CASE/run`: to be read or copied, never changed."""
+    from tests.decision.build import write_all
+
+    folder = tmp_path_factory.mktemp("decision")
+    write_all(folder)
+    return folder
+
+
 @pytest.fixture
 def recorded_run(tmp_path_factory) -> Callable[[str], Path]:
     """An unpacker of runs: a name of `tests/runs` gives a run folder of that name, the test's own."""

@@ -1,4 +1,4 @@
-"""The folder of a decision case, written line by line: hostile values go in as they are given."""
+"""The inputs of a decision case, written line by line: hostile values go in as they are given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from shakedown.physics.collectives import flat_ring_busbw_gb_per_s
 from shakedown.physics.ethernet import RoceOperation, payload_ceiling_gbps
 
-HERE = Path(__file__).parent
 Json = dict[str, Any]
 
 # 400G at RDMA MTU 4096, 64 KiB messages.
@@ -152,19 +151,17 @@ class Case:
         }
         return {name: text for name, text in texts.items() if text or name == "results.jsonl"}
 
-    def write(self) -> None:
-        """Write the folder's inputs."""
-        folder = HERE / self.name / "run"
-        (folder / "raw").mkdir(parents=True, exist_ok=True)
+    def write(self, folder: Path) -> None:
+        """Write the inputs into a folder, which is made."""
+        folder.mkdir(parents=True)
         for name, text in self.inputs().items():
             (folder / name).write_text(text)
         for name, text in self.raw.items():
+            (folder / "raw").mkdir(exist_ok=True)
             (folder / "raw" / name).write_text(text)
-        if not self.raw:
-            (folder / "raw").rmdir()
 
 
-CASES: list[Callable[[], Case]] = []
+CASES: dict[str, Callable[[], Case]] = {}
 
 
 def case(make: Callable[[Case], None]) -> Callable[[Case], None]:
@@ -175,7 +172,7 @@ def case(make: Callable[[Case], None]) -> Callable[[Case], None]:
         make(made)
         return made
 
-    CASES.append(build)
+    CASES[make.__name__] = build
     return make
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from case_folder import WRITE_BW, Case, Json, case, good
+from tests.decision.case_folder import WRITE_BW, Case, Json, case, good
 
 ARRIVES = {
     "id": "intent.traffic_class",

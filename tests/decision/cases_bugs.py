@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from case_folder import ALL_REDUCE, DROPS, WRITE_BW, Case, case, good, singles
+from tests.decision.case_folder import ALL_REDUCE, DROPS, WRITE_BW, Case, case, good, singles
 
 
 @case

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from case_folder import DROPS, WRITE_BW, Case, case, good
+from tests.decision.case_folder import DROPS, WRITE_BW, Case, case, good
 
 INTENT = {
     "id": "intent.switch",

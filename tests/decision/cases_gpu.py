@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from case_folder import Case, Json, case, singles
+from tests.decision.case_folder import Case, Json, case, singles
 
 BUSBW = {
     "id": "h200x4-all-reduce-8g",

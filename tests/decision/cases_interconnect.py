@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from case_folder import Case, Json, case, singles
+from tests.decision.case_folder import Case, Json, case, singles
 
 RATE = {
     "id": "resnet50-rate",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from case_folder import Case, Json, case
+from tests.decision.case_folder import Case, Json, case
 
 RATE = {
     "id": "h200-lora-7b-4gpu",

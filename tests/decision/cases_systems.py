@@ -7,9 +7,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from case_folder import ALL_REDUCE, DROPS, WRITE_BW, Case, case, good, singles
-
 from shakedown.references.files import load_profile
+from tests.decision.case_folder import ALL_REDUCE, DROPS, WRITE_BW, Case, case, good, singles
 
 
 @case

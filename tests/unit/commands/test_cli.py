@@ -16,7 +16,6 @@ from shakedown.judge import judged
 from shakedown.records.errors import BadInput
 
 ROOT = Path(__file__).parents[3]
-CASES = ROOT / "tests" / "decision"
 # Exit status 0, 1, 2 and 3.
 RUNS = [("healthy_primergy_cdi", 0), ("counters", 1), ("bug01_missing_threshold", 2), ("missing_rail", 3)]
 
@@ -89,30 +88,31 @@ def test_a_command_made_alone_is_that_of_the_whole_program(shakedown, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "status"), RUNS)
 @pytest.mark.parametrize("more", [[], ["--json"]])
-def test_a_reader_that_left_changes_no_exit_status(name, status, more):
+def test_a_reader_that_left_changes_no_exit_status(name, status, more, decision_runs):
     """Catches: `shakedown verdict RUN | head -1` that exits with 1, which means FAIL, on a PASS."""
-    done = without_reader(["verdict", str(CASES / name / "run"), *more], "stdout")
+    done = without_reader(["verdict", str(decision_runs / name / "run"), *more], "stdout")
     assert done.returncode == status
     assert len(done.stderr.splitlines()) == (status == 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "status"), RUNS)
-def test_no_reader_of_errors_changes_no_exit_status(name, status):
+def test_no_reader_of_errors_changes_no_exit_status(name, status, decision_runs):
     """Catches: a complaint that cannot be written and ends in Python's own status."""
-    done = without_reader(["verdict", str(CASES / name / "run")], "stdout", "stderr")
+    done = without_reader(["verdict", str(decision_runs / name / "run")], "stdout", "stderr")
     assert done.returncode == status
 
 
-@pytest.mark.parametrize("words", [["--help"], ["verdict", str(CASES / "healthy_primergy_cdi" / "run")]])
-def test_a_full_disk_is_said_once(words):
+@pytest.mark.parametrize("words", [["--help"], ["verdict", "healthy_primergy_cdi/run"]])
+def test_a_full_disk_is_said_once(words, decision_runs):
     """Catches: half a report on a full disk with exit status 0, or with 120 and Python's own words."""
+    words = [str(decision_runs / word) if "/" in word else word for word in words]
     with Path("/dev/full").open("w") as full:
         done = started(words, stdout=full.fileno())
     assert (done.returncode, done.stderr) == (2, b"shakedown: No space left on device\n")
 
 
-def test_ctrl_c_is_an_end_without_a_verdict(tmp_path):
+def test_ctrl_c_is_an_end_without_a_verdict(tmp_path, decision_runs):
     """Catches: a status that no page names, without a word, or Python's 1, which means FAIL."""
     slow = tmp_path / "slow.py"
     slow.write_text(
@@ -123,7 +123,7 @@ def test_ctrl_c_is_an_end_without_a_verdict(tmp_path):
         # The signal need not have been handled when kill returns.
         "judged.judge_folder = lambda *_, **__: (os.kill(os.getpid(), signal.SIGINT), time.sleep(60))\n"
         "from shakedown.commands import cli\n"
-        f"sys.argv[1:] = ['verdict', {str(CASES / 'healthy_primergy_cdi' / 'run')!r}]\n"
+        f"sys.argv[1:] = ['verdict', {str(decision_runs / 'healthy_primergy_cdi' / 'run')!r}]\n"
         "cli.main()\n"
     )
     done = subprocess.run([sys.executable, slow], capture_output=True, check=False)
@@ -151,14 +151,14 @@ def test_a_command_that_cannot_be_imported_is_never_a_fail(shakedown, monkeypatc
 @pytest.mark.parametrize(
     "error", [KeyError("no\x1b[31m\nsuch"), RecursionError("deep"), ImportError("numpy")]
 )
-def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error):
+def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error, decision_runs):
     """Catches: a bug of ours that ends with Python's exit status 1, which means FAIL."""
 
     def broken(_run):
         raise error
 
     monkeypatch.setattr(judged, "judge_folder", broken)
-    status, out, err = shakedown("verdict", CASES / "counters" / "run")
+    status, out, err = shakedown("verdict", decision_runs / "counters" / "run")
     assert (status, out) == (2, "")
     assert err.startswith(f"shakedown: internal error: {type(error).__name__}: ")
     assert err.endswith(
@@ -166,7 +166,7 @@ def test_an_unexpected_error_is_never_a_fail(shakedown, monkeypatch, error):
     )
     assert err[:-1].isprintable()
     monkeypatch.setenv("SHAKEDOWN_DEBUG", "1")
-    status, _, err = shakedown("verdict", CASES / "counters" / "run")
+    status, _, err = shakedown("verdict", decision_runs / "counters" / "run")
     assert status == 2 and "Traceback" in err and "in broken" in err
 
 

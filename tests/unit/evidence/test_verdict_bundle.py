@@ -21,7 +21,7 @@ from shakedown.records.errors import BadInput
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 
-CASES = Path(__file__).parents[2] / "decision"
+RUNS = Path(__file__).parents[2] / "runs"
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 
@@ -45,10 +45,10 @@ def keys(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory, keys):
+def small(tmp_path_factory, keys, decision_runs):
     """A sealed run of one job of the lab, so that it costs little to collect."""
     run = tmp_path_factory.mktemp("small") / "20261120T132502Z"
-    with tarfile.open(CASES.parent / "runs/lab_healthy/run.tar.xz") as archive:
+    with tarfile.open(RUNS / "lab_healthy/run.tar.xz") as archive:
         archive.extractall(run, filter="data")
     for name, key, wanted in (("plan", "items", "test"), ("jobs", "jobs", "kind")):
         document = json.loads((run / f"{name}.json").read_text())
@@ -61,7 +61,7 @@ def small(tmp_path_factory, keys):
     for folder in run.glob("raw/*"):
         if "mpi_pingpong" not in folder.name:
             shutil.rmtree(folder)
-    shutil.copy(CASES / "bug02_failure_overwritten/run/raw/check.log", run / "raw")
+    shutil.copy(decision_runs / "bug02_failure_overwritten/run/raw/check.log", run / "raw")
     collect(run)
     write_verdict(run, judge_folder(run))
     bundle.seal(run, keys[0])

@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,14 +16,17 @@ from shakedown.judge.localise.pair_results import PairResults
 from shakedown.report.write import report
 from shakedown.run.folder import Run, to_json
 
-CASES = Path(__file__).parents[2] / "decision"
-SLOW = CASES / "mesh_slow_receiver/run"
+
+@pytest.fixture
+def slow(decision_runs):
+    """A run of which one receiver is slow."""
+    return decision_runs / "mesh_slow_receiver/run"
 
 
-def test_the_report_shows_cause_evidence_and_proposal(tmp_path):
+def test_the_report_shows_cause_evidence_and_proposal(tmp_path, slow):
     """Catches a localisation that nobody reads, because it is in no report."""
     run = tmp_path / "run"
-    shutil.copytree(SLOW, run)
+    shutil.copytree(slow, run)
     assert "the mesh's results blame n3's NIC on rail1, receiving" in report(run).reason
     for name in ("report.html", "report.md"):
         page = (run / name).read_text()
@@ -34,49 +36,49 @@ def test_the_report_shows_cause_evidence_and_proposal(tmp_path):
     assert json.loads((run / "verdict.json").read_text())["causes"][0]["element"] == "nic n3 rail1 rx"
 
 
-def test_a_healthy_run_names_nobody(tmp_path):
+def test_a_healthy_run_names_nobody(tmp_path, decision_runs):
     """Catches a heading about faults over an empty list."""
     run = tmp_path / "run"
-    shutil.copytree(CASES / "healthy_pt_r7615_bcm57508/run", run)
+    shutil.copytree(decision_runs / "healthy_pt_r7615_bcm57508/run", run)
     report(run)
     assert "is at fault" not in (run / "report.html").read_text()
     assert judge_folder(run).causes == ()
 
 
 @pytest.mark.slow
-def test_the_command_says_the_same_as_the_verdict():
+def test_the_command_says_the_same_as_the_verdict(slow):
     """Catches two answers to one question."""
     done = subprocess.run(
-        [sys.executable, "-m", "shakedown", "localise", SLOW, "--json"],
+        [sys.executable, "-m", "shakedown", "localise", slow, "--json"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)["causes"]
-    told = judge_folder(SLOW).causes
+    told = judge_folder(slow).causes
     assert [(c["element"], c["proposal"]) for c in found] == [(c.element, c.proposal) for c in told]
     assert document("r", [], [], PairResults(), [])["causes"] == []
 
 
-def test_two_nodes_blame_nobody_and_cost_no_numpy():
+def test_two_nodes_blame_nobody_and_cost_no_numpy(decision_runs):
     """Catches a diagnosis of two nodes, which nobody can make, and every verdict made slow by it."""
     code = (
         "import sys; from pathlib import Path; from shakedown.judge.judged import judge_folder;"
-        f"v = judge_folder(Path({str(CASES / 'sign_mtu_1024/run')!r}));"
+        f"v = judge_folder(Path({str(decision_runs / 'sign_mtu_1024/run')!r}));"
         "print(v.causes, 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "() False"
 
 
-def test_whatever_is_missing_or_doubled_a_verdict_comes_out(tmp_path):
+def test_whatever_is_missing_or_doubled_a_verdict_comes_out(tmp_path, slow):
     """Catches a diagnosis that breaks the verdict: meshes with holes, doubled lines, zeros and lost nodes."""
     chooser = random.Random(5)
-    lines = (SLOW / "results.jsonl").read_text().splitlines()
+    lines = (slow / "results.jsonl").read_text().splitlines()
     for number in range(20):
         run = tmp_path / str(number)
-        shutil.copytree(SLOW, run)
+        shutil.copytree(slow, run)
         kept = []
         for line in chooser.sample(lines, chooser.randint(1, len(lines))):
             record = json.loads(line)
@@ -97,9 +99,9 @@ def test_whatever_is_missing_or_doubled_a_verdict_comes_out(tmp_path):
         assert to_json(judge_folder(run)) == first, number
 
 
-def test_a_run_without_mesh_is_only_passed_on():
+def test_a_run_without_mesh_is_only_passed_on(decision_runs):
     """Catches a watcher that swallows measurements."""
-    run = Run(CASES / "counters/run")
+    run = Run(decision_runs / "counters/run")
     causes = CausesOfRun(run.plan)
     assert len(list(causes.measurements(run.measurements()))) == len(list(run.measurements())) > 0
     assert len(list(causes.counters(run.counters()))) == len(list(run.counters())) > 0

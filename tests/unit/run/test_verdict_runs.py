@@ -19,13 +19,11 @@ from shakedown.records.reading import read_record
 from shakedown.run import folder as runs
 from shakedown.run.folder import LONGEST_LINE, Run, write_aside
 
-HEALTHY = Path(__file__).parents[2] / "decision" / "bug15_one_job_many_cells" / "run"
-
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, decision_runs):
     """A copy of a run that passes."""
-    return Path(shutil.copytree(HEALTHY, tmp_path / "run"))
+    return Path(shutil.copytree(decision_runs / "bug15_one_job_many_cells" / "run", tmp_path / "run"))
 
 
 def edit(run, number, change, name="results.jsonl"):
@@ -320,17 +318,17 @@ def test_read_record_checks_the_schema(tmp_path):
         read_record(path, Snapshot)
 
 
-def test_counter_without_its_raw_output_is_no_evidence(tmp_path):
+def test_counter_without_its_raw_output_is_no_evidence(tmp_path, decision_runs):
     """Catches a counter that is believed although what it was read from is gone."""
-    folder = Path(shutil.copytree(HEALTHY.parents[1] / "counters" / "run", tmp_path / "run"))
+    folder = Path(shutil.copytree(decision_runs / "counters" / "run", tmp_path / "run"))
     edit(folder, 1, set_field(raw="raw/ethtool.txt"), name="counters.jsonl")
     assert judge_folder(folder).problems == ("counters.jsonl: its raw output raw/ethtool.txt is missing",)
 
 
 @pytest.mark.parametrize("value", [2**64, -1, int("1" * 400)])
-def test_a_number_that_no_counter_can_hold_is_refused(tmp_path, value):
+def test_a_number_that_no_counter_can_hold_is_refused(tmp_path, decision_runs, value):
     """Catches an overflow while judging or localising: a traceback instead of file and line."""
-    folder = Path(shutil.copytree(HEALTHY.parents[1] / "counters" / "run", tmp_path / "run"))
+    folder = Path(shutil.copytree(decision_runs / "counters" / "run", tmp_path / "run"))
     edit(folder, 2, set_field(after=value), name="counters.jsonl")
     with pytest.raises(BadInput, match=r"counters\.jsonl:2: after: Input should be"):
         judge_folder(folder)
