@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,8 +50,7 @@ def recorded_run(tmp_path_factory) -> Callable[[str], Path]:
 
     def unpack(name: str) -> Path:
         folder = tmp_path_factory.mktemp("recorded") / name
-        with tarfile.open(RUNS / name / "run.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
+        unpack(RUNS / name / "run.tar.xz", folder)
         return folder
 
     return unpack
