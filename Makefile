@@ -6,7 +6,7 @@ LAB_TESTS := tests/lab/test_acceptance.py tests/lab/test_hosts.py tests/lab/test
 	--deselect tests/lab/test_switch_faults.py::test_loss_and_a_dead_pace_are_seen_at_their_rail \
 	--deselect tests/lab/test_switch_faults.py::test_roce_outside_the_roce_queue_is_counted_at_its_port
 
-.PHONY: help setup acceptance test test-unit test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock clean
+.PHONY: help setup acceptance test test-unit test-bare test-fuzz test-lab test-fabric test-foreign test-switches test-training training-env docs lines collection lint lab-up lab-down lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -29,6 +29,11 @@ test: setup lint  ## everything that CI runs: linters, fast tests, browser, whee
 
 test-unit: setup  ## the fast tests
 	@$(PYTHON) -m pytest $(PARALLEL) -m "not slow" tests/unit tests/decision tests/runs
+
+# A root of each suite with git and make, and a clone of HEAD: what is not committed is not tested.
+SUITES ?= bookworm trixie
+test-bare: setup  ## the fast tests and the wheel on a bare Debian 12 and 13 (SUITES=bookworm: on one)
+	@$(PYTHON) -m lab.bare $(SUITES)
 
 # FUZZ_SECONDS is for how long. What is found is kept in tests/fuzz/found and tried first the next time.
 FUZZ_SECONDS ?= 600

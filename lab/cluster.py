@@ -105,6 +105,10 @@ class Lab:
         if site not in SITES:
             raise LabError(f"there is no site {site!r}", fix=f"use one of {', '.join(SITES)}")
         paths = lab_paths(name or default_name())
+        # What was asked for is judged before this machine is.
+        topology = topology_of(site, DEFAULT_NODES if nodes is None else nodes)
+        if site == "foreign":
+            check_size(topology.nodes)
         host.require(host.RUN_PROGRAMS)
         paths.create()
         with exclusive(paths, progress):
@@ -124,9 +128,6 @@ class Lab:
                 clocks.settle(machines, machines.boot_what_is_off())
                 progress(f"lab {paths.name} is up already")
                 return cls(machines)
-            topology = topology_of(site, DEFAULT_NODES if nodes is None else nodes)
-            if site == "foreign":
-                check_size(topology.nodes)
             if current is not None:
                 progress("cleaning up after a lab that did not end well")
                 _stop(paths, current)

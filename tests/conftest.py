@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from shakedown.commands import cli
+from tests.archives import unpack
 
 # Programs of the other environments, which tests start with this interpreter.
 WORKLOADS = Path(__file__).parents[1] / "workloads"
@@ -59,10 +59,9 @@ def decision_runs(tmp_path_factory) -> Path:
 def recorded_run(tmp_path_factory) -> Callable[[str], Path]:
     """An unpacker of runs: a name of `tests/runs` gives a run folder of that name, the test's own."""
 
-    def unpack(name: str) -> Path:
+    def run_folder(name: str) -> Path:
         folder = tmp_path_factory.mktemp("recorded") / name
-        with tarfile.open(RUNS / name / "run.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
+        unpack(RUNS / name / "run.tar.xz", folder)
         return folder
 
-    return unpack
+    return run_folder

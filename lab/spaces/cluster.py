@@ -58,6 +58,8 @@ class SpaceLab:
     ) -> SpaceLab:
         """Start the lab, or return it when it is up already.  Whatever goes wrong, no process is left."""
         paths = lab_paths(name or default_name())
+        if nodes is not None:
+            Topology(nodes)  # what was asked for is judged before this machine is
         _require_root()
         host.require(PROGRAMS)
         paths.create()

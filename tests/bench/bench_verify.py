@@ -13,14 +13,13 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "roles/host_settings/files"), str(ROOT / "tests/unit/evidence")]
+sys.path[:0] = [str(ROOT), str(ROOT / "roles/host_settings/files"), str(ROOT / "tests/unit/evidence")]
 RAILS, NONCE, AT = 8, "5" * 64, "2026-11-20T13:30:24Z"
 JOB, OUTPUT = "fabric.ib_write_bw", "ib_write_bw.{a},{b}.rail{r}.{d}.65536.one.txt"
 
@@ -42,9 +41,9 @@ def write_run(run: Path, folder: Path, count: int) -> None:
     from shakedown.records.reading import read_record
     from shakedown.run import chain
     from shakedown.run.folder import write_verdict
+    from tests.archives import unpack
 
-    with tarfile.open(ROOT / "tests/runs/lab_healthy/run.tar.xz") as archive:
-        archive.extractall(folder / "lab", filter="data")
+    unpack(ROOT / "tests/runs/lab_healthy/run.tar.xz", folder / "lab")
     lab, names = folder / "lab", [f"n{i}" for i in range(count)]
     job = run / f"raw/{JOB}.a1"
     job.mkdir(parents=True)

@@ -9,7 +9,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from unittest import mock
 
@@ -22,6 +21,8 @@ sys.path[:0] = [
     str(Path(__file__).parents[2] / "roles/host_settings/files"),
 ]
 from ordered import make_world  # noqa: E402
+
+from tests.archives import unpack  # noqa: E402
 
 RUNS = Path(__file__).parents[1] / "runs"
 # One of each kind: fabric, NCCL, inference with its GPU paths, LoRA.
@@ -69,8 +70,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for name in NAMES:
         folder = root / name
-        with tarfile.open(RUNS / name / "run.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
+        unpack(RUNS / name / "run.tar.xz", folder)
         found[name] = folder
         assert call("collect", folder)[0] == 0
         call("verdict", folder, "--write")
@@ -84,8 +84,7 @@ def ordered_run(root: Path) -> Path:
     """Return the folder of a run with an order; the order and those who may sign lie beside it."""
     root.mkdir()
     run = root / ORDERED
-    with tarfile.open(RUNS / "lab_healthy/run.tar.xz") as archive:
-        archive.extractall(run, filter="data")
+    unpack(RUNS / "lab_healthy/run.tar.xz", run)
     with pytest.MonkeyPatch.context() as patch:
         make_world(root, run, patch)
     return run

@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from shakedown.collect.run import collect  # noqa: E402
 from shakedown.daytwo.history.ingest import ingest  # noqa: E402
 from shakedown.judge.judged import judge_folder  # noqa: E402
 from shakedown.run.folder import write_verdict  # noqa: E402
+from tests.archives import unpack  # noqa: E402
 
 pytestmark = pytest.mark.slow  # every command once, as its user starts it
 COMMANDS = dict(commands())
@@ -72,8 +72,7 @@ references:
 
 def recorded(name: str, run: Path) -> None:
     """Put a recorded run where it is asked for."""
-    with tarfile.open(ROOT / "tests/runs" / name / "run.tar.xz") as archive:
-        archive.extractall(run, filter="data")
+    unpack(ROOT / "tests/runs" / name / "run.tar.xz", run)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perfte
 
 from shakedown.onnode import noted  # noqa: E402
 from shakedown.records.base import Outcome  # noqa: E402
+from tests.archives import unpack  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,12 +32,9 @@ ANOTHER_USER = 1001
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
     """The world of which each forger gets a copy."""
-    import tarfile
-
     folder = tmp_path_factory.mktemp("world")
     run = folder / "20261120T132502Z"
-    with tarfile.open(HERE.parents[1] / "runs/lab_healthy/run.tar.xz") as archive:
-        archive.extractall(run, filter="data")
+    unpack(HERE.parents[1] / "runs/lab_healthy/run.tar.xz", run)
     with pytest.MonkeyPatch.context() as patch:
         yield make_world(folder, run, patch)
 

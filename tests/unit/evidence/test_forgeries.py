@@ -22,6 +22,7 @@ from shakedown.judge.judged import judge_folder  # noqa: E402
 from shakedown.records.errors import BadInput  # noqa: E402
 from shakedown.report import seal as bundle  # noqa: E402
 from shakedown.run.folder import write_verdict  # noqa: E402
+from tests.archives import unpack  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,12 +36,9 @@ OUTPUT = f"{WRITE}/ib_write_bw.n1,n2.rail0.forward.65536.one.txt"
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
     """The world of which each forger gets a copy."""
-    import tarfile
-
     folder = tmp_path_factory.mktemp("world")
     run = folder / "20261120T132502Z"
-    with tarfile.open(HERE.parents[1] / "runs/lab_healthy/run.tar.xz") as archive:
-        archive.extractall(run, filter="data")
+    unpack(HERE.parents[1] / "runs/lab_healthy/run.tar.xz", run)
     with pytest.MonkeyPatch.context() as patch:
         yield make_world(folder, run, patch)
 

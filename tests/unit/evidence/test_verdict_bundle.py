@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
+from tests.archives import unpack
 
 RUNS = Path(__file__).parents[2] / "runs"
 
@@ -48,8 +48,7 @@ def keys(tmp_path_factory):
 def small(tmp_path_factory, keys, decision_runs):
     """A sealed run of one job of the lab, so that it costs little to collect."""
     run = tmp_path_factory.mktemp("small") / "20261120T132502Z"
-    with tarfile.open(RUNS / "lab_healthy/run.tar.xz") as archive:
-        archive.extractall(run, filter="data")
+    unpack(RUNS / "lab_healthy/run.tar.xz", run)
     for name, key, wanted in (("plan", "items", "test"), ("jobs", "jobs", "kind")):
         document = json.loads((run / f"{name}.json").read_text())
         document[key] = [

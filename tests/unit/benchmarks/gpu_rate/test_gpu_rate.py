@@ -13,7 +13,6 @@ import json
 import re
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
+from tests.archives import unpack
 from tests.ended_job import ENDED, leave_the_rest
 
 PROFILES = Path(parse_gpu_rate.__code__.co_filename).parents[2] / "references" / "profiles"
@@ -41,8 +41,7 @@ WINDOWS = 10
 def recorded(tmp_path_factory):
     """The recorded runs, unpacked."""
     folder = tmp_path_factory.mktemp("h200")
-    with tarfile.open(Path(__file__).with_name("h200_windows.tar.xz")) as archive:
-        archive.extractall(folder, filter="data")
+    unpack(Path(__file__).with_name("h200_windows.tar.xz"), folder)
     return folder
 
 
@@ -186,8 +185,7 @@ def staged(tmp_path_factory):
     found = {}
     for made in sorted(RECORDED_RUNS.glob("h200_rate_*")):
         folder = tmp_path_factory.mktemp(made.name)
-        with tarfile.open(made / "run.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
+        unpack(made / "run.tar.xz", folder)
         found[made.name.removeprefix("h200_rate_")] = folder / "raw/node.gpu_rate.a1"
     return found
 
