@@ -79,8 +79,8 @@ def argv(tmp_path) -> dict[str, list[str]]:
         "benchmarks.software.beforehand": ["asked", str(run)],
         "benchmarks.perftest.mesh.completeness": [str(run)],
         "benchmarks.perftest.mesh.driver": [],
-        "bundle.take_order": [],
-        "bundle.able_to_sign": [],
+        "evidence.take_order": [],
+        "evidence.able_to_sign": [],
     }
     return {f"shakedown.{name}": words for name, words in names.items()}
 
