@@ -305,9 +305,6 @@ def sums_wrong(counters: Mapping[str, int]) -> str:
     return ""
 
 
-# Which family of drivers a NIC is of: what its counters are called, and which profile holds their limits.
-
-
 class NicFamily(NamedTuple):
     """A family: its kernel drivers, and how it names its RDMA devices unless the site renames them."""
 
