@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from shakedown.nics.families import ETHTOOL, RDMA, driver_of, missing, queues_missing, sums_wrong
+from shakedown.nics.counter_sets import ETHTOOL, RDMA, driver_of, missing, queues_missing, sums_wrong
 from shakedown.records.base import Record
 from shakedown.records.tool_text import Count, Line, TextSource, quote
 
