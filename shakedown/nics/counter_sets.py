@@ -23,7 +23,7 @@ class Sets(NamedTuple):
 def _names(words: str | list[str]) -> frozenset[str]:
     """Return names of a text, or of a list where they have blanks; `{n}` stands for 0 to 7."""
     names = words.split() if isinstance(words, str) else words
-    return frozenset(name.replace("{n}", str(n)) for name in names for n in (range(8) if "{n}" in name else [0]))
+    return frozenset(name.replace("{n}", str(n)) for name in names for n in range(8 if "{n}" in name else 1))
 
 
 def _sets(source: str) -> tuple[Sets, ...]:
