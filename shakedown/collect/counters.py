@@ -14,7 +14,8 @@ from shakedown.collect.outputs import without_place
 from shakedown.evidence.unread import planned_counters, unread_counters
 from shakedown.evidence.window import CLOCKS_S, Window, job_window, longer_than, moment
 from shakedown.intent.site import NicSpec
-from shakedown.nics.families import UNTRUSTED, family_of, lacking, unwrapped
+from shakedown.nics.counter_sets import UNTRUSTED, lacking, unwrapped
+from shakedown.nics.families import family_of
 from shakedown.nics.rates import end_to_end, ethtool_stood_still, rates
 from shakedown.nos.readings import SwitchReading, load_reading, port_name, readings
 from shakedown.plan.jobs import Jobs, JobSpec

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from shakedown.daytwo.sweeps.pairs import SweepComparison, SweepSide
 
 
-# `shakedown sweeps A=RUN B=RUN`: the same collectives over two networks or configurations.
-
 _LONGEST_NAME = 40
 
 
@@ -174,9 +172,6 @@ def _sides(arguments: list[str], baseline: str, over: list[str]) -> list[SweepSi
             raise BadInput(f"{seen[run]} and {side.name} are the same run {side.run}", fix="name two runs")
         seen[run] = side.name
     return sides
-
-
-# `shakedown interconnect RUN...`: data rate by path and number of GPUs, normalised to a baseline.
 
 
 def register_interconnect(app: typer.Typer) -> None:

@@ -24,8 +24,6 @@ from shakedown.records.errors import BadInput
 from shakedown.records.untrusted import loads
 from shakedown.slurm.client import Slurm, parse_show_nodes
 
-# The probe as one program for a bare node, and its answer put together again from numbered lines.
-
 _ONNODE = Path(discover_probe.__file__).parent
 # A node with hundreds of PCI functions prints 150 kB; more than this was not printed by the probe.
 _MOST_BYTES = 16_000_000
@@ -84,8 +82,6 @@ def _document(host: str, pieces: Iterable[str]) -> object:
     except (ValueError, binascii.Error, zlib.error) as error:
         raise BadInput(f"the answer of {host[:80]!r} cannot be read: {error}", fix="discover again") from None
 
-
-# Asks the hosts of an Ansible inventory, in one pass of `playbooks/discover.yml`.
 
 HOUSE = Path(__file__).resolve().parents[2]
 _PLAYBOOK = "playbooks/discover.yml"
@@ -163,8 +159,6 @@ def answers_from(written: Any) -> Answers:  # noqa: ANN401  (JSON of the playboo
         submit=written["submit"] or None,
     )
 
-
-# Asks the nodes of a partition by one Slurm job, as the user who calls.
 
 # Nodes of a thousand answer in seconds; what waits longer waits for nodes that others use.
 _WAIT_S = 300

@@ -133,8 +133,6 @@ def pci_device(node: NodeAnswer, nic: NicAnswer) -> HostDevice | None:
     return next((one for one in node.topology.devices if nic.netdev in one.netdevs), None)
 
 
-# Which switch port each NIC is cabled to: by a table that a person has, else by LLDP.
-
 COLUMNS = ("node", "netdev", "leaf", "leaf_port")
 _SWITCH = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
 

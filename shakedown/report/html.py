@@ -21,8 +21,6 @@ from shakedown.report import heatmaps, text
 from shakedown.report.sweeps import Chart
 from shakedown.report.view import ReportView
 
-# Excerpts of raw tool output for the page.
-
 HEAD_BYTES = 2_000
 TAIL_BYTES = 6_000  # tools print their results and their last words at the end
 BUDGET_BYTES = 400_000
@@ -72,8 +70,6 @@ def excerpts(run: Path, paths: Iterable[str], budget: int = BUDGET_BYTES) -> dic
         budget -= len(found[path].text)
     return found
 
-
-# The HTML page: one file that makes no request, runs one script of its own and escapes everything else.
 
 # `reports/templates` of a checkout; a link here, real files in a wheel. See docs/decisions/charts.md.
 TEMPLATES = Path(__file__).parent / "templates"
@@ -160,8 +156,6 @@ def render_html(view: ReportView, excerpts: Mapping[str, Excerpt], raw_base: str
         policy=_policy(script),
     )
 
-
-# A Markdown summary, for a merge request, a ticket or a job summary.
 
 # All that CommonMark or GitHub reads as markup, mentions and links included.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@$&:])")

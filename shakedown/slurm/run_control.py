@@ -19,8 +19,6 @@ from shakedown.run.lock import RunLock, parse_holder
 from shakedown.slurm.client import Slurm
 from shakedown.slurm.under_way import Asked, clear, decide, left_of
 
-# A run that was broken off, made ready to go on: whole stages are kept, the broken-off one is cleared.
-
 # Outside raw/, which is evidence: one empty file for each whole stage, one when the outputs were fetched.
 STAGES, FETCHED = "stages", "fetched"
 

@@ -25,8 +25,6 @@ from shakedown.records.program import SOURCE, WORKLOADS
 from shakedown.records.results import Measurement, OutputRecord, RunProblem
 from shakedown.run.nic_counters import JobFolder
 
-# What a metrics function is given, and what it yields.
-
 SettingsT_co = TypeVar("SettingsT_co", covariant=True)
 
 
@@ -101,9 +99,6 @@ class Output(Generic[SettingsT_co]):
 # Raises BadInput for an output that cannot be read, or that is of something else than what was ordered;
 # NoEvidence where it could be read and decides nothing.
 Metrics = Callable[[Output[Any]], Iterator[Value]]
-
-
-# A benchmark's place in the nightly rotation.
 
 
 @dataclass(frozen=True)
@@ -302,9 +297,6 @@ class Benchmark:
     gather: Callable[[Plan, Path], Iterator[Measurement]] | None = None
 
 
-# How a task that Slurm starts gets the site's software; programs inside a task use onnode.software.
-
-
 def of(job: JobSpec, *names: str) -> tuple[str, SoftwareSource | None]:
     """Return the first of these that the site says something of; else the first, and None."""
     found = next(((name, job.software[name]) for name in names if name in job.software), None)
@@ -349,9 +341,6 @@ def within(
     if place.runtime == "pyxis":
         return words, tuple(map(shlex.quote, pyxis_options(place.container, seen)))
     return (*map(shlex.quote, apptainer_words(place.container, seen, gpus=gpus)), *words), ()
-
-
-# Programs of other environments, run by the interpreter of the site's own PyTorch.
 
 
 def workload(name: str, job: JobSpec, out: Path, *software: str, gpus: int) -> Launch:

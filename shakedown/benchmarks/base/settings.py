@@ -8,8 +8,6 @@ from typing import Any
 from shakedown.intent.site import Fabric, Site
 from shakedown.records.base import PlainPath, Record
 
-# Types that the options of several benchmarks share.
-
 # Files that a job reads.
 Program = PlainPath
 

@@ -12,8 +12,6 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Record, Stage, shape
 from shakedown.records.errors import BadInput
 
-# What acceptance asks of the GPUs of every node.
-
 Bandwidth = Literal[
     "host_to_device_memcpy_ce",
     "device_to_host_memcpy_ce",
@@ -59,9 +57,6 @@ class GpuNode(Record):
         return self
 
 
-# What the job that looks at the GPUs of every node is ordered to do.
-
-
 class GpuNodeSettings(GpuNode):
     """The site's options, and how many GPUs each node has."""
 
@@ -72,8 +67,6 @@ class GpuNodeSettings(GpuNode):
     def _of_earlier_releases(cls, settings: Any) -> Any:  # noqa: ANN401
         return without(settings, "program")
 
-
-# Plan the GPU part of the node stage: each GPU's own state, and nvbandwidth.
 
 STATE = none_allowed(
     "gpu.state", "the site's inventory and acceptance.gpu_node.state: what each GPU of a node must show"

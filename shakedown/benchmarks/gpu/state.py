@@ -286,8 +286,6 @@ def _sysfs(pci: str) -> str:
     return f"{domain[-4:]}:{rest}"
 
 
-# What a node's GPUs showed when a job had measured: who else was on them, and their power limits.
-
 # What `Measurement.disturbed` holds.
 _MOST_CHARACTERS = 500
 

@@ -20,8 +20,6 @@ from shakedown.records.refusals import refusal
 from shakedown.records.results import RunProblem
 from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
 
-# What program.py prints: a header, windows of about one second, and an end, of each GPU of a node.
-
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # Rounding of a rate that is printed with all its digits, beside the same from work and time.
 _SAME = 1e-6
@@ -275,8 +273,6 @@ def _more(mine: Shown, others: Sequence[Shown], bit: int) -> bool:
     usual = median([other.reasons.get(bit, 0.0) for other in others]) if others else 0.0
     return mine.reasons.get(bit, 0.0) >= max(_MOST, usual + _MOST)
 
-
-# The rate of every GPU, its slowest seconds, and whether it is behind the others of its node.
 
 # A rate in the unit of its references.
 UNITS: Mapping[Work, tuple[str, float]] = {

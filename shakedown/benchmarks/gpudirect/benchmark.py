@@ -28,8 +28,6 @@ from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.records.wording import natural_key
 
-# Plan GPUDirect: every NIC with its nearest GPU, with a far one and with host memory, in a ring of nodes.
-
 _WRONG = none_allowed(
     "intent.gpudirect_memory",
     "the site's inventory (acceptance.gpudirect): the ordered GPU, path and interface",
@@ -133,9 +131,6 @@ def _job(
             settings={**settings, "operations": operations, "memory": memory.model_dump(mode="json")},
         )
     )
-
-
-# GPUDirect by perftest: what every NIC carries from GPU memory to GPU memory.
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

@@ -71,8 +71,6 @@ def used(text: str) -> Used:
     return Used(gpu or dmabuf, "dma-buf" if dmabuf else "peer-mem", listed.get(picked, "") or address)
 
 
-# What a NIC carries of each memory, its share of what host memory gives, and which memory it really was.
-
 _AGAIN = "measure the cell again"
 
 

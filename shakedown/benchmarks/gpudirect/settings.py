@@ -9,8 +9,6 @@ from pydantic import Field, field_validator
 from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.records.base import Record
 
-# What acceptance asks of GPUDirect by perftest.
-
 Operation = Literal["write", "read", "send"]
 Gpu = Literal["near", "far"]
 # CUDA's options are --use_cuda and --use_cuda_dmabuf, ROCm's --use_rocm and --use_rocm_dmabuf.
@@ -44,9 +42,6 @@ class GpuDirect(Record):
         if len(set(named)) < len(named):
             raise ValueError("names one twice; once is enough")
         return named
-
-
-# What a job is ordered to measure: the mesh's specification, and of which memory.
 
 
 class Memory(Record):

@@ -17,8 +17,6 @@ from shakedown.records.base import Better, Params, Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.records.plan import Reference, ReferenceKind
 
-# Plan incast and all-to-all: one cell a receiver and rail, and one job that measures them all.
-
 HELD = Reference(
     id="intent.incast_held_back",
     value=1,
@@ -102,9 +100,6 @@ def _uncounted(draft: PlanDraft, receiver: str, rail: str) -> str:
     if family is None or family.name not in HELD_BACK:
         return f"{nic.rdma_device} counts neither pause frames nor marks"
     return ""
-
-
-# Incast and all-to-all.
 
 
 def _launch(_job: JobSpec, out: Path) -> Launch:

@@ -11,8 +11,6 @@ from shakedown.benchmarks.perftest.settings import MeshSettings
 from shakedown.records.base import Record
 from shakedown.records.wording import natural_key
 
-# What acceptance asks of incast.
-
 Pattern = Literal["incast", "all_to_all"]
 
 
@@ -38,9 +36,6 @@ class Incast(Record):
         if len(set(named)) < len(named):
             raise ValueError("names one twice; once is enough")
         return named
-
-
-# What a job is ordered to do: the mesh's specification, and who sends to whom.
 
 
 class Crowd(Record):

@@ -16,8 +16,6 @@ from shakedown.records.base import Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.references.catalogue import ReferenceEntry
 
-# Plan inference over the way between CPU and GPU.
-
 TEST = "resnet50_server"
 # For time limits only: PyTorch, CUDA and recording graphs on a slow host; TensorRT builds its engine, 61 s on
 # an H200 host with 16 CPUs.
@@ -85,9 +83,6 @@ def _inference_entries(draft: PlanDraft, section: Inference, node: str, gpus: in
     if not rates:
         more = (section.metrics[-1], *more)
     return [*rates, *(draft.reference(TEST, metric, scope, node) for metric in more)]
-
-
-# Inference over the way between CPU and GPU: ResNet50 behind MLPerf LoadGen.
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

@@ -24,8 +24,6 @@ from shakedown.records.reading import open_plain
 from shakedown.records.results import Measurement
 from shakedown.records.untrusted import loads
 
-# Whether GPUs lowered their clocks for heat or for want of power while a measurement ran.
-
 # Bits of nvmlClocksEventReasons (nvml.h). A software power cap (0x4) is normal under full load and no fault.
 REASONS = {
     0x08: "hardware slowdown",
@@ -53,8 +51,6 @@ def throttled(text: str, *, gpus: int, file: str) -> str:
             )
     return ""
 
-
-# The search for inference's peak: what LoadGen itself said in the confirming runs, and nothing else.
 
 _SUMMARY = re.compile(r"loadgen\.g[0-9]{1,4}\.[0-9]{2,4}\.txt\Z")
 _LARGEST_WATCH = 64 << 20
@@ -203,8 +199,6 @@ def _document(text: str, file: Path) -> dict[str, Any]:
         raise BadInput("not the document of a search", file=file)
     return document
 
-
-# What the report draws of inference beyond its measurements, from the documents of the searches.
 
 INFERENCE_TEST = "resnet50_server"
 _LARGEST_BYTES = 16 << 20

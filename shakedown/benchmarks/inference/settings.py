@@ -9,8 +9,6 @@ from pydantic import Field, model_validator
 from shakedown.benchmarks.base.settings import Program, without
 from shakedown.records.base import Name, Record, shape
 
-# What acceptance asks of inference.
-
 _SHA256 = shape(
     r"^[0-9a-f]{64}$", "64 digits of 0-9 and a-f as sha256sum prints them", "0123456789abcdef" * 4
 )
@@ -76,9 +74,6 @@ class Inference(Record):
                 f"take {self.latency_ms * 1e-3 / self.resolution:g} s or more"
             )
         return self
-
-
-# What the search for a peak is ordered to do.
 
 
 class InferenceSettings(Inference):

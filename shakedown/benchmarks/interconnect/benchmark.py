@@ -32,8 +32,6 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Better, Params, Stage
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 
-# Plan the way between CPU and GPU.
-
 PATH = none_allowed("interconnect.path", "the site's plan of its PCIe paths (acceptance.interconnect.path)")
 # The cost of a wrong pin is shown, not judged: no source says how much it may be.
 FAR_PIN = Reference(
@@ -160,9 +158,6 @@ def _plan_copies(draft: PlanDraft, section: Interconnect, node: str, gpus: int) 
             settings=order.model_dump(),
         )
     )
-
-
-# The way between CPU and every GPU: its switches and links against the plan, and copies over it.
 
 
 def _read_path(job: JobSpec, out: Path) -> Launch:

@@ -190,9 +190,6 @@ def _text(number: float | None) -> str:
     return "?" if number is None else f"{number:g}"
 
 
-# The way to every GPU, and copies over it.
-
-
 def pcie_path(output: Output[PathSettings]) -> Iterator[Value]:
     """Yield 0 or 1 for every GPU and question: whether what was found differs from the plan."""
     document = _document(output.text, output.file)
@@ -264,8 +261,6 @@ def _document(text: str, file: Path) -> dict[str, Any]:
         raise BadInput("not a document of schema 1", file=file)
     return document
 
-
-# What the report draws of the paths between CPU and GPUs beyond their measurements, from the raw files.
 
 PATH_TEST = "pcie_path"
 _LARGEST_BYTES = 16 << 20

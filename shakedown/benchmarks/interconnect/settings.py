@@ -9,8 +9,6 @@ from pydantic import Field, model_validator
 from shakedown.benchmarks.base.settings import without
 from shakedown.records.base import Name, Record
 
-# What acceptance asks of the way between CPU and GPU.
-
 # What is asked of the way to every GPU.
 WHAT = ("hops", "speed", "width", "sharing", "numa")
 
@@ -48,9 +46,6 @@ class Interconnect(Record):
 
     path: PlannedPath
     copies: Copies | None = None  # by software.pytorch; without it the path is read with the GPUs at rest
-
-
-# What the jobs of the interconnect benchmark are ordered to do.
 
 
 class _JobSettings(Record):

@@ -29,8 +29,6 @@ from shakedown.records.base import Stage
 from shakedown.records.errors import ExitStatus
 from shakedown.records.program import SOURCE
 
-# Plan the collective stage: MPI over all nodes, and proof of which way its messages went.
-
 TRANSPORT = none_allowed(
     "mpi.transport", "acceptance.mpi.transport and the planned NICs, held against UCX's own log of the run"
 )
@@ -122,9 +120,6 @@ def _devices(draft: PlanDraft, mpi: Mpi, nodes: tuple[str, ...]) -> dict[str, tu
         )
         for node in nodes
     }
-
-
-# MPI over the fabric: ping-pong between neighbours, and a checked all-reduce over all nodes.
 
 
 def _started(words: Callable[[MpiSettings], tuple[str, ...]]) -> Callable[[JobSpec, Path], Launch]:

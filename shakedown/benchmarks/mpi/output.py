@@ -17,8 +17,6 @@ from shakedown.records.errors import BadInput
 from shakedown.records.tool_text import Amount, Count, Line, TextSource
 from shakedown.records.wording import count
 
-# The two MPI benchmarks of the collective stage: mpi4py's ping-pong and our checked all-reduce.
-
 _PINGPONG_HEADING = ["#", "Size", "[B]", "Bandwidth", "[MB/s]"]
 # Size and bandwidth (10^6 byte/s); since mpi4py 4 also mean time and its deviation in s, and samples.
 _PINGPONG_ROW = re.compile(
@@ -213,8 +211,6 @@ def parse_ucx_log(text: str, *, file: str | Path | None = None) -> UcxLog:
     return UcxLog(lanes=tuple(lanes), hosts=tuple(hosts), layers=tuple(layers))
 
 
-# UCX's own log and the ranks' notes against which way MPI had to go, and where its ranks had to run.
-
 # Names that UCX gives the transports of each kind (ucx_info -d): by plain verbs, and by mlx5's own interface.
 FAMILIES: Mapping[str, Transport] = {
     "rc_verbs": "rc",
@@ -272,9 +268,6 @@ def _ways(lanes: Iterable[Lane]) -> str:
     for lane in lanes:
         hosts.setdefault(f"{lane.transport}/{lane.device}", []).append(lane.host)
     return "; ".join(f"{way} on {', '.join(sorted(on))}" for way, on in sorted(hosts.items()))
-
-
-# MPI benchmarks: their numbers, and which way their messages went.
 
 
 def mpi(output: Output[MpiSettings]) -> Iterator[Value]:

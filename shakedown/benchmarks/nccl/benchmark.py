@@ -29,8 +29,6 @@ from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.references.catalogue import ReferenceEntry
 
-# Plan nccl-tests.
-
 CORRECT = none_allowed("nccl.correct", "nccl-tests checks every element (-c 1): none may be wrong")
 TRANSPORT = none_allowed(
     "nccl.transport",
@@ -328,9 +326,6 @@ def _plan_power(draft: PlanDraft, nccl: Nccl, asked: ServerPower) -> None:
                     required=asked.bmc,
                     not_run="" if asked.bmc else NO_BMC,
                 )
-
-
-# nccl-tests on the GPUs of one or several nodes, with proof of which way the data went.
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

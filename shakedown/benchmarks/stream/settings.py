@@ -9,8 +9,6 @@ from pydantic import Field, model_validator
 from shakedown.benchmarks.base.settings import without
 from shakedown.records.base import Record, shape
 
-# What acceptance asks of STREAM, and what one of its jobs is ordered to do.
-
 Kernel = Literal["copy", "scale", "add", "triad"]
 
 _COMPILER = shape(r"^[A-Za-z0-9_./+-]+$", "a compiler's name or path", "gcc-13", max_length=400)
@@ -37,9 +35,6 @@ class Stream(Record):
     def elements(self) -> int:
         """Elements of each array: doubles of eight bytes."""
         return self.array_mib << 17
-
-
-# What the job that measures memory bandwidth is ordered to do.
 
 
 class StreamSettings(Stream):

@@ -17,8 +17,6 @@ from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput, ExitStatus
 
-# Plan the collectives through PyTorch.
-
 
 def plan_torch(draft: PlanDraft, torch: TorchCollectives) -> None:
     """The same collectives through PyTorch, and one large message against many small ones."""
@@ -92,9 +90,6 @@ def _torch_job(draft: PlanDraft, torch: TorchCollectives, nodes: tuple[str, ...]
             whole=True,
         )
     )
-
-
-# Collectives through PyTorch, with NCCL on GPUs or gloo on CPUs: the second opinion beside nccl-tests.
 
 
 def _launch(job: JobSpec, out: Path) -> Launch:

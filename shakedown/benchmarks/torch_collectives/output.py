@@ -20,8 +20,6 @@ from shakedown.records.base import Better, Params, Record
 from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 
-# What `program.py` prints: JSON lines, a header and then one row a size.
-
 _CONTRADICTIONS = {
     "algbw": "algbw contradicts size and time",
     "busbw": "busbw contradicts algbw and the number of ranks",
@@ -117,9 +115,6 @@ def _contradiction(row: TorchRow, ranks: int) -> str:
         busbw_gb_per_s=row.busbw_gb_per_s,
     )
     return _CONTRADICTIONS[rate] if rate else ""
-
-
-# Collectives through PyTorch.
 
 
 def torch_collectives(output: Output[TorchSettings]) -> Iterator[Value]:

@@ -10,8 +10,6 @@ from shakedown.benchmarks.base.settings import TcpPaths, without
 from shakedown.benchmarks.nccl.settings import Variable
 from shakedown.records.base import Params, Record
 
-# What acceptance asks of the collectives through PyTorch.
-
 TorchOperation = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
 
 
@@ -50,9 +48,6 @@ class TorchCollectives(Record):
         while sizes[-1] * self.factor <= self.max_bytes:
             sizes.append(sizes[-1] * self.factor)
         return tuple(sizes)
-
-
-# What one job of the collectives through PyTorch is ordered to measure.
 
 
 class TorchSettings(TorchCollectives):

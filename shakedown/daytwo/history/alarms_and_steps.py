@@ -68,8 +68,6 @@ def find_alarms(
     return charts.alarms()
 
 
-# Change points of a series, for history: PELT on the mean (Killick et al. 2012), through `ruptures`.
-
 StepFloats = NDArray[np.float64]
 
 # A segment is at least so long, so that one odd night or two are no change.
@@ -169,8 +167,6 @@ def _needed(n: int) -> StepFloats:
     length = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     return np.where(length >= SHORTEST_NIGHTS, length * PENALTY / 2, np.inf)
 
-
-# What a history shows: alarms, drift and steps, each with the inventory change that it coincides with.
 
 HistoryFloats = NDArray[np.float64]
 Times = NDArray[np.datetime64]

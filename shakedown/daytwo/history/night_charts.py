@@ -133,8 +133,6 @@ def limit(
     return float(ratios[min(int(np.searchsorted(false, share)), _DRAWN - 1)])
 
 
-# The charts behind the nightly alarms: the state of many series, taken on by one night at a time.
-
 ChartFloats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 

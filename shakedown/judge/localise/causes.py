@@ -110,8 +110,6 @@ def calibrated(findings: Sequence[Explanation]) -> list[Explanation]:
     return found
 
 
-# Counters as witnesses: which NIC or switch port counts what its peers do not?
-
 # A counter stands out when it is this many times its peers' median, and not just a few events.
 _TIMES_PEERS = 10.0
 _MIN_EVENTS = 10

@@ -11,7 +11,7 @@ import pytest
 
 from shakedown.benchmarks.gpu.output import parse_nvbandwidth
 from shakedown.benchmarks.inference.output import parse_loadgen
-from shakedown.nics import families
+from shakedown.nics import counter_sets
 from shakedown.nics.parsers import parse_ethtool, parse_rdma
 from shakedown.nos.lldp import neighbours
 from shakedown.records.errors import BadInput
@@ -227,7 +227,7 @@ def statistics(counters) -> str:
 
 def mlx5(queues: int = 2) -> dict[str, int]:
     """The shape of a ConnectX's reading: ports, priorities, PFC on priority 3, and queues."""
-    names = [*families.driver_of({"rx_vport_unicast_packets": 1}, families.ETHTOOL).always]
+    names = [*counter_sets.driver_of({"rx_vport_unicast_packets": 1}, counter_sets.ETHTOOL).always]
     names += [
         f"{way}_prio{p}_{unit}" for p in range(8) for way in ("rx", "tx") for unit in ("bytes", "packets")
     ]
@@ -256,7 +256,7 @@ def test_a_driver_s_whole_set_or_no_evidence():
 @pytest.mark.parametrize("group", [1, 2, 3])
 def test_sets_that_a_port_has_whole_or_not_at_all(group):
     """Catches one counter lost of a set that an mlx5 device has, and a device without the set."""
-    sets = next(x for x in families.RDMA if x.driver == "mlx5_ib")
+    sets = next(x for x in counter_sets.RDMA if x.driver == "mlx5_ib")
     without = {"ifname": "mlx5_0", "port": 1, **dict.fromkeys(sorted(sets.always), 0)}
     assert parse_rdma(json.dumps([without])).ports[0].driver == "mlx5_ib"
     names = sorted(sets.together[group])
@@ -285,7 +285,7 @@ def test_totals_of_virtio_are_the_sums_of_its_queues():
 
 def vmxnet3() -> str:
     """A reading of two queues; names repeat in every queue, and one of them within a queue."""
-    sets = next(x for x in families.ETHTOOL if x.driver == "vmxnet3")
+    sets = next(x for x in counter_sets.ETHTOOL if x.driver == "vmxnet3")
     lines = ["NIC statistics:"]
     for way in ("Tx", "Rx"):
         own = sorted(x.partition(": ")[2] for x in sets.always if x.startswith(way))
@@ -402,7 +402,7 @@ def test_rdma_of_drivers_and_counters_that_nobody_knows():
     ionic = '[{"ifname": "ionic_1", "port": 1, "tx_rdma_ucast_bytes": 3489656928, "req_rx_dup_response": 34}]'
     (port,) = parse_rdma(ionic).ports
     assert (port.driver, port.counters["tx_rdma_ucast_bytes"]) == (None, 3489656928)
-    mlx5 = next(sets for sets in families.RDMA if sets.driver == "mlx5_ib")
+    mlx5 = next(sets for sets in counter_sets.RDMA if sets.driver == "mlx5_ib")
     names = sorted(mlx5.always.union(*mlx5.together) | {"rx_icrc_encapsulated"})
     text = json.dumps([{"ifname": "mlx5_1", "port": 1, **{name: n for n, name in enumerate(names)}}])
     (port,) = parse_rdma(text).ports
