@@ -24,7 +24,7 @@ def write_run(folder: Path, nodes: int) -> Path:
     """Plan the site by the real command, and write what its settings' job left; return the run."""
     from large_site import write_site
     from shakedown.benchmarks.config.job import on_rail, peers
-    from tests.ended_job import ENDED, leave_the_rest
+    from tests.kit.job import ENDED, leave_the_rest
 
     site, run = write_site(folder, nodes, {"config": {}, "counter_tests": False}), folder / "run"
     command = [sys.executable, "-m", "shakedown", "plan", str(site), "--output", str(run)]

@@ -41,7 +41,7 @@ def write_run(run: Path, folder: Path, count: int) -> None:
     from shakedown.records.reading import read_record
     from shakedown.run import chain
     from shakedown.run.folder import write_verdict
-    from tests.archives import unpack
+    from tests.kit.archive import unpack
 
     unpack(ROOT / "tests/runs/lab_healthy/run.tar.xz", folder / "lab")
     lab, names = folder / "lab", [f"n{i}" for i in range(count)]
