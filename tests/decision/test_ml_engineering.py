@@ -8,7 +8,7 @@ import pytest
 from test_systems import plan_and_jobs, planned
 
 from shakedown.collect.run import gather
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.job import ENDED, leave_the_rest
 
 
 def test_one_large_message_against_many_small_ones_is_read_of_every_node(tmp_path):

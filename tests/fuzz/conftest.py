@@ -22,7 +22,7 @@ sys.path[:0] = [
 ]
 from ordered import make_world  # noqa: E402
 
-from tests.archives import unpack  # noqa: E402
+from tests.kit.archive import unpack  # noqa: E402
 
 RUNS = Path(__file__).parents[1] / "runs"
 # One of each kind: fabric, NCCL, inference with its GPU paths, LoRA.

@@ -32,7 +32,7 @@ __all__ = ["FALSE_ALARMS_PER_1000_YEARS", "LEARNING_NIGHTS", "SMALLEST_EFFECT", 
 
 Floats = NDArray[np.float64]
 
-# In the worst benign noise of tests/bench/bench_alarms.py: the worst row of docs/evidence/alarms.md.
+# In the worst benign noise of research/bench_alarms.py: the worst row of docs/evidence/alarms.md.
 FALSE_ALARMS_PER_1000_YEARS = 7.16
 
 
@@ -74,7 +74,7 @@ StepFloats = NDArray[np.float64]
 SHORTEST_NIGHTS = 3
 SMALLEST_SERIES = 12
 # Gain in squared sigmas that a change must bring. Fewer than one healthy series of a year in 1,000 shows a
-# change (tests/bench/bench_alarms.py counts them); a step of 2 % at a CV of 0.3 % shows in its third night.
+# change (research/bench_alarms.py counts them); a step of 2 % at a CV of 0.3 % shows in its third night.
 PENALTY = 40.0
 # Nights further than this from their neighbours' median are drawn in before the fit.
 _CLIP_SIGMAS = 3.0

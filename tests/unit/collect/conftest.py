@@ -10,7 +10,7 @@ import pytest
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json
-from tests.ended_job import leave_the_rest
+from tests.kit.job import leave_the_rest
 from tests.unit.collect.test_collect import GOLDEN, write_job
 from tests.unit.plan.test_planner import WHERE, document
 

@@ -28,7 +28,7 @@ from shakedown.records.results import OutputRecord
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from shakedown.run.nic_counters import JobFolder, read_counters
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.job import ENDED, leave_the_rest
 
 GOLDEN = Path(__file__).parent / "lab_job"
 JOB = "raw/fabric.ib_write_bw.a1"

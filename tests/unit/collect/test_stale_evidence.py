@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.judge.judged import judge_folder
-from tests.local_playbook import run_playbook
+from tests.kit.run import run_playbook
 
 pytestmark = pytest.mark.slow  # whole runs, planned, collected and judged
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.physics.collectives import Collective, busbw_factor
-from tests.ended_job import ENDED
+from tests.kit.job import ENDED
 
 Times = Mapping[int, Sequence[float]]  # by size, the time of every repeat in us
 REFERENCE = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.local_playbook import run_playbook
+from tests.kit.run import run_playbook
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from shakedown.collect.run import collect  # noqa: E402
 from shakedown.daytwo.history.ingest import ingest  # noqa: E402
 from shakedown.judge.judged import judge_folder  # noqa: E402
 from shakedown.run.folder import write_verdict  # noqa: E402
-from tests.archives import unpack  # noqa: E402
+from tests.kit.archive import unpack  # noqa: E402
 
 pytestmark = pytest.mark.slow  # every command once, as its user starts it
 COMMANDS = dict(commands())

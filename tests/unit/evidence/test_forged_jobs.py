@@ -20,7 +20,7 @@ from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perfte
 
 from shakedown.onnode import noted  # noqa: E402
 from shakedown.records.base import Outcome  # noqa: E402
-from tests.archives import unpack  # noqa: E402
+from tests.kit.archive import unpack  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,

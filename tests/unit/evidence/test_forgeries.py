@@ -22,7 +22,7 @@ from shakedown.judge.judged import judge_folder  # noqa: E402
 from shakedown.records.errors import BadInput  # noqa: E402
 from shakedown.report import seal as bundle  # noqa: E402
 from shakedown.run.folder import write_verdict  # noqa: E402
-from tests.archives import unpack  # noqa: E402
+from tests.kit.archive import unpack  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,

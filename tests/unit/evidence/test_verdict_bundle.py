@@ -19,7 +19,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
-from tests.archives import unpack
+from tests.kit.archive import unpack
 
 RUNS = Path(__file__).parents[2] / "runs"
 

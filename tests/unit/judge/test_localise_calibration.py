@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
+from localiser_cases import case, ours
 from shakedown.judge.localise.causes import COUNTED, BlameEvidence, Counted, calibrated, evidence_of, localise
 from shakedown.judge.localise.model import Element, Explanation, Route
-from shakedown.simulate.benchmark import case, ours
 
 
 def finding(**changes):

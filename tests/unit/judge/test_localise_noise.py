@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from one_route import localise_one
 
+from localiser_cases import case, judge, ours, planted
 from shakedown.judge.localise.model import Cabling, Element, Matrix
-from shakedown.simulate.benchmark import case, judge, ours, planted
 
 QUIET = (
     "spread-quiet",

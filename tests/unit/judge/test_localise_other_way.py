@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from one_route import localise_one
 
+from localiser_cases import case, judge, ours, planted
 from shakedown.judge.localise.model import Element
 from shakedown.judge.localise.picks import MIN_SIGMA, beyond_other_way, noise_beyond
-from shakedown.simulate.benchmark import case, judge, ours, planted
 from shakedown.simulate.fabric import Shape, build_fabric, measure, parse_noise
 from shakedown.simulate.noise_models import NOISE
 

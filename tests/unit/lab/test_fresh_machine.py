@@ -17,7 +17,7 @@ from lab import bare
 from lab.errors import LabError
 from lab.paths import CHECKOUT, runtime_root
 from lab.spaces.cluster import SpaceLab
-from tests.archives import unpack
+from tests.kit.archive import unpack
 
 # What came after 3.11.0, Debian 12's 3.11.2 in mind; mypy knows no third number, and reads no tests.
 KEYWORDS = {
@@ -68,8 +68,9 @@ FOLDERS = (
     "docs",
     "inventories",
     "tests",
+    "research",
 )
-ONE_PLACE = "tests/archives.py"
+ONE_PLACE = "tests/kit/archive.py"
 
 
 def too_new(text: str) -> list[str]:

@@ -108,7 +108,7 @@ def test_the_command_writes_noise_into_a_run(shakedown, tmp_path):
 @pytest.mark.slow
 def test_what_was_recorded_is_what_the_recordings_give():
     """Catches: a parameter whose source gives a number that no recorded run has."""
-    script = Path(__file__).parents[2] / "bench" / "fit_noise.py"
+    script = Path(__file__).parents[3] / "research/fit_noise.py"
     told = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     cv, odd, of_odd, _, step = (float(x.strip().rstrip("%")) for x in told.splitlines()[-1].split("|")[3:])
     sources = {(m.name, key): p.source for m in NOISE.values() for key, p in m.parameters.items()}

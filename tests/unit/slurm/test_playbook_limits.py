@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.local_playbook import run_playbook
+from tests.kit.run import run_playbook
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Alarms and change points on simulated nights; tests/bench/bench_alarms.py counts the rates at length."""
+"""Alarms and change points on simulated nights; research/bench_alarms.py counts the rates at length."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_step_in_heavy_tails_is_alarmed_within_two_nights(count):
     values = heavy(38, 4000, count)
     values[:400, -2:] *= 0.98
     hit = {a.series for a in find_alarms(split_common(values)[0], higher=True) if a.night == count - 1}
-    # 95 % and more (tests/bench/bench_alarms.py), less two standard errors of 400.
+    # 95 % and more (research/bench_alarms.py), less two standard errors of 400.
     assert len(hit & set(range(400))) >= 0.93 * 400
 
 

@@ -28,7 +28,7 @@ from shakedown.judge.words import subject
 from shakedown.intent.site import NoFabric, Site
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import leave_the_rest
+from tests.kit.job import leave_the_rest
 
 folder = Path(sys.argv[1])
 site = Site(

@@ -18,7 +18,7 @@ from shakedown.judge.verdict import judge
 from shakedown.records.results import ClockReading, Component, Snapshot
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.nic_counters import JobFolder
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.job import ENDED, leave_the_rest
 
 MACS = {f"n{i}": f"52:54:00:00:00:0{i}" for i in (1, 2, 3)}
 STRANGER = "52:54:00:00:00:99"

@@ -19,7 +19,7 @@ from shakedown.records.results import Component
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.files import load_profile
 from shakedown.run.folder import Run
-from tests.ended_job import ENDED
+from tests.kit.job import ENDED
 
 FIRMWARE = {"n1": "28.39.1002 (MT_0000000838)", "n2": "28.40.1000"}
 

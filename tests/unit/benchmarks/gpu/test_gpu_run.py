@@ -15,7 +15,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
 from shakedown.records.results import Measurement
-from tests.ended_job import leave_the_rest
+from tests.kit.job import leave_the_rest
 
 NCCL = "collective.nccl0.one-process.1x.gpu1"
 SIZE = "collective/nccl_all_reduce/{}/gpu1/-/-/dtype=float,size_bytes={}"

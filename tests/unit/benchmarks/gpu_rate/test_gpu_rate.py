@@ -29,8 +29,8 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.archives import unpack
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.archive import unpack
+from tests.kit.job import ENDED, leave_the_rest
 
 PROFILES = Path(parse_gpu_rate.__code__.co_filename).parents[2] / "references" / "profiles"
 RECORDED_RUNS = Path(__file__).resolve().parents[3] / "runs"

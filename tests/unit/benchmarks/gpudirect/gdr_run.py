@@ -19,7 +19,7 @@ from tests.unit.plan.test_planner import WHERE, document
 sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
 from fake_perftest import gpu_lines, report
 
-from tests.ended_job import leave_the_rest
+from tests.kit.job import leave_the_rest
 
 WHEN = "2026-01-01T00:00:{:02}Z"
 BUSES = ("0000:18:00.0", "0000:2a:00.0", "0000:ab:00.0", "0000:bc:00.0")

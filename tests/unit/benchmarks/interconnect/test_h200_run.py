@@ -19,7 +19,7 @@ from shakedown.records.results import Measurement
 from shakedown.report.workloads import build_interconnect
 from shakedown.report.write import read
 from shakedown.run.folder import Run
-from tests.ended_job import leave_the_rest
+from tests.kit.job import leave_the_rest
 
 INFERENCE, COPIES, PATHS = "application.inference.gpu1.a1", "node.copies.gpu1.a1", "node.pcie_path.gpu1.a1"
 

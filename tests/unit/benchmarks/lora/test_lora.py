@@ -25,7 +25,7 @@ from shakedown.records.program import SOURCE
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
 from shakedown.run.nic_counters import JobFolder
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.job import ENDED, leave_the_rest
 from tests.unit.plan.test_planner import WHERE, document
 
 TAKEN = "2026-01-01T00:00:00Z"

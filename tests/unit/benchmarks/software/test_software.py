@@ -21,7 +21,7 @@ from shakedown.onnode import software
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.job import ENDED, leave_the_rest
 from tests.unit.plan.test_planner import WHERE, document
 
 # Stands for Lmod: loads what lies under the folder MODULES.

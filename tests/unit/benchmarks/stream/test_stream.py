@@ -19,7 +19,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import ENDED, leave_the_rest
+from tests.kit.job import ENDED, leave_the_rest
 
 PROFILE = """
 schema: 1

@@ -13,7 +13,7 @@ from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json
-from tests.ended_job import ENDED
+from tests.kit.job import ENDED
 from tests.unit.nos.rendering import leaf
 from tests.unit.plan.test_planner import WHERE, document
 

@@ -13,7 +13,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.ended_job import leave_the_rest
+from tests.kit.job import leave_the_rest
 from tests.unit.plan.test_planner import WHERE, document
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))

@@ -1,4 +1,4 @@
-"""Seconds, memory and size of a plan: `python tests/bench/bench_plan.py [NODES ...]`.
+"""Seconds, memory and size of a plan: `python research/bench_plan.py [NODES ...]`.
 
 The real command, in a process of its own, on a made-up site of NODES x 8 rails with three mesh tests,
 traffic class, settings and counters. Times include Ansible, which reads the inventory.

@@ -1,6 +1,6 @@
 """Seconds of roles/roce_host by number of hosts, with this project's ansible.cfg and with Ansible's own.
 
-    python tests/bench/bench_hosts.py [--hosts 10 100] [--stock 10] [--module-s 2] [--round-trip-s 0.02]
+    python research/bench_hosts.py [--hosts 10 100] [--stock 10] [--module-s 2] [--round-trip-s 0.02]
 
 The role runs for real on one recorded host (a sysfs tree and tools that answer as the drivers do). What its
 modules printed there is what every host answers afterwards, each after the time that a module takes on a host
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import yaml
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 RECORDED = REPOSITORY / "tests/unit/roles/host_settings"
 sys.path.insert(0, str(RECORDED))
 

@@ -1,4 +1,4 @@
-"""Seconds and bytes of the report by number of nodes: `python tests/bench/bench_report.py [NODES ...]`.
+"""Seconds and bytes of the report by number of nodes: `python research/bench_report.py [NODES ...]`.
 
 The run is made up: 8 rails, single-node, pair, collective and counter metrics, one NIC at half rate. Each
 size is written to a folder and reported by the real command, so that reading, judging and writing count.
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/unit/report"))
 
 from synthetic_run import Faults, make_plan, write
 

@@ -1,4 +1,4 @@
-"""Seconds of `shakedown verify --order`: `python tests/bench/bench_verify.py [NODES ...]`.
+"""Seconds of `shakedown verify --order`: `python research/bench_verify.py [NODES ...]`.
 
 A made-up bundle of NODES x 8 rails: a ring of perftest both ways, with an output of each, counters of
 every node, and what every node signed. All nodes have one key here, which changes no time. Collecting,
@@ -18,7 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "roles/host_settings/files"), str(ROOT / "tests/unit/evidence")]
 RAILS, NONCE, AT = 8, "5" * 64, "2026-11-20T13:30:24Z"
 JOB, OUTPUT = "fabric.ib_write_bw", "ib_write_bw.{a},{b}.rail{r}.{d}.65536.one.txt"
@@ -41,7 +41,7 @@ def write_run(run: Path, folder: Path, count: int) -> None:
     from shakedown.records.reading import read_record
     from shakedown.run import chain
     from shakedown.run.folder import write_verdict
-    from tests.archives import unpack
+    from tests.kit.archive import unpack
 
     unpack(ROOT / "tests/runs/lab_healthy/run.tar.xz", folder / "lab")
     lab, names = folder / "lab", [f"n{i}" for i in range(count)]

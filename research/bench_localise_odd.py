@@ -1,4 +1,4 @@
-"""How localisation holds in noise it was not made for: `tests/bench/bench_localise_odd.py FILE [options]`.
+"""How localisation holds in noise it was not made for: `research/bench_localise_odd.py FILE [options]`.
 
 The noise of odd_noise.py, in which a healthy cluster may be and which no model of ours has, over the size's
 own (CV 0.3 %, healthy NICs 0.05 % apart); no path known. Faults as in bench_localise_noise.py: a NIC sending,
@@ -17,9 +17,9 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from odd_noise import ODD
 
-from shakedown.simulate.benchmark import SIZES, CaseScore, judge, ours, planted
+from localiser_cases import SIZES, CaseScore, judge, ours, planted
+from odd_noise import ODD
 from shakedown.simulate.fabric import FaultKind, Simulated, build_fabric, draw_fault, measure
 
 PARTS = (FaultKind.NIC_TX, FaultKind.NIC_RX, FaultKind.LOSSY_CABLE, FaultKind.SLOW_NODE)

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtri
 
+from localiser_cases import Blame
 from shakedown.judge.localise.model import Element, Floats
-from shakedown.simulate.benchmark import Blame
 from shakedown.simulate.fabric import Simulated
 
 FALSE_RUNS = 1 / 300

@@ -40,7 +40,9 @@ class Connection(ConnectionBase):
         self._connected = True
         return self
 
-    def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True):
+    def exec_command(
+        self, cmd: str, in_data: bytes | None = None, sudoable: bool = True
+    ) -> tuple[int, bytes, bytes]:
         """Return status, output and errors of a command; a module's from the record."""
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
         time.sleep(float(os.environ["REPLAY_ROUND_TRIP_S"]))

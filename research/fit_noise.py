@@ -1,4 +1,4 @@
-"""What recorded runs say of the simulator's noise: `tests/bench/fit_noise.py`.
+"""What recorded runs say of the simulator's noise: `research/fit_noise.py`.
 
 Of tests/runs, those of a healthy machine in which one size was measured three times: nccl-tests on 4 x H200
 in one node, over NVLink. No mesh over NICs was recorded, so they do not tell what rounds, leaves and NICs do.
@@ -17,7 +17,7 @@ import numpy as np
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.statistics.robust import MAD_TO_SIGMA, resolution
 
-RUNS = Path(__file__).parents[1] / "runs"
+RUNS = Path(__file__).parents[1] / "tests/runs"
 HEALTHY = ("h200x4_nccl", "h200x4_nccl_healthy", "h200x4_nccl_launchers", "h200x4_nccl_mpirun")
 # Smaller ones take a few hundred microseconds, and are no rate of a link.
 LEAST_BYTES = 2**27

@@ -1,6 +1,6 @@
 """How often a bad uplink or spine of 32 leaves and 8 spines is named, where the paths of flows are known.
 
-`tests/bench/bench_localise_uplinks.py [--runs N] [--nodes N]`: simulated fabrics (simulate/fabric.py), the
+`research/bench_localise_uplinks.py [--runs N] [--nodes N]`: simulated fabrics (simulate/fabric.py), the
 same seeds always; a leaf has nodes / 32 nodes. Healthy fabrics, a bad uplink and a bad spine at -2 %, and
 at -1 % to show where it ends. A part that is good and blamed, in a run of any kind, is false.
 

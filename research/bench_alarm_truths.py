@@ -1,4 +1,4 @@
-"""What the charts would find if they knew more: `python tests/bench/bench_alarm_truths.py`.
+"""What the charts would find if they knew more: `python research/bench_alarm_truths.py`.
 
 Nodes of t4 noise, as in `bench_alarms.py`. Each line gives the charts one thing that they otherwise learn:
 what all nodes did, level, spread, autocorrelation, tails, how often nights are odd. Columns: false steps per
@@ -12,8 +12,8 @@ import sys
 from unittest.mock import patch
 
 import numpy as np
-from night_models import CV, MODELS, NODES
 
+from night_models import CV, MODELS, NODES
 from shakedown.daytwo.history.alarms_and_steps import LEARNING_NIGHTS, Alarm, find_alarms
 from shakedown.daytwo.history.baselines import split_common
 from shakedown.daytwo.history.night_charts import ChartFloats, Charts

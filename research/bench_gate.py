@@ -1,4 +1,4 @@
-"""Does a healthy cluster pass and a sick one fail? `tests/bench/bench_gate.py FILE [options]`.
+"""Does a healthy cluster pass and a sick one fail? `research/bench_gate.py FILE [options]`.
 
 Noise models x {healthy, one NIC at -5 %, at -2 %, a pair at -20 %}, 64 nodes x 8 rails, every run judged by
 the verdict's rules from its measurements and re-measurements: on arrays (gate_arrays.py), and every
@@ -16,13 +16,13 @@ from pathlib import Path
 from zlib import crc32
 
 import numpy as np
-from gate_arrays import Judgement, judge_arrays
 
+from gate_arrays import Judgement, judge_arrays
+from localiser_cases import ROWS, SIZES
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Better, Stage
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement, RunProblem
-from shakedown.simulate.benchmark import ROWS, SIZES
 from shakedown.simulate.fabric import FaultKind, Simulated, build_fabric, draw_fault, measure, parse_noise
 from shakedown.simulate.noise_models import NOISE
 from shakedown.simulate.run import METRIC, REFERENCE, SIZE_BYTES, TEST, attempts, plan_of, remeasure_rule

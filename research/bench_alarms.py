@@ -1,6 +1,6 @@
 """False alarms and detection of the nightly alarms, in many kinds of noise: a table of models by effects.
 
-`python tests/bench/bench_alarms.py [YEARS] [MODEL ...]` simulates YEARS node-metric-years of each model in
+`python research/bench_alarms.py [YEARS] [MODEL ...]` simulates YEARS node-metric-years of each model in
 fleets of 512 nodes (NODES=64 in the environment: of 64), by committed seeds (SEED=1: others), through what
 the history does with a metric: what all nodes did is taken out, each node is charted, and the fleet. Columns:
 false steps, drifts and alarms of the fleet per 1,000 node-metric-years; how many of a tenth of the nodes are
@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from night_models import ASIDE, MODELS, NODES, ar1, healthy
 
+from night_models import ASIDE, MODELS, NODES, ar1, healthy
 from shakedown.daytwo.history.alarms_and_steps import LEARNING_NIGHTS, Alarm, change_points, find_alarms
 from shakedown.daytwo.history.baselines import split_common
 from shakedown.daytwo.history.store import over_partners

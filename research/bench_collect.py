@@ -1,4 +1,4 @@
-"""Seconds of `shakedown collect` over the nodes' settings: `python tests/bench/bench_collect.py [NODES ...]`.
+"""Seconds of `shakedown collect` over the nodes' settings: `python research/bench_collect.py [NODES ...]`.
 
 A made-up site of NODES x 8 rails. Each node left the read-back of each NIC, with the neighbours that it looks
 for; each is held against the reports of all these. Planning and writing the files are not counted.
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 JOB, AT = "config.settings", "2026-11-20T00:00:00Z"
 
@@ -23,9 +23,8 @@ JOB, AT = "config.settings", "2026-11-20T00:00:00Z"
 def write_run(folder: Path, nodes: int) -> Path:
     """Plan the site by the real command, and write what its settings' job left; return the run."""
     from large_site import write_site
-
     from shakedown.benchmarks.config.job import on_rail, peers
-    from tests.ended_job import ENDED, leave_the_rest
+    from tests.kit.job import ENDED, leave_the_rest
 
     site, run = write_site(folder, nodes, {"config": {}, "counter_tests": False}), folder / "run"
     command = [sys.executable, "-m", "shakedown", "plan", str(site), "--output", str(run)]

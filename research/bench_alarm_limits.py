@@ -1,4 +1,4 @@
-"""What any alarm could do at best: `python tests/bench/bench_alarm_limits.py`.
+"""What any alarm could do at best: `python research/bench_alarm_limits.py`.
 
 An oracle that knows a node's level, spread and kind of noise exactly, and looks at two nights: by the
 likelihood ratio of a loss of 2 % against none (Neyman and Pearson 1933: no test of these two nights has more
@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from night_models import CV
 from numpy.typing import NDArray
 from scipy.stats import norm, t
+
+from night_models import CV
 
 Floats = NDArray[np.float64]
 Density = Callable[[Floats], Floats]

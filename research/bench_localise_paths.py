@@ -1,6 +1,6 @@
 """Whom localisation blames when it cannot see the paths, and how many bad NICs at once it names.
 
-`tests/bench/bench_localise_paths.py`: simulated fabrics (simulate/fabric.py), the same seeds always;
+`research/bench_localise_paths.py`: simulated fabrics (simulate/fabric.py), the same seeds always;
 `--series 1` draws others. An uplink is bad and no `paths.jsonl` says who crosses it, so nobody can name it; a
 NIC or a node named for it is a good one drained. Then one to four NICs of one leaf flap.
 

@@ -1,6 +1,6 @@
-"""How localisation holds in real clusters' noise: `tests/bench/bench_localise_noise.py FILE [options]`.
+"""How localisation holds in real clusters' noise: `research/bench_localise_noise.py FILE [options]`.
 
-Noise models x sizes x faults (simulate/benchmark.py), no path known. Every case's outcome is a line of FILE;
+Noise models x sizes x faults (localiser_cases.py), no path known. Every case's outcome is a line of FILE;
 a second start goes on where the first one stopped. `--series 1` draws other seeds than thresholds were chosen
 with; `--rows` and `--sizes` choose a part. `--others` lets other methods judge the same cases
 (other_localisers.py). Then what a blame's evidence is worth is counted, and its confidence held against what
@@ -17,10 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from other_localisers import METHODS, answers
-
-from shakedown.judge.localise.causes import COUNTED, BlameEvidence, Cause, Counted
-from shakedown.simulate.benchmark import (
+from localiser_cases import (
     FAULTS,
     HELD_OUT,
     ROWS,
@@ -34,6 +31,8 @@ from shakedown.simulate.benchmark import (
     planted,
     summary,
 )
+from other_localisers import METHODS, answers
+from shakedown.judge.localise.causes import COUNTED, BlameEvidence, Cause, Counted
 
 Line = dict[str, Any]
 BINS = (0.0, 0.5, 0.9, 0.95, 0.99, 1.01)

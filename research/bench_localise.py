@@ -1,4 +1,4 @@
-"""How often localisation names the right part, and a good one: `tests/bench/bench_localise.py [quick]`.
+"""How often localisation names the right part, and a good one: `research/bench_localise.py [quick]`.
 
 Faults are planted in simulated fabrics (simulate/fabric.py: CV 0.3 %, healthy NICs differ by 0.05 %, one
 result in a thousand dips for no reason), always from the same seeds; `--series 1` draws others, `--only`

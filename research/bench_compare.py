@@ -1,4 +1,4 @@
-"""Seconds and memory of `shakedown compare`: `python tests/bench/bench_compare.py [NODES ...]`.
+"""Seconds and memory of `shakedown compare`: `python research/bench_compare.py [NODES ...]`.
 
 Two made-up runs of NODES x 20 metrics, a third of the nodes upgraded, one of them slow afterwards. The real
 command in a process of its own, three times; the least counts, because other work only ever adds.

@@ -1,4 +1,4 @@
-"""Seconds and memory of `shakedown verdict`: `python tests/bench/bench_verdict.py [NODES ...]`.
+"""Seconds and memory of `shakedown verdict`: `python research/bench_verdict.py [NODES ...]`.
 
 A made-up run of NODES x 8 rails x 20 metrics (a quarter of them counters), three samples a value, one raw
 file per node and rail, one NIC at half rate. Each size is judged by the real command in a process of its

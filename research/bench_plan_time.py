@@ -1,4 +1,4 @@
-"""Planned wall time of 64 nodes x 8 rails, before and after: `python tests/bench/bench_plan_time.py`.
+"""Planned wall time of 64 nodes x 8 rails, before and after: `python research/bench_plan_time.py`.
 
 Before: one Slurm job at a time, and every pair of nodes rail by rail. After: jobs on different nodes side by
 side, every pair on all rails at once, and rail by rail between neighbours in a ring. Every pair, rail and

@@ -1,9 +1,10 @@
-"""What a job that ended well leaves beside its outputs, for tests that write a job's folder of their own."""
+"""What a job leaves in its folder, for tests that write such a folder of their own."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from shakedown.evidence.contents import given
 from shakedown.plan.jobs import Jobs, job_and_attempt
@@ -12,6 +13,36 @@ from shakedown.records.reading import read_record
 # What Slurm says of it. Outputs carry the time of their fixture, or of the machine that runs the test: all
 # lie within.
 ENDED = {"state": "COMPLETED", "exit_code": "0:0", "started": "2020-01-01T00:00:00Z", "duration_s": 1e9}
+
+
+def write_job(folder: Path, **changes: object) -> Path:
+    """Write job.json as the guard does, of the job that the folder is named for; return the folder."""
+    name = folder.name.rpartition(".a")[0]
+    about = {
+        "schema": 1,
+        "run": "r1",
+        "stage": name.partition(".")[0],
+        "test": name,
+        "job": "7",
+        "nodes": ["n1"],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.json").write_text(json.dumps({**about, **ENDED, **changes}))
+    return folder
+
+
+def output(tool: str, file: str, *nodes: str, **more: object) -> dict[str, Any]:
+    """Return the line of a journal about an output that came about well."""
+    ended = {"exit_code": 0, "started": "2026-01-01T00:00:00Z", "duration_s": 1.0}
+    return {
+        "schema": 1,
+        "tool": tool,
+        "test": tool,
+        "file": file,
+        "nodes": list(nodes or ("n1",)),
+        **ended,
+        **more,
+    }
 
 
 def leave_the_rest(run: Path) -> None:

@@ -1,6 +1,6 @@
 """LoadGen's pauses while it asks, with its memory taken before its clock runs and without.
 
-`tests/bench/bench_loadgen_memory.py [RATE [SECONDS]]`: two workers that answer all they have every 2 ms, real
+`research/bench_loadgen_memory.py [RATE [SECONDS]]`: two workers that answer all they have every 2 ms, real
 LoadGen (mlcommons-loadgen), 120,000 queries/s for 20 s, the same schedules with either. Each try is a process
 of its own, since malloc's settings are for a whole process. It needs four CPUs to itself to say anything.
 """

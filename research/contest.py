@@ -1,11 +1,16 @@
 """The localisers' benchmark as files: runs without a word of what is planted, the truth apart, and the score.
 
+    python research/contest.py write FOLDER --cases N [--row ROW] [--size SIZE] [--seed SEED]
+    python research/contest.py score FOLDER ANSWERS
+
 Whoever reads `results.jsonl` can take part: an answer is a line of JSON per run, as `shakedown localise RUN
---json` prints it, of which only what `Answered` names is read.
+--json` prints it, of which only what `Answered` names is read (docs/how-to/score-a-localiser.md).
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -15,13 +20,26 @@ from typing import Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from localiser_cases import (
+    FAULTS,
+    ROWS,
+    SIZES,
+    Blame,
+    CaseScore,
+    brier,
+    case,
+    judge,
+    kind_of,
+    planted,
+    published,
+    summary,
+)
 from shakedown.judge.localise.model import Element
 from shakedown.records.base import Record
-from shakedown.records.errors import BadInput
+from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.reading import read_bytes
 from shakedown.records.refusals import refusal
 from shakedown.run.folder import write_aside
-from shakedown.simulate.benchmark import FAULTS, Blame, CaseScore, case, judge, planted, published
 from shakedown.simulate.run import write_run
 
 _CREATED = "2026-01-01T00:00:00Z"
@@ -165,3 +183,59 @@ def _read(path: Path, model: type[M]) -> Iterator[tuple[int, M]]:
             except ValidationError as error:
                 fix = "write a line of JSON a run, with run and causes"
                 raise refusal(error, model, file=path, line=number, fix=fix) from None
+
+
+def table(scored: Score) -> str:
+    """Return the table of what a localiser's answers are worth."""
+    lines = [
+        "Healthy: runs in which a good part is blamed; runs undecided. Faults: per cent of runs in which",
+        "the planted part is named / is named first / a good part is blamed.",
+        "",
+        f"| noise, size | kind | good part blamed | undecided | {' | '.join(FAULTS[1:])} |",
+        "|---" * (4 + len(FAULTS[1:])) + "|",
+    ]
+    for row, size in dict.fromkeys((o.row, o.size) for o in sorted(scored.outcomes, key=lambda o: o.row)):
+        cells = summary([o for o in scored.outcomes if (o.row, o.size) == (row, size)])
+        lines.append(f"| {row} {size} | {kind_of(row)} | {' | '.join(cells)} |")
+    claims = [claim for o in scored.outcomes for claim in o.claims]
+    if claims:
+        lines += ["", f"{len(claims)} blames with a confidence: Brier score {brier(claims):.4f}"]
+    if scored.unanswered:
+        many = len(scored.outcomes)
+        lines.append(f"{scored.unanswered} of {many} runs have no answer: taken as nothing named")
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Write a benchmark or score the answers to one; exit status 2 if the input cannot be used."""
+    parser = argparse.ArgumentParser(prog="research/contest.py", description="The localisers' benchmark.")
+    doing = parser.add_subparsers(dest="doing", required=True)
+    write = doing.add_parser("write", help="write runs to FOLDER and what is planted to FOLDER.truth.jsonl")
+    write.add_argument("folder", type=Path)
+    write.add_argument("--cases", type=int, default=1, help="of every row, size and fault")
+    write.add_argument(
+        "--row", action="append", choices=ROWS, metavar="ROW", help="only this noise; may be repeated"
+    )
+    write.add_argument(
+        "--size", action="append", choices=SIZES, metavar="SIZE", help="only this size; may be repeated"
+    )
+    write.add_argument("--seed", type=int, default=1, help="the same seed gives the same cases")
+    scores = doing.add_parser("score", help="print what the answers in a file are worth")
+    scores.add_argument("folder", type=Path)
+    scores.add_argument("answers", type=Path)
+    asked = parser.parse_args(words)
+    try:
+        if asked.doing == "score":
+            print(table(score(asked.folder, asked.answers)))
+        else:
+            rows, sizes = (list(dict.fromkeys(a or b)) for a, b in ((asked.row, ROWS), (asked.size, SIZES)))
+            runs = write_benchmark(asked.folder, rows, sizes, asked.cases, asked.seed)
+            print(f"{runs} runs in {asked.folder}; what is planted: {truth_of(asked.folder)}")
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return ExitStatus.BAD_INPUT
+    return ExitStatus.PASS
+
+
+if __name__ == "__main__":
+    sys.exit(main())
