@@ -31,7 +31,7 @@ def python(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 def run_playbook(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ansible-playbook in this checkout, without colour, asking nobody; variables go beside the test's own."""
+    """Run ansible-playbook here, without colour, asking nobody; variables go beside the test's own."""
     known = {**os.environ, "ANSIBLE_FORCE_COLOR": "0", **environment}
     return ran(BIN / "ansible-playbook", *words, cwd=CHECKOUT, stdin=subprocess.DEVNULL, env=known)
 
