@@ -11,7 +11,6 @@ import functools
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +32,7 @@ from shakedown.records.results import CounterReading, Measurement, RunProblem
 from shakedown.records.verdict import Verdict
 from shakedown.references.catalogue import MissingReference, ReferenceEntry, names, reason_for
 from shakedown.references.files import load_catalogue, load_profile, profile_names
+from tests.kit.run import ran
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 FOUR = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering", "primergy_cdi")
@@ -653,14 +653,7 @@ def test_playbooks_can_be_listed(name, playbook):
     """Catches: an inventory that the playbooks cannot even be read with: a group or a variable missing."""
     root = INVENTORIES.parent
     ansible = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", f"inventories/{name}"]
-    done = subprocess.run(
-        [*ansible, f"playbooks/{playbook}", "--list-hosts", "--list-tasks"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    done = ran(*ansible, f"playbooks/{playbook}", "--list-hosts", "--list-tasks", cwd=root, timeout=200)
     assert done.returncode == 0, done.stderr
     node = planned(name).nodes[0]
     assert playbook == "acceptance.yml" or node in done.stdout

@@ -15,14 +15,8 @@ from unittest import mock
 import pytest
 
 from shakedown.commands import cli
-
-sys.path[:0] = [
-    str(Path(__file__).parents[1] / "unit/evidence"),
-    str(Path(__file__).parents[2] / "roles/host_settings/files"),
-]
-from ordered import make_world  # noqa: E402
-
-from tests.kit.archive import unpack  # noqa: E402
+from tests.kit.archive import unpack
+from tests.unit.evidence.ordered import make_world
 
 RUNS = Path(__file__).parents[1] / "runs"
 # One of each kind: fabric, NCCL, inference with its GPU paths, LoRA.

@@ -30,10 +30,13 @@ def python(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
     return ran(sys.executable, *words, **more)
 
 
-def run_playbook(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ansible-playbook in this checkout, without colour, asking nobody; variables go beside the test's own."""
+def run_playbook(
+    *words: object, cwd: Path = CHECKOUT, timeout: float | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook without colour, asking nobody, with these variables beside the test's own."""
     known = {**os.environ, "ANSIBLE_FORCE_COLOR": "0", **environment}
-    return ran(BIN / "ansible-playbook", *words, cwd=CHECKOUT, stdin=subprocess.DEVNULL, env=known)
+    argv = [BIN / "ansible-playbook", *words]
+    return ran(*argv, cwd=cwd, stdin=subprocess.DEVNULL, env=known, timeout=timeout)
 
 
 def write_run(folder: Path, plan: Plan, jobs: Jobs) -> Path:

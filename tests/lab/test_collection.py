@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 
 import pytest
+from build import build
 
 from lab.acceptance import BIN, environment
-from lab.paths import CHECKOUT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
-sys.path[:0] = [str(CHECKOUT / "collection")]
-
-from build import build  # noqa: E402
 
 PLAY = """\
 - hosts: compute

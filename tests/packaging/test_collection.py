@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from build import NAME, PLUGINS, build, filter_names, with_full_names
 from installed import ROOT, done
 
 pytestmark = pytest.mark.slow
 
-sys.path[:0] = [str(ROOT / "collection")]
-
-from build import NAME, PLUGINS, build, filter_names, with_full_names  # noqa: E402
 
 ANSIBLE = Path(sys.executable).parent
 # A host with GPUs and without RDMA devices, as recorded.

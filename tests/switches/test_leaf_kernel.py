@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.run import ran
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "roles/roce_switch/filter_plugins"))
 from roce_switch import leaf_program  # noqa: E402
@@ -106,9 +108,7 @@ def leaf(shell):
             f"unshare -n bash -c {shlex.quote(SETUP + script)}; ",
             "kill $(cat $box/host*) 2>/dev/null; rm -rf $box",
         )
-        done = subprocess.run(
-            [*shell, "".join(parts)], capture_output=True, text=True, check=False, cwd=ROOT, timeout=180
-        )
+        done = ran(*shell, "".join(parts), cwd=ROOT, timeout=180)
         documents = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         assert documents, done.stdout + done.stderr
         return documents

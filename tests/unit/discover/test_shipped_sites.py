@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
+import machines
 import pytest
 import yaml
 
 from shakedown.discover.answers import Answers
 from shakedown.discover.draft_site import describe
 from shakedown.discover.folder import files
-
-sys.path.insert(0, str(Path(__file__).parent))
-import machines
 
 INVENTORIES = Path(__file__).parents[3] / "inventories"
 # What a driver calls the GPUs of the shipped sites.

@@ -6,8 +6,6 @@ import ast
 import io
 import os
 import re
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from lab.errors import LabError
 from lab.paths import CHECKOUT, runtime_root
 from lab.spaces.cluster import SpaceLab
 from tests.kit.archive import unpack
+from tests.kit.run import python
 
 # What came after 3.11.0, Debian 12's 3.11.2 in mind; mypy knows no third number, and reads no tests.
 KEYWORDS = {
@@ -164,13 +163,7 @@ def test_no_lab_of_this_machine_is_seen() -> None:
 def test_arguments_are_judged_before_the_machine(more: list[str]) -> None:
     """Catches: "install qemu" for a number of nodes that no machine could have."""
     code = "import lab.host as h; h._SEARCH = ''; import lab.cli as c; c.main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "up", "--nodes", "0", *more],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-    )
+    done = python("-c", code, "up", "--nodes", "0", *more, cwd=CHECKOUT)
     assert (done.returncode, done.stdout) == (2, "")
     assert "compute nodes" in done.stderr
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.kit.run import run_playbook
+
 ROOT = Path(__file__).parents[3]
 ROLES = ROOT / "roles"
 pytestmark = pytest.mark.slow
@@ -23,18 +25,8 @@ def play(tmp_path: Path, tasks: list[dict], **variables: object) -> subprocess.C
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"vars": variables, "children": groups}}))
     book = [{"hosts": "head", "gather_facts": True, "gather_subset": ["min"], "tasks": tasks}]
     (tmp_path / "play.yml").write_text(json.dumps(book))
-    return subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-playbook"),
-            "-i",
-            tmp_path / "hosts.json",
-            tmp_path / "play.yml",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env={**os.environ, "ANSIBLE_ROLES_PATH": str(ROLES), "ANSIBLE_NOCOLOR": "1"},
+    return run_playbook(
+        "-i", tmp_path / "hosts.json", tmp_path / "play.yml", timeout=240, ANSIBLE_ROLES_PATH=str(ROLES)
     )
 
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from submit_host import BIN, CHECKOUT, SubmitHost
+from submit_host import CHECKOUT, SubmitHost
+
+from tests.kit.run import run_playbook
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -37,19 +39,13 @@ def play(
     inventory, book = tmp_path / "hosts.yml", tmp_path / "play.yml"
     inventory.write_text(json.dumps({"all": {"vars": variables, "children": children}}))
     book.write_text(json.dumps(plays))
-    return subprocess.run(
-        [BIN / "ansible-playbook", "-i", inventory, book, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        stdin=subprocess.DEVNULL,
-        env={
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "ANSIBLE_FORCE_COLOR": "0",
-            "ANSIBLE_CACHE_PLUGIN": "memory",
-        },
+    return run_playbook(
+        "-i",
+        inventory,
+        book,
+        *options,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        ANSIBLE_CACHE_PLUGIN="memory",
     )
 
 
@@ -141,15 +137,7 @@ def test_the_whole_of_site_yml_can_be_checked_and_a_site_that_manages_nothing_ke
     }
     (site / "hosts.yml").write_text(json.dumps({"all": {"children": groups}}))
     before = sorted(tmp_path.rglob("*"))
-    done = subprocess.run(
-        [BIN / "ansible-playbook", "-i", site, "playbooks/site.yml", "--check", "--diff"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_CACHE_PLUGIN": "memory"},
-    )
+    done = run_playbook("-i", site, "playbooks/site.yml", "--check", "--diff", ANSIBLE_CACHE_PLUGIN="memory")
     said = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr
     assert "nothing: every setting is as wanted" in said

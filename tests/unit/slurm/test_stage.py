@@ -20,6 +20,7 @@ from shakedown.references.files import load_catalogue
 from shakedown.run.folder import RESULTS, write_lines
 from shakedown.run.lock import Holder, RunLock
 from shakedown.slurm.stage import unended
+from tests.kit.run import ran
 from tests.unit.plan.test_planner import WHERE, document
 
 HOLDER = Holder(run="r1", host="h", boot="b", pid=1, start_ticks=1, user="u", since="s", ticket="t1")
@@ -82,13 +83,7 @@ def stage(site: SubmitHost, *options: str) -> subprocess.CompletedProcess[str]:
     run = site.home / "runs" / "r1"
     reframe = [f"{site.home}/venv/bin/reframe", f"--prefix={run}/reframe", "--tag=^fabric$", "--run"]
     argv = [sys.executable, "-m", "shakedown.slurm.stage", site.home, run, "fabric", "--ticket=t1", *options]
-    return subprocess.run(
-        [*map(str, argv), "--", *reframe],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=site.environment | {"SHAKEDOWN_RUN": str(run)},
-    )
+    return ran(*argv, "--", *reframe, env=site.environment | {"SHAKEDOWN_RUN": str(run)})
 
 
 @pytest.mark.slow

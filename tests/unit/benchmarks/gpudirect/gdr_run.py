@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,9 @@ from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.unit.plan.test_planner import WHERE, document
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-from fake_perftest import gpu_lines, report
-
 from tests.kit.job import leave_the_rest
+from tests.unit.benchmarks.perftest.fake_perftest import gpu_lines, report
+from tests.unit.plan.test_planner import WHERE, document
 
 WHEN = "2026-01-01T00:00:{:02}Z"
 BUSES = ("0000:18:00.0", "0000:2a:00.0", "0000:ab:00.0", "0000:bc:00.0")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,7 @@ from gdr_run import BUSES, planned, site_document
 from shakedown.benchmarks.gpudirect import job
 from shakedown.benchmarks.gpudirect.job import gpus_of_nics
 from shakedown.benchmarks.gpudirect.output import used
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-import local_mesh
+from tests.unit.benchmarks.perftest import local_mesh
 
 RUNNER = """
 import pathlib, sys

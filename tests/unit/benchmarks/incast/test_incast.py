@@ -23,11 +23,9 @@ from shakedown.records.results import OutputRecord
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.references.physical import add_physical
+from tests.unit.benchmarks.perftest import local_mesh
+from tests.unit.benchmarks.perftest.fake_perftest import report
 from tests.unit.plan.test_planner import WHERE, document
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-import local_mesh
-from fake_perftest import report
 
 RUNNER = """
 import pathlib, sys

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,6 +25,7 @@ from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.job import ENDED, leave_the_rest
+from tests.kit.run import ran
 from tests.unit.plan.test_planner import WHERE, document
 
 TAKEN = "2026-01-01T00:00:00Z"
@@ -465,13 +465,7 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     image = {"from": {"container": "/img/t.sif"}, "python": "/opt/conda/bin/python"}
     job = plan_of({"pytorch": image})[1].jobs[-1].model_copy(update={"settings": settings})
     words = BENCHMARK.jobs["lora"].launch(job, out).words
-    done = subprocess.run(
-        ["bash", "-c", " ".join(words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": f"{apptainer.parent}:/usr/bin:/bin"},
-    )
+    done = ran("bash", "-c", " ".join(words), env={"PATH": f"{apptainer.parent}:/usr/bin:/bin"})
     assert done.returncode == 0, done.stdout + done.stderr
     image, seen, command = done.stdout.splitlines()
     assert image == "image /img/t.sif" and ("--nv" in words) == (device == "cuda")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -22,6 +21,7 @@ from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
 from tests.kit.job import ENDED, leave_the_rest
+from tests.kit.run import python
 
 PROFILE = """
 schema: 1
@@ -280,13 +280,7 @@ def test_the_rank_file_binds_a_rank(tmp_path):
     shown = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
     environment = {**os.environ, "SLURMD_NODENAME": "n1", "SLURM_LOCALID": "1"}
     environment.pop("OMPI_COMM_WORLD_LOCAL_RANK", None)
-    done = subprocess.run(
-        [sys.executable, "-c", program, "--note", str(tmp_path), *shown],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-c", program, "--note", tmp_path, *shown, env=environment, check=True)
     assert done.stdout.strip() == str([allowed[-1]])
     noted = json.loads((tmp_path / "pinned.n1.1.json").read_text())
     assert (noted["by"], noted["wanted"], noted["runs"]) == ("rankfile", [allowed[-1]], [allowed[-1]])

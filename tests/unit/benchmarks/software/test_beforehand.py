@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from shakedown.onnode import software
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
+from tests.kit.run import ran
 from tests.unit.plan.test_planner import WHERE, document
 
 MODULE = {"perftest": {"from": {"module": ["ofed/5.8"]}}, "openmpi": {"from": "package"}}
@@ -104,9 +104,7 @@ def test_the_program_runs_by_itself_on_a_bare_node(source, why):
     """Catches: a program that needs Shakedown, which nodes have not; a job's own matters guessed at."""
     text = Path(software.__file__).read_text()
     argv = [sys.executable, "-IS", "-", "look", json.dumps({"one": source, "two": {"from": {"path": "/"}}})]
-    done = subprocess.run(
-        argv, input=text, capture_output=True, text=True, check=False, env={"PATH": "/nowhere"}, cwd="/"
-    )
+    done = ran(*argv, input=text, env={"PATH": "/nowhere"}, cwd="/")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == {"one": why, "two": ""}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
 from tests.kit.job import leave_the_rest
+from tests.unit.benchmarks.perftest.fake_perftest import report
 from tests.unit.plan.test_planner import WHERE, document
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-from fake_perftest import report
 
 NETDEVS = {"rail0": "fab0", "rail1": "fab1"}
 WHEN = "2026-01-01T00:00:{:02}Z"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 import threading
 from pathlib import Path
 
@@ -12,9 +11,7 @@ import pytest
 from arrivals import bnxt, mlx5, packets, planned, seen, site_document
 
 from shakedown.benchmarks.traffic_class import job as watch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-import local_mesh
+from tests.unit.benchmarks.perftest import local_mesh
 
 RUNNER = """
 import pathlib, sys

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+import fake_host
 import pytest
+from host_settings import engine, system, targets
 
 HERE = Path(__file__).resolve().parent
 ROLE = HERE.parents[3] / "roles" / "host_settings"
-for folder in (HERE, ROLE / "files"):
-    sys.path.insert(0, str(folder))
-
-import fake_host  # noqa: E402
-from host_settings import engine, system, targets  # noqa: E402
 
 ROCE: dict[str, Any] = {
     "dscp": 26,

@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import fake_host
 import pytest
 import yaml
 from conftest import HERE, ROCE, ROLE
+
+from tests.kit.run import ran
 
 pytestmark = pytest.mark.slow
 
@@ -106,13 +107,14 @@ class Site:
             "HOST_SETTINGS_PATH": str(self.folder / "bin"),
             "LC_ALL": "C.UTF-8",
         }
-        done = subprocess.run(
-            ["ansible-playbook", "-i", str(self.inventory), str(self.folder / f"{book}.yml"), *options],
+        done = ran(
+            "ansible-playbook",
+            "-i",
+            self.inventory,
+            self.folder / f"{book}.yml",
+            *options,
             cwd=self.folder,
             env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=240,
         )
         text = done.stdout + done.stderr

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import ROCE, ROLE
 from host_settings import desired
+
+from tests.kit.run import ran
 
 REPOSITORY = ROLE.parents[1]
 _spec = importlib.util.spec_from_file_location(
@@ -45,15 +46,11 @@ NICS = [
 )
 def test_every_site_of_ours_passes_and_is_understood(site):
     """Catches an inventory that the role would refuse, or whose intent the program cannot read."""
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-inventory"),
-            "-i",
-            REPOSITORY / "inventories" / site,
-            "--list",
-        ],
-        capture_output=True,
-        text=True,
+    done = ran(
+        Path(sys.executable).with_name("ansible-inventory"),
+        "-i",
+        REPOSITORY / "inventories" / site,
+        "--list",
         check=True,
         env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8", "SHAKEDOWN_LAB": "none"},
     )
