@@ -1,7 +1,5 @@
 """The audit's list against the tests: every figure that it calls judged fails one of them when worsened."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

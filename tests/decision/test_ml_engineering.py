@@ -1,7 +1,5 @@
 """The networking chapter's system: its jobs cross the network, its GPUs are held to the printed topology."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 Ratios of A against B are judged by `shakedown sweeps` (tests/unit/daytwo/test_sweep_claims.py).
 """
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -4,8 +4,6 @@ Each row gets the smallest site that it is about. What no site can be held to sa
 test of that is test_systems.py's.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

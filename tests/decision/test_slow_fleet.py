@@ -3,8 +3,6 @@
 Every row of a profile that holds a rate or a time, on twelve nodes at once, each 5 % worse than its value.
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 
 import pytest

@@ -5,8 +5,6 @@ for every cell. So a profile, its inventory and the planner cannot drift apart: 
 passes, one with a single degraded figure fails by it, and what a plan does not use of its profile is listed.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -4,8 +4,6 @@ The wiring from a profile to the cells of a plan is test_systems.py's; here no p
 that no shipped inventory plans.
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 
 import pytest

@@ -1,7 +1,5 @@
 """The runs that are damaged, one of them ordered, and the command line as its user calls it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

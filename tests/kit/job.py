@@ -1,7 +1,5 @@
 """What a job leaves in its folder, for tests that write such a folder of their own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

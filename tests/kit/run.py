@@ -1,7 +1,5 @@
 """Programs as tests call them, and run folders."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

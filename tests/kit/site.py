@@ -1,7 +1,5 @@
 """Sites that tests plan: the intent of a small fabric, and what Ansible says of its hosts."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from pathlib import Path

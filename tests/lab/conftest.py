@@ -1,7 +1,5 @@
 """Converged labs for the lab tests; every test begins from the snapshot taken right after."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,13 +1,11 @@
 """The built collection on machines: converge, come to rest, mend; with no checkout in reach."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 
 import pytest
-from build import build
 
+from collection.build import build
 from lab.acceptance import BIN, environment
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]

@@ -1,8 +1,6 @@
 """Day two on three virtual nodes: nights with a fault that is found, drained, retested and given back; what
 changed between two runs; jobs that are preempted or lose their node."""
 
-from __future__ import annotations
-
 import calendar
 import json
 import shlex

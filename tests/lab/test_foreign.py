@@ -3,8 +3,6 @@
 `make test-foreign` runs it. The cluster is set up by lab/foreign, and by none of the playbooks.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 `pytest tests/lab/test_mesh.py --repetitions 3` plants every fault three times, in one lab.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -4,8 +4,6 @@ Seen in the lab: the all-reduce was proved; of the ping-pong a rank never ended 
 why inventories/lab goes over TCP (group_vars/all/lab.yml).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """An ordered run in the virtual cluster: each node signs with its own key, no node writes the programs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

@@ -1,7 +1,5 @@
 """The roles as a collection: built, installed into an empty folder, and run with nothing else in reach."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -9,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from build import NAME, PLUGINS, build, filter_names, with_full_names
 from installed import ROOT, done
+
+from collection.build import NAME, PLUGINS, build, filter_names, with_full_names
 
 pytestmark = pytest.mark.slow
 

@@ -4,8 +4,6 @@ A run of today has a list of what each job's folder held. Runs from before have 
 they are evidence, and what may go unnoticed stands here with the reason.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Run the role against scripted devices, through Ansible's own connection plugins."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

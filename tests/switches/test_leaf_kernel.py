@@ -3,8 +3,6 @@
 Here, if this kernel has ets, red and flower; else on the lab's leaf, if a lab is up; else skipped.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Training jobs of the tiny shape on gloo, through the job's own program, collection and verdict."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

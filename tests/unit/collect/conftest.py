@@ -1,7 +1,5 @@
 """A run of one real job, for all that is read of it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """From raw outputs to results: attribution, refusal, what a bad job does. On a real job's files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

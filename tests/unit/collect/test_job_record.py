@@ -1,7 +1,5 @@
 """What Slurm said of a job, as its folder keeps it, lets its outputs count or not."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.evidence.job_record import as_kept, shared_jobs

@@ -1,7 +1,5 @@
 """The edge of the command line: version, readers that leave, full disks, and errors of our own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """References from the history: what a proposal rests on, and what it must not rest on."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Comparison of two runs: every decision, every refusal, and the fault that each would otherwise hide."""
 
-from __future__ import annotations
-
 import json
 import sys
 

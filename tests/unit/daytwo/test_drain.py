@@ -1,7 +1,5 @@
 """Draining: who is named on what evidence, and everything that must not be touched."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Firmware day as people call it: the real playbook and the real comparison around made-up runs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The history: what is taken in, what is refused, and what it shows."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal

@@ -1,7 +1,5 @@
 """One command mends what a crash, a full disk or a bad disk left, and throws nothing away."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A night end to end with a Slurm and a playbook that are made up: what is measured, told and delivered."""
 
-from __future__ import annotations
-
 import fcntl
 import http.server
 import json

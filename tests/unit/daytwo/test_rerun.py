@@ -1,7 +1,5 @@
 """What failed is measured again: its nodes, rails and stages, with partners that were good."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

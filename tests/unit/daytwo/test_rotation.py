@@ -1,7 +1,5 @@
 """The rotation: everything has its turn in the stated number of nights, within the budget, with partners."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """A site's folder from recorded answers: what is written, what is marked, and what differs later."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The probe's program, its lines put together again, and what Slurm and Ansible are asked."""
 
-from __future__ import annotations
-
 import json
 import random
 import socket

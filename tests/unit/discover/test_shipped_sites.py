@@ -1,7 +1,5 @@
 """The shipped sites by the answers that their nodes would give: discover writes what was written by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The audit's list against the profiles: figures, rows, tests."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -1,7 +1,5 @@
 """The commands of docs/how-to/discover.md, run as they stand on two nodes by recorded answers."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

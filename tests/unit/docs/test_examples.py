@@ -1,7 +1,5 @@
 """The examples that end every command's help: run as they stand, in a folder where their files exist."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

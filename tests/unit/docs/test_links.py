@@ -1,7 +1,5 @@
 """The documentation's links and the paths that it names."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The page of published figures: what it calls published was printed, and what it calls unjudged says why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from generator import published

@@ -1,7 +1,5 @@
 """The generated reference and the roles' pages: as their sources say, and whole."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of switch cases: every system has every case, and every test that it names is there."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hosts that cannot sign for an order are named before its first job."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The acceptance playbook asks each host of an order for a signature, and stops before the first job."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Inventories as sites write them: values are templates, and planning must see what Ansible's tasks see."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a site says of whose it is, and other words that a plan passed without a look."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Any
 

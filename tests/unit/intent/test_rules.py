@@ -1,7 +1,5 @@
 """The one validator of the intent, and all who must ask it: the model, two roles' filters and the leaf."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import importlib.util

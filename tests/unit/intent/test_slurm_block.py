@@ -1,7 +1,5 @@
 """The `slurm:` block: what it may say, what every job gets of it, and where the old keys went."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Links between switches, described once: what a rule stands for, and what is refused, with both places."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

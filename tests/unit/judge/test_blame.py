@@ -1,7 +1,5 @@
 """What the mesh says is at fault, in verdict and report; it explains and decides nothing."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

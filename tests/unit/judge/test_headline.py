@@ -1,7 +1,5 @@
 """The first sentence of the verdict: short, in words, and with what matters most."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

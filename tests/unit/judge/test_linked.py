@@ -1,7 +1,5 @@
 """Uplinks, spines and planes are named by what the site calls them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from shakedown.judge.localise.causes import Cause, localise

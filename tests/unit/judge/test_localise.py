@@ -1,7 +1,5 @@
 """Localisation names the planted part, and nobody for no fault or on the word of one partner."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import numpy as np

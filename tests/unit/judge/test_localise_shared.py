@@ -1,7 +1,5 @@
 """Results that are bad now and then are blamed on nobody who shares them with others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from one_route import localise_one

@@ -1,7 +1,5 @@
 """Who is told to have lost packets, where the receivers that miss them are counted."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

@@ -1,7 +1,5 @@
 """Cells that were measured again: what passes, what is told, and what no second measurement excuses."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

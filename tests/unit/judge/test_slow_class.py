@@ -1,7 +1,5 @@
 """A fleet that is slow as one has no outlier; the gate of its class finds it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

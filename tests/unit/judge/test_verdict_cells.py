@@ -1,7 +1,5 @@
 """The rules of one cell at their boundaries, which the decision cases do not all reach."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

@@ -1,7 +1,5 @@
 """Signatures of faults: a hint that fires where it means nothing sends people after the wrong thing."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.judge.cells import fault_hint

@@ -1,7 +1,5 @@
 """What must hold for every run: no line can be added, doubled, moved or removed to a run's advantage."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What a machine that was used for weeks hides: newer Pythons, other labs, packages that set-up forgot."""
 
-from __future__ import annotations
-
 import ast
 import io
 import os

@@ -1,7 +1,5 @@
 """The command ``python -m lab``: bad input ends in one line and status 2, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The lab of leaves and spines: its cables, its addresses, its inventory, and where its faults land."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

@@ -1,7 +1,5 @@
 """Planted faults: one on the wrong port, or that does nothing, lets a lab test pass for no reason."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The image recipe and the boot files: an image that should have been rebuilt tests yesterday's system."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess

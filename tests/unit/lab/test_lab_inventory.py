@@ -1,7 +1,5 @@
 """The lab's inventory: what the plan and every role believe about the cabling."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What NICs count is judged at every site by their driver: from readings of a job to a verdict."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

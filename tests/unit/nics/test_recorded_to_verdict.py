@@ -1,7 +1,5 @@
 """Recorded machines from the node's own reader to the verdict: every fabric NIC of each stack, and faults."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

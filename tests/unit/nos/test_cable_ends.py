@@ -1,7 +1,5 @@
 """From read-backs to the two ends of a cable."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ No real switch was read: what is tested is that the right field lands under the 
 absent or garbled is never 0.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

@@ -1,7 +1,5 @@
 """Both ends of every cable against each other."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How a leaf's uplinks shared the mesh: idle ones, utilisation, imbalance, and who is named for it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

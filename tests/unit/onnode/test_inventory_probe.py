@@ -1,7 +1,5 @@
 """The inventory probe: what it prints must be an inventory, whatever the tools say."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

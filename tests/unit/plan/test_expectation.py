@@ -1,7 +1,5 @@
 """What a plan says of its time, of its jobs side by side, and of what it leaves out."""
 
-from __future__ import annotations
-
 import json
 import time
 

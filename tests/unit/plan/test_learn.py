@@ -1,7 +1,5 @@
 """A first run without references: measured, never PASS, and wrong or lost data are judged all the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A job that its partition would refuse is refused when it is planned, and limits follow from the plan."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

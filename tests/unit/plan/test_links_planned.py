@@ -1,7 +1,5 @@
 """What is planned of the links between switches, and what is said of a switch that must not be touched."""
 
-from __future__ import annotations
-
 from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.intent.part import part_of
 from shakedown.references.files import load_catalogue

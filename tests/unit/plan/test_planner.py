@@ -1,7 +1,5 @@
 """From inventory to plan: nothing is left out, nothing is without a reference, and bad input is named."""
 
-from __future__ import annotations
-
 import copy
 import re
 from itertools import combinations

@@ -1,7 +1,5 @@
 """What a plan says of its own power, held against dice."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Variables for one run: configuration B of an A/B comparison, without touching the site's file."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A part of a site is planned as what it is: all of it is judged, others are not, and it says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.benchmarks.planning import make_plan, site_of

@@ -1,7 +1,5 @@
 """What is planned of switches, by what each system tells: silence is never taken for zero loss."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.benchmarks.planning import make_plan, site_of

@@ -1,7 +1,5 @@
 """Sites whose nodes have a TCP network and no RoCE fabric: collectives are planned over it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A waiver covers what a person signed for, is told first, and never covers data that are lost or wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.benchmarks.planning import make_plan, site_of

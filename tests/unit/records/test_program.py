@@ -1,7 +1,5 @@
 """Programs that playbooks, jobs and people start: whoever reads what they print, they end as they should."""
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess

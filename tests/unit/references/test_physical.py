@@ -1,7 +1,5 @@
 """Profile `physical`: floors for speeds, GPUs and sizes that nobody wrote down."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

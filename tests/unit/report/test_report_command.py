@@ -1,7 +1,5 @@
 """`shakedown report` on folders: exit status, what is written, what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Programs that all hosts run lie where no node can change them; tasks of the roles, on this host."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 The roles' own tasks are played, with /etc below a folder: one copy of the roles for each case.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What hosts tell of themselves is checked before it is written anywhere."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

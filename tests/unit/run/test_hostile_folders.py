@@ -1,7 +1,5 @@
 """Folders made to cost time and memory, or to lead elsewhere: each ends soon, in a verdict or one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

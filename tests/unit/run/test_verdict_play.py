@@ -1,7 +1,5 @@
 """The playbook's last play: what counts as a verdict, and what is a breakdown of its program."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

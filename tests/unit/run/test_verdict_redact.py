@@ -1,7 +1,5 @@
 """Secrets never reach a file that is kept, and measurements are never damaged."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

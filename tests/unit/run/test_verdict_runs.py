@@ -1,7 +1,5 @@
 """A run folder from anywhere: hostile, cut off, or of another release. Refused with file and line."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

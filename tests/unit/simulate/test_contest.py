@@ -1,7 +1,5 @@
 """The localisers' benchmark as files: written, answered by our own localisation, and scored."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What an account or a QOS can never have is told before the first job, with both numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.plan.jobs import Jobs, JobSpec

@@ -1,7 +1,5 @@
 """`--check` writes nothing, on an empty submit host either; and what is somebody else's is refused first."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

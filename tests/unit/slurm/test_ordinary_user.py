@@ -1,7 +1,5 @@
 """Whose jobs and stage folder are, and what is said of sudo: playbooks with a sudo that notes its words."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """`playbooks/site.yml` with --limit, up to where it would change a host."""
 
-from __future__ import annotations
-
 import json
 import sys
 

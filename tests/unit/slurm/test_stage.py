@@ -1,7 +1,5 @@
 """A stage's time limit, and what is written of the jobs that it cut off."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

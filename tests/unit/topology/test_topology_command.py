@@ -1,7 +1,5 @@
 """The command: what it prints, its exit status, and that bad input is one line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

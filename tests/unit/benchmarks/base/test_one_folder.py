@@ -1,7 +1,5 @@
 """A benchmark is one folder and one line: a copy of Shakedown gets one more, and everything else knows it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Clocks: how far a node's is off, as far as round trips can tell, and what a reader is told."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

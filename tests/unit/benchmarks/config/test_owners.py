@@ -1,7 +1,5 @@
 """A second owner of an address on a rail: heard by the owner's probe, or in another node's ARP table."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The config stage from plan to measurement: a node passes only if it shows what this run's intent says."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Like parts must be alike: firmware that differs is found on the node that differs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

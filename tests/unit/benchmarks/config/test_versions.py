@@ -1,7 +1,5 @@
 """Versions beside the published ones: told for every node, judged for none."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

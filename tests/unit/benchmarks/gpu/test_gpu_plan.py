@@ -1,7 +1,5 @@
 """From the GPU options of a site to cells and jobs."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.benchmarks.gpu.settings import GpuNode

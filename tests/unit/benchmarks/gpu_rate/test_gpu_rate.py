@@ -5,8 +5,6 @@ second process that works 3 of every 100 ms. A node of eight GPUs is made of str
 different GPUs were never measured.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

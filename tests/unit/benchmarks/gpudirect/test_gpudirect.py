@@ -1,7 +1,5 @@
 """GPUDirect by perftest, from the site's wish to the verdict; never run on GPUs with RDMA NICs."""
 
-from __future__ import annotations
-
 import pytest
 from gdr_run import GdrRun, planned, site_document
 

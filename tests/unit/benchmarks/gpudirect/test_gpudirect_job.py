@@ -1,7 +1,5 @@
 """The job on this machine: GPUs in a made PCI tree, perftest a stand-in that prints its lines."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

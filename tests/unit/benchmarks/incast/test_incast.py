@@ -1,7 +1,5 @@
 """Incast and all-to-all: rounds, plan, the job among processes of this machine, and what is read of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """How a worker forms batches, how images get into them, and where a run's time is said to have gone."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import time

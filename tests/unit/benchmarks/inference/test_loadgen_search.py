@@ -1,7 +1,5 @@
 """The whole search on a CPU, with real LoadGen and a tiny model whose peak is known."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The program that copies between host and GPU runs in the site's own PyTorch environment."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

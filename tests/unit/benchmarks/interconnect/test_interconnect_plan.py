@@ -1,7 +1,5 @@
 """What the plan asks for of paths, copies and inference."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

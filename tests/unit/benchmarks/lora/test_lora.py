@@ -1,7 +1,5 @@
 """LoRA fine-tuning from plan to cells: what is planned, what a log must match, and who lags."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Which way MPI's messages went and where its ranks ran, from plan to verdict; srun is faked."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

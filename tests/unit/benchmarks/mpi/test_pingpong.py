@@ -1,7 +1,5 @@
 """mpi4py's ping-pong: each bandwidth has its time beside it, and as many samples as were ordered."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

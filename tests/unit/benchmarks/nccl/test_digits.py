@@ -1,7 +1,5 @@
 """Rates with more digits than nccl-tests print: two decimals are steps of 5 % at 0.2 GB/s."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.benchmarks.nccl.output import parse_nccl

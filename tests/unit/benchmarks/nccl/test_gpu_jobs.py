@@ -1,7 +1,5 @@
 """The programs inside the jobs, with programs of ours in the place of Slurm's, NVIDIA's and NCCL's."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

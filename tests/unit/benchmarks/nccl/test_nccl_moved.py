@@ -1,7 +1,5 @@
 """Collectives between nodes held against the NICs' counters: what an operation needs must have gone over."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """nccl-tests: text and JSON of real runs, every rule with its planted fault."""
 
-from __future__ import annotations
-
 import json
 import re
 

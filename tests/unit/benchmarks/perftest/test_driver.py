@@ -1,7 +1,5 @@
 """The driver with a fake perftest: what it must record when things go wrong, and that it loses nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Drivers measure again what lies outside its limit, at the end and in the same job."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

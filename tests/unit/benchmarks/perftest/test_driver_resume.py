@@ -1,7 +1,5 @@
 """A second start in the same folder: what it takes over, and what it refuses to mix."""
 
-from __future__ import annotations
-
 import json
 import os
 

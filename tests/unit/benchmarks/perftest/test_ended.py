@@ -1,7 +1,5 @@
 """What a mesh's journals say after a node died: the rest counts, if every driver is accounted for."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The drivers' own folder, without a run: what it proves, what is refused, who is suspect."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """From measurements to blame: what is missing is counted, and what no hardware did accuses none."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -1,7 +1,5 @@
 """The planner's job, run by the driver with a fake perftest: both must speak of the same cells."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

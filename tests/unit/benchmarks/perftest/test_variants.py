@@ -1,7 +1,5 @@
 """Queue pairs, RDMA-CM and the sweep of sizes: planned, run by the driver, read, held to the order."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

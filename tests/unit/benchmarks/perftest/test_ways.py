@@ -1,7 +1,5 @@
 """The way of every pair through the fabric: each is held to the reference of its own way."""
 
-from __future__ import annotations
-
 import time
 from itertools import combinations
 from typing import Any

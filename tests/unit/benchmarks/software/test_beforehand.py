@@ -1,7 +1,5 @@
 """What nodes lack is told before the first job, in one line with the ways out."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A site's software: what may be said of it, what a job makes of it, and what the run says of each node."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """STREAM: what counts, from the site's wish to the verdict, with our own program really built and run."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

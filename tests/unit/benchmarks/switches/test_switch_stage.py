@@ -1,7 +1,5 @@
 """The switches' part of the config stage, from raw read-backs to the verdict; LLDP is a real leaf's."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

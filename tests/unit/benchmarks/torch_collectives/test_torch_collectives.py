@@ -1,7 +1,5 @@
 """Collectives through PyTorch: an output counts for what was ordered, and the NICs must have seen it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The job itself, on processes of this machine: perftest, the node's service and ethtool are stand-ins."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

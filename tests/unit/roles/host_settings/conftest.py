@@ -1,7 +1,5 @@
 """The program under test, a host to run it on, and a desired state."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The targets of a whole node: GPUDirect and pinning on a recorded GPU node."""
 
-from __future__ import annotations
-
 import pytest
 from host_settings.desired import BadDesired
 

@@ -1,7 +1,5 @@
 """The role itself, driven by Ansible on four recorded hosts at once: one for each kind of NIC and driver."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """What optical modules say of themselves: read by the node's timer, taken by a job beside its counters."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Peer memory modules on a GPU node: NVIDIA's, Broadcom's beside it, and what amdgpu registers itself."""
 
-from __future__ import annotations
-
 import pytest
 from host_settings.desired import BadDesired
 

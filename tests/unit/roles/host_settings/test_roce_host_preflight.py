@@ -1,7 +1,5 @@
 """Preflight of roce_host: contradictions that no schema sees, and the site inventories that must pass."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """A host without a fabric's settings has the one service that signs, and nothing else."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
