@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
@@ -16,7 +15,8 @@ from shakedown.records.base import Better
 from shakedown.records.plan import Plan
 from shakedown.records.results import Measurement
 from shakedown.references.catalogue import ReferenceEntry
-from shakedown.references.files import load_catalogue, load_profile
+from shakedown.references.files import load_profile
+from tests.kit.site import plan_site
 
 GIB = 1 << 30
 # Rows that no plan can have, whatever a site names: what its profile says of them, in part.
@@ -101,7 +101,7 @@ def planned(entry: ReferenceEntry) -> Plan:
         }
     )
     profiles = ["published_gpu_nodes", "mlperf_llama2_70b_lora", "primergy_cdi"]
-    return make_plan(site, load_catalogue(profiles), run="r1", created="2026-11-20T08:00:00Z")[0]
+    return plan_site(site, profiles)[0]
 
 
 def verdict(plan: Plan, row: str, value: float):

@@ -91,6 +91,16 @@ def document(nodes: int = 2) -> dict[str, Any]:
     return inventory([f"n{i}" for i in range(1, nodes + 1)], asked, intent)
 
 
+def one_host() -> dict[str, Any]:
+    """Return a site of one host, as `ansible-inventory --list` prints it."""
+    inventory = document(1)
+    host = inventory["_meta"]["hostvars"]["n1"]
+    host["fabric"] = {"system": "lab", "profile": "lab", "no_fabric": True}
+    host["acceptance"] = {"mpi": {"allreduce": {"min_bytes": 8, "max_bytes": 64}}}
+    del host["fabric_nics"]
+    return inventory
+
+
 def hosts(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the variables of each host of an inventory, to be changed."""
     return list(document["_meta"]["hostvars"].values())
@@ -123,7 +133,7 @@ def one_node(profile: str, gpus: int = 0, programs: dict[str, str] | None = None
     )
 
 
-def planned(
+def plan_site(
     site: Site | dict[str, Any], catalogue: Catalogue | Sequence[str | Path] = ("lab",), **more: Any
 ) -> tuple[Plan, Jobs]:
     """Plan a site, or the site of an inventory, with the references of these profiles."""

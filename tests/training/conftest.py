@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shakedown.benchmarks.lora.settings import TrainingSpec
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.collect.run import collect
 from shakedown.records.base import Stage
 from shakedown.records.results import JobRecord
@@ -21,6 +21,7 @@ from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
 from tests.kit.job import ENDED, leave_the_rest
+from tests.kit.site import plan_site
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = Path(os.environ.get("TRAINING_ENV", Path.home() / ".cache/shakedown/training-venv"))
@@ -93,12 +94,7 @@ class Training:
         self.run = folder
         settings = {**TINY, **changes}
         catalogue = load_catalogue([ROOT / "tests/training/lora_tests.yml", "lora_generated"])
-        plan, jobs = make_plan(
-            site_of(inventory(settings), Path("inventories/x")),
-            catalogue,
-            run="r1",
-            created="2026-01-01T00:00:00Z",
-        )
+        plan, jobs = plan_site(site_of(inventory(settings), Path("inventories/x")), catalogue)
         folder.mkdir(exist_ok=True)
         write_aside(folder / "plan.json", to_json(plan))
         write_aside(folder / "jobs.json", to_json(jobs))

@@ -10,7 +10,7 @@ import pytest
 from shakedown.benchmarks.planning import read_site, site_of
 from shakedown.intent import links
 from shakedown.records.errors import BadInput
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import WHERE, document, hosts
 
 RULE = {
     "leaves": ["leaf0", "leaf1"],
@@ -181,7 +181,7 @@ def test_a_refusal_names_both_places(name, tmp_path):
 def test_a_cable_length_without_buffers_names_the_platforms_place_too(where, tmp_path):
     """Catches a length refused without the place that names the platform, or told once for every switch."""
     inventory = two_leaves([RULE | ({"cable_m": 100} if where == "link" else {})])
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         if "fabric" in host:
             host["fabric"]["roce"]["headroom"] = {"cable_m": 100 if where == "fabric" else 40}
             host["acceptance"]["config"] = {"targets": ["environment"]}
@@ -202,7 +202,7 @@ def test_a_cable_length_without_buffers_names_the_platforms_place_too(where, tmp
 def test_a_cable_length_without_buffers_is_refused(where):
     """Catches a lossless profile that names a length for which the platform has none."""
     inventory = two_leaves([RULE | ({"cable_m": 100} if where == "link" else {})])
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         if "fabric" in host:
             host["fabric"]["roce"]["headroom"] = {"cable_m": 100 if where == "fabric" else 40}
             host["acceptance"]["config"] = {"targets": ["environment"]}
@@ -215,7 +215,7 @@ def test_a_cable_length_without_buffers_is_refused(where):
     )
     with pytest.raises(BadInput, match=says):
         site_of(inventory, WHERE)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["roce_switch_cable_lengths_m"] = [5, 40, 100]
     site_of(inventory, WHERE)
 

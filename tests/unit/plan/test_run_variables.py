@@ -11,7 +11,7 @@ from shakedown.benchmarks.planning import site_of
 from shakedown.commands import cli
 from shakedown.plan.scope import with_variables
 from shakedown.records.errors import BadInput
-from tests.unit.plan.test_planner import WHERE, document, one_host
+from tests.kit.site import WHERE, document, one_host
 
 ROOT = Path(__file__).parents[3]
 NCCL = {

@@ -7,19 +7,18 @@ import sys
 import pytest
 from submit_host import SubmitHost
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.collect.run import gather
 from shakedown.judge.judged import judge_folder
 from shakedown.plan.jobs import Jobs
 from shakedown.plan.time_limits import stage_limit_s
 from shakedown.records.base import Stage
 from shakedown.records.reading import read_record
-from shakedown.references.files import load_catalogue
 from shakedown.run.folder import RESULTS, write_lines
 from shakedown.run.lock import Holder, RunLock
 from shakedown.slurm.stage import unended
 from tests.kit.run import ran
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import WHERE, document, plan_site
 
 HOLDER = Holder(run="r1", host="h", boot="b", pid=1, start_ticks=1, user="u", since="s", ticket="t1")
 
@@ -43,7 +42,7 @@ def test_the_limit_follows_from_the_plan():
 def test_every_stage_of_a_plan_has_a_limit_that_its_jobs_fit_into(nodes):
     """Catches: a limit that a tiny plan or a large one cannot keep, or one longer than jobs one by one."""
     made = site_of(document(nodes), WHERE)
-    _, jobs = make_plan(made, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    _, jobs = plan_site(made)
     stages = {job.stage for job in jobs.jobs}
     assert {Stage.FABRIC, Stage.COLLECTIVE} <= stages
     for stage in stages:
@@ -61,7 +60,7 @@ def test_a_larger_mesh_has_a_longer_limit():
     limits = []
     for nodes in (2, 8, 32):
         made = site_of(document(nodes), WHERE)
-        _, jobs = make_plan(made, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+        _, jobs = plan_site(made)
         limits.append(stage_limit_s(jobs, Stage.FABRIC))
     assert limits == sorted(set(limits))
 

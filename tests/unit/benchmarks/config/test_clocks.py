@@ -8,13 +8,13 @@ import pytest
 from pydantic import ValidationError
 from settings_site import FABRIC
 
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import gather
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
 from shakedown.records.results import ClockReading, Snapshot
 from shakedown.references.catalogue import Catalogue
+from tests.kit.site import plan_site
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 CELL = "config/clock/offset/n2/-/-/-"
@@ -63,7 +63,7 @@ def verdict(tmp_path):
                 "addresses": {"n1": "192.0.2.1", "n2": "192.0.2.2"},
             }
         )
-        plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
+        plan, jobs = plan_site(site, Catalogue([]))
         (tmp_path / "raw").mkdir(exist_ok=True)
         (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
         (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))

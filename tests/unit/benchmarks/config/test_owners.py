@@ -8,7 +8,6 @@ from settings_site import FABRIC
 from test_settings_stage import report
 
 from shakedown.benchmarks.config.job import WantedNeighbours, neighbours, peers, read_table
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import gather
 from shakedown.intent.site import Site
@@ -17,6 +16,7 @@ from shakedown.records.results import ClockReading, Component, Snapshot
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.job import ENDED, leave_the_rest
+from tests.kit.site import plan_site
 
 MACS = {f"n{i}": f"52:54:00:00:00:0{i}" for i in (1, 2, 3)}
 STRANGER = "52:54:00:00:00:99"
@@ -57,7 +57,7 @@ def stage(tmp_path, names):
             "addresses": {n: f"192.0.2.{n[1]}" for n in names},
         }
     )
-    plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
+    plan, jobs = plan_site(site, Catalogue([]))
     job = tmp_path / "raw" / "config.settings.a1"
     job.mkdir(parents=True)
     (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))

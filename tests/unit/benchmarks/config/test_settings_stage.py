@@ -10,12 +10,12 @@ from settings_site import FABRIC
 
 from shakedown.benchmarks.config import job
 from shakedown.benchmarks.config.settings import TargetReport, expected_of_nic, judge
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.outputs import job_measurements
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge as judge_run
 from shakedown.references.catalogue import Catalogue
+from tests.kit.site import plan_site
 
 GOOD = {
     "mtu.host_bytes": 9000,
@@ -132,7 +132,7 @@ def test_a_target_that_could_not_be_read_is_wrong_in_everything(site):
 @pytest.fixture
 def run(site, tmp_path, monkeypatch):
     """A run of the config stage whose node answers over a socket; call it with the reports."""
-    plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
+    plan, jobs = plan_site(site, Catalogue([]))
     [spec] = jobs.jobs
     out = tmp_path / "raw" / "config.settings.a1"
     out.mkdir(parents=True)

@@ -6,7 +6,6 @@ import pytest
 from settings_site import FABRIC
 
 from shakedown.benchmarks.config.odd_parts import odd_parts
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
 from shakedown.intent.site import Site
@@ -14,6 +13,7 @@ from shakedown.judge.verdict import judge
 from shakedown.records.results import Snapshot
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.folder import Run
+from tests.kit.site import plan_site
 
 NODE = {"product": "XE9680", "bios_version": "2.4.4", "kernel": "6.8.0-45"}
 NIC = {"driver": "mlx5_core", "psid": "MT_0000000838", "firmware": "28.39.1002"}
@@ -154,7 +154,7 @@ def run(tmp_path):
             "addresses": dict.fromkeys(names, "192.0.2.1"),
         }
     )
-    plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
+    plan, jobs = plan_site(site, Catalogue([]))
     (tmp_path / "raw").mkdir()
     (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
     (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))

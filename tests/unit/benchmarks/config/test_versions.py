@@ -9,7 +9,6 @@ import pytest
 from settings_site import FABRIC
 
 from shakedown.benchmarks.config.versions import _told, of_programs, same
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
 from shakedown.intent.site import Site
@@ -18,6 +17,7 @@ from shakedown.references.catalogue import Catalogue
 from shakedown.references.files import load_profile
 from shakedown.run.folder import Run
 from tests.kit.job import ENDED
+from tests.kit.site import plan_site
 
 FIRMWARE = {"n1": "28.39.1002 (MT_0000000838)", "n2": "28.40.1000"}
 
@@ -75,7 +75,7 @@ def planned(fabric: dict, more: dict):
         }
     )
     catalogue = Catalogue([load_profile("tolly_xe9680_z9664f")])
-    return make_plan(site, catalogue, run="r1", created="2026-11-20T00:00:00Z")
+    return plan_site(site, catalogue)
 
 
 @pytest.mark.parametrize("how", ["without a version", "not in the snapshot"])

@@ -18,7 +18,6 @@ import pytest
 
 from shakedown.benchmarks.gpu_rate.job import start_together
 from shakedown.benchmarks.gpu_rate.output import Shown, explain, lowest, parse_gpu_rate
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
 from shakedown.daytwo.nightly.plan import alone_slots
@@ -29,6 +28,7 @@ from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
 from tests.kit.archive import unpack
 from tests.kit.job import ENDED, leave_the_rest
+from tests.kit.site import plan_site
 
 PROFILES = Path(parse_gpu_rate.__code__.co_filename).parents[2] / "references" / "profiles"
 RECORDED_RUNS = Path(__file__).resolve().parents[3] / "runs"
@@ -98,7 +98,7 @@ def planned(gpus=8, **options):
         software={"pytorch": {"from": {"path": "/opt/bin/python3"}}},
     )
     catalogue = load_catalogue([PROFILES / "h200_gpu_rate.yml"])
-    return *make_plan(site, catalogue, run="r1", created="2026-11-23T00:00:00Z"), site
+    return *plan_site(site, catalogue), site
 
 
 @pytest.fixture
@@ -430,9 +430,7 @@ def test_a_site_without_pytorch_is_refused():
     _, _, site = planned()
     bare = site.model_copy(update={"software": {}})
     with pytest.raises(BadInput, match="gpu_rate needs PyTorch"):
-        make_plan(
-            bare, load_catalogue([PROFILES / "h200_gpu_rate.yml"]), run="r1", created="2026-11-23T00:00:00Z"
-        )
+        plan_site(bare, [PROFILES / "h200_gpu_rate.yml"])
 
 
 def test_it_has_its_turn_at_night():

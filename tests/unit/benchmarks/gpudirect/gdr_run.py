@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.records.verdict import Verdict
@@ -14,8 +14,8 @@ from shakedown.references.files import load_catalogue
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.run.folder import to_json, write_aside, write_plan
 from tests.kit.job import leave_the_rest
+from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.benchmarks.perftest.fake_perftest import gpu_lines, report
-from tests.unit.plan.test_planner import WHERE, document
 
 WHEN = "2026-01-01T00:00:{:02}Z"
 BUSES = ("0000:18:00.0", "0000:2a:00.0", "0000:ab:00.0", "0000:bc:00.0")
@@ -27,7 +27,7 @@ HOST_GBPS, NEAR_GBPS, FAR_GBPS = 390.0, 388.0, 250.0
 def site_document(nodes: int = 2, profiles: tuple[str, ...] = ("physical",), **asked: Any) -> dict[str, Any]:
     """An inventory of nodes with four GPUs that asks for GPUDirect alone."""
     inventory = document(nodes)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"] = {
             "gpudirect": {"operations": ["write"], **asked},
             "counter_tests": False,
@@ -42,7 +42,7 @@ def planned(inventory: dict[str, Any], profile: Path | None = None):
     """Plan and jobs of an inventory."""
     site = site_of(inventory, WHERE)
     catalogue = load_catalogue([profile]) if profile else catalogue_of_site(site, WHERE)
-    return make_plan(site, catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    return plan_site(site, catalogue)
 
 
 class GdrRun:

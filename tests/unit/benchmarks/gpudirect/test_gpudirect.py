@@ -5,6 +5,7 @@ from gdr_run import GdrRun, planned, site_document
 
 from shakedown.benchmarks.gpudirect.output import used
 from shakedown.records.errors import BadInput
+from tests.kit.site import hosts
 
 FAR_PROFILE = """
 schema: 1
@@ -65,7 +66,7 @@ def test_a_site_without_gpus_on_two_nodes_is_told():
     """Catches: a plan that silently leaves GPUDirect out."""
     inventory = site_document(2)
     inventory["_meta"]["hostvars"]["n2"]["gpus"] = []
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"]["perftest"] = [{"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9}]
     plan, jobs = planned(inventory)
     assert not [job for job in jobs.jobs if job.kind == "gpudirect"]

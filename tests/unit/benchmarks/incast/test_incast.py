@@ -14,16 +14,16 @@ from shakedown.benchmarks.incast import job
 from shakedown.benchmarks.incast.job import rounds_of
 from shakedown.benchmarks.incast.output import incast, moved
 from shakedown.benchmarks.incast.settings import IncastSettings
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.records.base import cell_id
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.references.physical import add_physical
+from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.benchmarks.perftest import local_mesh
 from tests.unit.benchmarks.perftest.fake_perftest import report
-from tests.unit.plan.test_planner import WHERE, document
 
 RUNNER = """
 import pathlib, sys
@@ -36,7 +36,7 @@ ASKED = {"patterns": ["incast", "all_to_all"], "senders": 2, "duration_s": 2, "s
 def planned(nodes=3, driver=None, **options):
     """Plan and jobs of a site with the profile `physical`."""
     inventory = document(nodes)
-    for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
+    for number, host in enumerate(hosts(inventory), start=1):
         plain = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 1000}
         asked = {"incast": {**ASKED, **options}, "perftest": [plain]}
         host["acceptance"] = {**asked, "counter_tests": False}
@@ -48,7 +48,7 @@ def planned(nodes=3, driver=None, **options):
                 host["fabric_nics"][rail]["driver"] = driver
     site, catalogue = site_of(inventory, WHERE), Catalogue([])
     add_physical(catalogue, site)
-    return make_plan(site, catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    return plan_site(site, catalogue)
 
 
 def test_each_receiver_has_its_senders_and_no_node_sends_to_itself():
@@ -116,8 +116,7 @@ def test_pauses_that_an_overload_must_bring_fail_no_nic_and_no_switch(incast_ask
         host["fabric"] |= {"system": "acme", "profile": "physical"}
         for nic in host["fabric_nics"]:
             nic["driver"] = "mlx5_core"
-    site = site_of(inventory, WHERE)
-    plan, _ = make_plan(site, catalogue_of_site(site, Path()), run="r1", created="2026-01-01T00:00:00Z")
+    plan, _ = plan_site(inventory, catalogue_of_site(site_of(inventory, WHERE), Path()))
     required = {}
     for item in plan.items:
         if item.metric.startswith("counter.") and item.stage == "fabric":

@@ -4,11 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from shakedown.benchmarks.inference.settings import Inference
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.site import NoFabric, Site
 from shakedown.references.catalogue import MissingReference
-from shakedown.references.files import load_catalogue
+from tests.kit.site import plan_site
 
 INTERCONNECT = {"path": {"generation": 5}, "copies": {"at_once": [1, 2, 4], "far_pin": True}}
 INFERENCE = {"gpus": [1, 2, 4, 8]}
@@ -27,7 +26,7 @@ def planned(gpus: int = 4, gpu: str = "H200-SXM", profile: str = "h200x4_interco
         gpus={"n1": gpus},
         software={"pytorch": {"from": {"path": "/usr/bin/python3"}}},
     )
-    return make_plan(site, load_catalogue([profile]), run="r", created="2026-11-20T00:00:00Z")
+    return plan_site(site, [profile], run="r")
 
 
 def test_every_gpu_is_asked_about_and_copied_to():

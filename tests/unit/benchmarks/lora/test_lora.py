@@ -14,7 +14,6 @@ from shakedown.benchmarks.lora.job import merge, reason, trainer_command
 from shakedown.benchmarks.lora.metrics import received_bytes
 from shakedown.benchmarks.lora.output import parse_trainer
 from shakedown.benchmarks.lora.settings import TrainingSpec
-from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
@@ -24,7 +23,7 @@ from shakedown.run.folder import to_json, write_aside
 from shakedown.run.nic_counters import JobFolder
 from tests.kit.job import ENDED, leave_the_rest
 from tests.kit.run import ran
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import document, hosts, plan_site
 
 TAKEN = "2026-01-01T00:00:00Z"
 JOB: dict[str, Any] = {
@@ -48,11 +47,11 @@ SOFTWARE = {"pytorch": {"from": {"path": "/t/bin/python"}}}
 def plan_of(software: Any = SOFTWARE, **changes: Any) -> Any:
     """Plan two nodes that train and measure nothing else."""
     inventory = document()
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["software"] = software
         host["acceptance"] = {"lora": [{**JOB, **changes}], "counter_tests": False, "software_check": False}
     catalogue = load_catalogue(["lab", "lora_generated"])
-    return make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    return plan_site(inventory, catalogue)
 
 
 def log(
@@ -296,11 +295,11 @@ def test_two_jobs_share_no_cell():
     """Catches: one job's failure written into the cells of another that went well."""
     inventory = document()
     other = {**JOB, "layout": "ddp"}
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["software"] = SOFTWARE
         host["acceptance"] = {"lora": [JOB, other], "counter_tests": False, "software_check": False}
     catalogue = load_catalogue(["lab", "lora_generated"])
-    plan, jobs = make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+    plan, jobs = plan_site(inventory, catalogue)
     assert len(jobs.jobs) == 2
     for item in plan.items:
         for _, nodes, *_ in item.cells():
@@ -359,7 +358,7 @@ def test_more_than_the_peak_is_impossible():
         "scope": {"gpu": "H200-SXM"},
     }
     catalogue = load_catalogue(["lab", "h200_lora"])
-    plan, _ = make_plan(site_of(inventory, WHERE), catalogue, run="r", created="2026-01-01T00:00:00Z")
+    plan, _ = plan_site(inventory, catalogue, run="r")
     ceilings = {i.metric: plan.references[i.reference].ceiling for i in plan.items}
     assert ceilings["mfu"] == 100
     flop = 4 * 6738415616 + 6 * 32 * 2048 * 4096

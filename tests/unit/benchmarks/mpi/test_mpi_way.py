@@ -9,7 +9,6 @@ import pytest
 from shakedown.benchmarks.mpi import job
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
 from shakedown.benchmarks.mpi.output import parse_ucx_log
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
 from shakedown.intent.site import Site
@@ -20,6 +19,7 @@ from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
 from tests.kit.job import ENDED, leave_the_rest
 from tests.kit.run import python
+from tests.kit.site import plan_site
 
 PROFILE = """
 schema: 1
@@ -89,7 +89,7 @@ def measured(tmp_path, monkeypatch):
     def run(ways, layer="", notes=(), fails="", **mpi):
         file = tmp_path / "mpi.yml"
         file.write_text(PROFILE)
-        plan, jobs = make_plan(site(**mpi), load_catalogue([file]), run="r1", created="2026-11-20T00:00:00Z")
+        plan, jobs = plan_site(site(**mpi), [file])
         # The collective stage alone: the others' machines are not there.
         plan = plan.model_copy(update={"items": tuple(i for i in plan.items if i.stage == "collective")})
         (spec,) = (one for one in jobs.jobs if one.kind == "mpi_allreduce")
@@ -310,7 +310,7 @@ def test_a_site_may_say_the_way_itself(tmp_path):
         ({}, ("/etc/shakedown/mpi.env",)),
         ({"UCX_TLS": "rc,self", "OMPI_MCA_pml": "ucx"}, ()),
     ):
-        _, jobs = make_plan(site(variables=variables), catalogue, run="r1", created=made)
+        _, jobs = plan_site(site(variables=variables), catalogue, created=made)
         (spec,) = (one for one in jobs.jobs if one.kind == "mpi_allreduce")
         launch = BENCHMARK.jobs["mpi_allreduce"].launch(spec, tmp_path)
         assert launch.source == source

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.benchmarks.software import beforehand
 from shakedown.onnode import software
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
 from tests.kit.run import ran
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import WHERE, document, hosts, plan_site
 
 MODULE = {"perftest": {"from": {"module": ["ofed/5.8"]}}, "openmpi": {"from": "package"}}
 GONE = "module ofed/5.8 does not exist"
@@ -23,10 +22,10 @@ GONE = "module ofed/5.8 does not exist"
 def jobs(tmp_path):
     """Jobs of a site of four nodes with perftest of a module and OpenMPI of the system; and their run."""
     inventory = document(4)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["software"] = MODULE
     site = site_of(inventory, WHERE)
-    _, made = make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    _, made = plan_site(site)
     write_aside(tmp_path / "jobs.json", to_json(made))
     return made
 

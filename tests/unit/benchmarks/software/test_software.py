@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.software import job
 from shakedown.benchmarks.software.output import unusable_software
@@ -20,7 +20,7 @@ from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
 from tests.kit.job import ENDED, leave_the_rest
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import WHERE, document, plan_site
 
 # Stands for Lmod: loads what lies under the folder MODULES.
 LMOD = """
@@ -226,7 +226,7 @@ def run(node, monkeypatch):
         for host in hosts:
             host["software"] = {"perftest": {"from": {"module": "ofed/5.8"}}}
         catalogue = load_catalogue(["lab"])
-        plan, jobs = make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
+        plan, jobs = plan_site(inventory, catalogue)
         folder = node / "r1"
         write_plan(folder, plan)
         write_aside(folder / "jobs.json", to_json(jobs))

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.benchmarks.stream import job
 from shakedown.benchmarks.stream.output import parse_stream
@@ -15,9 +14,9 @@ from shakedown.daytwo.nightly.plan import alone_slots
 from shakedown.intent.site import NoFabric, Site
 from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
 from tests.kit.job import ENDED, leave_the_rest
+from tests.kit.site import plan_site
 
 PROFILE = """
 schema: 1
@@ -44,7 +43,7 @@ def planned(tmp_path, floor=0.001, program="", **options):
         addresses={"n1": "127.0.0.1"},
         software={"stream": {"from": {"path": program}}} if program else {},
     )
-    return *make_plan(site, load_catalogue([file]), run="r1", created="2026-11-20T00:00:00Z"), site
+    return *plan_site(site, [file]), site
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
-from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json
 from tests.kit.job import ENDED
+from tests.kit.site import document, hosts, plan_site
 from tests.unit.nos.rendering import leaf
-from tests.unit.plan.test_planner import WHERE, document
 
 READINGS = Path(__file__).parents[2] / "nos" / "readings"
 CABLES = [(f"swp{2 * r + n}", f"n{n}", f"fab{r}", f"rail{r}") for r in (0, 1) for n in (1, 2)]
@@ -32,13 +30,11 @@ class Folder:
 
     def __init__(self, folder: Path, nos: str = "linux") -> None:
         inventory = document()
-        for host in inventory["_meta"]["hostvars"].values():
+        for host in hosts(inventory):
             host["acceptance"] = {"config": {"link_speed": False}, "counter_tests": False}
         inventory["switches"] = {"hosts": ["leaf0"]}
         inventory["_meta"]["hostvars"]["leaf0"] = {"roce_switch_nos": nos, "leaf_ports": CABLING}
-        plan, jobs = make_plan(
-            site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z"
-        )
+        plan, jobs = plan_site(inventory)
         self.folder = folder
         self.raw = folder / "raw/switches.config"
         self.raw.mkdir(parents=True)

@@ -6,15 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
 from shakedown.records.verdict import Verdict
-from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside, write_plan
 from tests.kit.job import leave_the_rest
+from tests.kit.site import document, hosts, plan_site
 from tests.unit.benchmarks.perftest.fake_perftest import report
-from tests.unit.plan.test_planner import WHERE, document
 
 NETDEVS = {"rail0": "fab0", "rail1": "fab1"}
 WHEN = "2026-01-01T00:00:{:02}Z"
@@ -25,15 +23,14 @@ MOVED = 1000 * 65536
 def site_document(nodes: int = 2, **config: Any) -> dict[str, Any]:
     """An inventory that asks for the config stage alone."""
     inventory = document(nodes)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"] = {"config": config, "counter_tests": False}
     return inventory
 
 
 def planned(inventory: dict[str, Any]):
     """Plan and jobs of an inventory."""
-    site = site_of(inventory, WHERE)
-    return make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    return plan_site(inventory)
 
 
 def packets(source: str, destination: str, count: int = 500, **other: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 from arrivals import bnxt, mlx5, packets, planned, seen, site_document
 
 from shakedown.benchmarks.traffic_class import job as watch
+from tests.kit.site import hosts
 from tests.unit.benchmarks.perftest import local_mesh
 
 RUNNER = """
@@ -58,7 +59,7 @@ def ring(tmp_path, monkeypatch):
 
     def make(nodes: int):
         inventory = site_document(nodes)
-        for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
+        for number, host in enumerate(hosts(inventory), start=1):
             host["mgmt_ip"] = f"127.77.0.{number}"
             for rail in range(2):
                 host["fabric"]["rails"][rail]["subnet"] = f"127.77.{rail + 1}.0/24"
