@@ -1,6 +1,7 @@
 """What a job leaves in its folder, for tests that write such a folder of their own."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,25 @@ def output(tool: str, file: str, *nodes: str, **more: object) -> dict[str, Any]:
         **ended,
         **more,
     }
+
+
+def write_outputs(raw: Path, lines: Iterable[object], node: str = "") -> None:
+    """Write the journal of a job's outputs, or of one node's."""
+    name = f"outputs.{node}.jsonl" if node else "outputs.jsonl"
+    (raw / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def write_counters(raw: Path, nodes: Iterable[str], octets: int, taken: tuple[str, str]) -> None:
+    """Write counters of the lab's two NICs a node that grew by so many bytes between two times."""
+    for node in nodes:
+        for when, at, count in (("before", taken[0], 0), ("after", taken[1], octets)):
+            counted = dict.fromkeys(("netdev.rx_bytes", "netdev.tx_bytes"), count)
+            counted |= dict.fromkeys(("rdma.sent_pkts", "rdma.rcvd_pkts"), count // 4096)
+            nics = [
+                {"device": f"rxe{rail}", "netdev": f"fab{rail}", "counters": counted} for rail in range(2)
+            ]
+            told = {"schema": 1, "node": node, "when": when, "taken": at, "boot_id": "b", "devices": nics}
+            (raw / f"counters.{node}.{when}.json").write_text(json.dumps(told))
 
 
 def leave_the_rest(run: Path) -> None:

@@ -1,5 +1,6 @@
 """Programs as tests call them, and run folders."""
 
+import json
 import os
 import subprocess
 import sys
@@ -48,6 +49,13 @@ def raw_of(folder: Path, spec: JobSpec, attempt: int = 1, **changes: object) -> 
     """Write the folder of a job that ended well; return it."""
     about = {"stage": spec.stage, "test": spec.name, "nodes": list(spec.nodes), **changes}
     return write_job(folder / "raw" / f"{spec.name}.a{attempt}", **about)
+
+
+def ordered_in(raw: Path, spec: JobSpec) -> None:
+    """Write what a job reads of its order."""
+    (raw / "spec.json").write_text(json.dumps(spec.settings))
+    sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
+    (raw / "software.json").write_text(json.dumps(sources))
 
 
 def collected(folder: Path) -> Verdict:

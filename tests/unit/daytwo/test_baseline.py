@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fleet import START, Night, names
 
 from shakedown.commands import cli
 from shakedown.daytwo.history.fleet_references import propose
 from shakedown.daytwo.history.ingest import ingest
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue, load_profile
+from tests.unit.daytwo.fleet import START, Night, names
 
 NODES = names(6)
 NOW = START.replace(year=2027)

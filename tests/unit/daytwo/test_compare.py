@@ -4,7 +4,6 @@ import json
 import sys
 
 import pytest
-from fleet import Night, names
 
 from shakedown.commands import cli
 from shakedown.commands.compare import spread_out
@@ -17,6 +16,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import PlanItem, Reference, ReferenceKind
 from shakedown.records.results import Measurement
 from shakedown.run.folder import Run
+from tests.unit.daytwo.fleet import Night, names
 
 FIRMWARE = Named("nic", "firmware")
 NODES = names(24)

@@ -5,7 +5,6 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from fake_slurm import FakeSlurm
 
 from shakedown.daytwo.draining import Drainer, Policy
 from shakedown.records.base import Better, Stage
@@ -14,6 +13,7 @@ from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
 from shakedown.records.results import Measurement, RunProblem
 from shakedown.run import folder as runs
 from shakedown.slurm.client import Slurm, parse_show_nodes
+from tests.unit.daytwo.fake_slurm import FakeSlurm
 
 NODES = ("n1", "n2", "n3", "n4")
 ALL = Policy(max_nodes=10, max_fraction=1.0)

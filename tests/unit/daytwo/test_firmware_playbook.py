@@ -15,7 +15,7 @@ ACCEPTANCE = """#!{python}
 import json, os, sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
-from fleet import Night, names
+from tests.unit.daytwo.fleet import Night, names
 from shakedown.judge.judged import judge_folder
 from shakedown.run.folder import write_verdict
 if "FAKE_REFUSED" in os.environ:

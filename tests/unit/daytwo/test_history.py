@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleet import START, Night, names
 
 from shakedown.commands import cli
 from shakedown.daytwo.history.alarms_and_steps import SeriesLabel, findings
@@ -20,6 +19,7 @@ from shakedown.daytwo.history.store import HistoryStore, over_partners
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
 from tests.kit.run import python
+from tests.unit.daytwo.fleet import START, Night, names
 
 pytestmark = pytest.mark.slow  # months of runs
 

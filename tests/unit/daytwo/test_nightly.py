@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fake_slurm import FakeSlurm
 from grafana_foundation_sdk.cog import plugins
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -50,6 +49,7 @@ from shakedown.records.reading import read_record
 from shakedown.records.results import JobRecord, Measurement, RunProblem
 from shakedown.references.files import load_catalogue
 from shakedown.slurm.client import Slurm
+from tests.unit.daytwo.fake_slurm import FakeSlurm
 
 pytestmark = pytest.mark.slow  # whole nights
 

@@ -6,16 +6,15 @@ import sys
 import threading
 
 import pytest
-from settings_site import FABRIC
 
 from shakedown.benchmarks.config import job
 from shakedown.benchmarks.config.settings import TargetReport, expected_of_nic, judge
-from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.outputs import job_measurements
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge as judge_run
 from shakedown.references.catalogue import Catalogue
-from tests.kit.site import plan_site
+from tests.kit.run import ordered_in, raw_of, write_run
+from tests.kit.site import fabric, plan_site, with_nics
 
 GOOD = {
     "mtu.host_bytes": 9000,
@@ -41,15 +40,7 @@ GOOD = {
 @pytest.fixture
 def site() -> Site:
     """One node with one NIC."""
-    nic = {"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": "10.0.0.1"}
-    return Site.model_validate(
-        {
-            "fabric": FABRIC,
-            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
-            "nics": {"n1": [nic]},
-            "addresses": {"n1": "192.0.2.1"},
-        }
-    )
+    return with_nics(fabric(), ["n1"])
 
 
 def report(target: str = "eth2", **changes: object) -> dict:
@@ -134,12 +125,9 @@ def run(site, tmp_path, monkeypatch):
     """A run of the config stage whose node answers over a socket; call it with the reports."""
     plan, jobs = plan_site(site, Catalogue([]))
     [spec] = jobs.jobs
-    out = tmp_path / "raw" / "config.settings.a1"
-    out.mkdir(parents=True)
-    (out / "spec.json").write_text(json.dumps(spec.settings))
-    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
-    about = {"schema": 1, "run": "r1", "stage": "config", "test": spec.name, "job": "7", "state": "COMPLETED"}
-    (out / "job.json").write_text(json.dumps(about))
+    write_run(tmp_path, plan, jobs)
+    out = raw_of(tmp_path, spec)
+    ordered_in(out, spec)
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.setattr(sys, "argv", ["settings", str(out)])
     path = tmp_path / "settings.sock"
