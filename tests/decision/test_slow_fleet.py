@@ -44,12 +44,8 @@ def test_a_fleet_that_lost_five_percent_fails(profile):
     items, references, results = [], {}, []
     for entry in rows(profile):
         reference = references[entry.id] = entry.reference()
-        shared = {
-            "stage": entry.stage,
-            "test": entry.test,
-            "metric": entry.metric,
-            "params": {"row": entry.id},
-        }
+        shared = {"stage": entry.stage, "test": entry.test, "metric": entry.metric}
+        shared |= {"params": {"row": entry.id}}
         shared |= {"unit": entry.unit, "better": entry.better}
         nodes = tuple((node,) for node in NODES)
         items.append(PlanItem(**shared, nodes=nodes, reference=entry.id))

@@ -17,14 +17,8 @@ ENDED = {"state": "COMPLETED", "exit_code": "0:0", "started": "2020-01-01T00:00:
 def write_job(folder: Path, **changes: object) -> Path:
     """Write job.json as the guard does, of the job that the folder is named for; return the folder."""
     name = folder.name.rpartition(".a")[0]
-    about = {
-        "schema": 1,
-        "run": "r1",
-        "stage": name.partition(".")[0],
-        "test": name,
-        "job": "7",
-        "nodes": ["n1"],
-    }
+    about = {"schema": 1, "run": "r1", "stage": name.partition(".")[0], "test": name, "job": "7"}
+    about |= {"nodes": ["n1"]}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text(json.dumps({**about, **ENDED, **changes}))
     return folder

@@ -17,15 +17,9 @@ CHECKOUT = Path(__file__).parents[2]
 WHERE = Path("inventories/x")
 CREATED = "2026-01-01T00:00:00Z"
 # The intent of every fabric of a test; `roce` and `fabric` give copies, to be changed at will.
-_ROCE: dict[str, Any] = {
-    "dscp": 26,
-    "priority": 3,
-    "traffic_class": 3,
-    "queue": 3,
-    "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-    "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
-    "pfc": {"enabled": True},
-}
+_ROCE: dict[str, Any] = {"dscp": 26, "priority": 3, "traffic_class": 3, "queue": 3}
+_ROCE |= {"cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6}}
+_ROCE |= {"ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}, "pfc": {"enabled": True}}
 
 
 def roce(**changes: object) -> dict[str, Any]:

@@ -35,12 +35,8 @@ def converge(fresh, tmp_path):
     hidden = tmp_path / "hidden/shakedown"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError('shakedown of this machine')")
-    own = {
-        "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
-        "ANSIBLE_ROLES_PATH": str(tmp_path / "none"),
-        "ANSIBLE_COLLECTIONS_PATH": str(tmp_path),
-        "PYTHONPATH": str(hidden.parent),
-    }
+    own = {"ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"), "ANSIBLE_ROLES_PATH": str(tmp_path / "none")}
+    own |= {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path), "PYTHONPATH": str(hidden.parent)}
 
     def run() -> tuple[dict[str, int], str]:
         argv = [BIN / "ansible-playbook", "-i", fresh.inventory, "play.yml"]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.run import ran
+from tests.kit.site import roce
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "roles/roce_switch/filter_plugins"))
@@ -32,15 +33,10 @@ PROBE = " && ".join(
     )
 )
 INTENT = {
-    "roce": {
-        "dscp": 26,
-        "priority": 3,
-        "traffic_class": 3,
-        "queue": 3,
-        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6, "scheduler": "strict"},
-        "ecn": {"min_bytes": 30000, "max_bytes": 90000, "mark_percent": 10},
-        "pfc": {"enabled": True},
-    },
+    "roce": roce(
+        cnp={"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6, "scheduler": "strict"},
+        ecn={"min_bytes": 30000, "max_bytes": 90000, "mark_percent": 10},
+    ),
     "mtu_bytes": 9000,
     "link_speed_gbps": 10,
     "ports": ["swp1", "swp2"],

@@ -12,24 +12,16 @@ from shakedown.intent import links
 from shakedown.records.errors import BadInput
 from tests.kit.site import WHERE, document, hosts
 
-RULE = {
-    "leaves": ["leaf0", "leaf1"],
-    "leaf_ports": ["Ethernet32", "Ethernet33", "Ethernet34", "Ethernet35"],
-    "spines": ["spine0", "spine1"],
-    "spine_ports": ["Ethernet0", "Ethernet1", "Ethernet2", "Ethernet3"],
-}
+RULE = {"leaves": ["leaf0", "leaf1"], "leaf_ports": ["Ethernet32", "Ethernet33", "Ethernet34", "Ethernet35"]}
+RULE |= {"spines": ["spine0", "spine1"], "spine_ports": ["Ethernet0", "Ethernet1", "Ethernet2", "Ethernet3"]}
 
 
 def two_leaves(links_of: list[dict[str, Any]] | None = None, **switches: Any) -> dict[str, Any]:
     """A site of two nodes, one on each of two leaves, under two spines with two cables to each leaf."""
     inventory = document()
     hostvars = inventory["_meta"]["hostvars"]
-    fabric = {
-        "leaves": ["leaf0", "leaf1"],
-        "spines": ["spine0", "spine1"],
-        "links": [RULE] if links_of is None else links_of,
-        **switches,
-    }
+    fabric = {"leaves": ["leaf0", "leaf1"], "spines": ["spine0", "spine1"]}
+    fabric |= {"links": [RULE] if links_of is None else links_of, **switches}
     for number, name in enumerate(("n1", "n2")):
         hostvars[name]["fabric"]["switches"] = fabric
         for nic in hostvars[name]["fabric_nics"]:
@@ -69,14 +61,8 @@ def test_either_end_sees_its_links():
 
 def test_a_link_has_its_own_rate_and_length():
     """Catches 800G uplinks, and long cables to a spine, taken for the hosts' links."""
-    own = {
-        "leaf": "leaf0",
-        "leaf_port": "swp9",
-        "spine": "spine0",
-        "spine_port": "swp1",
-        "speed_gbps": 800,
-        "cable_m": 300,
-    }
+    own = {"leaf": "leaf0", "leaf_port": "swp9", "spine": "spine0", "spine_port": "swp1", "speed_gbps": 800}
+    own |= {"cable_m": 300}
     fabric = {"link_speed_gbps": 400, "roce": {"headroom": {"cable_m": 5}}, "switches": {"links": [own]}}
     (port,) = links.link_ports(fabric, "spine0")
     assert port == {

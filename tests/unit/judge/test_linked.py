@@ -79,12 +79,8 @@ def test_paths_are_written_where_links_leave_one_way():
     def jobs_with(spines: int):
         ports = [f"up{s}" for s in range(spines)]
         names = [f"spine{s}" for s in range(spines)]
-        rule = {
-            "leaves": ["leaf0-0", "leaf1-0"],
-            "leaf_ports": ports,
-            "spines": names,
-            "spine_ports": ["swp1", "swp2"],
-        }
+        rule = {"leaves": ["leaf0-0", "leaf1-0"], "leaf_ports": ports, "spines": names}
+        rule |= {"spine_ports": ["swp1", "swp2"]}
         access = dict.fromkeys([*names, "leaf0-0", "leaf1-0"], "none")
         inventory = two_pods(4, 1, 2, spines=names, links=[rule], access=access)
         return plan_site(inventory, catalogue())

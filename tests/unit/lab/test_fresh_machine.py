@@ -17,43 +17,22 @@ from tests.kit.archive import unpack
 from tests.kit.run import python
 
 # What came after 3.11.0, Debian 12's 3.11.2 in mind; mypy knows no third number, and reads no tests.
-KEYWORDS = {
-    "extractall": {"filter"},
-    "extract": {"filter"},
-    "unpack_archive": {"filter"},
-    "rmtree": {"onexc"},
-    "NamedTemporaryFile": {"delete_on_close"},
-    "glob": {"case_sensitive", "recurse_symlinks"},
-    "rglob": {"case_sensitive", "recurse_symlinks"},
-    "match": {"case_sensitive"},
-    "relative_to": {"walk_up"},
-    "add_argument": {"deprecated"},
-    "getaddresses": {"strict"},
-    "parseaddr": {"strict"},
-    "connect": {"autocommit"},
-}
+KEYWORDS = {"extractall": {"filter"}, "extract": {"filter"}, "unpack_archive": {"filter"}}
+KEYWORDS |= {"rmtree": {"onexc"}, "NamedTemporaryFile": {"delete_on_close"}}
+KEYWORDS |= {"glob": {"case_sensitive", "recurse_symlinks"}, "rglob": {"case_sensitive", "recurse_symlinks"}}
+KEYWORDS |= {"match": {"case_sensitive"}, "relative_to": {"walk_up"}, "add_argument": {"deprecated"}}
+KEYWORDS |= {"getaddresses": {"strict"}, "parseaddr": {"strict"}, "connect": {"autocommit"}}
 FILTERS = (
     "data_filter tar_filter fully_trusted_filter FilterError"
     " OutsideDestinationError LinkOutsideDestinationError"
 )
-NAMES = {
-    "tarfile": set(FILTERS.split()),
-    "itertools": {"batched"},
-    "math": {"sumprod", "fma"},
-    "typing": {"override", "TypeAliasType", "ReadOnly", "TypeIs", "NoDefault", "get_protocol_members"},
-    "collections.abc": {"Buffer"},
-    "warnings": {"deprecated"},
-    "copy": {"replace"},
-    "random": {"binomialvariate"},
-    "os": {"unshare", "setns", "process_cpu_count", "listdrives"},
-    "calendar": {"Month", "Day"},
-    "statistics": {"kde", "kde_random"},
-    "queue": {"ShutDown"},
-    "sys": {"monitoring", "activate_stack_trampoline"},
-    "types": {"get_original_bases"},
-    "pathlib": {"UnsupportedOperation"},
-    "asyncio": {"eager_task_factory", "QueueShutDown"},
-}
+NAMES = {"tarfile": set(FILTERS.split()), "itertools": {"batched"}, "math": {"sumprod", "fma"}}
+NAMES |= {"typing": {"override", "TypeAliasType", "ReadOnly", "TypeIs", "NoDefault", "get_protocol_members"}}
+NAMES |= {"collections.abc": {"Buffer"}, "warnings": {"deprecated"}, "copy": {"replace"}}
+NAMES |= {"random": {"binomialvariate"}, "os": {"unshare", "setns", "process_cpu_count", "listdrives"}}
+NAMES |= {"calendar": {"Month", "Day"}, "statistics": {"kde", "kde_random"}, "queue": {"ShutDown"}}
+NAMES |= {"sys": {"monitoring", "activate_stack_trampoline"}, "types": {"get_original_bases"}}
+NAMES |= {"pathlib": {"UnsupportedOperation"}, "asyncio": {"eager_task_factory", "QueueShutDown"}}
 METHODS = {"is_junction", "with_segments", "full_match", "from_uri", "copy_into", "move_into"}
 FOLDERS = (
     "shakedown",

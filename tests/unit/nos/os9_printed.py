@@ -31,17 +31,9 @@ Rate info (interval 299 seconds):
      Input 00.00 Mbits/sec,          1 packets/sec, 0.00% of line-rate
 Time since last interface status change: 1w2d20h
 """
-OS9_COUNTERS = {
-    "rx_packets": 978467,
-    "rx_bytes": 95990786,
-    "rx_drops": 5,
-    "rx_errors": 3 + 4,
-    "fec_uncorrectable": 8,
-    "tx_packets": 6225369,
-    "tx_bytes": 448457157,
-    "tx_errors": 6,
-    "tx_drops": 7 + 9,
-}
+OS9_COUNTERS = {"rx_packets": 978467, "rx_bytes": 95990786, "rx_drops": 5, "rx_errors": 3 + 4}
+OS9_COUNTERS |= {"fec_uncorrectable": 8, "tx_packets": 6225369, "tx_bytes": 448457157, "tx_errors": 6}
+OS9_COUNTERS |= {"tx_drops": 7 + 9}
 
 # As a Z9100-ON with OS9 9.14(2.7) prints them (sdn-sense/sense-dellos9-collection, fixture
 # show_lldp_neighbors_detail). The first is a Linux host, the second a switch that sends no name.

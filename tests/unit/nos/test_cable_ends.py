@@ -38,44 +38,22 @@ def read_back(nos):
 def settings(tmp_path, nos, found):
     """The settings file of a switch, loaded."""
     path = tmp_path / "leaf0.settings.json"
-    document = {
-        "schema": 1,
-        "switch": "leaf0",
-        "nos": nos,
-        "cabling": cabling(nos),
-        "differences": [],
-        "found": found,
-        "not_done": [],
-        "wanted": {},
-        "refusals": [],
-        "patchable": True,
-    }
+    document = {"schema": 1, "switch": "leaf0", "nos": nos, "cabling": cabling(nos), "differences": []}
+    document |= {"found": found, "not_done": [], "wanted": {}, "refusals": [], "patchable": True}
     path.write_text(json.dumps(document, default=list))
     return load_settings(path)
 
 
 def host(**found):
     """A host's report on one NIC."""
-    values = {
-        "mtu.host_bytes": 9000,
-        "pfc.priorities": [3],
-        "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
-        "link.speed_gbps": 400.0,
-        "link.fec": "rs",
-        **found,
-    }
+    values = {"mtu.host_bytes": 9000, "pfc.priorities": [3], "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0"}
+    values |= {"link.speed_gbps": 400.0, "link.fec": "rs", **found}
     entries = [
         {"key": key, "found": value, "wanted": value, "ok": True, "settable": True}
         for key, value in values.items()
     ]
-    document = {
-        "schema": 1,
-        "target": "fab0",
-        "driver": "mlx5_core",
-        "error": None,
-        "settings": entries,
-        "not_applicable": [],
-    }
+    document = {"schema": 1, "target": "fab0", "driver": "mlx5_core", "error": None, "settings": entries}
+    document |= {"not_applicable": []}
     return host_end(TargetReport.model_validate(document))
 
 
@@ -400,13 +378,8 @@ def test_a_switch_is_named_by_its_port_and_not_by_what_a_person_wrote_there(nos)
     """Catches an uplink that is never proven, or two swapped ones passed, for a description `to leaf0`."""
     port = PORTS[nos][0]
     ((name, remote),) = neighbours_of(reading(nos, neighbours=SPINES[nos]))[port]
-    ports = {
-        "os9": "hundredGigE 1/39",
-        "os10": "ethernet1/1/39",
-        "nxos": "Ethernet1/39",
-        "eos": "Ethernet39",
-        "cumulus": "swp39",
-    }
+    ports = {"os9": "hundredGigE 1/39", "os10": "ethernet1/1/39", "nxos": "Ethernet1/39", "eos": "Ethernet39"}
+    ports |= {"cumulus": "swp39"}
     assert (name, remote) == ("spine0", ports[nos])
 
 

@@ -101,13 +101,8 @@ def test_the_plan_says_how_long_each_stage_takes_and_what_a_part_takes():
 
 def ringed(nodes: int):
     """Plan a mesh that measures rail by rail between neighbours alone."""
-    test = {
-        "test": "ib_write_bw",
-        "size_bytes": 65536,
-        "iterations": 9,
-        "rails_at_once": ["one", "all"],
-        "one_rail_pairs": "ring",
-    }
+    test = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9, "rails_at_once": ["one", "all"]}
+    test |= {"one_rail_pairs": "ring"}
     return planned(asking(nodes, perftest=[test]))
 
 

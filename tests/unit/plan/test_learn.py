@@ -182,12 +182,8 @@ def test_the_longest_job_of_a_site_without_references_is_told(tmp_path, shakedow
     (tmp_path / "hosts.yml").write_text(
         yaml.safe_dump({"compute": {"hosts": {"n1": {"mgmt_ip": "10.0.0.1", "gpus": [{"index": 0}]}}}})
     )
-    nccl = {
-        "expect": {"nvls": False},
-        "run_timeout_s": 100,
-        "launchers": ["one-process"],
-        "sweeps": [{"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}],
-    }
+    nccl = {"expect": {"nvls": False}, "run_timeout_s": 100, "launchers": ["one-process"]}
+    nccl |= {"sweeps": [{"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}]}
     for name, what in (
         ("fabric", {"system": "new", "profile": OTHER, "no_fabric": True}),
         ("acceptance", {"nccl": nccl, "counter_tests": False, "software_check": False}),

@@ -6,13 +6,11 @@ import pytest
 
 from shakedown.benchmarks.lora.settings import TrainingSpec
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
-from shakedown.benchmarks.registry import Acceptance
-from shakedown.intent.site import NoFabric, Site
 from shakedown.intent.slurm_block import minutes, seconds_of, slurm_time
 from shakedown.plan.scope import WantedScope
 from shakedown.plan.time_limits import DEFAULT_S, longest_s
 from shakedown.records.errors import BadInput
-from tests.kit.site import document, hosts, plan_site
+from tests.kit.site import document, hosts, one_node, plan_site
 
 CREATED = "2026-01-01T00:00:00Z"
 
@@ -97,14 +95,7 @@ def test_what_a_partition_must_allow():
 def trained(profiles: tuple[str, ...], gpu: str = "H100-SXM", **changes: object):
     """Return the time limit of one host's training."""
     spec = TrainingSpec(**{"model": "llama2-7b", **changes})
-    site = Site(
-        fabric=NoFabric(system="one", profile=profiles[0], no_fabric=True),
-        acceptance=Acceptance(scope={"gpu": gpu}, counter_tests=False, software_check=False, lora=(spec,)),
-        software={"pytorch": {"from": "package"}},
-        nics={"n1": ()},
-        addresses={"n1": "127.0.0.1"},
-        gpus={"n1": 8},
-    )
+    site = one_node(profiles[0], 8, {"pytorch": "/usr/bin/python3"}, scope={"gpu": gpu}, lora=(spec,))
     _, jobs = plan_site(site, profiles, run="r", created=CREATED)
     return jobs.jobs[0].time_limit_s
 

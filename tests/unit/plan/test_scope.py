@@ -228,13 +228,8 @@ def test_a_quick_mesh_is_of_neighbours_and_says_so():
 def test_a_full_mesh_measures_what_the_site_leaves_out():
     """Catches: --mesh full that keeps a site's ring of neighbours."""
     inventory = document(5)
-    test = {
-        "test": "ib_write_bw",
-        "size_bytes": 65536,
-        "iterations": 9,
-        "rails_at_once": ["all", "one"],
-        "one_rail_pairs": "ring",
-    }
+    test = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9, "rails_at_once": ["all", "one"]}
+    test |= {"one_rail_pairs": "ring"}
     for host in inventory["compute"]["hosts"]:
         inventory["_meta"]["hostvars"][host]["acceptance"] = {"perftest": [test]}
     ringed = site_of(inventory, WHERE)

@@ -378,31 +378,14 @@ RAW = """ RDMA_Write BW Test
 
 def trainer_log(steps: int) -> str:
     """A log of the trainer's own format in which two ranks report and one step has no finite loss."""
-    header = {
-        "type": "header",
-        "model": "tiny",
-        "method": "lora",
-        "precision": "bf16",
-        "parallelism": "ddp",
-        "world_size": 2,
-        "sequence_length": 128,
-        "global_batch_samples": 8,
-        "micro_batch_samples": 4,
-        "steps": steps,
-        "parameters": 1000,
-        "trainable_parameters": 10,
-    }
+    header = {"type": "header", "model": "tiny", "method": "lora", "precision": "bf16", "parallelism": "ddp"}
+    header |= {"world_size": 2, "sequence_length": 128, "global_batch_samples": 8, "micro_batch_samples": 4}
+    header |= {"steps": steps, "parameters": 1000, "trainable_parameters": 10}
     lines = [header]
     for step in range(1, steps + 1):
         for rank in (0, 1):
-            line = {
-                "type": "step",
-                "step": step,
-                "rank": rank,
-                "step_time_s": 0.1,
-                "samples": 8,
-                "tokens": 1024,
-            }
+            line = {"type": "step", "step": step, "rank": rank, "step_time_s": 0.1, "samples": 8}
+            line |= {"tokens": 1024}
             if rank == 1 and step != 3:
                 line["loss"] = 1 + 2 / step
             lines.append(line)

@@ -36,12 +36,8 @@ def exports(tmp_path: Path, owner: str, **variables: object) -> list[str]:
         for task in yaml.safe_load((ROLES / "shared_stage/tasks/export.yml").read_text())
         if task["name"].startswith("Export it")
     )
-    copied = {
-        **task["ansible.builtin.copy"],
-        "dest": str(file),
-        "owner": str(os.getuid()),
-        "group": str(os.getgid()),
-    }
+    copied = {**task["ansible.builtin.copy"], "dest": str(file), "owner": str(os.getuid())}
+    copied |= {"group": str(os.getgid())}
     tasks = [{"include_vars": str(ROLES / "shared_stage/vars/main.yml")}, {"ansible.builtin.copy": copied}]
     done = play(
         tmp_path,
@@ -95,14 +91,9 @@ def test_programs_are_put_where_nodes_only_read(tmp_path, apart):
     python.parent.mkdir()
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    variables = {
-        "shared_stage_path": str(home),
-        "manage": {"shared_folder": True},
-        "reframe_site": {"system": "s"},
-        "reframe_requirements": "/dev/null",
-        "reframe_uv": "/bin/true",
-        "ansible_user": "root",
-    }
+    variables = {"shared_stage_path": str(home), "manage": {"shared_folder": True}}
+    variables |= {"reframe_site": {"system": "s"}, "reframe_requirements": "/dev/null"}
+    variables |= {"reframe_uv": "/bin/true", "ansible_user": "root"}
     if apart:
         variables["shared_code_path"] = str(code)
     # Without rsync's ssh: that the files go there is its own affair.

@@ -23,13 +23,8 @@ def play(
 ) -> subprocess.CompletedProcess[str]:
     """Play the roles of the stage folder on a submit host, and on a node if the folder is ours to share."""
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    variables = {
-        "shared_stage_path": str(tmp_path / "share/shakedown"),
-        "mgmt_subnet": "127.0.0.0/8",
-        "mgmt_ip": "127.0.0.1",
-        "fabric": {"system": "lab"},
-        "manage": {"shared_folder": shared},
-    }
+    variables = {"shared_stage_path": str(tmp_path / "share/shakedown"), "mgmt_subnet": "127.0.0.0/8"}
+    variables |= {"mgmt_ip": "127.0.0.1", "fabric": {"system": "lab"}, "manage": {"shared_folder": shared}}
     children = {
         "submit": {"hosts": {"head": here}},
         "slurm": {"hosts": {"head": here, **({"n1": here} if shared else {})}},
@@ -105,12 +100,8 @@ def test_the_whole_of_site_yml_can_be_checked_and_a_site_that_manages_nothing_ke
     (site / "group_vars/all").mkdir(parents=True)
     fabric = (CHECKOUT / "inventories/lab/group_vars/all/fabric.yml").read_text()
     (site / "group_vars/all/fabric.yml").write_text(fabric)
-    everything = {
-        "shared_stage_path": str(tmp_path / "share/shakedown"),
-        "mgmt_subnet": "127.0.0.0/8",
-        "manage": {"hosts": False},
-        "numa_pinning_accepted": ["no NIC with an RDMA device"],
-    }
+    everything = {"shared_stage_path": str(tmp_path / "share/shakedown"), "mgmt_subnet": "127.0.0.0/8"}
+    everything |= {"manage": {"hosts": False}, "numa_pinning_accepted": ["no NIC with an RDMA device"]}
     (site / "group_vars/all/site.yml").write_text(json.dumps(everything))
     nics = {
         name: [
@@ -127,12 +118,8 @@ def test_the_whole_of_site_yml_can_be_checked_and_a_site_that_manages_nothing_ke
         for number, name in enumerate(("n1", "n2"), start=1)
     }
     hosts = {name: {**here, "mgmt_ip": "127.0.0.1", "fabric_nics": nics[name]} for name in nics}
-    groups = {
-        "submit": {"hosts": {"head": here}},
-        "compute": {"hosts": hosts},
-        "slurm": {"children": {"submit": {}, "compute": {}}},
-        "switches": {"hosts": {}},
-    }
+    groups = {"submit": {"hosts": {"head": here}}, "compute": {"hosts": hosts}}
+    groups |= {"slurm": {"children": {"submit": {}, "compute": {}}}, "switches": {"hosts": {}}}
     (site / "hosts.yml").write_text(json.dumps({"all": {"children": groups}}))
     before = sorted(tmp_path.rglob("*"))
     done = run_playbook("-i", site, "playbooks/site.yml", "--check", "--diff", ANSIBLE_CACHE_PLUGIN="memory")

@@ -16,25 +16,11 @@ from shakedown.references.catalogue import Catalogue
 from tests.kit.run import ordered_in, raw_of, write_run
 from tests.kit.site import fabric, plan_site, with_nics
 
-GOOD = {
-    "mtu.host_bytes": 9000,
-    "mtu.rdma_bytes": 4096,
-    "rdma.device": "mlx5_0",
-    "rdma_cm.default_roce_mode": "RoCE v2",
-    "rdma_cm.default_roce_tos": 106,
-    "gid.type": "RoCE v2",
-    "link.state": "up",
-    "ipv4": "10.0.0.1/24",
-    "ipv4.others": [],
-    "ipv4.duplicates": [],
-    "gid.others": [],
-    "mac": "52:54:00:00:00:01",
-    "dcbx.mode": "host ieee",
-    "pfc.priorities": [3],
-    "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
-    "link.speed_gbps": 400.0,
-    "rings.rx": 8192,
-}
+GOOD = {"mtu.host_bytes": 9000, "mtu.rdma_bytes": 4096, "rdma.device": "mlx5_0"}
+GOOD |= {"rdma_cm.default_roce_mode": "RoCE v2", "rdma_cm.default_roce_tos": 106, "gid.type": "RoCE v2"}
+GOOD |= {"link.state": "up", "ipv4": "10.0.0.1/24", "ipv4.others": [], "ipv4.duplicates": []}
+GOOD |= {"gid.others": [], "mac": "52:54:00:00:00:01", "dcbx.mode": "host ieee", "pfc.priorities": [3]}
+GOOD |= {"dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0", "link.speed_gbps": 400.0, "rings.rx": 8192}
 
 
 @pytest.fixture

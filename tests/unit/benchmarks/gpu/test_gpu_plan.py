@@ -113,12 +113,8 @@ def test_several_nodes_are_held_to_network_and_nics():
     for host in hosts(inventory):
         host["fabric"]["profile"] = "tolly_xe9680_z9664f"
         host["gpus"] = [{"index": i} for i in range(32)]
-        sweep = {
-            "operations": ["all_reduce"],
-            "min_bytes": 1 << 34,
-            "max_bytes": 1 << 34,
-            "split": ["none", "mod"],
-        }
+        sweep = {"operations": ["all_reduce"], "min_bytes": 1 << 34, "max_bytes": 1 << 34}
+        sweep |= {"split": ["none", "mod"]}
         host["acceptance"] = {
             "scope": {"nodes": 8},
             "counter_tests": False,

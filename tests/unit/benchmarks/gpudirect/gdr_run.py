@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.benchmarks.planning import site_of
-from shakedown.collect.run import collect
-from shakedown.judge.judged import judge_folder
 from shakedown.records.verdict import Verdict
 from shakedown.references.files import load_catalogue
 from shakedown.references.of_site import catalogue_of_site
-from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.kit.job import leave_the_rest
+from tests.kit.job import output, write_counters, write_outputs
+from tests.kit.run import collected, raw_of, write_run
 from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.benchmarks.perftest.fake_perftest import gpu_lines, report
 
@@ -52,10 +50,8 @@ class GdrRun:
         self.folder = folder
         self.plan, jobs = planned(site_document(2, **asked), profile)
         (self.job,) = (job for job in jobs.jobs if job.kind == "gpudirect")
-        write_plan(folder, self.plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
-        self.raw = folder / "raw" / f"{self.job.name}.a1"
-        self.raw.mkdir(parents=True)
+        about = {"started": WHEN.format(1), "duration_s": 30.0}
+        self.raw = raw_of(write_run(folder, self.plan, jobs), self.job, **about)
         self.path = self.job.settings["memory"]["path"]
         self.interface = self.job.settings["memory"]["interface"]
         self.records: dict[str, dict[str, Any]] = {}
@@ -77,21 +73,10 @@ class GdrRun:
         addresses, device = [nic["ipv4"] for nic in nics], nics[0]["rdma_device"]
         size, both = 1048576, direction == "both"
         stem = f"ib_{operation}_bw.{','.join(pair)}.{rail}.{direction}.{size}.{memory}.one"
-        record: dict[str, Any] = {
-            "schema": 1,
-            "tool": "gpudirect",
-            "test": f"gpudirect_{operation}",
-            "file": f"{stem}.txt",
-            "nodes": pair,
-            "rail": rail,
-            "direction": direction,
-            "params": {"size_bytes": size, "rails_at_once": "one", "memory": memory},
-            "attempt": 1,
-            "exit_code": 0,
-            "started": WHEN.format(10),
-            "duration_s": 4.5,
-            "problem": None,
-        }
+        about = {"test": f"gpudirect_{operation}", "rail": rail, "direction": direction, "attempt": 1}
+        about |= {"params": {"size_bytes": size, "rails_at_once": "one", "memory": memory}}
+        about |= {"started": WHEN.format(10), "duration_s": 4.5}
+        record = output("gpudirect", f"{stem}.txt", *pair, **about)
         if self.reason and memory != "host":
             record |= {"file": f"{stem}.n1.note.txt", "exit_code": None}
             record["problem"] = {"kind": "not-run", "message": self.reason}
@@ -126,22 +111,6 @@ class GdrRun:
 
     def judged(self) -> Verdict:
         """Write what is missing, read everything and judge it."""
-        nodes = list(self.job.nodes)
-        job = {"schema": 1, "run": "r1", "stage": "fabric", "test": self.job.name, "job": "7", "nodes": nodes}
-        job |= {"started": WHEN.format(1), "duration_s": 30.0, "state": "COMPLETED", "exit_code": "0:0"}
-        (self.raw / "job.json").write_text(json.dumps(job))
-        lines = "".join(json.dumps(record) + "\n" for record in self.records.values())
-        (self.raw / "outputs.n1.jsonl").write_text(lines)
-        for node in nodes:
-            for when, at, octets in (("before", 2, 0), ("after", 28, 10**14)):
-                counted = {"netdev.rx_bytes": octets, "netdev.tx_bytes": octets}
-                counted |= {"rdma.sent_pkts": octets // 4096, "rdma.rcvd_pkts": octets // 4096}
-                devices = [
-                    {"device": f"rxe{rail}", "netdev": f"fab{rail}", "counters": counted} for rail in range(2)
-                ]
-                told = {"schema": 1, "node": node, "when": when, "taken": WHEN.format(at)}
-                told |= {"boot_id": "b", "devices": devices}
-                (self.raw / f"counters.{node}.{when}.json").write_text(json.dumps(told))
-        leave_the_rest(self.folder)
-        collect(self.folder)
-        return judge_folder(self.folder)
+        write_outputs(self.raw, self.records.values(), "n1")
+        write_counters(self.raw, self.job.nodes, 10**14, (WHEN.format(2), WHEN.format(28)))
+        return collected(self.folder)

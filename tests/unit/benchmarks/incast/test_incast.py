@@ -155,12 +155,8 @@ def run(tmp_path, nodes=3, faults=(), **options):
     (tmp_path / "faults.json").write_text(json.dumps(mesh.faults))
     running = {}
     for node in settings["nodes"]:
-        env = {
-            "PATH": f"{mesh.bin}:{os.environ['PATH']}",
-            "PYTHONPATH": str(local_mesh.REPOSITORY),
-            "SLURMD_NODENAME": node,
-            "FAKE_FAULTS": str(tmp_path / "faults.json"),
-        }
+        env = {"PATH": f"{mesh.bin}:{os.environ['PATH']}", "PYTHONPATH": str(local_mesh.REPOSITORY)}
+        env |= {"SLURMD_NODENAME": node, "FAKE_FAULTS": str(tmp_path / "faults.json")}
         words = [sys.executable, "-c", RUNNER, str(mesh.sysfs(node)), "-", str(mesh.out)]
         running[node] = subprocess.Popen(
             words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -246,13 +242,8 @@ def output_of(held, rates=(40.0, 45.0), ends=None, files=None, receiver="n1"):
     for number, rate in zip((2, 3), rates, strict=True):
         own = (ends or {}).get(f"n{number}", f"127.77.1.{number}")
         texts[f"o{number}.txt"] = report("ib_write_bw", 65536, rate, (own, "127.77.1.1"), seconds=2)
-    note = {
-        "schema": 1,
-        "receiver": receiver,
-        "rail": "rail0",
-        "files": files or {"n2": "o2.txt", "n3": "o3.txt"},
-        "held": held,
-    }
+    note = {"schema": 1, "receiver": receiver, "rail": "rail0"}
+    note |= {"files": files or {"n2": "o2.txt", "n3": "o3.txt"}, "held": held}
     record = OutputRecord.model_validate(
         {
             "schema": 1,

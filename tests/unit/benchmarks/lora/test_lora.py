@@ -14,31 +14,20 @@ from shakedown.benchmarks.lora.job import merge, reason, trainer_command
 from shakedown.benchmarks.lora.metrics import received_bytes
 from shakedown.benchmarks.lora.output import parse_trainer
 from shakedown.benchmarks.lora.settings import TrainingSpec
-from shakedown.collect.run import collect
-from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.records.program import SOURCE
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside
 from shakedown.run.nic_counters import JobFolder
-from tests.kit.job import ENDED, leave_the_rest
-from tests.kit.run import ran
+from tests.kit.job import output as output_of
+from tests.kit.job import write_outputs
+from tests.kit.run import collected, ran, raw_of, write_run
 from tests.kit.site import document, hosts, plan_site
 
 TAKEN = "2026-01-01T00:00:00Z"
-JOB: dict[str, Any] = {
-    "model": "tiny",
-    "layout": "fsdp",
-    "gpus_per_node": 2,
-    "device": "cpu",
-    "dtype": "fp32",
-    "steps": 8,
-    "warmup_steps": 2,
-    "sequence_tokens": 64,
-    "micro_batch": 1,
-    "global_batch": 8,
-    "metrics": ["final_loss", "nonfinite_steps", "rank_skew", "traffic_share", "comm_share"],
-}
+JOB: dict[str, Any] = {"model": "tiny", "layout": "fsdp", "gpus_per_node": 2, "device": "cpu"}
+JOB |= {"dtype": "fp32", "steps": 8, "warmup_steps": 2, "sequence_tokens": 64, "micro_batch": 1}
+JOB |= {"global_batch": 8}
+JOB |= {"metrics": ["final_loss", "nonfinite_steps", "rank_skew", "traffic_share", "comm_share"]}
 
 
 SOFTWARE = {"pytorch": {"from": {"path": "/t/bin/python"}}}
@@ -59,53 +48,20 @@ def log(
 ) -> str:
     """What a job of the plan writes; `slow` is a rank whose computing takes half as long again."""
     spec = TrainingSpec.from_json(plan_of()[1].jobs[-1].settings)
-    lines: list[dict[str, Any]] = [
-        {
-            "type": "header",
-            "model": "tiny",
-            "method": "lora",
-            "precision": "fp32",
-            "parallelism": "fsdp",
-            "world_size": ranks,
-            "hosts": ["n1", "n1", "n2", "n2"][:ranks],
-            "sequence_length": 64,
-            "global_batch_samples": 8,
-            "micro_batch_samples": 1,
-            "steps": 8,
-            "parameters": 869504,
-            "trainable_parameters": 57344,
-            "seed": spec.seed,
-            "lora_rank": 16,
-            "learning_rate": spec.learning_rate,
-            **header,
-        }
-    ]
+    first = {"type": "header", "model": "tiny", "method": "lora", "precision": "fp32", "parallelism": "fsdp"}
+    first |= {"world_size": ranks, "hosts": ["n1", "n1", "n2", "n2"][:ranks], "sequence_length": 64}
+    first |= {"global_batch_samples": 8, "micro_batch_samples": 1, "parameters": 869504, "steps": 8}
+    first |= {"trainable_parameters": 57344, "seed": spec.seed, "learning_rate": spec.learning_rate}
+    lines: list[dict[str, Any]] = [first | {"lora_rank": 16} | header]
     for step in range(1, steps + 1):
         for rank in range(ranks):
             own = 0.3 if rank == slow else 0.2
-            record = {
-                "type": "step",
-                "step": step,
-                "rank": rank,
-                "step_time_s": 0.4,
-                "samples": 8,
-                "tokens": 512,
-                "compute_s": own,
-                "comm_s": 0.02,
-                "loss": loss if step == steps else 0.6,
-            }
+            record = {"type": "step", "step": step, "rank": rank, "step_time_s": 0.4, "samples": 8}
+            record |= {"tokens": 512, "compute_s": own, "comm_s": 0.02}
+            record |= {"loss": loss if step == steps else 0.6}
             lines.append({k: v for k, v in record.items() if v is not None})
-    lines.append(
-        {
-            "type": "summary",
-            "steps": steps,
-            "elapsed_s": 0.4 * steps,
-            "samples": 64,
-            "tokens": 4096,
-            "samples_per_s": 20.0,
-            "tokens_per_s": 1280.0,
-        }
-    )
+    last = {"type": "summary", "steps": steps, "elapsed_s": 0.4 * steps, "samples": 64, "tokens": 4096}
+    lines.append({**last, "samples_per_s": 20.0, "tokens_per_s": 1280.0})
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
@@ -114,10 +70,8 @@ def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float
     bytes."""
     plan, jobs = plan_of()
     job = jobs.jobs[0]
-    raw = folder / "raw" / f"{job.name}.a1"
-    raw.mkdir(parents=True)
-    write_aside(folder / "plan.json", to_json(plan))
-    write_aside(folder / "jobs.json", to_json(jobs))
+    problem = {"kind": "other", "message": f"Slurm says {state}"} if state != "COMPLETED" else None
+    raw = raw_of(write_run(folder, plan, jobs), job, nodes=["n1", "n2"], state=state, problem=problem)
     (raw / "lora.jsonl").write_text(text)
     spec = TrainingSpec.from_json(job.settings)
     from shakedown.physics.training import SHAPES
@@ -129,38 +83,9 @@ def judged(folder: Path, text: str, *, state: str = "COMPLETED", received: float
             (raw / f"counters.{node}.{when}.json").write_text(
                 json.dumps({"taken": TAKEN, "devices": [device]})
             )
-    problem = {"kind": "other", "message": f"Slurm says {state}"} if state != "COMPLETED" else None
-    (raw / "job.json").write_text(
-        json.dumps(
-            {
-                "schema": 1,
-                "run": "r1",
-                "stage": "application",
-                "test": job.name,
-                "job": "1",
-                **ENDED,
-                "state": state,
-                "nodes": ["n1", "n2"],
-                "problem": problem,
-            }
-        )
-    )
-    record = {
-        "schema": 1,
-        "tool": "trainer",
-        "test": "lora",
-        "file": "lora.jsonl",
-        "nodes": ["n1", "n2"],
-        "params": spec.params,
-        "exit_code": 0,
-        "started": "2026-01-01T00:00:00Z",
-        "duration_s": 5.0,
-        **output,
-    }
-    (raw / "outputs.jsonl").write_text(json.dumps(record) + "\n")
-    leave_the_rest(folder)
-    collect(folder)
-    verdict = judge_folder(folder)
+    about = {"test": "lora", "params": spec.params, "duration_s": 5.0, **output}
+    write_outputs(raw, [output_of("trainer", "lora.jsonl", "n1", "n2", **about)])
+    verdict = collected(folder)
     bad = {cell.cell.split("/")[2]: cell for cell in verdict.cells}
     found = {
         group.metric: (bad[group.metric].outcome, bad[group.metric].reason)
@@ -338,16 +263,8 @@ def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, to
 def test_more_than_the_peak_is_impossible():
     """Catches: a rate that no GPU can reach, taken for a very good one."""
     inventory = document()
-    job = {
-        **JOB,
-        "model": "llama2-7b",
-        "layout": "ddp",
-        "gpus_per_node": 1,
-        "device": "cuda",
-        "dtype": "bf16",
-        "sequence_tokens": 2048,
-        "metrics": ["mfu", "samples_per_s"],
-    }
+    job = {**JOB, "model": "llama2-7b", "layout": "ddp", "gpus_per_node": 1, "device": "cuda"}
+    job |= {"dtype": "bf16", "sequence_tokens": 2048, "metrics": ["mfu", "samples_per_s"]}
     names = list(inventory["_meta"]["hostvars"])
     for name in names[1:]:
         del inventory["_meta"]["hostvars"][name]

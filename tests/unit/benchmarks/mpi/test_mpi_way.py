@@ -10,16 +10,12 @@ from shakedown.benchmarks.mpi import job
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
 from shakedown.benchmarks.mpi.output import parse_ucx_log
 from shakedown.benchmarks.registry import Acceptance
-from shakedown.collect.run import collect
 from shakedown.intent.site import Site
-from shakedown.judge.judged import judge_folder
 from shakedown.onnode import pin
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.kit.job import ENDED, leave_the_rest
-from tests.kit.run import python
-from tests.kit.site import plan_site
+from tests.kit.run import collected, python, raw_of, write_run
+from tests.kit.site import lab_fabric, nic, plan_site
 
 PROFILE = """
 schema: 1
@@ -52,32 +48,16 @@ print(json.dumps({"type": "row", "size_bytes": 8, "time_us": 9.0, "algbw_gb_per_
 SELF = "ucp_context_0 self cfg#0 tag(self/memory cma/memory)"
 RC = "ucp_context_0 inter-node cfg#1 tag(rc_verbs/rxe0:1) ka(ud_verbs/rxe0:1)"
 TCP = "ucp_context_0 inter-node cfg#1 tag(tcp/eth0)"
-NIC = {"rail": "rail0", "rdma_device": "rxe0", "netdev": "eth0"}
-FABRIC = {
-    "system": "lab",
-    "profile": "mpi",
-    "link_speed_gbps": 25,
-    "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
-    "roce": {
-        "dscp": 26,
-        "priority": 3,
-        "traffic_class": 3,
-        "queue": 3,
-        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-        "ecn": {"min_bytes": 1024, "max_bytes": 2048, "mark_percent": 5},
-        "pfc": {"enabled": True},
-    },
-    "rails": [{"name": "rail0", "subnet": "10.0.0.0/24"}],
-}
 
 
 def site(**mpi):
     """Two nodes with one NIC each."""
     asked = {"allreduce": {"min_bytes": 8, "max_bytes": 8, "iterations": 5}, **mpi}
+    nics = {node: (nic(0, "eth0", "rxe0", f"10.0.0.{i}"),) for i, node in enumerate(("n1", "n2"), 1)}
     return Site(
-        fabric=FABRIC,
+        fabric=lab_fabric(1, profile="mpi"),
         acceptance=Acceptance(mpi=asked, counter_tests=False),
-        nics={node: ({**NIC, "ipv4": f"10.0.0.{i}"},) for i, node in enumerate(("n1", "n2"), 1)},
+        nics=nics,
         addresses={"n1": "10.20.0.1", "n2": "10.20.0.2"},
     )
 
@@ -95,23 +75,16 @@ def measured(tmp_path, monkeypatch):
         (spec,) = (one for one in jobs.jobs if one.kind == "mpi_allreduce")
         jobs = jobs.model_copy(update={"jobs": (spec,)})
         folder = tmp_path / "r1"
-        write_plan(folder, plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
-        raw = folder / "raw" / f"{spec.name}.a1"
-        raw.mkdir(parents=True)
+        state = {"state": "FAILED", "exit_code": "1:0"} if fails else {}
+        raw = raw_of(write_run(folder, plan, jobs), spec, nodes=["n1", "n2"], **state)
         (raw / "spec.json").write_text(json.dumps(spec.settings))
-        state = ENDED | ({"state": "FAILED", "exit_code": "1:0"} if fails else {})
-        about = {"schema": 1, "run": "r1", "stage": "collective", "test": spec.name, "job": "7"}
-        (raw / "job.json").write_text(json.dumps({**about, "nodes": ["n1", "n2"], **state}))
         for note in notes:
             (raw / f"pinned.{note['node']}.{note['rank']}.json").write_text(json.dumps(note))
         for name, value in BENCHMARK.jobs["mpi_allreduce"].launch(spec, raw).variables.items():
             monkeypatch.setenv(name, value)
         program = f"WAYS = {ways!r}\nLAYER = {layer!r}\n{SRUN}\n{fails}"
         status = job.main([str(raw), "mpi_allreduce", "n1,n2", "--", sys.executable, "-c", program])
-        leave_the_rest(folder)
-        collect(folder)
-        verdict = judge_folder(folder)
+        verdict = collected(folder)
         # A verdict lists what did not pass.
         found = {cell.cell: (cell.outcome.value, cell.reason) for cell in verdict.cells}
         checks = [item for item in plan.items if item.test.endswith("_transport")]

@@ -54,25 +54,11 @@ def printed(operation: str, *, root: int = -1, in_place: str = "0") -> str:
 
 def output(tmp_path: Path, operation: str = "all_reduce", text: str = "", **changes: object) -> Output:
     """One output of two nodes with two GPUs each."""
-    order = {
-        "operations": (operation,),
-        "min_bytes": MIB,
-        "max_bytes": MIB,
-        "factor": 2,
-        "dtype": "float",
-        "iterations": ITERATIONS,
-        "warmup": 5,
-        "repeats": 1,
-        "time_below_bytes": 0,
-        "tuning": False,
-        "launcher": "srun",
-        "gpus": dict.fromkeys(NODES, 2),
-        "variables": {},
-        "params": {"dtype": "float"},
-        "timeout_s": 300,
-        "sizes": (MIB,),
-        "expect": ExpectedWay(nvls=False, nics=dict.fromkeys(NODES, ("mlx5_0", "mlx5_1"))),
-    }
+    order = {"operations": (operation,), "min_bytes": MIB, "max_bytes": MIB, "factor": 2, "dtype": "float"}
+    order |= {"iterations": ITERATIONS, "warmup": 5, "repeats": 1, "time_below_bytes": 0, "tuning": False}
+    order |= {"launcher": "srun", "gpus": dict.fromkeys(NODES, 2), "variables": {}}
+    order |= {"params": {"dtype": "float"}, "timeout_s": 300, "sizes": (MIB,)}
+    order |= {"expect": ExpectedWay(nvls=False, nics=dict.fromkeys(NODES, ("mlx5_0", "mlx5_1")))}
     record = OutputRecord(
         tool="nccl",
         test=f"nccl_{operation}",

@@ -13,14 +13,8 @@ from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
 # Drivers that wait for each other by the clock.
 pytestmark = pytest.mark.slow
 
-LIMIT = {
-    "test": "ib_write_bw",
-    "size_bytes": 65536,
-    "rails_at_once": "one",
-    "rails": ["rail0"],
-    "metric": "bandwidth",
-    "limit": 90.0,
-}
+LIMIT = {"test": "ib_write_bw", "size_bytes": 65536, "rails_at_once": "one", "rails": ["rail0"]}
+LIMIT |= {"metric": "bandwidth", "limit": 90.0}
 LOW = {"node": "n1", "side": "client", "fault": "low"}
 
 
@@ -35,14 +29,8 @@ def attempts(local):
 
 def run(mesh, times, most_per_nic=10, **changes):
     """Run a mesh of three in which n1 sends slowly, to each partner as often as `times`."""
-    rule = {
-        "again": 2,
-        "at_most": 6,
-        "most_per_nic": most_per_nic,
-        "within_s": 100,
-        "limits": [LIMIT],
-        **changes,
-    }
+    rule = {"again": 2, "at_most": 6, "most_per_nic": most_per_nic, "within_s": 100, "limits": [LIMIT]}
+    rule |= {**changes}
     local = mesh(3, remeasure=rule)
     local.faults = [{**LOW, "times": times}]
     assert set(local.run(timeout=120).values()) == {0}, local.errors

@@ -19,12 +19,8 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = ROLE.parents[1]
 # host: (NIC, RDMA device, Gb/s, the pattern that no two hosts share)
-HOSTS = {
-    "a1": ("connectx7_inbox", "mlx5_0", 400),
-    "a2": ("connectx6_vendor", "mlx5_0", 200),
-    "b1": ("bcm57608_inbox", "bnxt_re0", 400),
-    "b2": ("bcm57508_vendor", "bnxt_re0", 200),
-}
+HOSTS = {"a1": ("connectx7_inbox", "mlx5_0", 400), "a2": ("connectx6_vendor", "mlx5_0", 200)}
+HOSTS |= {"b1": ("bcm57608_inbox", "bnxt_re0", 400), "b2": ("bcm57508_vendor", "bnxt_re0", 200)}
 FABRIC: dict[str, Any] = {
     "system": "recorded",
     "link_speed_gbps": "{{ speed }}",
@@ -78,12 +74,8 @@ class Site:
                     }
                 ],
             }
-        common = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
-            "fabric": FABRIC,
-            "host_settings_settle_s": 0,
-        }
+        common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        common |= {"fabric": FABRIC, "host_settings_settle_s": 0}
         self.inventory = folder / "hosts.yml"
         self.variables = {"all": {"hosts": hosts, "vars": common}}
         self.write()

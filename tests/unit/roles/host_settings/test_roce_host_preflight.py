@@ -10,6 +10,7 @@ import pytest
 from conftest import ROCE, ROLE
 from host_settings import desired
 
+from tests.kit import site as sites
 from tests.kit.run import ran
 
 REPOSITORY = ROLE.parents[1]
@@ -19,24 +20,11 @@ _spec = importlib.util.spec_from_file_location(
 filters = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(filters)
 
-FABRIC = {
-    "system": "site",
-    "link_speed_gbps": 400,
-    "mtu_bytes": {"link": 9216, "host": 9000, "rdma": 4096},
-    "roce": {**ROCE, "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}},
-    "rails": [{"name": "rail0", "subnet": "10.0.0.0/24"}, {"name": "rail1", "subnet": "10.0.1.0/24"}],
-}
-NICS = [
-    {
-        "rail": f"rail{i}",
-        "netdev": f"eth{i}",
-        "rdma_device": f"mlx5_{i}",
-        "ipv4": f"10.0.{i}.1/24",
-        "leaf": "leaf0",
-        "leaf_port": f"swp{i}",
-    }
-    for i in range(2)
-]
+_ECN = {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}
+FABRIC = sites.fabric(2, "10.0.{}.0/24", roce={**ROCE, "ecn": _ECN})
+FABRIC.pop("profile")
+_PORTS = [{"leaf": "leaf0", "leaf_port": f"swp{i}"} for i in range(2)]
+NICS = [sites.nic(i, f"eth{i}", f"mlx5_{i}", f"10.0.{i}.1/24", **_PORTS[i]) for i in range(2)]
 
 
 @pytest.mark.parametrize(

@@ -103,12 +103,8 @@ def test_where_no_systemd_runs_nothing_is_set(tmp_path):
 
 
 # Whether a host gets the service by itself; a node with a fabric has it with its settings.
-HOSTS = {
-    ("compute", "fabric"): False,
-    ("compute", "none"): True,
-    ("submit", "fabric"): True,
-    ("submit", "none"): True,
-}
+HOSTS = {("compute", "fabric"): False, ("compute", "none"): True, ("submit", "fabric"): True}
+HOSTS |= {("submit", "none"): True}
 
 
 def test_the_playbooks_install_it_and_take_it_back():
