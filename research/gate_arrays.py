@@ -19,12 +19,11 @@ from shakedown.judge.several_cells import classes_of_lines
 from shakedown.records.plan import Plan, Remeasure
 from shakedown.simulate.fabric import Simulated
 from shakedown.simulate.run import attempts
-from shakedown.statistics import remeasure
-from shakedown.statistics.remeasure import CellTally, Samples
-from shakedown.statistics.robust import SMALLEST_CLASS, median, worse_outliers
+from shakedown.statistics import robust
+from shakedown.statistics.robust import SMALLEST_CLASS, CellTally, Samples, median, worse_outliers
 
 # The same three numbers of cells in every run.
-most_by_chance = cache(remeasure.most_by_chance)
+most_by_chance = cache(robust.most_by_chance)
 
 
 @dataclass(frozen=True)

@@ -297,7 +297,7 @@ def rerun(
     from shakedown.collect.run import hold_against_raw
     from shakedown.commands.plan import deliver, made_now
     from shakedown.daytwo.rerun import changed_part, failed_part
-    from shakedown.discover.answers import read_answers
+    from shakedown.discover.ask import read_answers
     from shakedown.judge.judged import judge_run
     from shakedown.records.errors import BadInput
     from shakedown.run.folder import Run

@@ -144,7 +144,7 @@ def test_runs_are_set_side_by_side(laptop, recorded_run):
     a, b, inference = map(recorded_run, ("h200x4_nccl_healthy", "h200x4_nccl_p2p_off", "h200x4_interconnect"))
     for run in (a, b, inference):
         laptop("collect", run)
-    laptop("sweeps", f"a={a}", f"b={b}", "--html", "ab.html", "--svg", "ab.svg")
+    laptop("sweeps", f"a={a}", f"b={b}", "--html", "ab.html")
     laptop("interconnect", f"none={inference}")
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from shakedown.benchmarks.base.settings import without
+from shakedown.benchmarks.base.contract import without
 from shakedown.plan.draft import PlanDraft, none_allowed
 from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Params, Record, Stage, shape

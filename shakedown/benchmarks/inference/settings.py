@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.benchmarks.base.settings import Program, without
+from shakedown.benchmarks.base.contract import Program, without
 from shakedown.records.base import Name, Record, shape
 
 _SHA256 = shape(

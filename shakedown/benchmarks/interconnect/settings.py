@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.benchmarks.base.settings import without
+from shakedown.benchmarks.base.contract import without
 from shakedown.records.base import Name, Record
 
 # What is asked of the way to every GPU.

@@ -13,11 +13,11 @@ from shakedown.benchmarks.base.contract import (
     Launch,
     NotAtNight,
     Tool,
+    all_tcp_paths,
     module,
     of,
     within,
 )
-from shakedown.benchmarks.base.settings import all_tcp_paths
 from shakedown.benchmarks.mpi import job as mpi_job
 from shakedown.benchmarks.mpi.output import moved, mpi, mpi_log
 from shakedown.benchmarks.mpi.settings import Mpi, MpiSettings, SizeSweep

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shakedown.benchmarks.base.settings import TcpPaths
+from shakedown.benchmarks.base.contract import TcpPaths
 from shakedown.records.base import Record, shape
 
 # How UCX carries messages: reliable, unreliable or dynamically connected queue pairs of verbs, or TCP.

@@ -7,8 +7,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Parser, Tool, module
-from shakedown.benchmarks.base.settings import tcp_paths
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NotAtNight,
+    Parser,
+    Tool,
+    module,
+    tcp_paths,
+)
 from shakedown.benchmarks.gpu.settings import gpu_nodes
 from shakedown.benchmarks.nccl.metrics import METRIC, moved, nccl, nccl_log
 from shakedown.benchmarks.nccl.settings import (

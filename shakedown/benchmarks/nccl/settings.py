@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.benchmarks.base.settings import TcpPaths
+from shakedown.benchmarks.base.contract import TcpPaths
 from shakedown.records.base import Name, Params, Record, shape
 
 Operation = Literal["all_reduce", "all_gather", "alltoall", "broadcast", "reduce_scatter", "sendrecv"]

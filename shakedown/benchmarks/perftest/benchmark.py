@@ -30,7 +30,7 @@ from shakedown.records.base import Params, Stage
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.pairs import AllPairs
 from shakedown.records.plan import NotCovered, Remeasure
-from shakedown.statistics.remeasure import most_by_chance
+from shakedown.statistics.robust import most_by_chance
 
 # Start-up and teardown of one measurement; what the mesh's own time limit allows for, too.
 _OVERHEAD_S = 10

@@ -5,8 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from shakedown.benchmarks.base import contract
-from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Tool, module
-from shakedown.benchmarks.base.settings import all_tcp_paths
+from shakedown.benchmarks.base.contract import (
+    Benchmark,
+    JobKind,
+    Launch,
+    NotAtNight,
+    Tool,
+    all_tcp_paths,
+    module,
+)
 from shakedown.benchmarks.gpu.settings import gpu_nodes
 from shakedown.benchmarks.nccl.benchmark import CORRECT, groups
 from shakedown.benchmarks.torch_collectives.output import moved, torch_collectives

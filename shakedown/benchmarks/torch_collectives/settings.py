@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from shakedown.benchmarks.base.settings import TcpPaths, without
+from shakedown.benchmarks.base.contract import TcpPaths, without
 from shakedown.benchmarks.nccl.settings import Variable
 from shakedown.records.base import Params, Record
 

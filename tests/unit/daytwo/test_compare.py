@@ -8,8 +8,7 @@ import pytest
 from shakedown.commands import cli
 from shakedown.commands.compare import spread_out
 from shakedown.daytwo.compare.paired_metrics import compare
-from shakedown.daytwo.compare.run_folders import TooMuchChanged, compare_folders
-from shakedown.daytwo.compare.snapshot_changes import Change, Named, named
+from shakedown.daytwo.compare.run_folders import Change, Named, TooMuchChanged, compare_folders, named
 from shakedown.judge.verdict import judge_cells
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput

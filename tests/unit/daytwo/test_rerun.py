@@ -6,7 +6,7 @@ import pytest
 
 from shakedown.benchmarks.planning import site_of
 from shakedown.daytwo.rerun import changed_part, failed_part
-from shakedown.discover.answers import answers_of
+from shakedown.discover.ask import answers_of
 from shakedown.judge.judged import judge_run
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput

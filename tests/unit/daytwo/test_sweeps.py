@@ -479,8 +479,8 @@ def test_exit_status_and_table(tmp_path, sweeps):
         (["A={a}", "B={killed}"], "Slurm says TIMEOUT"),
         (["A={a}", "B={damaged}"], "jobs.json"),
         (["A={a}", "\x1b[31m={b}"], "is no name for a side"),
-        (["A={a}", "B={b}", "--svg", "{a}/none/ab.svg"], "no place for a file"),
-        (["A={a}", "B={b}", "--svg", "{a}"], "no place for a file"),
+        (["A={a}", "B={b}", "--html", "{a}/none/ab.html"], "no place for a file"),
+        (["A={a}", "B={b}", "--html", "{a}"], "no place for a file"),
         ([f"{n}={{a}}" for n in "ABCDE"], "5 given"),
     ],
 )
@@ -501,7 +501,7 @@ def test_wrong_input_is_one_line_and_writes_nothing(tmp_path, sweeps, arguments,
     path.write_text(path.read_text().replace('"sizes": [', '"sizes": ["x", '))
     page = tmp_path / "ab.html"
     given = [argument.format(**runs) for argument in arguments]
-    status, out, error = sweeps(*given, "--html", page)
+    status, out, error = sweeps("--html", page, *given)
     assert (status, out, error.count("\n"), page.exists()) == (2, "", 1, False), error
     assert says in error
     assert error.strip().isprintable()

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from shakedown.benchmarks.planning import read_site
-from shakedown.discover.answers import Answers
+from shakedown.discover.ask import Answers
 from shakedown.discover.draft_site import describe, differences
 from shakedown.discover.folder import files, guesses, write_folder
 from shakedown.discover.nics import read_table

@@ -9,8 +9,7 @@ import machines
 import pytest
 
 from shakedown.discover import ask
-from shakedown.discover.answers import answers_of
-from shakedown.discover.ask import answers_in, program
+from shakedown.discover.ask import answers_in, answers_of, program
 from shakedown.discover.draft_site import describe
 from shakedown.discover.folder import files
 from shakedown.intent.slurm_block import SlurmBlock

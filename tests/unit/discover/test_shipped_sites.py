@@ -7,7 +7,7 @@ import machines
 import pytest
 import yaml
 
-from shakedown.discover.answers import Answers
+from shakedown.discover.ask import Answers
 from shakedown.discover.draft_site import describe
 from shakedown.discover.folder import files
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shakedown.benchmarks.gpudirect.job import gpus_of_nics
-from shakedown.discover.answers import Answers, NodeAnswer
+from shakedown.discover.ask import Answers, NodeAnswer
 from shakedown.discover.nics import Role, judge_nics
 from shakedown.nics.counter_sets import lacking
 from shakedown.nics.families import family_of

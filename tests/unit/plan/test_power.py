@@ -7,7 +7,7 @@ import pytest
 from shakedown.plan import odds as module
 from shakedown.plan.odds import power, power_words
 from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
-from shakedown.statistics.remeasure import CellTally, Samples
+from shakedown.statistics.robust import CellTally, Samples
 
 
 def plan(nodes: int, **told) -> Plan:

@@ -14,7 +14,7 @@ from shakedown.benchmarks.lora.metrics import Traffic, Training, TrainingSeries
 from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, Waiver
 from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
-from shakedown.report import charts, html, text, view
+from shakedown.report import charts, html, text
 from shakedown.report import html as raw
 from shakedown.report.source import ReportSource
 from shakedown.report.sweeps import Chart, Curve
@@ -64,7 +64,7 @@ class Page(HTMLParser):
 
 def page(source: ReportSource, excerpts: dict[str, raw.Excerpt] | None = None) -> tuple[str, Page]:
     """Render a run; return the page and its parts."""
-    rendered = html.render_html(view.build(source, view.Checksum("0" * 64, ("plan.json",))), excerpts or {})
+    rendered = html.render_html(html.build(source, html.Checksum("0" * 64, ("plan.json",))), excerpts or {})
     return rendered, Page(rendered)
 
 

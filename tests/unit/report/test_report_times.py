@@ -6,7 +6,7 @@ from synthetic_run import judged, make_plan
 
 from shakedown.records.base import Stage
 from shakedown.records.plan import Expectation, NotCovered, StageTime
-from shakedown.report import html, view
+from shakedown.report import html
 from shakedown.report import html as markdown
 
 
@@ -26,7 +26,7 @@ def expecting(stage: Stage) -> StageTime:
 def test_the_report_puts_the_expectation_beside_what_it_took() -> None:
     """Catches: an expectation that only the plan knows, a stage's time taken from another stage."""
     plan = make_plan(4, 2)
-    before = view.build(judged(plan))
+    before = html.build(judged(plan))
     assert (before.times, before.not_covered) == ((), ())
     left_out = NotCovered(what="uplinks <b>", why="not read", cells=672, key="leaf_ports")
     plan = plan.model_copy(
@@ -37,7 +37,7 @@ def test_the_report_puts_the_expectation_beside_what_it_took() -> None:
     )
     source = judged(plan)
     source = replace(source, measurements=[m for m in source.measurements if m.stage is not Stage.CONFIG])
-    shown = view.build(source)
+    shown = html.build(source)
     fabric, config = shown.times
     starts = sorted(m.started for m in source.measurements if m.stage is Stage.FABRIC and m.started)
     assert fabric.took_s is not None

@@ -12,7 +12,7 @@ from shakedown.records.base import Better, Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.results import Component, Measurement, RunProblem, Snapshot
 from shakedown.records.verdict import CellVerdict
-from shakedown.report import heatmaps, tables, text, view
+from shakedown.report import heatmaps, html, tables, text
 from shakedown.report import tables as evidence
 from shakedown.report.findings import find, suspects
 from shakedown.report.source import ReportSource, margin
@@ -97,7 +97,7 @@ def test_an_optional_cell_makes_no_stage_fail(small: Plan) -> None:
     optional = small.items[1].model_copy(update={"metric": "device_to_host", "required": False})
     plan = small.model_copy(update={"items": (*small.items, optional)})
     slow = next(cell for cell, *_ in optional.cells())
-    model = view.build(judged(plan, Faults(bad_cells=(slow,))))
+    model = html.build(judged(plan, Faults(bad_cells=(slow,))))
     assert model.outcome is Outcome.PASS
     assert [s.outcome for s in model.stages] == [Outcome.PASS] * 5
     assert [(f.metric, f.required) for f in model.findings] == [("device_to_host", False)]
@@ -341,7 +341,7 @@ def test_overhead_is_the_time_in_which_nothing_was_measured(small: Plan) -> None
     def at(start: str, seconds: float | None) -> Measurement:
         return base.model_copy(update={"started": start, "duration_s": seconds})
 
-    found = view.timing(
+    found = html.timing(
         [
             at("2026-11-20T09:00:00Z", 60),
             at("2026-11-20T09:00:30Z", 60),
@@ -353,7 +353,7 @@ def test_overhead_is_the_time_in_which_nothing_was_measured(small: Plan) -> None
     )
     assert found is not None
     assert (found.wall_s, found.busy_s, found.overhead_s) == (3780.0, 150.0, 3630.0)
-    assert view.timing([at("never", 1)]) is None
+    assert html.timing([at("never", 1)]) is None
 
 
 def test_what_was_not_planned_and_what_is_wrong_with_the_run_is_shown(small: Plan) -> None:
@@ -361,7 +361,7 @@ def test_what_was_not_planned_and_what_is_wrong_with_the_run_is_shown(small: Pla
     stray = next(iter(judged(small).measurements)).model_copy(
         update={"test": "stray", "problem": RunProblem(kind="other", message="m")}
     )
-    model = view.build(judged(small, Faults(extra=[stray])))
+    model = html.build(judged(small, Faults(extra=[stray])))
     assert len(model.unplanned) == 1
     assert "stray" in model.unplanned[0]
 

@@ -4,7 +4,7 @@ import pytest
 
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.records.errors import BadInput
-from shakedown.slurm.limits import refuse_over_limits
+from shakedown.slurm.preflight import refuse_over_limits
 
 # As sacctmgr 24.11 shows them with --parsable2; each row: the columns that are asked for.
 ALICE = "bench|alice|||normal|{wall}|{tres}|{jobs}|{submit}|||"

@@ -3,7 +3,7 @@
 import pytest
 from scipy.stats import binom
 
-from shakedown.statistics.remeasure import CellTally, Samples, more_than, most_by_chance
+from shakedown.statistics.robust import CellTally, Samples, more_than, most_by_chance
 
 
 @pytest.mark.parametrize("cells", [0, 1, 8, 63, 126, 1008, 32_256, 8_000_000])
