@@ -13,9 +13,9 @@ from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Better
 from shakedown.records.plan import Plan
-from shakedown.records.results import Measurement
 from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile
+from tests.kit import records
 from tests.kit.site import fabric, nic, plan_site
 
 GIB = 1 << 30
@@ -91,20 +91,14 @@ def verdict(plan: Plan, row: str, value: float):
             mine = item.reference == row and not hit
             hit += [cell] if mine else []
             results.append(
-                Measurement(
+                records.measured(
+                    item,
+                    nodes,
+                    value if mine else plan.references[item.reference].value,
                     run=plan.run,
-                    stage=item.stage,
-                    test=item.test,
-                    metric=item.metric,
-                    value=value if mine else plan.references[item.reference].value,
-                    unit=item.unit,
-                    better=item.better,
-                    nodes=nodes,
                     rail=rail,
                     direction=direction,
-                    params=item.params,
                     job="1",
-                    state="COMPLETED",
                 )
             )
     found = judge(plan, results, [])

@@ -9,11 +9,12 @@ import pytest
 
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Better
-from shakedown.records.plan import Plan, PlanItem
+from shakedown.records.plan import PlanItem
 from shakedown.records.results import Measurement
 from shakedown.references.catalogue import ReferenceEntry
 from shakedown.references.files import load_profile, profile_names
 from tests.decision.test_worsened import reason
+from tests.kit import records
 
 NODES = tuple(f"n{i:02d}" for i in range(1, 13))
 # What counts or compares: no fleet is 5 % slow in it.
@@ -53,14 +54,7 @@ def test_a_fleet_that_lost_five_percent_fails(profile):
         results += [
             Measurement(run="r", **shared, nodes=node, value=slow, state="COMPLETED") for node in nodes
         ]
-    plan = Plan(
-        run="r",
-        system="fleet",
-        created="2026-01-01T00:00:00Z",
-        nodes=NODES,
-        items=tuple(items),
-        references=references,
-    )
+    plan = records.plan(*items, references=references.values(), system="fleet", nodes=NODES)
     verdict = judge(plan, results)
     assert verdict.outcome == "FAIL"
     passed = {group.reference for group in verdict.groups if group.outcomes.get("PASS") == len(NODES)}

@@ -12,9 +12,9 @@ from shakedown.daytwo.compare.run_folders import Change, Named, TooMuchChanged, 
 from shakedown.judge.verdict import judge_cells
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import PlanItem, Reference, ReferenceKind
-from shakedown.records.results import Measurement
+from shakedown.records.plan import ReferenceKind
 from shakedown.run.folder import Run
+from tests.kit import records
 from tests.unit.daytwo.fleet import Night, names
 
 FIRMWARE = Named("nic", "firmware")
@@ -356,7 +356,7 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
     judged, plans = [], {}
     for name, folder in zip("ab", pair(), strict=True):
         run = Run(folder)
-        none = Reference(
+        none = records.reference(
             id="none",
             value=0,
             limit=0,
@@ -365,7 +365,7 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
             kind=ReferenceKind.CONTRACT,
             source="intent",
         )
-        item = PlanItem(
+        item = records.item(
             stage=Stage.CONFIG,
             test="settings",
             metric="wrong",
@@ -378,7 +378,7 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
             update={"items": (*run.plan.items, item), "references": {**run.plan.references, "none": none}}
         )
         settings = [
-            Measurement(
+            records.measurement(
                 run=run.plan.run,
                 stage=Stage.CONFIG,
                 test="settings",
@@ -387,7 +387,6 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
                 unit="1",
                 better="lower",
                 nodes=nodes,
-                state="COMPLETED",
             )
             for nodes in item.nodes
             if name in read

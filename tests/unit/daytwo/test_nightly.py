@@ -42,13 +42,13 @@ from shakedown.daytwo.nightly.report import (
     text,
 )
 from shakedown.plan.jobs import Jobs, counter_tests
-from shakedown.records.base import Better, Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
-from shakedown.records.results import JobRecord, Measurement, RunProblem
+from shakedown.records.results import JobRecord, RunProblem
 from shakedown.references.files import load_catalogue
 from shakedown.slurm.client import Slurm
+from tests.kit import records
 from tests.kit.site import inventory, lab_fabric
 from tests.unit.daytwo.fake_slurm import FakeSlurm
 
@@ -529,14 +529,8 @@ def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
 )
 def test_a_slot_had_its_turn_when_its_job_completed(state, problem, value, disturbed, covered):
     """Catches: what somebody else interrupted counted as done; a dead NIC tried again every night."""
-    m = Measurement(
-        run="r",
-        stage=Stage.FABRIC,
-        test="ib_write_bw",
-        metric="bandwidth",
+    m = records.measurement(
         value=value,
-        unit="Gb/s",
-        better=Better.HIGHER,
         nodes=("n1", "n2"),
         rail="rail0",
         state=state,

@@ -8,7 +8,7 @@ from shakedown.judge.verdict import judge
 from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.results import Measurement
+from tests.kit import records
 from tests.kit.site import WHERE, document, hosts, plan_site
 
 
@@ -28,22 +28,16 @@ def measured(plan, worse: str = ""):
         reference = plan.references[item.reference]
         for cell, nodes, rail, direction in item.cells():
             value = 0.0 if worse and worse in cell else reference.value
-            yield Measurement(
+            yield records.measured(
+                item,
+                nodes,
+                value,
                 run=plan.run,
-                stage=item.stage,
-                test=item.test,
-                metric=item.metric,
-                unit=item.unit,
-                better=item.better,
-                nodes=nodes,
                 rail=rail,
                 direction=direction,
-                params=item.params,
-                value=value,
                 samples=(value,) * reference.min_samples,
                 attempt=1,
                 job="1",
-                state="COMPLETED",
             )
 
 

@@ -11,10 +11,11 @@ from shakedown.collect.moved import confirmed
 from shakedown.collect.outputs import Told
 from shakedown.intent.site import NicSpec
 from shakedown.physics.collectives import Collective, least_crossing_bytes
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.results import Measurement, OutputRecord
+from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder, NodeCounters
+from tests.kit import records
 
 NODES = ("n1", "n2")
 MIB = 1 << 20
@@ -81,16 +82,14 @@ def moved(one: Output) -> list[Moved]:
 
 def held(one: Output, counted: int) -> str:
     """Why the output decides nothing, where the NICs of each node together counted so many bytes each way."""
-    measured = Measurement(
+    measured = records.measurement(
         run="r1",
         stage=Stage.COLLECTIVE,
         test=one.record.test,
         metric="busbw",
         value=1.57,
         unit="GB/s",
-        better=Better.HIGHER,
         nodes=NODES,
-        state="COMPLETED",
     )
     words = counted // 4 // 2
     devices = [

@@ -8,7 +8,8 @@ from shakedown.benchmarks.perftest.mesh.schedule import blocks_of, pairs_of
 from shakedown.judge.localise.outdir import Outdir
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
-from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
+from shakedown.records.plan import Plan, Reference, Remeasure
+from tests.kit import records
 
 # Drivers that wait for each other by the clock.
 pytestmark = pytest.mark.slow
@@ -78,12 +79,7 @@ def test_what_the_drivers_left_is_judged_by_all_of_it(mesh, times, outcome):
     local, _ = run(mesh, times=times)
     spec = local.spec
     limits = {"value": 100.0, "limit": LIMIT["limit"], "unit": "Gb/s", "better": "higher"}
-    item = PlanItem(
-        stage="fabric",
-        test="ib_write_bw",
-        metric="bandwidth",
-        unit="Gb/s",
-        better="higher",
+    item = records.item(
         nodes=tuple(pairs_of(spec)),
         rails=spec.rails,
         directions=spec.directions,
