@@ -16,19 +16,7 @@ from tests.unit.daytwo.fleet import START, Night, names
 
 NODES = names(6)
 NOW = START.replace(year=2027)
-PROFILE = """\
-schema: 1
-profile: fleet
-title: An example
-published: nobody, 2026
-audit: invented
-references:
-  - {id: write, stage: fabric, test: ib_write_bw, metric: bandwidth, scope: {nic_speed_gbps: 400}, value: 300,
-     tolerance: 0.02, unit: Gb/s, better: higher, kind: measured, source: invented,
-     ceiling: {formula: roce_payload, speed_gbps: 400, rdma_mtu_bytes: 4096}}
-  - {id: lat, stage: fabric, test: ib_write_lat, metric: latency_typical, value: 2.0, limit: 2.1, unit: us,
-     better: lower, kind: measured, source: invented}
-"""
+PROFILE = (Path(__file__).parent / "profiles/baseline.yml").read_text()
 
 
 @pytest.fixture

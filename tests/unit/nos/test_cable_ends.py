@@ -134,44 +134,8 @@ def test_neighbours_come_from_the_counter_reading(tmp_path):
     assert ends["leaf0", "swp1"].neighbours == ("n1/fab0",)
 
 
-EOS_LLDP = {
-    "lldpNeighbors": {
-        "Ethernet1/1": {
-            "lldpNeighborInfo": [
-                {
-                    "systemName": "n1.example.org",
-                    "chassisId": "001c.73a0.fc18",
-                    "neighborInterfaceInfo": {
-                        "interfaceId": '"0c42.a1b2.c3d4"',
-                        "interfaceId_v2": "0c42.a1b2.c3d4",
-                        "interfaceDescription": "fab0",
-                    },
-                }
-            ]
-        },
-        "Ethernet2/1": {"lldpNeighborInfo": []},
-    }
-}
-NXOS_LLDP = """Capability codes:
-  (R) Router, (B) Bridge, (S) Station, (O) Other
-Device ID            Local Intf      Hold-time  Capability  Port ID
-
-Chassis id: 001e.49f7.2c00
-Port id: 0c42.a1b2.c3d4
-Local Port id: Eth1/1
-Port Description: fab0
-System Name: n1
-System Description: Debian GNU/Linux 12: with a colon
-Time remaining: 114 seconds
-Management Address: not advertised
-
-Chassis id: 4321.4321.4321
-Port id: 1234.4444.3333
-Local Port id: Eth1/2
-Port Description: null
-System Name: null
-Total entries displayed: 2
-"""
+EOS_LLDP = json.loads((Path(__file__).parent / "printed/eos_lldp.json").read_text())
+NXOS_LLDP = (Path(__file__).parent / "printed/nxos_lldp.txt").read_text()
 
 
 def reading(nos, **outputs):
@@ -249,34 +213,7 @@ def test_nxos_neighbours_fewer_than_counted_are_refused():
         neighbours_of(reading("nxos", neighbours=lost))
 
 
-OS10_LLDP = """
-Remote Chassis ID Subtype: Mac address (4)
-Remote Chassis ID: c8:4b:d6:90:c7:27
-Remote Port Subtype: Mac address (3)
-Remote Port ID: c8:4b:d6:90:c7:27
-Remote Port Description: fab0
-Local Port ID: ethernet1/1/1
-Locally assigned remote Neighbor Index: 4064
-Remote TTL: 121
-Information valid for next 98 seconds
-Time since last information change of this neighbor: 3 weeks 4 days 21:30:16
-Remote System Name: n1
-Remote System Desc: Debian GNU/Linux 12: with a colon
-Remote Max Frame Size: 0
-MAC PHY Configuration:
-    Auto-neg supported: 0
----------------------------------------------------------------------------
-
-Remote Chassis ID Subtype: Mac address (4)
-Remote Chassis ID: c8:4b:d6:90:c8:0d
-Remote Port Subtype: Mac address (3)
-Remote Port ID: c8:4b:d6:90:c8:0d
-Remote Port Description: Not Advertised
-Local Port ID: ethernet1/1/2
-Remote TTL: 121
-Remote System Name: Not Advertised
----------------------------------------------------------------------------
-"""
+OS10_LLDP = (Path(__file__).parent / "printed/os10_lldp.txt").read_text()
 
 
 def test_os10_neighbours_are_read_from_its_lldp():

@@ -1,5 +1,7 @@
 """GPUDirect by perftest, from the site's wish to the verdict; never run on GPUs with RDMA NICs."""
 
+from pathlib import Path
+
 import pytest
 from gdr_run import GdrRun, planned, site_document
 
@@ -7,20 +9,7 @@ from shakedown.benchmarks.gpudirect.output import used
 from shakedown.records.errors import BadInput
 from tests.kit.site import hosts
 
-FAR_PROFILE = """
-schema: 1
-profile: site
-title: what this site signed
-published: nowhere; made for this test
-audit: floors that a healthy run clears
-references:
-  - {id: host, stage: fabric, test: gpudirect_write, metric: bandwidth, value: 390, limit: 350,
-     unit: Gb/s, better: higher, kind: baseline, source: this test, set_by: this test}
-  - {id: far, stage: fabric, test: gpudirect_write, metric: bandwidth, scope: {memory: far}, value: 250,
-     limit: 230, unit: Gb/s, better: higher, kind: baseline, source: this test, set_by: this test}
-  - {id: share, stage: fabric, test: gpudirect_write, metric: share_of_host, value: 60, limit: 50,
-     unit: "%", better: higher, kind: baseline, source: this test, set_by: this test}
-"""
+FAR_PROFILE = (Path(__file__).parent / "profiles/far_profile.yml").read_text()
 
 
 @pytest.fixture

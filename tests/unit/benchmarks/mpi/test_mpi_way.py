@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,20 +18,7 @@ from shakedown.references.files import load_catalogue
 from tests.kit.run import collected, python, raw_of, write_run
 from tests.kit.site import lab_fabric, nic, plan_site
 
-PROFILE = """
-schema: 1
-profile: mpi
-title: two nodes
-published: nowhere; made for this test
-audit: floors that anything clears
-references:
-  - {id: time, stage: collective, test: mpi_allreduce, metric: time, value: 1000000.0, limit: 1000000.0,
-     unit: us, better: lower, kind: baseline, source: this test, set_by: this test}
-  - {id: busbw, stage: collective, test: mpi_allreduce, metric: busbw, value: 0.0001, limit: 0.0001,
-     unit: GB/s, better: higher, kind: baseline, source: this test, set_by: this test}
-  - {id: wrong, stage: collective, test: mpi_allreduce, metric: wrong, value: 0, limit: 0,
-     unit: "1", better: lower, kind: contract, source: this test}
-"""
+PROFILE = (Path(__file__).parent / "profiles/mpi_way.yml").read_text()
 # As srun would run it: one rank for each node of the job, with what it prints and what UCX logs.
 SRUN = """
 import json, os, sys
