@@ -1,7 +1,5 @@
 """What tests of every folder use."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

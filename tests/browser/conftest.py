@@ -1,7 +1,5 @@
 """A headless Chromium, and report pages of made-up runs."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable, Iterator

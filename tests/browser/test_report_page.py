@@ -1,7 +1,5 @@
 """The report in a real browser: opening, sorting, filtering, dark, paper, telephone, without script."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The runs that are damaged, one of them ordered, and the command line as its user calls it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -15,14 +13,8 @@ from unittest import mock
 import pytest
 
 from shakedown.commands import cli
-
-sys.path[:0] = [
-    str(Path(__file__).parents[1] / "unit/evidence"),
-    str(Path(__file__).parents[2] / "roles/host_settings/files"),
-]
-from ordered import make_world  # noqa: E402
-
-from tests.kit.archive import unpack  # noqa: E402
+from tests.kit.archive import unpack
+from tests.unit.evidence.ordered import make_world
 
 RUNS = Path(__file__).parents[1] / "runs"
 # One of each kind: fabric, NCCL, inference with its GPU paths, LoRA.

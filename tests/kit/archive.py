@@ -3,8 +3,6 @@
 Debian 12's own Python 3.11.2 has no `filter=` of extractall, and what newer ones do without it differs.
 """
 
-from __future__ import annotations
-
 import os
 import tarfile
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Files of a run that tests change in place."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

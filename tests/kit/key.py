@@ -1,7 +1,5 @@
 """Keys that tests sign with."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Programs as tests call them, and run folders."""
 
-from __future__ import annotations
-
+import json
 import os
 import subprocess
 import sys
@@ -30,10 +29,13 @@ def python(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
     return ran(sys.executable, *words, **more)
 
 
-def run_playbook(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ansible-playbook here, without colour, asking nobody; variables go beside the test's own."""
+def run_playbook(
+    *words: object, cwd: Path = CHECKOUT, timeout: float | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook without colour, asking nobody, with these variables beside the test's own."""
     known = {**os.environ, "ANSIBLE_FORCE_COLOR": "0", **environment}
-    return ran(BIN / "ansible-playbook", *words, cwd=CHECKOUT, stdin=subprocess.DEVNULL, env=known)
+    argv = [BIN / "ansible-playbook", *words]
+    return ran(*argv, cwd=cwd, stdin=subprocess.DEVNULL, env=known, timeout=timeout)
 
 
 def write_run(folder: Path, plan: Plan, jobs: Jobs) -> Path:
@@ -47,6 +49,13 @@ def raw_of(folder: Path, spec: JobSpec, attempt: int = 1, **changes: object) -> 
     """Write the folder of a job that ended well; return it."""
     about = {"stage": spec.stage, "test": spec.name, "nodes": list(spec.nodes), **changes}
     return write_job(folder / "raw" / f"{spec.name}.a{attempt}", **about)
+
+
+def ordered_in(raw: Path, spec: JobSpec) -> None:
+    """Write what a job reads of its order."""
+    (raw / "spec.json").write_text(json.dumps(spec.settings))
+    sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
+    (raw / "software.json").write_text(json.dumps(sources))
 
 
 def collected(folder: Path) -> Verdict:

@@ -1,7 +1,5 @@
 """Sites that tests plan: the intent of a small fabric, and what Ansible says of its hosts."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,15 +17,9 @@ CHECKOUT = Path(__file__).parents[2]
 WHERE = Path("inventories/x")
 CREATED = "2026-01-01T00:00:00Z"
 # The intent of every fabric of a test; `roce` and `fabric` give copies, to be changed at will.
-_ROCE: dict[str, Any] = {
-    "dscp": 26,
-    "priority": 3,
-    "traffic_class": 3,
-    "queue": 3,
-    "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-    "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
-    "pfc": {"enabled": True},
-}
+_ROCE: dict[str, Any] = {"dscp": 26, "priority": 3, "traffic_class": 3, "queue": 3}
+_ROCE |= {"cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6}}
+_ROCE |= {"ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}, "pfc": {"enabled": True}}
 
 
 def roce(**changes: object) -> dict[str, Any]:
@@ -93,6 +85,16 @@ def document(nodes: int = 2) -> dict[str, Any]:
     return inventory([f"n{i}" for i in range(1, nodes + 1)], asked, intent)
 
 
+def one_host() -> dict[str, Any]:
+    """Return a site of one host, as `ansible-inventory --list` prints it."""
+    inventory = document(1)
+    host = inventory["_meta"]["hostvars"]["n1"]
+    host["fabric"] = {"system": "lab", "profile": "lab", "no_fabric": True}
+    host["acceptance"] = {"mpi": {"allreduce": {"min_bytes": 8, "max_bytes": 64}}}
+    del host["fabric_nics"]
+    return inventory
+
+
 def hosts(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the variables of each host of an inventory, to be changed."""
     return list(document["_meta"]["hostvars"].values())
@@ -125,7 +127,7 @@ def one_node(profile: str, gpus: int = 0, programs: dict[str, str] | None = None
     )
 
 
-def planned(
+def plan_site(
     site: Site | dict[str, Any], catalogue: Catalogue | Sequence[str | Path] = ("lab",), **more: Any
 ) -> tuple[Plan, Jobs]:
     """Plan a site, or the site of an inventory, with the references of these profiles."""

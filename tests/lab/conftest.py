@@ -1,7 +1,5 @@
 """Converged labs for the lab tests; every test begins from the snapshot taken right after."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -20,6 +18,7 @@ from lab import cluster
 from lab.acceptance import BIN, INVENTORY, Steps, environment, playbook, wheelhouse
 from lab.errors import LabError
 from lab.paths import CHECKOUT
+from tests.kit.run import ran
 
 NAME = os.environ.get("SHAKEDOWN_TEST_LAB", "test")
 CONVERGED = "converged"
@@ -69,9 +68,7 @@ class Site:
             options += ("-e", f"acceptance_stages={','.join(stages)}")
         self.play("acceptance.yml", run_id=run_id, options=options)
         run = self.folder / run_id
-        judged = subprocess.run(
-            [BIN / "shakedown", "verdict", run, "--json"], check=False, capture_output=True, text=True
-        )
+        judged = ran(BIN / "shakedown", "verdict", run, "--json")
         assert judged.returncode in (0, 1, 3), judged.stderr
         return judged.returncode, json.loads(judged.stdout), run
 

@@ -1,7 +1,5 @@
 """The whole path in the virtual cluster, healthy and with planted faults."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,8 +1,6 @@
 """Day two as its pages have it, on three virtual nodes: the timer on the login node, a node that failed, a
 firmware day. Every command stands in nightly.md, node-failed.md or firmware-day.md of docs/how-to."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -3,11 +3,8 @@
 `make test-foreign` runs it. The cluster is set up by lab/foreign, and by none of the playbooks.
 """
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -34,6 +31,7 @@ from foreign_site import (
 from lab import cluster
 from lab.acceptance import BIN, Steps, environment, playbook, wheelhouse
 from lab.cluster import Lab
+from tests.kit.run import ran
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
 
@@ -55,11 +53,9 @@ class Theirs:
 
     def command(self, *words: object) -> tuple[int, str, str]:
         """Run the command line on the controller; return its status and what it printed."""
-        done = subprocess.run(
-            [BIN / "shakedown", *map(str, words)],
-            check=False,
-            capture_output=True,
-            text=True,
+        done = ran(
+            BIN / "shakedown",
+            *words,
             env={**os.environ, **environment(self.lab.name, self.wheels)},
             timeout=1200,
         )

@@ -1,7 +1,5 @@
 """Hosts: what the roles set is on the wire, survives a reboot, is missed when gone, and can be taken back."""
 
-from __future__ import annotations
-
 import re
 import time
 

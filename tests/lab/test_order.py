@@ -1,7 +1,5 @@
 """An ordered run in the virtual cluster: each node signs with its own key, no node writes the programs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -9,6 +7,7 @@ import pytest
 from conftest import NAME, converged, inventory_with
 
 from lab.acceptance import BIN, environment
+from tests.kit.run import ran
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
 
@@ -47,13 +46,7 @@ def ordered_site(tmp_path_factory):
 
 def call(site, *words: object) -> subprocess.CompletedProcess[str]:
     """Call the controller's own command line."""
-    return subprocess.run(
-        [BIN / "shakedown", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(site.lab.name, site.wheels),
-    )
+    return ran(BIN / "shakedown", *words, env=environment(site.lab.name, site.wheels))
 
 
 def test_an_ordered_run_is_signed_by_each_node_and_verifies(ordered_site):

@@ -1,7 +1,5 @@
 """Faults of the switch: each is caught, and the switch and the port are named, and no other port."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

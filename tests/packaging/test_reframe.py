@@ -1,7 +1,5 @@
 """ReFrame by hand: nothing exported but the run, from a checkout and from an installed package."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The wheel as users install it, beside nothing else: does it do what the README promises on any laptop?"""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -3,8 +3,6 @@
 The BMCs here are a small HTTPS server and a script in ipmitool's place; no real BMC was asked.
 """
 
-from __future__ import annotations
-
 import base64
 import http.server
 import json

@@ -1,7 +1,5 @@
 """From raw outputs to results: attribution, refusal, what a bad job does. On a real job's files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -38,15 +36,8 @@ CELL = "fabric/ib_write_bw/bandwidth/n1,n2/rail0/forward/rails_at_once=one,size_
 
 def write_job(folder: Path, **changes: object) -> None:
     """Write job.json as the guard does."""
-    record = {
-        "schema": 1,
-        "run": "r1",
-        "stage": "fabric",
-        "test": "fabric.ib_write_bw",
-        "job": "7",
-        "nodes": ["n1", "n2"],
-        **ENDED,
-    }
+    record = {"schema": 1, "run": "r1", "stage": "fabric", "test": "fabric.ib_write_bw", "job": "7"}
+    record |= {"nodes": ["n1", "n2"], **ENDED}
     (folder / "job.json").write_text(json.dumps(record | changes))
 
 
@@ -326,13 +317,8 @@ def test_a_note_about_a_lost_partner_says_nothing_beside_the_measurement_itself(
     job = run / "raw" / "fabric.ib_write_bw.a1"
     ours = [json.loads(line) for line in (job / "outputs.n1.jsonl").read_text().splitlines()]
     measured = next(r for r in ours if r["file"] == FORWARD)
-    note = {
-        **measured,
-        "file": "note.txt",
-        "exit_code": None,
-        "duration_s": 0.0,
-        "problem": {"kind": "environment", "message": "n1 lost: no answer"},
-    }
+    note = {**measured, "file": "note.txt", "exit_code": None, "duration_s": 0.0}
+    note |= {"problem": {"kind": "environment", "message": "n1 lost: no answer"}}
     (job / "note.txt").write_text("n1 lost: no answer\n")
     with (job / "outputs.n2.jsonl").open("a") as journal:
         journal.write(json.dumps(note) + "\n")
@@ -757,18 +743,8 @@ def test_one_output_is_not_two_attempts(run):
 def test_only_tools_whose_one_file_has_several_cells_may_share_it(tmp_path, tool, field, alike):
     """Catches: copies and PyTorch's collectives refused, or any other tool's file counted twice."""
     other = {"direction": "d2h", "nodes": ["n2"], "test": "other", "params": {"gpus": 2}}
-    record = {
-        "schema": 1,
-        "tool": tool,
-        "test": "t",
-        "file": "out.json",
-        "nodes": ["n1"],
-        "direction": "h2d",
-        "params": {"gpus": 1},
-        "exit_code": 0,
-        "started": "2026-01-01T00:00:00Z",
-        "duration_s": 1.0,
-    }
+    record = {"schema": 1, "tool": tool, "test": "t", "file": "out.json", "nodes": ["n1"], "direction": "h2d"}
+    record |= {"params": {"gpus": 1}, "exit_code": 0, "started": "2026-01-01T00:00:00Z", "duration_s": 1.0}
     lines = [record, record, {**record, field: other[field]}]
     (tmp_path / "outputs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [output.problem is None for output in journal(tmp_path)] == [alike] * 3

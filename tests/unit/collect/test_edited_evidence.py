@@ -1,7 +1,5 @@
 """A good job's files, each with one edit that makes no sense: its cells get no value, and the true reason."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """A node whose part of a job failed is named by its own words, and undoes no other node's results."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

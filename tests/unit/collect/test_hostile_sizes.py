@@ -1,7 +1,5 @@
 """Files of a job that are far larger than any job writes: refused by their size, not read for minutes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,24 +1,13 @@
 """What Slurm said of a job, as its folder keeps it, lets its outputs count or not."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.evidence.job_record import as_kept, shared_jobs
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 from shakedown.records.results import JobRecord, RunProblem
+from tests.kit import records
 
-SPEC = JobSpec(
-    name="fabric.ib_read_bw",
-    kind="mesh",
-    stage=Stage.FABRIC,
-    tests=("ib_read_bw",),
-    nodes=("n1", "n2"),
-    time_limit_s=60,
-    expected_s=1,
-    settings={},
-)
+SPEC = records.job(name="fabric.ib_read_bw", tests=("ib_read_bw",), nodes=("n1", "n2"), expected_s=1)
 GOOD = JobRecord(
     run="r1",
     stage=Stage.FABRIC,

@@ -1,7 +1,5 @@
 """What an earlier run left, and what was read at another time: neither proves anything of this run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Whose file is it: outputs of another node, target, time or run prove nothing, wherever they lie."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

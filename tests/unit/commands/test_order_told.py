@@ -1,7 +1,5 @@
 """What `shakedown order` tells whoever signs a plan that somebody else has made."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,12 +1,9 @@
 """Comparison of two runs: every decision, every refusal, and the fault that each would otherwise hide."""
 
-from __future__ import annotations
-
 import json
 import sys
 
 import pytest
-from fleet import Night, names
 
 from shakedown.commands import cli
 from shakedown.commands.compare import spread_out
@@ -15,9 +12,10 @@ from shakedown.daytwo.compare.run_folders import Change, Named, TooMuchChanged, 
 from shakedown.judge.verdict import judge_cells
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import PlanItem, Reference, ReferenceKind
-from shakedown.records.results import Measurement
+from shakedown.records.plan import ReferenceKind
 from shakedown.run.folder import Run
+from tests.kit import records
+from tests.unit.daytwo.fleet import Night, names
 
 FIRMWARE = Named("nic", "firmware")
 NODES = names(24)
@@ -358,7 +356,7 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
     judged, plans = [], {}
     for name, folder in zip("ab", pair(), strict=True):
         run = Run(folder)
-        none = Reference(
+        none = records.reference(
             id="none",
             value=0,
             limit=0,
@@ -367,7 +365,7 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
             kind=ReferenceKind.CONTRACT,
             source="intent",
         )
-        item = PlanItem(
+        item = records.item(
             stage=Stage.CONFIG,
             test="settings",
             metric="wrong",
@@ -380,7 +378,7 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
             update={"items": (*run.plan.items, item), "references": {**run.plan.references, "none": none}}
         )
         settings = [
-            Measurement(
+            records.measurement(
                 run=run.plan.run,
                 stage=Stage.CONFIG,
                 test="settings",
@@ -389,7 +387,6 @@ def test_settings_that_nobody_read_after_a_change_are_not_equivalent(pair, read,
                 unit="1",
                 better="lower",
                 nodes=nodes,
-                state="COMPLETED",
             )
             for nodes in item.nodes
             if name in read

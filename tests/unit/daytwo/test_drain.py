@@ -1,21 +1,19 @@
 """Draining: who is named on what evidence, and everything that must not be touched."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 from pathlib import Path
 
 import pytest
-from fake_slurm import FakeSlurm
 
 from shakedown.daytwo.draining import Drainer, Policy
-from shakedown.records.base import Better, Stage
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
-from shakedown.records.plan import Plan, PlanItem, Reference, ReferenceKind
-from shakedown.records.results import Measurement, RunProblem
+from shakedown.records.results import RunProblem
 from shakedown.run import folder as runs
 from shakedown.slurm.client import Slurm, parse_show_nodes
+from tests.kit import records
+from tests.unit.daytwo.fake_slurm import FakeSlurm
 
 NODES = ("n1", "n2", "n3", "n4")
 ALL = Policy(max_nodes=10, max_fraction=1.0)
@@ -28,25 +26,9 @@ def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) ->
     """
     pairs = options.get("pairs") or list(combinations(NODES, 2))
     killed, alone = options.get("killed", ()), options.get("alone")
-    reference = Reference(
-        id="rate",
-        value=390,
-        tolerance=0.05,
-        unit="Gb/s",
-        better=Better.HIGHER,
-        kind=ReferenceKind.MEASURED,
-        source="made up",
-    )
-    item = PlanItem(
-        stage=Stage.FABRIC,
-        test="ib_write_bw",
-        metric="bandwidth",
-        unit="Gb/s",
-        better=Better.HIGHER,
-        nodes=tuple(pairs),
-        rails=("rail0",),
-        directions=("forward", "reverse"),
-        reference="rate",
+    reference = records.reference(id="rate", value=390, tolerance=0.05, source="made up")
+    item = records.item(
+        nodes=tuple(pairs), rails=("rail0",), directions=("forward", "reverse"), reference="rate"
     )
     items = [item]
     values = [
@@ -55,43 +37,33 @@ def pairs_run(folder: Path, run: str, bad: set[str] | None = None, **options) ->
         for direction in item.directions
     ]
     if alone is not None:
-        single = PlanItem(
-            stage=Stage.NODE,
-            test="h2d",
-            metric="bandwidth",
-            unit="Gb/s",
-            better=Better.HIGHER,
-            nodes=tuple((n,) for n in NODES),
-            reference="rate",
+        single = records.item(
+            stage=Stage.NODE, test="h2d", nodes=tuple((n,) for n in NODES), reference="rate"
         )
         items.append(single)
         values += [(single, (n,), None, None, 100.0 if n in alone else 388.0) for n in NODES]
     path = folder / run
-    plan = Plan(
+    plan = records.plan(
+        *items,
+        references=[reference],
         run=run,
         system="fleet",
         created="2026-11-20T02:00:00Z",
         nodes=NODES,
         rails=("rail0",),
-        items=tuple(items),
-        references={"rate": reference},
     )
     runs.write_plan(path, plan)
     runs.write_lines(
         path / "results.jsonl",
         [
-            Measurement(
+            records.measured(
+                i,
+                nodes,
+                None if nodes in killed else value,
                 run=run,
-                stage=i.stage,
-                test=i.test,
-                metric=i.metric,
-                unit=i.unit,
-                better=i.better,
-                nodes=nodes,
                 rail=rail,
                 direction=direction,
                 state="PREEMPTED" if nodes in killed else "COMPLETED",
-                value=None if nodes in killed else value,
                 problem=RunProblem(kind="killed", message="Slurm says PREEMPTED")
                 if nodes in killed
                 else None,

@@ -1,7 +1,5 @@
 """Firmware day as people call it: the real playbook and the real comparison around made-up runs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -17,7 +15,7 @@ ACCEPTANCE = """#!{python}
 import json, os, sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
-from fleet import Night, names
+from tests.unit.daytwo.fleet import Night, names
 from shakedown.judge.judged import judge_folder
 from shakedown.run.folder import write_verdict
 if "FAKE_REFUSED" in os.environ:

@@ -1,7 +1,5 @@
 """The timer's playbook as people call it, up to where it would change the host."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kit.run import run_playbook

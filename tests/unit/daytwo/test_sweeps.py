@@ -1,7 +1,5 @@
 """Two networks or configurations side by side: what is a pair, what a ratio says, and what else differs."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,12 +1,10 @@
 """A site's folder from recorded answers: what is written, what is marked, and what differs later."""
 
-from __future__ import annotations
-
 import copy
 import json
-import sys
 from pathlib import Path
 
+import machines
 import pytest
 import yaml
 
@@ -16,9 +14,6 @@ from shakedown.discover.draft_site import describe, differences
 from shakedown.discover.folder import files, guesses, write_folder
 from shakedown.discover.nics import read_table
 from shakedown.records.errors import BadInput
-
-sys.path.insert(0, str(Path(__file__).parent))
-import machines
 
 ROOT = Path(__file__).parents[3]
 

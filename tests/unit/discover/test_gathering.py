@@ -1,14 +1,11 @@
 """The probe's program, its lines put together again, and what Slurm and Ansible are asked."""
 
-from __future__ import annotations
-
 import json
 import random
 import socket
-import subprocess
 import sys
-from pathlib import Path
 
+import machines
 import pytest
 
 from shakedown.discover import ask
@@ -19,9 +16,7 @@ from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.onnode import discover_probe
 from shakedown.records.errors import BadInput
 from shakedown.slurm.client import Slurm
-
-sys.path.insert(0, str(Path(__file__).parent))
-import machines
+from tests.kit.run import python
 
 PARTITION = "PartitionName=gpu AllocNodes=ALL MaxTime=04:00:00 Nodes=gpu[1-3] State=UP"
 NODES = """\
@@ -245,14 +240,7 @@ def test_the_probe_reads_nics_from_sysfs(tmp_path):
 @pytest.mark.slow
 def test_the_program_runs_by_itself_on_a_bare_node(tmp_path):
     """Catches: a program that needs Shakedown, which bare nodes have not, or an answer that is refused."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-"],
-        input=program(),
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
+    done = python("-I", "-S", "-", input=program(), check=True, cwd=tmp_path)
     found = answers_in(done.stdout)
     assert len(found) == 1
     assert answers_of(found).nodes

@@ -1,23 +1,20 @@
 """The commands of docs/how-to/discover.md, run as they stand on two nodes by recorded answers."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "tests/unit/discover"))
-import machines  # noqa: E402
+from shakedown.discover import ask
+from shakedown.onnode import discover_probe
+from shakedown.slurm.client import Slurm
+from tests.unit.discover import machines
 
-from shakedown.discover import ask  # noqa: E402
-from shakedown.onnode import discover_probe  # noqa: E402
-from shakedown.slurm.client import Slurm  # noqa: E402
+ROOT = Path(__file__).parents[3]
+
 
 PAGE = (ROOT / "docs/how-to/discover.md").read_text()
 COMMANDS = re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0].splitlines()

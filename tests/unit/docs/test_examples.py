@@ -1,32 +1,28 @@
 """The examples that end every command's help: run as they stand, in a folder where their files exist."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from generator.commands import commands, examples
+
+from shakedown.collect.run import collect
+from shakedown.daytwo.history.ingest import ingest
+from shakedown.judge.judged import judge_folder
+from shakedown.run.folder import write_verdict
+from tests.kit.archive import unpack
+from tests.unit.daytwo.fake_slurm import FakeSlurm
+from tests.unit.daytwo.fleet import START, Night, names
+from tests.unit.daytwo.test_drain import pairs_run
+from tests.unit.discover import machines
 
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests/unit/daytwo"), str(ROOT / "tests/unit/discover")]
 
-import machines  # noqa: E402
-from fake_slurm import FakeSlurm  # noqa: E402
-from fleet import START, Night, names  # noqa: E402
-from generator.commands import commands, examples  # noqa: E402
-from test_drain import pairs_run  # noqa: E402
-
-from shakedown.collect.run import collect  # noqa: E402
-from shakedown.daytwo.history.ingest import ingest  # noqa: E402
-from shakedown.judge.judged import judge_folder  # noqa: E402
-from shakedown.run.folder import write_verdict  # noqa: E402
-from tests.kit.archive import unpack  # noqa: E402
 
 pytestmark = pytest.mark.slow  # every command once, as its user starts it
 COMMANDS = dict(commands())

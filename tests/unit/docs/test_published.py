@@ -1,16 +1,12 @@
 """The page of published figures: what it calls published was printed, and what it calls unjudged says why."""
 
-from __future__ import annotations
-
-import sys
 from pathlib import Path
 
+from generator import published
+
+from shakedown.references.files import load_profile
+
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "docs")]
-
-from generator import published  # noqa: E402
-
-from shakedown.references.files import load_profile  # noqa: E402
 
 
 def row(profile: str, name: str, use: published.Use) -> tuple[str, ...]:

@@ -1,23 +1,20 @@
 """The generated reference and the roles' pages: as their sources say, and whole."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
 
+import generate
 import pytest
+from generator import models
+from generator import roles as of_roles
+from generator.fields import rows
+
+from shakedown.daytwo.nightly.playbook import NightlyConfig
+from shakedown.references.catalogue import Profile, ReferenceEntry
 
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "docs")]
 
-import generate  # noqa: E402
-from generator import models  # noqa: E402
-from generator import roles as of_roles  # noqa: E402
-from generator.fields import rows  # noqa: E402
-
-from shakedown.daytwo.nightly.playbook import NightlyConfig  # noqa: E402
-from shakedown.references.catalogue import Profile, ReferenceEntry  # noqa: E402
 
 TABLES = [
     *((prefix, model) for _, prefix, model in models.SITE),

@@ -1,7 +1,5 @@
 """research/README.md: which published figure each script makes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,19 +1,14 @@
 """The table of switch cases: every system has every case, and every test that it names is there."""
 
-from __future__ import annotations
-
 import ast
-import sys
 from pathlib import Path
 
 import pytest
+from generator.switch_cases import SYSTEMS, cases
+
+from shakedown.nos import registry
 
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT / "docs")]
-
-from generator.switch_cases import SYSTEMS, cases  # noqa: E402
-
-from shakedown.nos import registry  # noqa: E402
 
 
 def test_every_vendors_system_is_a_column():

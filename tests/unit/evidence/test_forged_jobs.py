@@ -2,25 +2,21 @@
 
 # ruff: noqa: D103  (a forgery's name says what it is)
 
-from __future__ import annotations
-
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ordered import World, make_world, reseal
+from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perftest
+
+from shakedown.onnode import noted
+from shakedown.records.base import Outcome
+from tests.kit.archive import unpack
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
-from ordered import World, make_world, reseal  # noqa: E402
-from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perftest  # noqa: E402
 
-from shakedown.onnode import noted  # noqa: E402
-from shakedown.records.base import Outcome  # noqa: E402
-from tests.kit.archive import unpack  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,

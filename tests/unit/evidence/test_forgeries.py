@@ -2,27 +2,23 @@
 
 # ruff: noqa: D103  (a forgery's name says what it is)
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ordered import World, make_world, reseal, sign_sums, utc
+
+from shakedown.judge.judged import judge_folder
+from shakedown.records.errors import BadInput
+from shakedown.report import seal as bundle
+from shakedown.run.folder import write_verdict
+from tests.kit.archive import unpack
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
-from ordered import World, make_world, reseal, sign_sums, utc  # noqa: E402
 
-from shakedown.judge.judged import judge_folder  # noqa: E402
-from shakedown.records.errors import BadInput  # noqa: E402
-from shakedown.report import seal as bundle  # noqa: E402
-from shakedown.run.folder import write_verdict  # noqa: E402
-from tests.kit.archive import unpack  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,

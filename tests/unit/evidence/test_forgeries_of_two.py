@@ -2,28 +2,24 @@
 
 # ruff: noqa: D103  (a forgery's name says what it is)
 
-from __future__ import annotations
-
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from ordered import World, reseal, sha256, sign_sums
+from test_forged_jobs import original, world  # noqa: F401  (fixtures)
+from test_forgeries import LATENCY, OUTPUT, WRITE, edit, items, replace
+
+from shakedown.evidence import orders
+from shakedown.judge.judged import judge_folder
+from shakedown.records.errors import BadInput
+from shakedown.run.folder import ORDER, ORDER_SIGNATURE, write_verdict
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[2] / "roles/host_settings/files"))
-from ordered import World, reseal, sha256, sign_sums  # noqa: E402
-from test_forged_jobs import original, world  # noqa: E402, F401  (fixtures)
-from test_forgeries import LATENCY, OUTPUT, WRITE, edit, items, replace  # noqa: E402
 
-from shakedown.evidence import orders  # noqa: E402
-from shakedown.judge.judged import judge_folder  # noqa: E402
-from shakedown.records.errors import BadInput  # noqa: E402
-from shakedown.run.folder import ORDER, ORDER_SIGNATURE, write_verdict  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,

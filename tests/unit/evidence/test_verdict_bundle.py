@@ -1,7 +1,5 @@
 """Sealed bundles: what is changed, added or removed afterwards is named; a stranger's seal is no seal."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Inventories as sites write them: values are templates, and planning must see what Ansible's tasks see."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import yaml
 
 from shakedown.benchmarks.planning import read_site
 from shakedown.records.errors import BadInput
+from tests.kit.site import lab_fabric
 
 HOSTS = """\
 compute:
@@ -39,22 +38,9 @@ leaf_ports: >-
   {%- endfor -%}
   {{ ports }}
 """
-FABRIC = {
-    "system": "lab",
-    "profile": "lab",
-    "link_speed_gbps": "{{ 20 + 5 }}",
-    "mtu_bytes": {"link": 9000, "host": "{{ fabric_mtu }}", "rdma": 4096},
-    "roce": {
-        "dscp": 26,
-        "priority": 3,
-        "traffic_class": 3,
-        "queue": 3,
-        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-        "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5},
-        "pfc": {"enabled": True},
-    },
-    "rails": [{"name": "rail0", "subnet": "10.10.0.0/24"}],
-}
+FABRIC = lab_fabric(
+    1, link_speed_gbps="{{ 20 + 5 }}", mtu_bytes={"link": 9000, "host": "{{ fabric_mtu }}", "rdma": 4096}
+)
 
 
 @pytest.fixture

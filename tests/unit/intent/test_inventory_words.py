@@ -1,7 +1,5 @@
 """What a person reads of a bad inventory: whose it is, file, line, key and the nearest right one."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

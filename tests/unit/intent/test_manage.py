@@ -1,7 +1,5 @@
 """What a site says of whose it is, and other words that a plan passed without a look."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Any
 
@@ -10,13 +8,13 @@ import pytest
 from shakedown.benchmarks.planning import site_of
 from shakedown.intent.places import refuse_impossible_date
 from shakedown.records.errors import BadInput
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import WHERE, document, hosts
 
 
 def refusal(**variables: Any) -> str:
     """Return what is said of a site with these variables."""
     inventory = document()
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host.update(variables)
     with pytest.raises(BadInput) as refused:
         site_of(inventory, WHERE)
@@ -59,7 +57,7 @@ def test_words_that_mean_something_else_are_refused(variables, says):
 def test_what_the_playbooks_take_is_taken():
     """Catches: a block of the shipped sites that is refused."""
     inventory = document()
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host.update({"manage": {"slurm": True, "hosts": False}, "shared_stage_path": "/shared/shakedown"})
     assert site_of(inventory, WHERE).nics
 

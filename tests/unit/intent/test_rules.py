@@ -1,12 +1,9 @@
 """The one validator of the intent, and all who must ask it: the model, two roles' filters and the leaf."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +17,7 @@ from pydantic import ValidationError
 
 from shakedown.intent import rules, variables
 from shakedown.intent.site import Fabric
+from tests.kit.run import python
 
 ROOT = Path(__file__).parents[3]
 INTENT = yaml.safe_load((ROOT / "tests/unit/nos/intent.yml").read_text())
@@ -183,13 +181,8 @@ def test_the_program_for_a_leaf_needs_no_package(tmp_path):
     """Catches a program that imports Shakedown on a switch, or that applies there what the rules refuse."""
     source = (ROOT / "roles/roce_switch/files/roce_leaf.py").read_text()
     request = {"roce": changed("roce.cnp.priority", 3)["roce"], "mtu_bytes": 9000, "ports": ["swp1"]}
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-", "check", json.dumps(request)],
-        input=switch.leaf_program(source),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
+    done = python(
+        "-I", "-S", "-", "check", json.dumps(request), input=switch.leaf_program(source), cwd=tmp_path
     )
     assert done.returncode == 2, done.stderr
     assert "fabric.roce.cnp.priority is 3" in json.loads(done.stdout)["refused"]

@@ -1,7 +1,5 @@
 """The `slurm:` block: what it may say, what every job gets of it, and where the old keys went."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -9,16 +7,15 @@ import shutil
 import pytest
 from pydantic import ValidationError
 
-from shakedown.benchmarks.planning import make_plan, read_site, site_of
+from shakedown.benchmarks.planning import read_site, site_of
 from shakedown.daytwo.nightly.playbook import NightlyConfig
 from shakedown.intent.moved import MOVED
 from shakedown.intent.moved import main as moved
 from shakedown.intent.slurm_block import SlurmBlock, option
 from shakedown.intent.variables import check_names
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
+from tests.kit.site import WHERE, document, plan_site
 from tests.unit.intent.test_inventory_words import INVENTORIES
-from tests.unit.plan.test_planner import WHERE, document
 
 
 def planned(block: object, nodes: int = 2):
@@ -26,8 +23,7 @@ def planned(block: object, nodes: int = 2):
     inventory = document(nodes)
     for host in inventory["_meta"]["hostvars"].values():
         host["slurm"] = block
-    site = site_of(inventory, WHERE)
-    return make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")[1]
+    return plan_site(inventory)[1]
 
 
 def test_every_job_gets_what_the_block_says():

@@ -1,7 +1,5 @@
 """Networks beside the RoCE fabric: what an inventory may say of them, and what proves their use."""
 
-from __future__ import annotations
-
 import copy
 import re
 

@@ -1,7 +1,5 @@
 """What the mesh says is at fault, in verdict and report; it explains and decides nothing."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -15,6 +13,7 @@ from shakedown.judge.judged import CausesOfRun, judge_folder
 from shakedown.judge.localise.pair_results import PairResults
 from shakedown.report.write import report
 from shakedown.run.folder import Run, to_json
+from tests.kit.run import python
 
 
 @pytest.fixture
@@ -48,12 +47,7 @@ def test_a_healthy_run_names_nobody(tmp_path, decision_runs):
 @pytest.mark.slow
 def test_the_command_says_the_same_as_the_verdict(slow):
     """Catches two answers to one question."""
-    done = subprocess.run(
-        [sys.executable, "-m", "shakedown", "localise", slow, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "shakedown", "localise", slow, "--json")
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)["causes"]
     told = judge_folder(slow).causes

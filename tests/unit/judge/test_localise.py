@@ -1,7 +1,5 @@
 """Localisation names the planted part, and nobody for no fault or on the word of one partner."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import numpy as np
@@ -12,8 +10,8 @@ from one_route import localise_one
 
 from shakedown.judge.localise.causes import _median_of_others
 from shakedown.judge.localise.model import Cabling, Element, Matrix
-from shakedown.records.results import CounterReading
 from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, draw_fault, measure
+from tests.kit import records
 
 SHAPE = Shape(48, 3, pod=12)
 
@@ -133,10 +131,8 @@ def counter(node, rail, name, delta, *, kind, n=2):
                 ("leaf0", f"swp{1 + r * n + i}") if kind == "switch_port" else (f"n{i + 1}", f"rxe{r}")
             )
             made.append(
-                CounterReading(
+                records.counter(
                     run="x",
-                    stage="fabric",
-                    test="ib_write_bw",
                     kind=kind,
                     device=device,
                     port=port,

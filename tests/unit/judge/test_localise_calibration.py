@@ -1,7 +1,5 @@
 """What a stated confidence means: the chances of all explanations sum to 1, and no blame is certain."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

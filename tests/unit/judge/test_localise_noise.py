@@ -1,7 +1,5 @@
 """Localisation in noise that is not white: no good part blamed, the planted one named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from one_route import localise_one

@@ -1,7 +1,5 @@
 """Localisation in noise that it was not made for (research/odd_noise.py)."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench_localise_odd import case

@@ -1,7 +1,5 @@
 """A NIC that is bad one way is held against its other way, where healthy NICs differ the same both ways."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from one_route import localise_one

@@ -1,7 +1,5 @@
 """Localisation among nodes whose links differ in speed, as no snapshot tells."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Localisation where some pairs of nodes go a slower way than the rest, on all rails."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a part is held against has nothing of itself in it; which way a NIC is bad is told with its odds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from one_route import localise_one

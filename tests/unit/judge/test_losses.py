@@ -1,14 +1,12 @@
 """Who is told to have lost packets, where the receivers that miss them are counted."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest
 
 from shakedown.judge.losses import Losses
 from shakedown.records.base import Stage
-from shakedown.records.results import CounterReading
+from tests.kit import records
 
 FOUR = ("n1", "n2", "n3", "n4")
 
@@ -16,9 +14,7 @@ FOUR = ("n1", "n2", "n3", "n4")
 def reading(kind, node, counter, delta):
     """A counter of a node's NIC, or of the leaf's port of that node."""
     nic = kind == "nic"
-    return CounterReading(
-        run="r",
-        stage="fabric",
+    return records.counter(
         test="ib_write_bw" if nic else "switches",
         kind=kind,
         device=node if nic else "leaf0",
@@ -26,7 +22,6 @@ def reading(kind, node, counter, delta):
         rail="rail0",
         peer="leaf0/p" if nic else f"{node}/fab0",
         counter=counter,
-        before=0,
         after=delta,
     )
 
@@ -95,16 +90,13 @@ def test_a_drop_that_explains_little_accuses_nothing():
 
 def between(counter, delta, device="leaf0", port="up1"):
     """A counter of a port between two switches, or of a switch as a whole."""
-    return CounterReading(
-        run="r",
-        stage="fabric",
+    return records.counter(
         test="switches",
         kind="switch_port",
         device=device,
         port=port,
         peer="spine1/swp1",
         counter=counter,
-        before=0,
         after=delta,
     )
 

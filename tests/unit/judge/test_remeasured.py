@@ -1,29 +1,20 @@
 """Cells that were measured again: what passes, what is told, and what no second measurement excuses."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
 
 from shakedown.judge.verdict import judge
 from shakedown.records.base import Outcome
-from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
+from shakedown.records.plan import Plan, PlanItem, Remeasure
 from shakedown.records.results import Measurement, RunProblem
+from tests.kit import records
 
 NODES = tuple(f"n{i:02d}" for i in range(1, 25))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])
 SHARED = {"stage": "fabric", "test": "ib_write_bw", "metric": "bandwidth", "unit": "Gb/s", "better": "higher"}
-REFERENCE = Reference(
-    id="bw",
-    value=400.0,
-    tolerance=0.05,
-    ceiling=400.0,
-    unit="Gb/s",
-    better="higher",
-    kind="physical",
-    source="test",
-    fleet_min_effect=0.035,
+REFERENCE = records.reference(
+    id="bw", value=400.0, tolerance=0.05, ceiling=400.0, kind="physical", fleet_min_effect=0.035
 )
 
 
@@ -36,16 +27,7 @@ def plan(rule: Remeasure | None = RULE, **changes) -> Plan:
         **(SHARED | changes), nodes=PAIRS, rails=("rail0",), directions=("forward", "reverse"), reference="bw"
     )
     reference = REFERENCE.model_copy(update={k: changes[k] for k in ("unit",) if k in changes})
-    return Plan(
-        run="r",
-        system="s",
-        created="2026-01-01T00:00:00Z",
-        nodes=NODES,
-        rails=("rail0",),
-        items=(item,),
-        references={"bw": reference},
-        remeasure=rule,
-    )
+    return records.plan(item, references=[reference], nodes=NODES, rails=("rail0",), remeasure=rule)
 
 
 def samples(special: dict, **changes) -> list[Measurement]:
@@ -57,9 +39,8 @@ def samples(special: dict, **changes) -> list[Measurement]:
                 problem = RunProblem(kind="other", message="ended with 1") if value is None else None
                 state = "NODE_FAIL" if value == "died" else "COMPLETED"
                 lines.append(
-                    Measurement(
-                        run="r",
-                        **(SHARED | changes),
+                    records.measurement(
+                        **SHARED | changes,
                         nodes=pair,
                         rail="rail0",
                         direction=direction,

@@ -1,7 +1,5 @@
 """The rules of one cell at their boundaries, which the decision cases do not all reach."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 
@@ -94,15 +92,8 @@ def test_every_problem_is_inconclusive(kind):
         assert (judged.outcome, judged.rule) == (Outcome.INCONCLUSIVE, kind)
 
 
-LEARN = {
-    "id": "learn",
-    "value": 0.0,
-    "limit": 0.0,
-    "unit": "Gb/s",
-    "better": "higher",
-    "kind": "learn",
-    "source": "none",
-}
+LEARN = {"id": "learn", "value": 0.0, "limit": 0.0, "unit": "Gb/s", "better": "higher", "kind": "learn"}
+LEARN |= {"source": "none"}
 
 
 @pytest.mark.parametrize(
@@ -168,14 +159,8 @@ def test_attempts(judged, outcome, rule):
 
 def run_plan(**fields):
     """A plan of one cell of n1."""
-    item = {
-        "stage": "fabric",
-        "test": "t",
-        "metric": "m",
-        "unit": "Gb/s",
-        "better": "higher",
-        "reference": "bw",
-    }
+    item = {"stage": "fabric", "test": "t", "metric": "m", "unit": "Gb/s", "better": "higher"}
+    item |= {"reference": "bw"}
     given = {"run": "r", "system": "s", "created": "now", "nodes": ["n1"], "references": {"bw": HIGHER}}
     return Plan(**{**given, "items": [{**item, "nodes": [["n1"]]}], **fields})
 
@@ -245,14 +230,8 @@ def test_where(cell, text):
 def test_worst_first():
     """Catches a list that starts with a detail: failures by distance, then doubts, then gaps."""
     nodes = ["n5", "n1", "n4", "n2", "n3"]
-    item = {
-        "stage": "fabric",
-        "test": "t",
-        "metric": "m",
-        "unit": "Gb/s",
-        "better": "higher",
-        "reference": "bw",
-    }
+    item = {"stage": "fabric", "test": "t", "metric": "m", "unit": "Gb/s", "better": "higher"}
+    item |= {"reference": "bw"}
     plan = run_plan(nodes=nodes, items=[{**item, "nodes": [[n] for n in nodes]}])
     values = {"n1": 370.0, "n2": 100.0, "n4": None, "n5": 390.0}
     lines = [measured(nodes=[node], value=value) for node, value in values.items()]

@@ -1,7 +1,5 @@
 """`make acceptance` on a machine where something is wrong: one line, nothing left behind."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

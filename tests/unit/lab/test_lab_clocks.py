@@ -1,7 +1,5 @@
 """A node whose kernel lost the TSC at boot is booted once more, and told where that does not help."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from types import SimpleNamespace

@@ -1,10 +1,7 @@
 """The command ``python -m lab``: bad input ends in one line and status 2, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +9,15 @@ import pytest
 from lab.image import Image
 from lab.paths import CHECKOUT, LabPaths
 from lab.remote import common_options, ssh_argv, tail
+from tests.kit.run import python, ran
 
 
 def lab(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command with folders of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "lab", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
+    return python(
+        "-m",
+        "lab",
+        *arguments,
         cwd=CHECKOUT,
         env={
             **os.environ,
@@ -67,11 +64,10 @@ def test_status_and_down_without_a_lab_succeed(short_path: Path) -> None:
 
 def test_missing_qemu_is_said_with_its_package(short_path: Path) -> None:
     """Catches a failure deep inside the start, after folders and disks were made."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import lab.host as h; h._SEARCH = ''; import lab.cli as c; c.main()", "up"],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = python(
+        "-c",
+        "import lab.host as h; h._SEARCH = ''; import lab.cli as c; c.main()",
+        "up",
         cwd=CHECKOUT,
         env={**os.environ, "XDG_RUNTIME_DIR": str(short_path), "XDG_STATE_HOME": str(short_path / "s")},
     )
@@ -84,9 +80,7 @@ def test_words_of_a_command_reach_the_guest_as_they_are() -> None:
     """Catches a second reading by the guest's shell: blanks and '$' in an argument would be taken apart."""
     paths = LabPaths("x", Path("/r"), Path("/d"))
     argv = ssh_argv(paths, Image(Path("/i")), 2222, ["echo", "a b", "$HOME", "'"])
-    assert subprocess.run(
-        ["sh", "-c", f"printf '%s|' {argv[-1]}"], capture_output=True, text=True, check=True
-    ).stdout == ("echo|a b|$HOME|'|")
+    assert ran("sh", "-c", f"printf '%s|' {argv[-1]}", check=True).stdout == ("echo|a b|$HOME|'|")
 
 
 def test_host_keys_are_checked_strictly() -> None:

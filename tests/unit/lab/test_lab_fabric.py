@@ -1,12 +1,9 @@
 """The lab of leaves and spines: its cables, its addresses, its inventory, and where its faults land."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -24,6 +21,7 @@ from lab.processes import Process
 from lab.sites import topology_of
 from lab.state import Guest, State
 from lab.topology import Topology
+from tests.kit.run import python
 
 FOLDER = CHECKOUT / "inventories" / "lab_fabric"
 
@@ -36,11 +34,10 @@ def fabric() -> FabricTopology:
 
 def inventory(short_path: Any, *, site: str = "lab_fabric") -> subprocess.CompletedProcess[str]:
     """Run an inventory script without site packages."""
-    return subprocess.run(
-        [sys.executable, "-S", str(CHECKOUT / "inventories" / site / "hosts.py"), "--list"],
-        capture_output=True,
-        text=True,
-        check=False,
+    return python(
+        "-S",
+        CHECKOUT / "inventories" / site / "hosts.py",
+        "--list",
         env={
             **os.environ,
             "XDG_RUNTIME_DIR": str(short_path),

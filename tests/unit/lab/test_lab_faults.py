@@ -1,7 +1,5 @@
 """Planted faults: one on the wrong port, or that does nothing, lets a lab test pass for no reason."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess
@@ -12,6 +10,7 @@ import pytest
 
 from lab import faults
 from lab.errors import LabError
+from tests.kit.run import ran
 
 
 def test_the_commands_of_every_fault() -> None:
@@ -41,13 +40,7 @@ def leaf(tmp_path: Path) -> Callable[..., list[str]]:
 
     def run(argv: list[str]) -> list[str]:
         (tmp_path / "asked").write_text("")
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
-        )
+        done = ran(*argv, check=True, env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"})
         changes = [line for line in (tmp_path / "asked").read_text().splitlines() if " show " not in line]
         return changes + done.stdout.split()
 

@@ -1,7 +1,5 @@
 """The lab tests' own fixtures: which lab a test gets, and under which id it makes a run."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from types import SimpleNamespace

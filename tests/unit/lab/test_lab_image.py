@@ -1,7 +1,5 @@
 """The image recipe and the boot files: an image that should have been rebuilt tests yesterday's system."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess
@@ -14,6 +12,7 @@ import pytest
 from lab import bootfiles, host, image
 from lab.errors import LabError
 from lab.image import Recipe, read_recipe
+from tests.kit.run import ran
 
 RECIPE = Recipe("trixie", ("a", "b"), (("etc/x", 0o644, b"x"),), (("10.sh", "true"),), boot="init")
 
@@ -90,9 +89,7 @@ def test_the_archive_is_one_that_cpio_reads(tmp_path: Path) -> None:
         subprocess.run(["cpio", "-t"], input=data, capture_output=True, check=True).stdout.decode().split()
     )
     assert listed == ["dev", "dev/console", "init", "bin", "bin/odd"]
-    subprocess.run(
-        ["cpio", "-id", "init", "bin/odd"], input=data, cwd=tmp_path, capture_output=True, check=True
-    )
+    ran("cpio", "-id", "init", "bin/odd", input=data, cwd=tmp_path, check=True)
     assert (tmp_path / "bin" / "odd").read_bytes() == b"12345"
     assert (tmp_path / "init").stat().st_mode & 0o777 == 0o755
 

@@ -1,11 +1,8 @@
 """The lab's inventory: what the plan and every role believe about the cabling."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,19 +10,14 @@ import pytest
 from lab import state
 from lab.processes import Process
 from lab.topology import Topology
+from tests.kit.run import python
 
 SCRIPT = Path(__file__).resolve().parents[3] / "inventories" / "lab" / "hosts.py"
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the inventory script without site packages."""
-    return subprocess.run(
-        [sys.executable, "-S", str(SCRIPT), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    return python("-S", SCRIPT, *arguments, env={**os.environ, **environment})
 
 
 @pytest.fixture

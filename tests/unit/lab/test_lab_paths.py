@@ -1,7 +1,5 @@
 """Names and paths: labs of two users or checkouts must not meet, and unix sockets have short names."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

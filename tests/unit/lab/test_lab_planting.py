@@ -1,7 +1,5 @@
 """Planting: the right port of the right machine gets the fault, and clearing brings everything back."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator, Sequence

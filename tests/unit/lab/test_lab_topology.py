@@ -1,7 +1,5 @@
 """The lab's cabling and addresses: two machines that share one would look like a fault of the fabric."""
 
-from __future__ import annotations
-
 import ipaddress
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """The lab of namespaces, without making any: who gets which GPU, the cables, the way in, the words."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

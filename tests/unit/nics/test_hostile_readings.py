@@ -1,7 +1,5 @@
 """Faults that hide in how a NIC was read: cleared, frozen or timeless counters, a class wrong at one end."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.nics.counter_sets import unwrapped

@@ -1,7 +1,5 @@
 """How full a NIC's line was over a job, from the counters of its port."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.collect.counters import nic_readings

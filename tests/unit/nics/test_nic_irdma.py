@@ -1,7 +1,5 @@
 """Intel's ice and irdma: what an E810 counts is judged, and what it does not count is said."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.collect.counters import nic_readings

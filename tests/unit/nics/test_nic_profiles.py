@@ -1,7 +1,5 @@
 """What NICs count is judged at every site by their driver: from readings of a job to a verdict."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, read_site, site_of
+from shakedown.benchmarks.planning import read_site, site_of
 from shakedown.collect.counters import counted, nic_readings, read_nodes
 from shakedown.judge.verdict import judge
 from shakedown.nics.families import BY_NAME
@@ -22,9 +20,9 @@ from shakedown.records.results import JobRecord
 from shakedown.references.files import load_profile
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.run.nic_counters import About, NodeCounters
+from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.nics.healthy import healthy
 from tests.unit.nics.healthy import names as names_of
-from tests.unit.plan.test_planner import WHERE, document
 
 INVENTORIES = Path(__file__).parents[3] / "inventories"
 SITES = ("mlx5", "bnxt")
@@ -36,7 +34,7 @@ def site(family, speed_gbps=None, **acceptance):
     """A site of three nodes with NICs of that family, held to what physics says."""
     speed_gbps = speed_gbps or SPEED.get(family, 0) // 1000
     inventory = document(3)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["fabric"] |= {"system": "acme", "profile": "physical", "link_speed_gbps": speed_gbps}
         host["acceptance"] |= {"mpi": {}, **acceptance}
         for number, nic in enumerate(host["fabric_nics"]):
@@ -52,7 +50,7 @@ def planned(family):
 
 def plan_of(of, folder=Path()):
     """Plan and jobs of a site."""
-    return make_plan(of, catalogue_of_site(of, folder), run="r1", created="2026-11-20T08:00:00Z")
+    return plan_site(of, catalogue_of_site(of, folder))
 
 
 @functools.cache
@@ -235,7 +233,7 @@ def test_every_known_signature_has_its_row_and_every_zero_its_witness():
 def test_a_witness_that_is_no_counter_is_a_cell_that_is_required(family):
     """Catches: a fault said to be seen by a check or a setting that no plan has, or that is only shown."""
     inventory = copy.deepcopy(document(3))
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["fabric"] |= {"system": "acme", "profile": "physical", "link_speed_gbps": SPEED[family] // 1000}
         host["gpus"] = [{"index": 0}, {"index": 1}]
         host["acceptance"] = {

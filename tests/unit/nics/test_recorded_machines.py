@@ -1,7 +1,5 @@
 """Recorded machines through the real probes: which NIC is whose, what is of the fabric, what is counted."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

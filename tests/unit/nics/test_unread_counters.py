@@ -1,7 +1,5 @@
 """Counters that could not be read at both readings are undecided; what a NIC has not is not missed."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.records.base import Outcome

@@ -1,7 +1,5 @@
 """The registry of switch systems, and the lists elsewhere that must be its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every command line that the role types has its source: the vendor's page and release (sources.yml)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

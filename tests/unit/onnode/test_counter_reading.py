@@ -1,7 +1,5 @@
 """Reading NICs on a node: ethtool's answers from a played kernel, and the time that a reading takes."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

@@ -1,7 +1,5 @@
 """What a step's end is put down to, from what srun wrote."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Nodes with different versions of NCCL are named before anything is measured."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

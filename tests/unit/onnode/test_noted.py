@@ -2,8 +2,6 @@
 
 # ruff: noqa: D103  (a change's name says what it is)
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

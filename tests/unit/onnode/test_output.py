@@ -1,7 +1,5 @@
 """The record of a program that failed."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """What programs on the nodes write into their journals is what the controller takes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which rank of a hung run is named, from processes of ours in the states that real ones have."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Interfaces and ways of a TCP network, looked at before a job measures: loopback in place of rails."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

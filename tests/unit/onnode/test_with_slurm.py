@@ -1,7 +1,5 @@
 """A job's next step while slurmctld is away: waited for, for a bounded time, and on no other account."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

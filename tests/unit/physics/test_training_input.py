@@ -1,7 +1,5 @@
 """What a training reads: the epoch formula and its inverses, minutes and percentages."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.physics import training as t

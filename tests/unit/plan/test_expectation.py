@@ -1,7 +1,5 @@
 """What a plan says of its time, of its jobs side by side, and of what it leaves out."""
 
-from __future__ import annotations
-
 import json
 import time
 
@@ -9,7 +7,6 @@ import pytest
 
 from shakedown.benchmarks.perftest.mesh.schedule import pairs_of
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
-from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.plan.jobs import Jobs, JobSpec
 from shakedown.plan.scope import WantedScope
 from shakedown.plan.time_limits import course, in_order, stage_limit_s
@@ -18,27 +15,20 @@ from shakedown.records.errors import BadInput
 from shakedown.records.pairs import MOST_NODES, AllPairs
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
-from shakedown.references.files import load_catalogue
 from shakedown.run.folder import write_plan
 from shakedown.slurm.turns import Turns
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import WHERE, document, hosts, plan_site
 
 
 def planned(inventory, **wanted):
     """Plan a site with the lab's references."""
-    return make_plan(
-        site_of(inventory, WHERE),
-        load_catalogue(["lab"]),
-        run="r1",
-        created="2026-01-01T00:00:00Z",
-        wanted=WantedScope(**wanted) if wanted else None,
-    )
+    return plan_site(inventory, wanted=WantedScope(**wanted) if wanted else None)
 
 
 def asking(nodes: int, **acceptance):
     """Return a site of the lab's kind that asks for these sections beside or instead of its own."""
     inventory = document(nodes)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"] = {**host["acceptance"], **acceptance}
     return inventory
 
@@ -111,13 +101,8 @@ def test_the_plan_says_how_long_each_stage_takes_and_what_a_part_takes():
 
 def ringed(nodes: int):
     """Plan a mesh that measures rail by rail between neighbours alone."""
-    test = {
-        "test": "ib_write_bw",
-        "size_bytes": 65536,
-        "iterations": 9,
-        "rails_at_once": ["one", "all"],
-        "one_rail_pairs": "ring",
-    }
+    test = {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9, "rails_at_once": ["one", "all"]}
+    test |= {"one_rail_pairs": "ring"}
     return planned(asking(nodes, perftest=[test]))
 
 

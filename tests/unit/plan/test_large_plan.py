@@ -1,7 +1,5 @@
 """What a plan of a large site may cost, and what side-by-side jobs and all rails first must save."""
 
-from __future__ import annotations
-
 import pytest
 
 import bench_plan

@@ -1,25 +1,21 @@
 """What a plan says of its own power, held against dice."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
 
 from shakedown.plan import odds as module
 from shakedown.plan.odds import power, power_words
-from shakedown.records.plan import Plan, PlanItem, Reference, Remeasure
+from shakedown.records.plan import Plan, Reference, Remeasure
 from shakedown.statistics.robust import CellTally, Samples
+from tests.kit import records
 
 
 def plan(nodes: int, **told) -> Plan:
     """A mesh over one rail with a gate at -5 %."""
     names = tuple(f"n{i:02d}" for i in range(nodes))
     shared = {"unit": "Gb/s", "better": "higher"}
-    item = PlanItem(
-        stage="fabric",
-        test="ib_write_bw",
-        metric="bandwidth",
+    item = records.item(
         **shared,
         nodes=tuple((a, b) for i, a in enumerate(names) for b in names[i + 1 :]),
         rails=("rail0",),
@@ -28,14 +24,8 @@ def plan(nodes: int, **told) -> Plan:
     )
     limits = {"tolerance": 0.05} | told
     reference = Reference(id="bw", value=400.0, kind="physical", source="test", **shared, **limits)
-    return Plan(
-        run="r",
-        system="s",
-        created="2026-01-01T00:00:00Z",
-        nodes=names,
-        items=(item,),
-        references={"bw": reference},
-        remeasure=Remeasure(tests=("ib_write_bw",)),
+    return records.plan(
+        item, references=[reference], nodes=names, remeasure=Remeasure(tests=("ib_write_bw",))
     )
 
 

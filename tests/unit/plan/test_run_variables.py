@@ -1,7 +1,5 @@
 """Variables for one run: configuration B of an A/B comparison, without touching the site's file."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,7 +11,7 @@ from shakedown.benchmarks.planning import site_of
 from shakedown.commands import cli
 from shakedown.plan.scope import with_variables
 from shakedown.records.errors import BadInput
-from tests.unit.plan.test_planner import WHERE, document, one_host
+from tests.kit.site import WHERE, document, one_host
 
 ROOT = Path(__file__).parents[3]
 NCCL = {

@@ -1,10 +1,7 @@
 """A waiver covers what a person signed for, is told first, and never covers data that are lost or wrong."""
 
-from __future__ import annotations
-
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, site_of
 from shakedown.commands.verdict import exit_status
 from shakedown.judge.verdict import judge
 from shakedown.plan.scope import WantedScope
@@ -12,8 +9,7 @@ from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Waiver
-from shakedown.references.files import load_catalogue
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import document, hosts, plan_site
 from tests.unit.plan.test_scope import measured
 
 SLOW = "fabric/ib_write_bw/bandwidth/n1,n2/rail1/*"
@@ -35,12 +31,10 @@ def waiver(**changes: object) -> dict[str, object]:
 def plan_with(*waivers: dict[str, object], created: str = "2026-01-01T00:00:00Z", **wanted: object):
     """Plan three nodes with these waivers."""
     inventory = document(3)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["waivers"] = list(waivers)
     part = WantedScope(**wanted) if wanted else None
-    plan, _ = make_plan(
-        site_of(inventory, WHERE), load_catalogue(["lab"]), run="r1", created=created, wanted=part
-    )
+    plan, _ = plan_site(inventory, created=created, wanted=part)
     return plan
 
 

@@ -1,7 +1,5 @@
 """The trainer's watchdog without a trainer: who is at fault, and nobody waits for a store that is gone."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

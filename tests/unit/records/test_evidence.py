@@ -1,7 +1,5 @@
 """Evidence that is JSON, or lines of it, says each thing once, whatever lies before it."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.records.errors import BadInput

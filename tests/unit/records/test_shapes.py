@@ -1,7 +1,5 @@
 """Every key that people write and that has a pattern is refused in words, with an example that is right."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

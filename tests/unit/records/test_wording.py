@@ -1,7 +1,5 @@
 """How a long reason is cut."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.records.wording import clipped

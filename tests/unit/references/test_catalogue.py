@@ -17,18 +17,8 @@ from shakedown.references.catalogue import (
 
 def entry(name, *, test="nccl_all_reduce", metric="busbw", value=100.0, **more):
     """An entry in which only what the test is about is given."""
-    fields = {
-        "id": name,
-        "stage": "collective",
-        "test": test,
-        "metric": metric,
-        "value": value,
-        "tolerance": 0.05,
-        "unit": "GB/s",
-        "better": "higher",
-        "kind": "measured",
-        "source": "nobody",
-    }
+    fields = {"id": name, "stage": "collective", "test": test, "metric": metric, "value": value}
+    fields |= {"tolerance": 0.05, "unit": "GB/s", "better": "higher", "kind": "measured", "source": "nobody"}
     return ReferenceEntry.model_validate(fields | more)
 
 

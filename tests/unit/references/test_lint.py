@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from shakedown.records.plan import Plan
 from shakedown.references import files as references_io
+from tests.kit import records
 
 READ, ROW4, ROW8 = "- id: example-read", "id: example-4b", "{size_bytes: 8"
 # (text in the example, what replaces it, rule, text on the line that must be named, words in the message)
@@ -163,10 +163,9 @@ def plan_using(*names):
     """A plan whose only item uses the first name."""
     entries = references_io.load_catalogue([names[0]]).entries
     entry = entries[names[1]]
-    return Plan(
+    return records.plan(
+        references=[entry.reference()],
         run="r1",
-        system="s",
-        created="2026-01-01T00:00:00Z",
         nodes=("n1",),
         items=(
             {
@@ -179,7 +178,6 @@ def plan_using(*names):
                 "reference": entry.id,
             },
         ),
-        references={entry.id: entry.reference()},
     )
 
 

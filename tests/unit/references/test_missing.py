@@ -1,7 +1,5 @@
 """How a site without references is refused."""
 
-from __future__ import annotations
-
 from shakedown.references.catalogue import MissingReference, all_missing
 
 

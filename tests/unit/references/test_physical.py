@@ -1,7 +1,5 @@
 """Profile `physical`: floors for speeds, GPUs and sizes that nobody wrote down."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -104,18 +102,10 @@ def test_what_physics_does_not_bound_has_no_floor():
 
 def test_every_model_of_gpu_is_told_by_its_drivers_name():
     """Catches: `H100 NVL` taken for SXM, whose NVLinks it has not."""
-    names = {
-        "NVIDIA H100 80GB HBM3": "H100-SXM",
-        "NVIDIA H100 NVL": "H100-NVL",
-        "NVIDIA H100 PCIe": "H100-PCIe",
-        "NVIDIA H200": "H200-SXM",
-        "NVIDIA H200 NVL": "H200-NVL",
-        "NVIDIA B200": "B200",
-        "NVIDIA A100-SXM4-80GB": "A100-SXM",
-        "NVIDIA A100-PCIE-40GB": "A100-PCIe",
-        "NVIDIA L40S": "L40S",
-        "NVIDIA L40": "L40",
-    }
+    names = {"NVIDIA H100 80GB HBM3": "H100-SXM", "NVIDIA H100 NVL": "H100-NVL"}
+    names |= {"NVIDIA H100 PCIe": "H100-PCIe", "NVIDIA H200": "H200-SXM", "NVIDIA H200 NVL": "H200-NVL"}
+    names |= {"NVIDIA B200": "B200", "NVIDIA A100-SXM4-80GB": "A100-SXM"}
+    names |= {"NVIDIA A100-PCIE-40GB": "A100-PCIe", "NVIDIA L40S": "L40S", "NVIDIA L40": "L40"}
     assert {name: by_driver_name(name).name for name in names} == names
     assert {model.name for model in MODELS} == set(names.values())
     assert by_driver_name("GRID A2") is None

@@ -1,11 +1,8 @@
 """`shakedown report` on folders: exit status, what is written, what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from shakedown.records.errors import BadInput
 from shakedown.report import write as edge
 from shakedown.report.seal import SUMS
 from shakedown.run import folder as runs
+from tests.kit.run import python
 
 WRITTEN = {"report.html", "junit.xml", "metrics.prom", "report.md", "verdict.json"}
 
@@ -80,12 +78,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path) -> None:
     lines[3] = b'{"schema": 1, "value": "fast"}\n'
     (folder / "results.jsonl").write_bytes(b"".join(lines))
     before = contents(folder)
-    done = subprocess.run(
-        [sys.executable, "-m", "shakedown", "report", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "shakedown", "report", folder)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "results.jsonl:4:" in done.stderr
     assert contents(folder) == before

@@ -1,7 +1,5 @@
 """The report for machines and for tickets: JUnit XML, Prometheus text, Markdown."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 

@@ -1,7 +1,5 @@
 """The page: nothing from a cluster becomes markup, nothing is fetched, and it says what it must."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """What a stage was expected to take stands beside what it took, and what is not covered is told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from synthetic_run import judged, make_plan

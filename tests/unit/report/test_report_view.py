@@ -1,7 +1,5 @@
 """The view model: what is shown, what is summed up, and what is honestly said to be left out."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page and the picture of a comparison of sweeps: whole, offline, inert."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,14 +1,13 @@
 """What hosts tell of themselves is checked before it is written anywhere."""
 
-from __future__ import annotations
-
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.kit.run import run_playbook
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow
@@ -21,18 +20,12 @@ def play(tmp_path: Path, tasks: list[dict], **variables: object) -> subprocess.C
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"n1": here}, "children": children}}))
     book = [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
     (tmp_path / "play.yml").write_text(json.dumps(book))
-    return subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-playbook"),
-            "-i",
-            tmp_path / "hosts.json",
-            tmp_path / "play.yml",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    return run_playbook(
+        "-i",
+        tmp_path / "hosts.json",
+        tmp_path / "play.yml",
         timeout=240,
-        env={**os.environ, "ANSIBLE_ROLES_PATH": str(ROOT / "roles"), "ANSIBLE_NOCOLOR": "1"},
+        ANSIBLE_ROLES_PATH=str(ROOT / "roles"),
     )
 
 

@@ -1,7 +1,5 @@
 """The run lock of a submit host, and the processes that it names."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,13 +1,11 @@
 """The playbook's last play: what counts as a verdict, and what is a breakdown of its program."""
 
-from __future__ import annotations
-
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.kit.run import run_playbook
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 # Ends with 1 in `verdict` or in `report`, as Python does when it cannot even import what it needs.
@@ -31,19 +29,19 @@ def test_a_breakdown_is_no_verdict(tmp_path, breaks, task):
     program = tmp_path / "shakedown"
     program.write_text(BREAKS)
     program.chmod(0o755)
-    done = subprocess.run(
-        [
-            *(Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local"),
-            "playbooks/parts/verdict.yml",
-            *("-e", f"run_folder={run}", "-e", f"verdict_command={program}"),
-            *("-e", f"ansible_python_interpreter={sys.executable}"),
-        ],
-        cwd=CHECKOUT,
-        check=False,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "BREAKS": breaks},
+    done = run_playbook(
+        "-i",
+        "localhost,",
+        "-c",
+        "local",
+        "playbooks/parts/verdict.yml",
+        "-e",
+        f"run_folder={run}",
+        "-e",
+        f"verdict_command={program}",
+        "-e",
+        f"ansible_python_interpreter={sys.executable}",
+        BREAKS=breaks,
     )
     assert done.returncode == 2, done.stdout + done.stderr
     last = done.stdout[: done.stdout.index("fatal: ")].rpartition("TASK [")[2].partition("]")[0]

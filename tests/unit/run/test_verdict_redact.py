@@ -1,18 +1,13 @@
 """Secrets never reach a file that is kept, and measurements are never damaged."""
 
-from __future__ import annotations
-
 import json
 import random
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 from plain_redaction import plainly
 
 from shakedown.run import redact as redaction

@@ -1,7 +1,5 @@
 """A run folder from anywhere: hostile, cut off, or of another release. Refused with file and line."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -216,14 +214,8 @@ ONCE = {
 def test_what_makes_two_cells_the_same(run, change):
     """Catches a cell planned twice that is not seen, or two different cells taken for one."""
     plan = json.loads((run / "plan.json").read_text())
-    item = {
-        **plan["items"][0],
-        "nodes": [["n1", "n2"]],
-        "rails": ["rail0"],
-        "directions": ["forward"],
-        "params": {"size_bytes": 1},
-        **{k: v for k, v in change.items() if k != "again"},
-    }
+    item = {**plan["items"][0], "nodes": [["n1", "n2"]], "rails": ["rail0"], "directions": ["forward"]}
+    item |= {"params": {"size_bytes": 1}, **{k: v for k, v in change.items() if k != "again"}}
     plan["items"] = [item, {**item, **change["again"]}] if "again" in change else [item]
     (run / "plan.json").write_text(json.dumps(plan))
     if change in ONCE.values():

@@ -1,7 +1,5 @@
 """The localisers' benchmark as files: written, answered by our own localisation, and scored."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -66,14 +64,8 @@ def test_no_file_of_a_run_tells_what_is_planted(contest):
 def test_a_wrong_and_a_missing_answer_count(contest, tmp_path):
     """Catches: blame of a good part that costs nothing, and a run left out that is not counted."""
     truths = {t["fault"]: t for t in map(json.loads, truth_of(contest).read_text().splitlines())}
-    wrong = {
-        "kind": "nic",
-        "node": "n01",
-        "rail": "rail0",
-        "direction": "tx",
-        "blamed": True,
-        "confidence": 0.9,
-    }
+    wrong = {"kind": "nic", "node": "n01", "rail": "rail0", "direction": "tx", "blamed": True}
+    wrong |= {"confidence": 0.9}
     file = tmp_path / "answers.jsonl"
     file.write_text(json.dumps({"run": truths["none"]["run"], "causes": [wrong]}))
     scored = score(contest, file)

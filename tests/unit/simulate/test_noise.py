@@ -1,7 +1,5 @@
 """The noise models: each does what its text says, and the command takes no nonsense."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

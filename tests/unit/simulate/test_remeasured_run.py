@@ -1,7 +1,5 @@
 """`shakedown simulate --remeasure`, and the verdict on what it writes."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`shakedown simulate` and `shakedown plan`: what cannot be read again is not written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,12 +1,11 @@
 """What an account or a QOS can never have is told before the first job, with both numbers."""
 
-from __future__ import annotations
-
 import pytest
 
-from shakedown.plan.jobs import Jobs, JobSpec
+from shakedown.plan.jobs import Jobs
 from shakedown.records.errors import BadInput
 from shakedown.slurm.preflight import refuse_over_limits
+from tests.kit import records
 
 # As sacctmgr 24.11 shows them with --parsable2; each row: the columns that are asked for.
 ALICE = "bench|alice|||normal|{wall}|{tres}|{jobs}|{submit}|||"
@@ -18,10 +17,8 @@ QOS = "{name}|{wall}|{tres}|||{grp}|||{user}"
 def jobs(*nodes: int, limit_s: int = 600, at_once: int = 4) -> Jobs:
     """Return jobs of so many nodes each."""
     specs = [
-        JobSpec(
+        records.job(
             name=f"fabric.{i}",
-            kind="mesh",
-            stage="fabric",
             tests=("t",),
             nodes=tuple(f"n{n}" for n in range(1, count + 1)),
             time_limit_s=limit_s,

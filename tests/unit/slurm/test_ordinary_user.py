@@ -1,15 +1,14 @@
 """Whose jobs and stage folder are, and what is said of sudo: playbooks with a sudo that notes its words."""
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 import yaml
-from submit_host import BIN, CHECKOUT, SubmitHost
+from submit_host import CHECKOUT, SubmitHost
+
+from tests.kit.run import run_playbook
 
 pytestmark = pytest.mark.slow
 
@@ -75,19 +74,13 @@ def site_play(
     )
     first = tmp_path / "first.yml"
     first.write_text(yaml.safe_dump(play))
-    done = subprocess.run(
-        [BIN / "ansible-playbook", "-i", inventory, first, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        stdin=subprocess.DEVNULL,
-        env={
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "ANSIBLE_FORCE_COLOR": "0",
-            "ANSIBLE_CACHE_PLUGIN": "memory",
-        },
+    done = run_playbook(
+        "-i",
+        inventory,
+        first,
+        *options,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        ANSIBLE_CACHE_PLUGIN="memory",
     )
     return done.returncode, " ".join(done.stdout.replace("''", "'").split())
 
@@ -139,15 +132,7 @@ def test_the_stage_folder_is_made_and_written_to_by_its_user(tmp_path, sudo, run
     play.write_text(
         json.dumps([{"hosts": "slurm", "gather_facts": False, "roles": [{"role": "shared_stage"}]}])
     )
-    done = subprocess.run(
-        [BIN / "ansible-playbook", "-i", inventory, play],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_CACHE_PLUGIN": "memory"},
-    )
+    done = run_playbook("-i", inventory, play, ANSIBLE_CACHE_PLUGIN="memory")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "share" / ".mark.n2").read_text() == "n2\n"
     calls = [line for line in (log.read_text() if log.exists() else "").splitlines() if "-u " in line]

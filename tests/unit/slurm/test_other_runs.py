@@ -1,7 +1,5 @@
 """Two site folders for one cluster: the second does not start beside the first one's run."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

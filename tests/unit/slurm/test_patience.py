@@ -1,7 +1,5 @@
 """A Slurm that does not answer for a while, or at all."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass, field
 

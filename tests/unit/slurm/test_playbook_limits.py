@@ -1,7 +1,5 @@
 """Playbooks with a --limit that leaves out the hosts that they are for: a sentence, and no good end."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kit.run import run_playbook

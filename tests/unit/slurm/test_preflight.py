@@ -1,7 +1,5 @@
 """What Slurm would refuse is told in one line before the first job is submitted."""
 
-from __future__ import annotations
-
 import io
 import json
 import pwd

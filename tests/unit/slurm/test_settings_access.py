@@ -1,7 +1,5 @@
 """What sbatch is given of a site, a plan and a night, by ReFrame's configuration."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

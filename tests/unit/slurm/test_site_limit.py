@@ -1,15 +1,13 @@
 """`playbooks/site.yml` with --limit, up to where it would change a host."""
 
-from __future__ import annotations
-
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 import yaml
-from submit_host import BIN, CHECKOUT
+from submit_host import CHECKOUT
+
+from tests.kit.run import run_playbook
 
 pytestmark = pytest.mark.slow
 
@@ -38,14 +36,7 @@ def test_a_limit_is_refused_where_slurm_needs_every_node(tmp_path, options, refu
     first = tmp_path / "first.yml"
     plays = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())
     first.write_text(yaml.safe_dump(plays[1:2]))
-    done = subprocess.run(
-        [BIN / "ansible-playbook", "-i", inventory, first, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_CACHE_PLUGIN": "memory"},
-    )
+    done = run_playbook("-i", inventory, first, *options, ANSIBLE_CACHE_PLUGIN="memory")
     said = " ".join(done.stdout.split())
     assert (done.returncode != 0) is refused, done.stdout
     assert ("--limit n1 leaves out head, n2: Slurm's files name every node" in said) is refused

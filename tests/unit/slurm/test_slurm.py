@@ -1,7 +1,5 @@
 """What Slurm says of jobs and nodes."""
 
-from __future__ import annotations
-
 import pytest
 
 from shakedown.records.errors import BadInput

@@ -1,7 +1,5 @@
 """The acceptance playbook asks the nodes for the plan's software before it writes or submits anything."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

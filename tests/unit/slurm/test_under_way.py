@@ -1,7 +1,5 @@
 """What a start does about a run that it finds on the submit host."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

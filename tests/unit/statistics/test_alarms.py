@@ -1,7 +1,5 @@
 """Alarms and change points on simulated nights; research/bench_alarms.py counts the rates at length."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Single nodes of a comparison: what one of them lost is held against nodes that lost nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

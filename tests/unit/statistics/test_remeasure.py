@@ -1,7 +1,5 @@
 """How many transients a healthy cluster has, held against scipy's binomial."""
 
-from __future__ import annotations
-
 import pytest
 from scipy.stats import binom
 

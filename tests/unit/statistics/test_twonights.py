@@ -1,7 +1,5 @@
 """What two nights say of a step, and how rarely nights without one say it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The map of a host: distances, pairs, what is wrong, and what Slurm and MPI are told."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path

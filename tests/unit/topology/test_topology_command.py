@@ -1,23 +1,20 @@
 """The command: what it prints, its exit status, and that bad input is one line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from test_topology import document, switched
+
+from tests.kit.run import python
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def command(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a user would."""
-    return subprocess.run(
-        [sys.executable, "-m", "shakedown", "topology", *argv], capture_output=True, text=True, check=False
-    )
+    return python("-m", "shakedown", "topology", *argv)
 
 
 @pytest.fixture

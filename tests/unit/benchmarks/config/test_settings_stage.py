@@ -1,57 +1,32 @@
 """The config stage from plan to measurement: a node passes only if it shows what this run's intent says."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys
 import threading
 
 import pytest
-from settings_site import FABRIC
 
 from shakedown.benchmarks.config import job
 from shakedown.benchmarks.config.settings import TargetReport, expected_of_nic, judge
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.outputs import job_measurements
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge as judge_run
 from shakedown.references.catalogue import Catalogue
+from tests.kit.run import ordered_in, raw_of, write_run
+from tests.kit.site import fabric, plan_site, with_nics
 
-GOOD = {
-    "mtu.host_bytes": 9000,
-    "mtu.rdma_bytes": 4096,
-    "rdma.device": "mlx5_0",
-    "rdma_cm.default_roce_mode": "RoCE v2",
-    "rdma_cm.default_roce_tos": 106,
-    "gid.type": "RoCE v2",
-    "link.state": "up",
-    "ipv4": "10.0.0.1/24",
-    "ipv4.others": [],
-    "ipv4.duplicates": [],
-    "gid.others": [],
-    "mac": "52:54:00:00:00:01",
-    "dcbx.mode": "host ieee",
-    "pfc.priorities": [3],
-    "dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0",
-    "link.speed_gbps": 400.0,
-    "rings.rx": 8192,
-}
+GOOD = {"mtu.host_bytes": 9000, "mtu.rdma_bytes": 4096, "rdma.device": "mlx5_0"}
+GOOD |= {"rdma_cm.default_roce_mode": "RoCE v2", "rdma_cm.default_roce_tos": 106, "gid.type": "RoCE v2"}
+GOOD |= {"link.state": "up", "ipv4": "10.0.0.1/24", "ipv4.others": [], "ipv4.duplicates": []}
+GOOD |= {"gid.others": [], "mac": "52:54:00:00:00:01", "dcbx.mode": "host ieee", "pfc.priorities": [3]}
+GOOD |= {"dscp.map": "0-25:0 26:3 27-47:0 48:6 49-63:0", "link.speed_gbps": 400.0, "rings.rx": 8192}
 
 
 @pytest.fixture
 def site() -> Site:
     """One node with one NIC."""
-    nic = {"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": "10.0.0.1"}
-    return Site.model_validate(
-        {
-            "fabric": FABRIC,
-            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
-            "nics": {"n1": [nic]},
-            "addresses": {"n1": "192.0.2.1"},
-        }
-    )
+    return with_nics(fabric(), ["n1"])
 
 
 def report(target: str = "eth2", **changes: object) -> dict:
@@ -134,14 +109,11 @@ def test_a_target_that_could_not_be_read_is_wrong_in_everything(site):
 @pytest.fixture
 def run(site, tmp_path, monkeypatch):
     """A run of the config stage whose node answers over a socket; call it with the reports."""
-    plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
+    plan, jobs = plan_site(site, Catalogue([]))
     [spec] = jobs.jobs
-    out = tmp_path / "raw" / "config.settings.a1"
-    out.mkdir(parents=True)
-    (out / "spec.json").write_text(json.dumps(spec.settings))
-    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
-    about = {"schema": 1, "run": "r1", "stage": "config", "test": spec.name, "job": "7", "state": "COMPLETED"}
-    (out / "job.json").write_text(json.dumps(about))
+    write_run(tmp_path, plan, jobs)
+    out = raw_of(tmp_path, spec)
+    ordered_in(out, spec)
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.setattr(sys, "argv", ["settings", str(out)])
     path = tmp_path / "settings.sock"

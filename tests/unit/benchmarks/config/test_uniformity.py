@@ -1,21 +1,17 @@
 """Like parts must be alike: firmware that differs is found on the node that differs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
-from settings_site import FABRIC
 
 from shakedown.benchmarks.config.odd_parts import odd_parts
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
 from shakedown.collect.run import collect
-from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge
 from shakedown.records.results import Snapshot
 from shakedown.references.catalogue import Catalogue
 from shakedown.run.folder import Run
+from tests.kit.run import write_run
+from tests.kit.site import fabric, plan_site, with_nics
 
 NODE = {"product": "XE9680", "bios_version": "2.4.4", "kernel": "6.8.0-45"}
 NIC = {"driver": "mlx5_core", "psid": "MT_0000000838", "firmware": "28.39.1002"}
@@ -144,22 +140,9 @@ def test_without_a_majority_all_are_odd():
 @pytest.fixture
 def run(tmp_path):
     """A run of four nodes with an inventory; returns the cells that did not pass."""
-    names = ("n1", "n2", "n3", "n4")
-    site = Site.model_validate(
-        {
-            "fabric": FABRIC,
-            "acceptance": Acceptance.model_validate({"config": {}, "counter_tests": False}),
-            "nics": {
-                n: [{"rail": "rail0", "rdma_device": "mlx5_0", "netdev": "eth2", "ipv4": f"10.0.0.{i}"}]
-                for i, n in enumerate(names, start=1)
-            },
-            "addresses": dict.fromkeys(names, "192.0.2.1"),
-        }
-    )
-    plan, jobs = make_plan(site, Catalogue([]), run="r1", created="2026-11-20T00:00:00Z")
+    plan, jobs = plan_site(with_nics(fabric(), ("n1", "n2", "n3", "n4")), Catalogue([]))
+    write_run(tmp_path, plan, jobs)
     (tmp_path / "raw").mkdir()
-    (tmp_path / "plan.json").write_text(plan.model_dump_json(by_alias=True))
-    (tmp_path / "jobs.json").write_text(jobs.model_dump_json(by_alias=True))
 
     def judged(found: Snapshot | None, of: tuple[str, ...] = ("inventory",)) -> dict[str, tuple[str, str]]:
         if found:

@@ -1,7 +1,5 @@
 """What really ran on four GPUs, with faults planted in its raw files: each must be named, none may pass."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

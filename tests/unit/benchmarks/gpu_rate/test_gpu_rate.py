@@ -5,8 +5,6 @@ second process that works 3 of every 100 ms. A node of eight GPUs is made of str
 different GPUs were never measured.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -20,17 +18,12 @@ import pytest
 
 from shakedown.benchmarks.gpu_rate.job import start_together
 from shakedown.benchmarks.gpu_rate.output import Shown, explain, lowest, parse_gpu_rate
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
-from shakedown.collect.run import collect
 from shakedown.daytwo.nightly.plan import alone_slots
-from shakedown.intent.site import NoFabric, Site
-from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside, write_plan
 from tests.kit.archive import unpack
-from tests.kit.job import ENDED, leave_the_rest
+from tests.kit.job import output, write_outputs
+from tests.kit.run import collected, raw_of, write_run
+from tests.kit.site import one_node, plan_site
 
 PROFILES = Path(parse_gpu_rate.__code__.co_filename).parents[2] / "references" / "profiles"
 RECORDED_RUNS = Path(__file__).resolve().parents[3] / "runs"
@@ -86,21 +79,10 @@ def node_of(folder: Path, parts, work="bf16"):
 
 def planned(gpus=8, **options):
     """Plan and jobs of one node with so many H200, and the site."""
-    site = Site(
-        fabric=NoFabric(system="one", profile="h200_gpu_rate", no_fabric=True),
-        acceptance=Acceptance(
-            scope={"gpu": "H200-SXM"},
-            gpu_rate={"work": ["bf16"], "seconds": WINDOWS, **options},
-            counter_tests=False,
-            software_check=False,
-        ),
-        nics={"n1": ()},
-        addresses={"n1": "127.0.0.1"},
-        gpus={"n1": gpus},
-        software={"pytorch": {"from": {"path": "/opt/bin/python3"}}},
-    )
-    catalogue = load_catalogue([PROFILES / "h200_gpu_rate.yml"])
-    return *make_plan(site, catalogue, run="r1", created="2026-11-23T00:00:00Z"), site
+    asked = {"work": ["bf16"], "seconds": WINDOWS, **options}
+    software = {"pytorch": "/opt/bin/python3"}
+    site = one_node("h200_gpu_rate", gpus, software, scope={"gpu": "H200-SXM"}, gpu_rate=asked)
+    return *plan_site(site, [PROFILES / "h200_gpu_rate.yml"]), site
 
 
 @pytest.fixture
@@ -110,32 +92,12 @@ def judged(tmp_path):
     def run(parts, spoil=lambda raw: None, work="bf16", **options):
         plan, jobs, _ = planned(len(parts), work=[work], **options)
         folder, (spec,) = tmp_path / "r1", jobs.jobs
-        write_plan(folder, plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
-        raw = folder / "raw" / f"{spec.name}.a1"
-        raw.mkdir(parents=True)
-        record = {"schema": 1, "run": "r1", "stage": "node", "test": spec.name, "job": "7", "nodes": ["n1"]}
-        (raw / "job.json").write_text(json.dumps({**record, **ENDED}))
-        leave_the_rest(folder)
+        raw = raw_of(write_run(folder, plan, jobs), spec)
         node_of(raw, parts, work)
         spoil(raw)
-        line = {
-            "schema": 1,
-            "tool": "gpu-rate",
-            "test": f"gpu_rate_{work}",
-            "file": "gpu_rate.n1.jsonl",
-            "nodes": ["n1"],
-            "rail": None,
-            "direction": None,
-            "exit_code": 0,
-            "started": "2026-11-23T17:15:40.000Z",
-            "duration_s": 30.0,
-            "params": {},
-            "problem": None,
-        }
-        (raw / "outputs.n1.jsonl").write_text(json.dumps(line) + "\n")
-        collect(folder)
-        return judge_folder(folder)
+        about = {"test": f"gpu_rate_{work}", "started": "2026-11-23T17:15:40.000Z", "duration_s": 30.0}
+        write_outputs(raw, [output("gpu-rate", "gpu_rate.n1.jsonl", "n1", **about)], "n1")
+        return collected(folder)
 
     return run
 
@@ -432,9 +394,7 @@ def test_a_site_without_pytorch_is_refused():
     _, _, site = planned()
     bare = site.model_copy(update={"software": {}})
     with pytest.raises(BadInput, match="gpu_rate needs PyTorch"):
-        make_plan(
-            bare, load_catalogue([PROFILES / "h200_gpu_rate.yml"]), run="r1", created="2026-11-23T00:00:00Z"
-        )
+        plan_site(bare, [PROFILES / "h200_gpu_rate.yml"])
 
 
 def test_it_has_its_turn_at_night():
@@ -451,8 +411,8 @@ def test_no_gpu_begins_before_the_slowest_process_is_ready(tmp_path, late):
     )
     outputs = [tmp_path / "a", tmp_path / "b"]
     children = []
-    for output, seconds in zip(outputs, (0.0, late), strict=True):
-        with output.open("wb") as out:
+    for file, seconds in zip(outputs, (0.0, late), strict=True):
+        with file.open("wb") as out:
             words = [sys.executable, "-c", code, str(seconds)]
             children.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=out))
     begin = start_together(children, outputs)

@@ -1,27 +1,15 @@
 """GPUDirect by perftest, from the site's wish to the verdict; never run on GPUs with RDMA NICs."""
 
-from __future__ import annotations
+from pathlib import Path
 
 import pytest
 from gdr_run import GdrRun, planned, site_document
 
 from shakedown.benchmarks.gpudirect.output import used
 from shakedown.records.errors import BadInput
+from tests.kit.site import hosts
 
-FAR_PROFILE = """
-schema: 1
-profile: site
-title: what this site signed
-published: nowhere; made for this test
-audit: floors that a healthy run clears
-references:
-  - {id: host, stage: fabric, test: gpudirect_write, metric: bandwidth, value: 390, limit: 350,
-     unit: Gb/s, better: higher, kind: baseline, source: this test, set_by: this test}
-  - {id: far, stage: fabric, test: gpudirect_write, metric: bandwidth, scope: {memory: far}, value: 250,
-     limit: 230, unit: Gb/s, better: higher, kind: baseline, source: this test, set_by: this test}
-  - {id: share, stage: fabric, test: gpudirect_write, metric: share_of_host, value: 60, limit: 50,
-     unit: "%", better: higher, kind: baseline, source: this test, set_by: this test}
-"""
+FAR_PROFILE = (Path(__file__).parent / "profiles/far_profile.yml").read_text()
 
 
 @pytest.fixture
@@ -67,7 +55,7 @@ def test_a_site_without_gpus_on_two_nodes_is_told():
     """Catches: a plan that silently leaves GPUDirect out."""
     inventory = site_document(2)
     inventory["_meta"]["hostvars"]["n2"]["gpus"] = []
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["acceptance"]["perftest"] = [{"test": "ib_write_bw", "size_bytes": 65536, "iterations": 9}]
     plan, jobs = planned(inventory)
     assert not [job for job in jobs.jobs if job.kind == "gpudirect"]

@@ -1,10 +1,7 @@
 """The job on this machine: GPUs in a made PCI tree, perftest a stand-in that prints its lines."""
 
-from __future__ import annotations
-
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +10,8 @@ from gdr_run import BUSES, planned, site_document
 from shakedown.benchmarks.gpudirect import job
 from shakedown.benchmarks.gpudirect.job import gpus_of_nics
 from shakedown.benchmarks.gpudirect.output import used
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-import local_mesh
+from tests.kit.site import hosts
+from tests.unit.benchmarks.perftest import local_mesh
 
 RUNNER = """
 import pathlib, sys
@@ -115,7 +111,7 @@ def test_a_perftest_without_cuda_says_so_in_its_own_words(tmp_path, monkeypatch,
 def test_the_job_measures_every_memory_or_says_why_not(tmp_path, monkeypatch, version):
     """Catches: options that one end alone gets, a server's proof that is thrown away, a wrong GPU number."""
     inventory = site_document(2)
-    for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
+    for number, host in enumerate(hosts(inventory), start=1):
         host["mgmt_ip"] = f"127.77.0.{number}"
         for rail in range(2):
             host["fabric"]["rails"][rail]["subnet"] = f"127.77.{rail + 1}.0/24"

@@ -1,7 +1,5 @@
 """How a worker forms batches, how images get into them, and where a run's time is said to have gone."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import time
@@ -236,14 +234,7 @@ def test_no_collection_while_a_worker_serves(monkeypatch, tmp_path, ring):
     """Catches the same in the worker, whose process holds PyTorch's objects too."""
     seen: list[bool] = []
     monkeypatch.setattr("loadgen_harness.workers.serve", lambda *_, **__: seen.append(gc.isenabled()))
-    settings = {
-        "model": "tiny",
-        "device": "cpu",
-        "samples": 1,
-        "max_batch": 1,
-        "pace_us": 1,
-        "hold_ms": 1,
-        "poll_us": 1,
-    }
+    settings = {"model": "tiny", "device": "cpu", "samples": 1, "max_batch": 1, "pace_us": 1, "hold_ms": 1}
+    settings |= {"poll_us": 1}
     work(0, ring.name, str(tmp_path / "notes"), settings)
     assert seen == [False]

@@ -1,7 +1,5 @@
 """What a peak says: data rate, bottleneck, the paper's table; and the plan that asks for it."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

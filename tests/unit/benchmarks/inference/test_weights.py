@@ -1,7 +1,5 @@
 """Weights are known by their checksum before a search spends hours on them."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

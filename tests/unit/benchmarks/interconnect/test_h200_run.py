@@ -1,7 +1,5 @@
 """The run made on 4 x H200, and the same run with faults planted in its raw files: named, and never PASS."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import statistics

@@ -1,16 +1,11 @@
 """What the plan asks for of paths, copies and inference."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 
 from shakedown.benchmarks.inference.settings import Inference
-from shakedown.benchmarks.planning import make_plan
-from shakedown.benchmarks.registry import Acceptance
-from shakedown.intent.site import NoFabric, Site
 from shakedown.references.catalogue import MissingReference
-from shakedown.references.files import load_catalogue
+from tests.kit.site import one_node, plan_site
 
 INTERCONNECT = {"path": {"generation": 5}, "copies": {"at_once": [1, 2, 4], "far_pin": True}}
 INFERENCE = {"gpus": [1, 2, 4, 8]}
@@ -19,17 +14,9 @@ INFERENCE = {"gpus": [1, 2, 4, 8]}
 def planned(gpus: int = 4, gpu: str = "H200-SXM", profile: str = "h200x4_interconnect", **sections):
     """Return plan and jobs of one host with as many GPUs."""
     scope = sections.pop("scope", {})
-    site = Site(
-        fabric=NoFabric(system="one", profile=profile, no_fabric=True),
-        acceptance=Acceptance(
-            scope={"gpu": gpu, **scope}, counter_tests=False, software_check=False, **sections
-        ),
-        nics={"n1": ()},
-        addresses={"n1": "127.0.0.1"},
-        gpus={"n1": gpus},
-        software={"pytorch": {"from": {"path": "/usr/bin/python3"}}},
-    )
-    return make_plan(site, load_catalogue([profile]), run="r", created="2026-11-20T00:00:00Z")
+    software = {"pytorch": "/usr/bin/python3"}
+    site = one_node(profile, gpus, software, scope={"gpu": gpu, **scope}, **sections)
+    return plan_site(site, [profile], run="r")
 
 
 def test_every_gpu_is_asked_about_and_copied_to():

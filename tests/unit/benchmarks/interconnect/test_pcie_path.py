@@ -1,7 +1,5 @@
 """The way to every GPU, from sysfs trees through the probe to the verdict's words."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,42 +1,24 @@
 """Which way MPI's messages went and where its ranks ran, from plan to verdict; srun is faked."""
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from shakedown.benchmarks.mpi import job
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
 from shakedown.benchmarks.mpi.output import parse_ucx_log
-from shakedown.benchmarks.planning import make_plan
 from shakedown.benchmarks.registry import Acceptance
-from shakedown.collect.run import collect
 from shakedown.intent.site import Site
-from shakedown.judge.judged import judge_folder
 from shakedown.onnode import pin
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.kit.job import ENDED, leave_the_rest
+from tests.kit.run import collected, python, raw_of, write_run
+from tests.kit.site import lab_fabric, nic, plan_site
 
-PROFILE = """
-schema: 1
-profile: mpi
-title: two nodes
-published: nowhere; made for this test
-audit: floors that anything clears
-references:
-  - {id: time, stage: collective, test: mpi_allreduce, metric: time, value: 1000000.0, limit: 1000000.0,
-     unit: us, better: lower, kind: baseline, source: this test, set_by: this test}
-  - {id: busbw, stage: collective, test: mpi_allreduce, metric: busbw, value: 0.0001, limit: 0.0001,
-     unit: GB/s, better: higher, kind: baseline, source: this test, set_by: this test}
-  - {id: wrong, stage: collective, test: mpi_allreduce, metric: wrong, value: 0, limit: 0,
-     unit: "1", better: lower, kind: contract, source: this test}
-"""
+PROFILE = (Path(__file__).parent / "profiles/mpi_way.yml").read_text()
 # As srun would run it: one rank for each node of the job, with what it prints and what UCX logs.
 SRUN = """
 import json, os, sys
@@ -54,32 +36,16 @@ print(json.dumps({"type": "row", "size_bytes": 8, "time_us": 9.0, "algbw_gb_per_
 SELF = "ucp_context_0 self cfg#0 tag(self/memory cma/memory)"
 RC = "ucp_context_0 inter-node cfg#1 tag(rc_verbs/rxe0:1) ka(ud_verbs/rxe0:1)"
 TCP = "ucp_context_0 inter-node cfg#1 tag(tcp/eth0)"
-NIC = {"rail": "rail0", "rdma_device": "rxe0", "netdev": "eth0"}
-FABRIC = {
-    "system": "lab",
-    "profile": "mpi",
-    "link_speed_gbps": 25,
-    "mtu_bytes": {"link": 9000, "host": 9000, "rdma": 4096},
-    "roce": {
-        "dscp": 26,
-        "priority": 3,
-        "traffic_class": 3,
-        "queue": 3,
-        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6, "queue": 6},
-        "ecn": {"min_bytes": 1024, "max_bytes": 2048, "mark_percent": 5},
-        "pfc": {"enabled": True},
-    },
-    "rails": [{"name": "rail0", "subnet": "10.0.0.0/24"}],
-}
 
 
 def site(**mpi):
     """Two nodes with one NIC each."""
     asked = {"allreduce": {"min_bytes": 8, "max_bytes": 8, "iterations": 5}, **mpi}
+    nics = {node: (nic(0, "eth0", "rxe0", f"10.0.0.{i}"),) for i, node in enumerate(("n1", "n2"), 1)}
     return Site(
-        fabric=FABRIC,
+        fabric=lab_fabric(1, profile="mpi"),
         acceptance=Acceptance(mpi=asked, counter_tests=False),
-        nics={node: ({**NIC, "ipv4": f"10.0.0.{i}"},) for i, node in enumerate(("n1", "n2"), 1)},
+        nics=nics,
         addresses={"n1": "10.20.0.1", "n2": "10.20.0.2"},
     )
 
@@ -91,29 +57,22 @@ def measured(tmp_path, monkeypatch):
     def run(ways, layer="", notes=(), fails="", **mpi):
         file = tmp_path / "mpi.yml"
         file.write_text(PROFILE)
-        plan, jobs = make_plan(site(**mpi), load_catalogue([file]), run="r1", created="2026-11-20T00:00:00Z")
+        plan, jobs = plan_site(site(**mpi), [file])
         # The collective stage alone: the others' machines are not there.
         plan = plan.model_copy(update={"items": tuple(i for i in plan.items if i.stage == "collective")})
         (spec,) = (one for one in jobs.jobs if one.kind == "mpi_allreduce")
         jobs = jobs.model_copy(update={"jobs": (spec,)})
         folder = tmp_path / "r1"
-        write_plan(folder, plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
-        raw = folder / "raw" / f"{spec.name}.a1"
-        raw.mkdir(parents=True)
+        state = {"state": "FAILED", "exit_code": "1:0"} if fails else {}
+        raw = raw_of(write_run(folder, plan, jobs), spec, nodes=["n1", "n2"], **state)
         (raw / "spec.json").write_text(json.dumps(spec.settings))
-        state = ENDED | ({"state": "FAILED", "exit_code": "1:0"} if fails else {})
-        about = {"schema": 1, "run": "r1", "stage": "collective", "test": spec.name, "job": "7"}
-        (raw / "job.json").write_text(json.dumps({**about, "nodes": ["n1", "n2"], **state}))
         for note in notes:
             (raw / f"pinned.{note['node']}.{note['rank']}.json").write_text(json.dumps(note))
         for name, value in BENCHMARK.jobs["mpi_allreduce"].launch(spec, raw).variables.items():
             monkeypatch.setenv(name, value)
         program = f"WAYS = {ways!r}\nLAYER = {layer!r}\n{SRUN}\n{fails}"
         status = job.main([str(raw), "mpi_allreduce", "n1,n2", "--", sys.executable, "-c", program])
-        leave_the_rest(folder)
-        collect(folder)
-        verdict = judge_folder(folder)
+        verdict = collected(folder)
         # A verdict lists what did not pass.
         found = {cell.cell: (cell.outcome.value, cell.reason) for cell in verdict.cells}
         checks = [item for item in plan.items if item.test.endswith("_transport")]
@@ -280,13 +239,7 @@ def test_the_rank_file_binds_a_rank(tmp_path):
     shown = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
     environment = {**os.environ, "SLURMD_NODENAME": "n1", "SLURM_LOCALID": "1"}
     environment.pop("OMPI_COMM_WORLD_LOCAL_RANK", None)
-    done = subprocess.run(
-        [sys.executable, "-c", program, "--note", str(tmp_path), *shown],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-c", program, "--note", tmp_path, *shown, env=environment, check=True)
     assert done.stdout.strip() == str([allowed[-1]])
     noted = json.loads((tmp_path / "pinned.n1.1.json").read_text())
     assert (noted["by"], noted["wanted"], noted["runs"]) == ("rankfile", [allowed[-1]], [allowed[-1]])
@@ -318,7 +271,7 @@ def test_a_site_may_say_the_way_itself(tmp_path):
         ({}, ("/etc/shakedown/mpi.env",)),
         ({"UCX_TLS": "rc,self", "OMPI_MCA_pml": "ucx"}, ()),
     ):
-        _, jobs = make_plan(site(variables=variables), catalogue, run="r1", created=made)
+        _, jobs = plan_site(site(variables=variables), catalogue, created=made)
         (spec,) = (one for one in jobs.jobs if one.kind == "mpi_allreduce")
         launch = BENCHMARK.jobs["mpi_allreduce"].launch(spec, tmp_path)
         assert launch.source == source

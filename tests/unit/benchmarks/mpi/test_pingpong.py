@@ -1,7 +1,5 @@
 """mpi4py's ping-pong: each bandwidth has its time beside it, and as many samples as were ordered."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,11 +8,11 @@ from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
 from shakedown.benchmarks.mpi.output import moved, mpi
 from shakedown.benchmarks.mpi.settings import MpiSettings
-from shakedown.plan.jobs import JobSpec
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
+from tests.kit import records
 
 # As mpi4py 4.0.0 to 4.1.1 print it (src/mpi4py/bench.py).
 TIMED = """\
@@ -88,13 +86,12 @@ def test_bandwidths_alone_count_only_where_they_were_ordered_so():
 def test_what_is_ordered(tmp_path, timed):
     """Catches: times not asked for, or messages above 1 MiB sent ten times, whatever was ordered."""
     order = MpiSettings(min_bytes=4, max_bytes=8, iterations=70, timed=timed)
-    spec = JobSpec(
+    spec = records.job(
         name="collective.mpi_pingpong",
         kind="mpi_pingpong",
         stage=Stage.COLLECTIVE,
         tests=("mpi_pingpong",),
         nodes=("n1", "n2"),
-        time_limit_s=60,
         expected_s=1,
         settings=order.model_dump(),
     )

@@ -1,6 +1,6 @@
 """Rates with more digits than nccl-tests print: two decimals are steps of 5 % at 0.2 GB/s."""
 
-from __future__ import annotations
+from pathlib import Path
 
 import pytest
 
@@ -8,25 +8,7 @@ from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.benchmarks.nccl.output_model import precise_busbw_gb_per_s
 
 # tests/runs/h100x2_slow_port_10, nccl_all_reduce.r1.txt of rail 1; {row}, {mean} and {options} are replaced.
-TEXT = """\
-# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809
-# Collective test starting: all_reduce_perf
-# nThread 1 nGpus 1 minBytes {size} maxBytes {size} step: 4(factor) warmup iters: 5 iters: 10 agg iters: 1 validation: 1 graph: 0 unalign: 0
-#
-# Using devices
-#  Rank  0 Group  0 Pid   4337 on         n1 device  0 [0000:00:06] NVIDIA H100 80GB HBM3
-#  Rank  1 Group  0 Pid   3384 on         n2 device  0 [0000:00:07] NVIDIA H100 80GB HBM3
-#
-#                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
-{row}
-# Out of bounds values : 0 OK
-# Avg bus bandwidth    : {mean}
-#
-# Collective test concluded: all_reduce_perf
-#
-"""  # noqa: E501
+TEXT = (Path(__file__).parent / "printed/digits.txt").read_text()
 SLOW = "    16777216       4194304     float     sum      -1  80968.9    0.21    0.21       0  79615.2    0.21    0.21       0"  # noqa: E501
 FAST = "   268435456      67108864     float     sum      -1   1519.4  176.67  176.67       0   1519.4  176.67  176.67       0"  # noqa: E501
 

@@ -1,7 +1,5 @@
 """The programs inside the jobs, with programs of ours in the place of Slurm's, NVIDIA's and NCCL's."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -18,23 +16,10 @@ from shakedown.onnode import gpus, pin
 from shakedown.onnode.journal import cause, watched
 from shakedown.records.results import OutputRecord
 
-SPEC = {
-    "operations": ["all_reduce"],
-    "min_bytes": 8,
-    "max_bytes": 64,
-    "factor": 2,
-    "dtype": "float",
-    "iterations": 2,
-    "warmup": 1,
-    "repeats": 2,
-    "tuning": False,
-    "split": "none",
-    "launcher": "one-process",
-    "gpus": {"n1": 2},
-    "variables": {"NCCL_NVLS_ENABLE": "0"},
-    "params": {"dtype": "float"},
-    "timeout_s": 20,
-}
+SPEC = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 64, "factor": 2, "dtype": "float"}
+SPEC |= {"iterations": 2, "warmup": 1, "repeats": 2, "tuning": False, "split": "none"}
+SPEC |= {"launcher": "one-process", "gpus": {"n1": 2}, "variables": {"NCCL_NVLS_ENABLE": "0"}}
+SPEC |= {"params": {"dtype": "float"}, "timeout_s": 20}
 GPUS = {"kind": "busy", "message": "GPUs of n1 are in use"}
 WAYS = {"kind": "environment", "message": "n2 fab1 (rail1): it is down"}
 # nvidia-smi of two GPUs; $GPUS says how many it finds, $PROCESSES what works on them.

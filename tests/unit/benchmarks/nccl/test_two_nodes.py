@@ -1,7 +1,5 @@
 """NCCL between two real nodes, from a recorded run: namespaces of one host on one H200, TCP on two rails."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

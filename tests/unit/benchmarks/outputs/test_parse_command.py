@@ -1,7 +1,5 @@
 """`shakedown parse`: one line and status 2 for what cannot be used, JSON and tables for what can."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Fuzzing: a parser refuses with BadInput or returns a valid result, and a cut output is never complete."""
 
-from __future__ import annotations
-
 import re
 
 import captured

@@ -1,7 +1,5 @@
 """nccl-tests: text and JSON of real runs, every rule with its planted fault."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -229,18 +227,9 @@ def test_a_failure_that_no_row_shows_is_a_result_too(form):
 # What GetBw in src/<program>.cu makes of 1 MiB in 100 us on 4 ranks: algbw and busbw over size / time. Then
 # into how many parts the buffer is split, which shows in the count.
 _RATE = (1 << 20) / 100 / 1e3
-PROGRAMS = {
-    "all_gather": (1, 0.75, 4),
-    "reduce_scatter": (1, 0.75, 4),
-    "alltoall": (1, 0.75, 4),
-    "gather": (1, 0.75, 4),
-    "scatter": (1, 0.75, 4),
-    "hypercube": (0.75, 0.75, 4),
-    "all_reduce": (1, 1.5, 1),
-    "broadcast": (1, 1, 1),
-    "reduce": (1, 1, 1),
-    "sendrecv": (1, 1, 1),
-}
+PROGRAMS = {"all_gather": (1, 0.75, 4), "reduce_scatter": (1, 0.75, 4), "alltoall": (1, 0.75, 4)}
+PROGRAMS |= {"gather": (1, 0.75, 4), "scatter": (1, 0.75, 4), "hypercube": (0.75, 0.75, 4)}
+PROGRAMS |= {"all_reduce": (1, 1.5, 1), "broadcast": (1, 1, 1), "reduce": (1, 1, 1), "sendrecv": (1, 1, 1)}
 
 
 def run_of(operation: str, *, named: bool, suffix: str = "") -> str:

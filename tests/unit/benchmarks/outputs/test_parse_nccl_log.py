@@ -1,7 +1,5 @@
 """NCCL's log: transports, devices, algorithms; socket fallback; mixed and unfinished logs."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 

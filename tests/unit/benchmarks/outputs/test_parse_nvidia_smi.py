@@ -1,7 +1,5 @@
 """nvidia-smi: topology and queries, with and without header, units and values."""
 
-from __future__ import annotations
-
 import captured
 import pytest
 

@@ -1,7 +1,5 @@
 """perftest: every test, version, unit and side is read with its unit; damaged output is refused."""
 
-from __future__ import annotations
-
 import time
 
 import captured

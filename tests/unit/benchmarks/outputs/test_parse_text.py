@@ -1,7 +1,5 @@
 """The shared ground: numbers, labels, colours, Slurm's messages, JSON."""
 
-from __future__ import annotations
-
 import captured
 import pytest
 

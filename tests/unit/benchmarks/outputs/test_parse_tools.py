@@ -1,7 +1,5 @@
 """nvbandwidth, LoadGen, ethtool and rdma: values of real captures, and every rule's planted fault."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

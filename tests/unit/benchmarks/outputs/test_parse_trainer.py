@@ -1,7 +1,5 @@
 """The trainer's log: complete or refused; steps in order for every rank."""
 
-from __future__ import annotations
-
 import captured
 import pytest
 

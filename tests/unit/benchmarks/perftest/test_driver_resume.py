@@ -1,7 +1,5 @@
 """A second start in the same folder: what it takes over, and what it refuses to mix."""
 
-from __future__ import annotations
-
 import json
 import os
 
@@ -108,18 +106,9 @@ def test_an_output_without_a_record_is_not_overwritten(mesh):
 
 def record(**changes):
     """Return a record's line, sound but for the changes."""
-    sound = {
-        "test": "ib_write_bw",
-        "rail": "rail0",
-        "direction": "forward",
-        "file": "f.txt",
-        "started": "2026-01-01T00:00:00.000Z",
-        "nodes": ["n1", "n2"],
-        "params": {},
-        "attempt": 1,
-        "exit_code": 0,
-        "problem": None,
-    }
+    sound = {"test": "ib_write_bw", "rail": "rail0", "direction": "forward", "file": "f.txt"}
+    sound |= {"started": "2026-01-01T00:00:00.000Z", "nodes": ["n1", "n2"], "params": {}, "attempt": 1}
+    sound |= {"exit_code": 0, "problem": None}
     return json.dumps({**sound, **changes}).encode()
 
 

@@ -1,14 +1,11 @@
 """What a mesh's journals say after a node died: the rest counts, if every driver is accounted for."""
 
-from __future__ import annotations
-
 import json
-import subprocess
-import sys
 
 import pytest
 
 from shakedown.benchmarks.perftest.mesh.completeness import lost_nodes
+from tests.kit.run import python
 
 SPEC = {
     "schema": 1,
@@ -49,12 +46,7 @@ def test_a_dead_node_that_a_partner_names_is_the_only_one_lost(folder):
     """Catches the death of one node that makes worthless what all others measured."""
     where = folder(n1=[START, END], n2=[START, N3_LOST, END], n3=[START])
     assert lost_nodes(where, SPEC["nodes"]) == ["n3"]
-    done = subprocess.run(
-        [sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", where],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "shakedown.benchmarks.perftest.mesh.completeness", where)
     assert (done.returncode, done.stdout) == (0, "shakedown mesh: complete except for n3\n")
 
 
@@ -80,22 +72,12 @@ def test_a_driver_that_is_not_accounted_for_spoils_the_job(folder, journals):
     """Catches a crashed driver, or a job that was cancelled, taken for a mesh that ended."""
     where = folder(**journals)
     assert lost_nodes(where, SPEC["nodes"]) is None
-    done = subprocess.run(
-        [sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", where],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "shakedown.benchmarks.perftest.mesh.completeness", where)
     assert done.returncode == 1
 
 
 def test_a_folder_without_a_mesh_is_refused(tmp_path):
     """Catches a mistyped folder taken for a mesh without losses."""
-    done = subprocess.run(
-        [sys.executable, "-m", "shakedown.benchmarks.perftest.mesh.completeness", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "shakedown.benchmarks.perftest.mesh.completeness", tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

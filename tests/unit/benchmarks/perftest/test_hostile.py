@@ -1,7 +1,5 @@
 """What strangers may send to a driver: it ends no thread, and its answer tells nothing."""
 
-from __future__ import annotations
-
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The commands mesh, simulate and localise, from files to exit status."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From measurements to blame: what is missing is counted, and what no hardware did accuses none."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -14,9 +12,8 @@ from shakedown.judge.localise.matrices import routes_of
 from shakedown.judge.localise.model import Element
 from shakedown.judge.localise.pair_results import PairResults, PlannedPairs
 from shakedown.judge.localise.suspects import causes_and_suspects, in_the_way
-from shakedown.records.base import Better
-from shakedown.records.plan import PlanItem
-from shakedown.records.results import Measurement, RunProblem
+from shakedown.records.results import RunProblem
+from tests.kit import records
 
 NODES = tuple(f"n{i}" for i in range(1, 6))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])
@@ -25,18 +22,12 @@ TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_bw2")
 
 def measurement(pair, rail, direction, value, *, test=TESTS[0], attempt=1, problem=None):
     """One result of a pair; a problem is (kind, message)."""
-    return Measurement(
-        run="r",
-        stage="fabric",
+    return records.measurement(
         test=test,
-        metric="bandwidth",
         value=value,
-        unit="Gb/s",
-        better="higher",
         nodes=pair,
         rail=rail,
         direction=direction,
-        state="COMPLETED",
         attempt=attempt,
         problem=RunProblem(kind=problem[0], message=problem[1]) if problem else None,
     )
@@ -44,17 +35,7 @@ def measurement(pair, rail, direction, value, *, test=TESTS[0], attempt=1, probl
 
 def item(pairs=PAIRS, rails=("rail0", "rail1"), test=TESTS[0]):
     """A planned block of both directions."""
-    return PlanItem(
-        stage="fabric",
-        test=test,
-        metric="bandwidth",
-        unit="Gb/s",
-        better=Better.HIGHER,
-        nodes=pairs,
-        rails=rails,
-        directions=("forward", "reverse"),
-        reference="x",
-    )
+    return records.item(test=test, nodes=pairs, rails=rails, directions=("forward", "reverse"), reference="x")
 
 
 def mesh(change=lambda pair, rail, direction, value: (value, None), rails=("rail0", "rail1"), seed=1):

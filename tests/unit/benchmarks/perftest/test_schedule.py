@@ -1,7 +1,5 @@
 """Rounds, slots, ports and specifications: nobody is left out, nobody twice at once, bad input is named."""
 
-from __future__ import annotations
-
 import copy
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The way of every pair through the fabric: each is held to the reference of its own way."""
 
-from __future__ import annotations
-
 import time
 from itertools import combinations
 from typing import Any
@@ -10,12 +8,12 @@ import pytest
 
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.perftest.ways import Way, ways
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.records.base import Better, Stage
 from shakedown.records.pairs import AllPairs, PairsAcross, apart
 from shakedown.records.plan import ReferenceKind
 from shakedown.references.catalogue import Catalogue, Profile, ReferenceEntry
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.site import WHERE, document, plan_site
 
 
 def two_pods(nodes: int, rails: int, pod: int, **switches: Any) -> dict[str, Any]:
@@ -97,7 +95,7 @@ def gated(nodes: int, rails: int, pod: int, **switches: Any) -> tuple[int, int, 
     """Return (cells, cells of the wrong way, seconds of planning, jobs)."""
     inventory = two_pods(nodes, rails, pod, **switches)
     site, started = site_of(inventory, WHERE), time.monotonic()
-    plan, jobs = make_plan(site, catalogue(), run="r1", created="2026-01-01T00:00:00Z")
+    plan, jobs = plan_site(site, catalogue())
     took_s = time.monotonic() - started
     cells = wrong = 0
     for item in plan.items:
@@ -144,7 +142,7 @@ def test_a_ring_keeps_the_ways_of_its_pairs():
             "rails_at_once": ["all", "one"],
         }
     ]
-    plan, _ = make_plan(site_of(inventory, WHERE), catalogue(), run="r1", created="2026-01-01T00:00:00Z")
+    plan, _ = plan_site(inventory, catalogue())
     found = {
         pair: item.reference
         for item in plan.items
@@ -182,6 +180,6 @@ def test_a_large_site_is_planned_by_its_ways_in_seconds():
     """Catches millions of pairs named one by one: 1,024 nodes in 16 pods."""
     inventory = two_pods(1024, 2, 64)
     started = time.process_time()
-    plan, _ = make_plan(site_of(inventory, WHERE), catalogue(), run="r1", created="2026-01-01T00:00:00Z")
+    plan, _ = plan_site(inventory, catalogue())
     assert time.process_time() - started < 60
     assert len(plan.model_dump_json()) < 2_000_000

@@ -1,21 +1,18 @@
 """What nodes lack is told before the first job, in one line with the ways out."""
 
-from __future__ import annotations
-
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.benchmarks.software import beforehand
 from shakedown.onnode import software
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
 from shakedown.run.folder import to_json, write_aside
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.run import ran
+from tests.kit.site import WHERE, document, hosts, plan_site
 
 MODULE = {"perftest": {"from": {"module": ["ofed/5.8"]}}, "openmpi": {"from": "package"}}
 GONE = "module ofed/5.8 does not exist"
@@ -25,10 +22,10 @@ GONE = "module ofed/5.8 does not exist"
 def jobs(tmp_path):
     """Jobs of a site of four nodes with perftest of a module and OpenMPI of the system; and their run."""
     inventory = document(4)
-    for host in inventory["_meta"]["hostvars"].values():
+    for host in hosts(inventory):
         host["software"] = MODULE
     site = site_of(inventory, WHERE)
-    _, made = make_plan(site, load_catalogue(["lab"]), run="r1", created="2026-01-01T00:00:00Z")
+    _, made = plan_site(site)
     write_aside(tmp_path / "jobs.json", to_json(made))
     return made
 
@@ -104,9 +101,7 @@ def test_the_program_runs_by_itself_on_a_bare_node(source, why):
     """Catches: a program that needs Shakedown, which nodes have not; a job's own matters guessed at."""
     text = Path(software.__file__).read_text()
     argv = [sys.executable, "-IS", "-", "look", json.dumps({"one": source, "two": {"from": {"path": "/"}}})]
-    done = subprocess.run(
-        argv, input=text, capture_output=True, text=True, check=False, env={"PATH": "/nowhere"}, cwd="/"
-    )
+    done = ran(*argv, input=text, env={"PATH": "/nowhere"}, cwd="/")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == {"one": why, "two": ""}
 

@@ -1,7 +1,5 @@
 """A site's software: what may be said of it, what a job makes of it, and what the run says of each node."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shakedown.benchmarks.planning import make_plan, site_of
+from shakedown.benchmarks.planning import site_of
 from shakedown.benchmarks.registry import JOB_KINDS
 from shakedown.benchmarks.software import job
 from shakedown.benchmarks.software.output import unusable_software
@@ -19,10 +17,8 @@ from shakedown.intent.software import Sources
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import software
 from shakedown.records.errors import BadInput
-from shakedown.references.files import load_catalogue
-from shakedown.run.folder import to_json, write_aside, write_plan
-from tests.kit.job import ENDED, leave_the_rest
-from tests.unit.plan.test_planner import WHERE, document
+from tests.kit.run import collected, ordered_in, raw_of, write_run
+from tests.kit.site import WHERE, document, hosts, plan_site
 
 # Stands for Lmod: loads what lies under the folder MODULES.
 LMOD = """
@@ -224,22 +220,13 @@ def run(node, monkeypatch):
 
     def made(versions: dict[str, str]):
         inventory = document(nodes=3)
-        hosts = inventory["_meta"]["hostvars"].values()
-        for host in hosts:
+        for host in hosts(inventory):
             host["software"] = {"perftest": {"from": {"module": "ofed/5.8"}}}
-        catalogue = load_catalogue(["lab"])
-        plan, jobs = make_plan(site_of(inventory, WHERE), catalogue, run="r1", created="2026-01-01T00:00:00Z")
-        folder = node / "r1"
-        write_plan(folder, plan)
-        write_aside(folder / "jobs.json", to_json(jobs))
+        plan, jobs = plan_site(inventory)
+        folder = write_run(node / "r1", plan, jobs)
         (spec,) = (each for each in jobs.jobs if each.kind == "software")
-        raw = folder / "raw" / f"{spec.name}.a1"
-        raw.mkdir(parents=True)
-        sources = {name: source.model_dump(by_alias=True) for name, source in spec.software.items()}
-        (raw / "software.json").write_text(json.dumps(sources))
-        record = {"schema": 1, "run": "r1", "stage": "config", "test": spec.name, "job": "7"}
-        record |= {"nodes": list(spec.nodes), **ENDED}
-        (raw / "job.json").write_text(json.dumps(record))
+        raw = raw_of(folder, spec)
+        ordered_in(raw, spec)
         for name in spec.nodes:
             monkeypatch.setenv("SLURMD_NODENAME", name)
             shutil.rmtree(node / "modules", ignore_errors=True)
@@ -247,9 +234,7 @@ def run(node, monkeypatch):
                 text = PERFTEST.replace("VERSION", versions[name])
                 program(node / "modules/ofed/5.8", "ib_write_bw", text)
             assert job.main(["job", str(raw)]) == 0
-        leave_the_rest(folder)
-        collect(folder)
-        cells = {cell.cell: cell for cell in judge_folder(folder).cells if "/software/" in cell.cell}
+        cells = {cell.cell: cell for cell in collected(folder).cells if "/software/" in cell.cell}
         return folder, jobs, cells
 
     return made

@@ -1,7 +1,5 @@
 """Collectives through PyTorch: an output counts for what was ordered, and the NICs must have seen it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -43,17 +41,9 @@ def text(*lines):
 
 def output(printed: str, operation: str = "all_reduce", **changes: object) -> Output:
     """One output of that order."""
-    order = {
-        "operations": tuple(FACTOR),
-        "min_bytes": MIB,
-        "max_bytes": MIB,
-        "iterations": ITERATIONS,
-        "large_bytes": MIB,
-        "sizes": (MIB,),
-        "ranks": {"n1": 2, "n2": 2},
-        "params": {"backend": "nccl"},
-        "variables": {},
-    }
+    order = {"operations": tuple(FACTOR), "min_bytes": MIB, "max_bytes": MIB, "iterations": ITERATIONS}
+    order |= {"large_bytes": MIB, "sizes": (MIB,), "ranks": {"n1": 2, "n2": 2}, "params": {"backend": "nccl"}}
+    order |= {"variables": {}}
     record = OutputRecord(
         tool="torch-collectives",
         test=f"torch_{operation}",

@@ -1,10 +1,7 @@
 """The job itself, on processes of this machine: perftest, the node's service and ethtool are stand-ins."""
 
-from __future__ import annotations
-
 import json
 import socket
-import sys
 import threading
 from pathlib import Path
 
@@ -12,9 +9,8 @@ import pytest
 from arrivals import bnxt, mlx5, packets, planned, seen, site_document
 
 from shakedown.benchmarks.traffic_class import job as watch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "perftest"))
-import local_mesh
+from tests.kit.site import hosts
+from tests.unit.benchmarks.perftest import local_mesh
 
 RUNNER = """
 import pathlib, sys
@@ -63,7 +59,7 @@ def ring(tmp_path, monkeypatch):
 
     def make(nodes: int):
         inventory = site_document(nodes)
-        for number, host in enumerate(inventory["_meta"]["hostvars"].values(), start=1):
+        for number, host in enumerate(hosts(inventory), start=1):
             host["mgmt_ip"] = f"127.77.0.{number}"
             for rail in range(2):
                 host["fabric"]["rails"][rail]["subnet"] = f"127.77.{rail + 1}.0/24"

@@ -1,7 +1,5 @@
 """The class in which RoCE arrives: what passes, what fails and says where, and what decides nothing."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

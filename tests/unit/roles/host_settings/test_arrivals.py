@@ -1,7 +1,5 @@
 """The count of arriving RoCE packets: which are taken, as what, and what is never counted."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

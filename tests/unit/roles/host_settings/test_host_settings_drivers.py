@@ -1,7 +1,5 @@
 """The three drivers on recorded hosts: exact changes, a second run without any, and the way back."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,29 +1,15 @@
 """The targets of a whole node: GPUDirect and pinning on a recorded GPU node."""
 
-from __future__ import annotations
-
 import pytest
 from host_settings.desired import BadDesired
 
-GPUDIRECT = {
-    "schema": 1,
-    "target": "gpudirect",
-    "nics": ["eth2"],
-    "acs_bridges": ["0000:16:01.0", "0000:16:02.0"],
-    "max_read_request": 4096,
-    "min_payload": 256,
-    "min_bar_mib": 1024,
-}
-PINNING = {
-    "schema": 1,
-    "target": "pinning",
-    "nics": ["eth2"],
-    "governor": "performance",
-    "numa_balancing": 0,
-    "irqbalance": "off",
-    "numa_nodes": 2,
-    "max_idle_latency_us": 10,
-}
+from tests.kit.site import roce
+
+GPUDIRECT = {"schema": 1, "target": "gpudirect", "nics": ["eth2"]}
+GPUDIRECT |= {"acs_bridges": ["0000:16:01.0", "0000:16:02.0"], "max_read_request": 4096, "min_payload": 256}
+GPUDIRECT |= {"min_bar_mib": 1024}
+PINNING = {"schema": 1, "target": "pinning", "nics": ["eth2"], "governor": "performance", "numa_balancing": 0}
+PINNING |= {"irqbalance": "off", "numa_nodes": 2, "max_idle_latency_us": 10}
 
 
 NIC = "/sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0/"
@@ -227,18 +213,8 @@ def test_bad_desired_state_is_refused(node, base, change, words):
     assert machine.system.written == []
 
 
-ENVIRONMENT = {
-    "schema": 1,
-    "target": "environment",
-    "clock": "synchronised",
-    "roce": {
-        "dscp": 26,
-        "priority": 3,
-        "traffic_class": 3,
-        "cnp": {"dscp": 48, "priority": 6, "traffic_class": 6},
-        "pfc": {"enabled": True},
-    },
-}
+ENVIRONMENT = {"schema": 1, "target": "environment", "clock": "synchronised"}
+ENVIRONMENT |= {"roce": roce(queue=None, ecn=None, cnp={"dscp": 48, "priority": 6, "traffic_class": 6})}
 
 
 def test_environment_is_written_and_foreign_lines_stay(node):

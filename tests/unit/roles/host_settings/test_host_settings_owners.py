@@ -1,7 +1,5 @@
 """Second owners of an address: ARP probes, further addresses of a NIC, and GIDs of neither."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,12 +1,9 @@
 """The role itself, driven by Ansible on four recorded hosts at once: one for each kind of NIC and driver."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,16 +13,14 @@ import pytest
 import yaml
 from conftest import HERE, ROCE, ROLE
 
+from tests.kit.run import ran
+
 pytestmark = pytest.mark.slow
 
 REPOSITORY = ROLE.parents[1]
 # host: (NIC, RDMA device, Gb/s, the pattern that no two hosts share)
-HOSTS = {
-    "a1": ("connectx7_inbox", "mlx5_0", 400),
-    "a2": ("connectx6_vendor", "mlx5_0", 200),
-    "b1": ("bcm57608_inbox", "bnxt_re0", 400),
-    "b2": ("bcm57508_vendor", "bnxt_re0", 200),
-}
+HOSTS = {"a1": ("connectx7_inbox", "mlx5_0", 400), "a2": ("connectx6_vendor", "mlx5_0", 200)}
+HOSTS |= {"b1": ("bcm57608_inbox", "bnxt_re0", 400), "b2": ("bcm57508_vendor", "bnxt_re0", 200)}
 FABRIC: dict[str, Any] = {
     "system": "recorded",
     "link_speed_gbps": "{{ speed }}",
@@ -79,12 +74,8 @@ class Site:
                     }
                 ],
             }
-        common = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
-            "fabric": FABRIC,
-            "host_settings_settle_s": 0,
-        }
+        common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        common |= {"fabric": FABRIC, "host_settings_settle_s": 0}
         self.inventory = folder / "hosts.yml"
         self.variables = {"all": {"hosts": hosts, "vars": common}}
         self.write()
@@ -106,13 +97,14 @@ class Site:
             "HOST_SETTINGS_PATH": str(self.folder / "bin"),
             "LC_ALL": "C.UTF-8",
         }
-        done = subprocess.run(
-            ["ansible-playbook", "-i", str(self.inventory), str(self.folder / f"{book}.yml"), *options],
+        done = ran(
+            "ansible-playbook",
+            "-i",
+            self.inventory,
+            self.folder / f"{book}.yml",
+            *options,
             cwd=self.folder,
             env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=240,
         )
         text = done.stdout + done.stderr

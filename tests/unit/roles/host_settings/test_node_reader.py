@@ -1,7 +1,5 @@
 """What only root may read: what leaves the node, and what a job makes of the answer."""
 
-from __future__ import annotations
-
 import json
 import socket
 import tempfile

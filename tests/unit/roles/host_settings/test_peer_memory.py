@@ -1,19 +1,10 @@
 """Peer memory modules on a GPU node: NVIDIA's, Broadcom's beside it, and what amdgpu registers itself."""
 
-from __future__ import annotations
-
 import pytest
 from host_settings.desired import BadDesired
 
-GPUDIRECT = {
-    "schema": 1,
-    "target": "gpudirect",
-    "nics": ["eth2"],
-    "acs_bridges": [],
-    "max_read_request": 4096,
-    "min_payload": 256,
-    "min_bar_mib": 1024,
-}
+GPUDIRECT = {"schema": 1, "target": "gpudirect", "nics": ["eth2"], "acs_bridges": []}
+GPUDIRECT |= {"max_read_request": 4096, "min_payload": 256, "min_bar_mib": 1024}
 NIC = "/sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0/"
 GPU = "/sys/devices/pci0000:16/0000:16:02.0/0000:18:00.0/"
 RELEASE = "232.0.155.5"

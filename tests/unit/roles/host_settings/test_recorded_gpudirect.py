@@ -1,7 +1,5 @@
 """The target gpudirect on recorded machines: which modules, which bridges and which NICs it touches."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,17 +1,17 @@
 """Preflight of roce_host: contradictions that no schema sees, and the site inventories that must pass."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import ROCE, ROLE
 from host_settings import desired
+
+from tests.kit import site as sites
+from tests.kit.run import ran
 
 REPOSITORY = ROLE.parents[1]
 _spec = importlib.util.spec_from_file_location(
@@ -20,24 +20,11 @@ _spec = importlib.util.spec_from_file_location(
 filters = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(filters)
 
-FABRIC = {
-    "system": "site",
-    "link_speed_gbps": 400,
-    "mtu_bytes": {"link": 9216, "host": 9000, "rdma": 4096},
-    "roce": {**ROCE, "ecn": {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}},
-    "rails": [{"name": "rail0", "subnet": "10.0.0.0/24"}, {"name": "rail1", "subnet": "10.0.1.0/24"}],
-}
-NICS = [
-    {
-        "rail": f"rail{i}",
-        "netdev": f"eth{i}",
-        "rdma_device": f"mlx5_{i}",
-        "ipv4": f"10.0.{i}.1/24",
-        "leaf": "leaf0",
-        "leaf_port": f"swp{i}",
-    }
-    for i in range(2)
-]
+_ECN = {"min_bytes": 1000, "max_bytes": 2000, "mark_percent": 5}
+FABRIC = sites.fabric(2, "10.0.{}.0/24", roce={**ROCE, "ecn": _ECN})
+FABRIC.pop("profile")
+_PORTS = [{"leaf": "leaf0", "leaf_port": f"swp{i}"} for i in range(2)]
+NICS = [sites.nic(i, f"eth{i}", f"mlx5_{i}", f"10.0.{i}.1/24", **_PORTS[i]) for i in range(2)]
 
 
 @pytest.mark.parametrize(
@@ -45,15 +32,11 @@ NICS = [
 )
 def test_every_site_of_ours_passes_and_is_understood(site):
     """Catches an inventory that the role would refuse, or whose intent the program cannot read."""
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-inventory"),
-            "-i",
-            REPOSITORY / "inventories" / site,
-            "--list",
-        ],
-        capture_output=True,
-        text=True,
+    done = ran(
+        Path(sys.executable).with_name("ansible-inventory"),
+        "-i",
+        REPOSITORY / "inventories" / site,
+        "--list",
         check=True,
         env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8", "SHAKEDOWN_LAB": "none"},
     )

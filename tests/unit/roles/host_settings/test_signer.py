@@ -1,7 +1,5 @@
 """What a node signs with its host key: its own lines about digests, a chain for each user and order."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
