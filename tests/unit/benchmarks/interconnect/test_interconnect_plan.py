@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from shakedown.benchmarks.inference.settings import Inference
+from shakedown.benchmarks.inference.metrics import Inference
 from shakedown.references.catalogue import MissingReference
 from tests.kit.site import one_node, plan_site
 

@@ -6,8 +6,7 @@ import pytest
 
 from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
-from shakedown.benchmarks.mpi.output import moved, mpi
-from shakedown.benchmarks.mpi.settings import MpiSettings
+from shakedown.benchmarks.mpi.output import MpiSettings, moved, mpi
 from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
