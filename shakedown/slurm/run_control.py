@@ -116,7 +116,7 @@ def main() -> int:
         verb.set_defaults(act=act)
         verb.add_argument("home", type=Path, help="the stage's folder on this host")
         if act is take:
-            verb.add_argument("holder", help="the new holder, as shakedown.run.holder prints it")
+            verb.add_argument("holder", help="the new holder, as shakedown.run.lock prints it")
             verb.add_argument("--seen", default="", help="ticket of the holder that was looked at")
             verb.add_argument("--playbook", choices=("alive", "dead", "elsewhere"), default="elsewhere")
             verb.add_argument("--asked", type=Asked, default=Asked.REFUSE)

@@ -66,7 +66,7 @@ def argv(tmp_path) -> dict[str, list[str]]:
         )
     names = {"onnode.discover_probe": [], "onnode.snapshot_probe": [], "onnode.topology_probe": []}
     names |= {"onnode.software": ["look", "{}"], "run.service": [str(tmp_path / "none"), "", "0"]}
-    names |= {"run.holder": ["look", "{}"], "slurm.run_control": ["look", str(home)]}
+    names |= {"run.lock": ["look", "{}"], "slurm.run_control": ["look", str(home)]}
     names |= {"slurm.stage": ["--help"], "slurm.preflight": ["--help"]}
     names |= {"benchmarks.software.beforehand": ["asked", str(run)]}
     names |= {"benchmarks.perftest.mesh.completeness": [str(run)], "benchmarks.perftest.mesh.driver": []}

@@ -219,7 +219,7 @@ def test_the_playbook_above_is_the_nearest_one(tmp_path):
 
 def test_without_a_playbook_there_is_no_holder():
     """Catches: a holder that names the shell, which outlives or precedes the run."""
-    argv = [sys.executable, "-m", "shakedown.run.holder", "mine", "r1"]
+    argv = [sys.executable, "-m", "shakedown.run.lock", "mine", "r1"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if "ansible-playbook" not in done.stderr:  # the tests themselves may be started by one
         pytest.skip("an ansible-playbook started these tests")
