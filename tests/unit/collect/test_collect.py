@@ -26,6 +26,7 @@ from shakedown.records.results import OutputRecord
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from shakedown.run.nic_counters import JobFolder, read_counters
+from tests.kit.files import edited
 from tests.kit.job import ENDED, leave_the_rest
 
 GOLDEN = Path(__file__).parent / "lab_job"
@@ -193,10 +194,8 @@ def test_a_half_written_journal_line_is_a_missing_cell(run):
 
 def test_a_lost_packet_fails_its_nic(run):
     """Catches: loss that retransmission hides from the bandwidth."""
-    path = run / "raw" / "fabric.ib_write_bw.a1" / "counters.n2.after.json"
-    counters = json.loads(path.read_text())
-    counters["devices"][1]["counters"]["rdma.out_of_seq_request"] += 1
-    path.write_text(json.dumps(counters))
+    with edited(run / "raw" / "fabric.ib_write_bw.a1" / "counters.n2.after.json") as counters:
+        counters["devices"][1]["counters"]["rdma.out_of_seq_request"] += 1
     verdict, cells = judged(run)
     assert verdict.outcome == "FAIL"
     assert [c for c in cells if cells[c].outcome == "FAIL"] == [
@@ -304,9 +303,8 @@ def test_a_silent_nic_whose_partner_is_dead_is_not_blamed(run):
     for path in job.glob("*rail1*.txt"):
         path.unlink()
     for node in ("n1", "n2"):
-        counters = json.loads((job / f"counters.{node}.after.json").read_text())
-        counters["devices"][1]["counters"]["rdma.rcvd_pkts"] -= 5000
-        (job / f"counters.{node}.after.json").write_text(json.dumps(counters))
+        with edited(job / f"counters.{node}.after.json") as counters:
+            counters["devices"][1]["counters"]["rdma.rcvd_pkts"] -= 5000
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert not [c for c in cells.values() if c.outcome == "FAIL"]
@@ -365,10 +363,9 @@ def test_a_node_killed_in_a_mesh_costs_its_own_cells_only(run):
         path.write_text("".join(json.dumps(r) + "\n" for r in kept))
     (job / "journal.n1.jsonl").write_text('{"event":"dropped","dropped":"n2"}\n{"event":"end"}\n')
     (job / "counters.n2.after.json").unlink()
-    after = json.loads((job / "counters.n1.after.json").read_text())
-    for device in after["devices"]:
-        device["counters"]["rdma.retry_exceeded_err"] += 3  # its partner did not answer any more
-    (job / "counters.n1.after.json").write_text(json.dumps(after))
+    with edited(job / "counters.n1.after.json") as after:
+        for device in after["devices"]:
+            device["counters"]["rdma.retry_exceeded_err"] += 3  # its partner did not answer any more
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert "n2 lost" in verdict.reason
@@ -471,10 +468,8 @@ def test_collecting_that_fails_leaves_nothing_that_passes(run):
 def test_the_largest_counter_is_a_counter(run):
     """Catches: a bound one too low, which refuses a counter that is just about to wrap."""
     for when in ("before", "after"):
-        path = run / JOB / f"counters.n2.{when}.json"
-        counters = json.loads(path.read_text())
-        counters["devices"][0]["counters"]["rdma.rcvd_pkts"] = 2**64 - 1
-        path.write_text(json.dumps(counters))
+        with edited(run / JOB / f"counters.n2.{when}.json") as counters:
+            counters["devices"][0]["counters"]["rdma.rcvd_pkts"] = 2**64 - 1
     _, found = gather(run)
     read = [c for c in found if (c.device, c.port, c.counter) == ("n2", "rxe0", "rdma.rcvd_pkts")]
     assert [(c.before, c.after) for c in read] == [(2**64 - 1, 2**64 - 1)]
@@ -586,10 +581,9 @@ def test_a_latency_output_in_place_of_a_bandwidth_output_has_no_value(run):
 
 def settings_of(run: Path, **changes: object) -> None:
     """Change what was ordered of the job; None takes it out."""
-    jobs = json.loads((run / "jobs.json").read_text())
-    jobs["jobs"][0]["settings"] |= changes
-    jobs["jobs"][0]["settings"] = {k: v for k, v in jobs["jobs"][0]["settings"].items() if v is not None}
-    (run / "jobs.json").write_text(json.dumps(jobs))
+    with edited(run / "jobs.json") as jobs:
+        jobs["jobs"][0]["settings"] |= changes
+        jobs["jobs"][0]["settings"] = {k: v for k, v in jobs["jobs"][0]["settings"].items() if v is not None}
     leave_the_rest(run)
 
 
@@ -752,10 +746,9 @@ def test_only_tools_whose_one_file_has_several_cells_may_share_it(tmp_path, tool
 
 def test_a_duration_is_held_against_the_order(run):
     """Catches: two seconds of ten ordered, in which a link that sags under load looks well."""
-    jobs = json.loads((run / "jobs.json").read_text())
-    ordered = {"test": "ib_write_bw", "size_bytes": 65536, "duration_s": 10, "iterations": None}
-    jobs["jobs"][0]["settings"]["operations"] = [ordered]
-    (run / "jobs.json").write_text(json.dumps(jobs))
+    with edited(run / "jobs.json") as jobs:
+        ordered = {"test": "ib_write_bw", "size_bytes": 65536, "duration_s": 10, "iterations": None}
+        jobs["jobs"][0]["settings"]["operations"] = [ordered]
     file = run / JOB / FORWARD
     record = next(r for r in journal(run / JOB) if r.file == FORWARD)
     record = record.model_copy(update={"duration_s": 70.0})
@@ -793,13 +786,11 @@ def test_the_last_reading_may_miss_the_end_of_a_job(run, share):
     """Catches: good hardware doubted as its NIC refreshes counters now and then, or a tolerance too wide."""
     payload = 2 * 300 * 65536
     for node in ("n1", "n2"):
-        path = run / JOB / f"counters.{node}.after.json"
-        now = json.loads(path.read_text())
-        was = json.loads((run / JOB / f"counters.{node}.before.json").read_text())
-        for first, last in zip(was["devices"], now["devices"], strict=True):
-            for name in ("netdev.rx_bytes", "netdev.tx_bytes"):
-                last["counters"][name] = first["counters"][name] + round(share * payload)
-        path.write_text(json.dumps(now))
+        with edited(run / JOB / f"counters.{node}.after.json") as now:
+            was = json.loads((run / JOB / f"counters.{node}.before.json").read_text())
+            for first, last in zip(was["devices"], now["devices"], strict=True):
+                for name in ("netdev.rx_bytes", "netdev.tx_bytes"):
+                    last["counters"][name] = first["counters"][name] + round(share * payload)
     assert judged(run)[0].outcome == ("PASS" if share > 0.95 else "INCONCLUSIVE")
 
 
@@ -808,14 +799,12 @@ def test_a_counter_that_was_read_once_bears_nothing_out(run, read):
     """Catches: all that a NIC moved since it was started, taken for what one job moved."""
     for node in ("n1", "n2"):
         for when in ("before", "after"):
-            path = run / JOB / f"counters.{node}.{when}.json"
-            content = json.loads(path.read_text())
-            for device in content["devices"]:
-                for name in ("netdev.rx_bytes", "netdev.tx_bytes", "rdma.sent_pkts"):
-                    device["counters"].pop(name, None)
-                if when == read:
-                    device["counters"] |= {"ib.port_xmit_data": 10**12, "ib.port_rcv_data": 10**12}
-            path.write_text(json.dumps(content))
+            with edited(run / JOB / f"counters.{node}.{when}.json") as content:
+                for device in content["devices"]:
+                    for name in ("netdev.rx_bytes", "netdev.tx_bytes", "rdma.sent_pkts"):
+                        device["counters"].pop(name, None)
+                    if when == read:
+                        device["counters"] |= {"ib.port_xmit_data": 10**12, "ib.port_rcv_data": 10**12}
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert cells
@@ -833,15 +822,13 @@ def test_each_driver_counts_rdma_in_its_own_way(run, source):
     }
     for node in ("n1", "n2"):
         for when, moved in (("before", 0), ("after", 40_000_000)):
-            path = run / JOB / f"counters.{node}.{when}.json"
-            content = json.loads(path.read_text())
-            for device in content["devices"]:
-                for name in ("netdev.rx_bytes", "netdev.tx_bytes", "rdma.sent_pkts"):
-                    device["counters"].pop(name, None)
-                for way in names[source] if source else ():
-                    unit = 4 if source.startswith("ib.") else 1
-                    device["counters"][source.format(way)] = moved // unit
-            path.write_text(json.dumps(content))
+            with edited(run / JOB / f"counters.{node}.{when}.json") as content:
+                for device in content["devices"]:
+                    for name in ("netdev.rx_bytes", "netdev.tx_bytes", "rdma.sent_pkts"):
+                        device["counters"].pop(name, None)
+                    for way in names[source] if source else ():
+                        unit = 4 if source.startswith("ib.") else 1
+                        device["counters"][source.format(way)] = moved // unit
     verdict, cells = judged(run)
     assert verdict.outcome == ("PASS" if source else "INCONCLUSIVE")
     for cell in cells.values():

@@ -1,10 +1,10 @@
 """A good job's files, each with one edit that makes no sense: its cells get no value, and the true reason."""
 
-import json
 import re
 
 import pytest
 
+from tests.kit.files import edited
 from tests.unit.collect.test_collect import CELL, FORWARD, JOB, judged, write_job
 
 
@@ -25,10 +25,8 @@ def reading(change, when: str = "after"):
     """Change what n1's NICs counted."""
 
     def edit(run):
-        path = run / JOB / f"counters.n1.{when}.json"
-        document = json.loads(path.read_text())
-        change(document)
-        path.write_text(json.dumps(document))
+        with edited(run / JOB / f"counters.n1.{when}.json") as document:
+            change(document)
 
     return edit
 

@@ -10,6 +10,7 @@ from shakedown.evidence.contents import note_contents
 from shakedown.evidence.job_record import failed_tasks
 from shakedown.judge.judged import judge_folder
 from shakedown.onnode import counters
+from tests.kit.files import edited
 
 JOB = "raw/config.settings.a1"
 # As srun and the programs print it when n2 has mounted the stage read-only.
@@ -29,10 +30,9 @@ def fail(run: Path, stderr: str, exit_code: str = "1:0", *, left: bool = False) 
     folder = run / JOB
     for path in () if left else [*folder.glob("*.n2.*")]:
         path.unlink()
-    record = json.loads((folder / "job.json").read_text())
-    problem = {"kind": "other", "message": SLURM.replace("1:0", exit_code)}
-    record |= {"state": "FAILED", "exit_code": exit_code, "problem": problem}
-    (folder / "job.json").write_text(json.dumps(record))
+    with edited(folder / "job.json") as record:
+        problem = {"kind": "other", "message": SLURM.replace("1:0", exit_code)}
+        record |= {"state": "FAILED", "exit_code": exit_code, "problem": problem}
     (folder / "rfm_job.err").write_text(stderr)
 
 

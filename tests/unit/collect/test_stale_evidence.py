@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.judge.judged import judge_folder
+from tests.kit.files import edited
 from tests.kit.run import run_playbook
 
 pytestmark = pytest.mark.slow  # whole runs, planned, collected and judged
@@ -242,11 +243,9 @@ def test_a_switch_that_was_read_with_other_cables_than_planned_decides_nothing(r
     run = recorded_run("lab_healthy")
     other = {"n1": "n2", "n2": "n1"}
     for when in ("before", "after"):
-        path = run / f"raw/switches.fabric/leaf0.{when}.json"
-        reading = json.loads(path.read_text())
-        for cable in reading["cabling"]:
-            cable["host"] = other[cable["host"]]
-        path.write_text(json.dumps(reading))
+        with edited(run / f"raw/switches.fabric/leaf0.{when}.json") as reading:
+            for cable in reading["cabling"]:
+                cable["host"] = other[cable["host"]]
     verdict, cells = collected(shakedown, run)
     words = "the reading has n2/fab0 at leaf0 swp1, the plan has n1/fab0"
     assert verdict.outcome == "INCONCLUSIVE"
@@ -259,18 +258,16 @@ def test_a_port_that_counted_less_than_was_moved_was_set_back(recorded_run, shak
     run = recorded_run("lab_healthy")
     whole = {}
     for when in ("before", "after"):
-        path = run / f"raw/switches.fabric/leaf0.{when}.json"
-        reading = json.loads(path.read_text())
-        links = json.loads(reading["outputs"]["links"]["stdout"])
-        port = next(link["stats64"] for link in links if link["ifname"] == "swp1")
-        for way in ("rx", "tx"):
-            for what in ("bytes", "packets"):
-                whole[when, way, what] = port[way][what]
-                if when == "after":  # more than before, and less than half of what came since
-                    began = whole["before", way, what]
-                    port[way][what] = began + (port[way][what] - began) * 2 // 5
-        reading["outputs"]["links"]["stdout"] = json.dumps(links)
-        path.write_text(json.dumps(reading))
+        with edited(run / f"raw/switches.fabric/leaf0.{when}.json") as reading:
+            links = json.loads(reading["outputs"]["links"]["stdout"])
+            port = next(link["stats64"] for link in links if link["ifname"] == "swp1")
+            for way in ("rx", "tx"):
+                for what in ("bytes", "packets"):
+                    whole[when, way, what] = port[way][what]
+                    if when == "after":  # more than before, and less than half of what came since
+                        began = whole["before", way, what]
+                        port[way][what] = began + (port[way][what] - began) * 2 // 5
+            reading["outputs"]["links"]["stdout"] = json.dumps(links)
     verdict, cells = collected(shakedown, run)
     assert verdict.outcome == "INCONCLUSIVE"
     words = "counts from zero again: the switch was restarted, or the port's counters were cleared"

@@ -49,6 +49,7 @@ from shakedown.records.results import JobRecord, RunProblem
 from shakedown.references.files import load_catalogue
 from shakedown.slurm.client import Slurm
 from tests.kit import records
+from tests.kit.files import edited
 from tests.kit.site import inventory, lab_fabric
 from tests.unit.daytwo.fake_slurm import FakeSlurm
 
@@ -224,9 +225,8 @@ def test_a_clock_that_was_wrong_keeps_no_slot_from_its_turn(slurm, config, at):
     nightly = Nightly(config())
     nightly.run(FIRST)
     path = nightly.state / "rotation.json"
-    rotation = json.loads(path.read_text())
-    rotation["covered"]["n1"] = dict.fromkeys(slot_costs(site_of(site_document(), Path("x")), 4, 120), at)
-    path.write_text(json.dumps(rotation))
+    with edited(path) as rotation:
+        rotation["covered"]["n1"] = dict.fromkeys(slot_costs(site_of(site_document(), Path("x")), 4, 120), at)
     night = nightly.run(FIRST + timedelta(days=1))
     assert any("rotation.json" in p and "never covered" in p for p in night.problems)
     now = (FIRST + timedelta(days=2)).timestamp()

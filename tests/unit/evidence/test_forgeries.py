@@ -2,7 +2,6 @@
 
 # ruff: noqa: D103  (a forgery's name says what it is)
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from shakedown.records.errors import BadInput
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from tests.kit.archive import unpack
+from tests.kit.files import edited
 
 HERE = Path(__file__).parent
 
@@ -47,9 +47,8 @@ def world(original, tmp_path) -> World:
 
 def edit(run: Path, file: str, change: Callable[[dict], object]) -> None:
     """Change a JSON file."""
-    document = json.loads((run / file).read_text())
-    change(document)
-    (run / file).write_text(json.dumps(document))
+    with edited(run / file) as document:
+        change(document)
 
 
 def replace(run: Path, file: str, old: str, new: str) -> None:

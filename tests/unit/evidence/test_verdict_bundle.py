@@ -18,6 +18,7 @@ from shakedown.records.errors import BadInput
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from tests.kit.archive import unpack
+from tests.kit.files import edited
 
 RUNS = Path(__file__).parents[2] / "runs"
 
@@ -48,13 +49,12 @@ def small(tmp_path_factory, keys, decision_runs):
     run = tmp_path_factory.mktemp("small") / "20261120T132502Z"
     unpack(RUNS / "lab_healthy/run.tar.xz", run)
     for name, key, wanted in (("plan", "items", "test"), ("jobs", "jobs", "kind")):
-        document = json.loads((run / f"{name}.json").read_text())
-        document[key] = [
-            part
-            for part in document[key]
-            if part[wanted] == "mpi_pingpong" and "counter." not in part.get("metric", "")
-        ]
-        (run / f"{name}.json").write_text(json.dumps(document))
+        with edited(run / f"{name}.json") as document:
+            document[key] = [
+                part
+                for part in document[key]
+                if part[wanted] == "mpi_pingpong" and "counter." not in part.get("metric", "")
+            ]
     for folder in run.glob("raw/*"):
         if "mpi_pingpong" not in folder.name:
             shutil.rmtree(folder)
@@ -310,9 +310,8 @@ def test_verify_says_what_it_is_of(sealed, keys, shakedown):
     digest = hashlib.sha256((sealed / "plan.json").read_bytes()).hexdigest()
     assert second == f"run {sealed.name} of lab, planned 2026-11-20T13:28:49Z, plan SHA-256 {digest}"
     assert not any("lab-mpi-pingpong" in line for line in rest)
-    plan = json.loads((sealed / "plan.json").read_text())
-    plan["references"]["lab-mpi-pingpong"]["limit"] = 0.00005
-    (sealed / "plan.json").write_text(json.dumps(plan))
+    with edited(sealed / "plan.json") as plan:
+        plan["references"]["lab-mpi-pingpong"]["limit"] = 0.00005
     for name in ("SHA256SUMS", "SHA256SUMS.sig"):
         (sealed / name).unlink()
     write_verdict(sealed, judge_folder(sealed))

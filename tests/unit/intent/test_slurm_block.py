@@ -15,7 +15,7 @@ from shakedown.intent.slurm_block import SlurmBlock, option
 from shakedown.intent.variables import check_names
 from shakedown.records.errors import BadInput
 from tests.kit.site import WHERE, document, plan_site
-from tests.unit.intent.test_inventory_words import INVENTORIES
+from tests.unit.intent.test_inventory import INVENTORIES
 
 
 def planned(block: object, nodes: int = 2):

@@ -1,6 +1,5 @@
 """The lab of namespaces, without making any: who gets which GPU, the cables, the way in, the words."""
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from lab.errors import LabError
 from lab.paths import LabPaths
 from lab.spaces import cluster, faults, inventory, layer, mps, state, wiring
 from lab.topology import Topology
+from tests.kit.files import edited
 
 SSH = Path(wiring.__file__).with_name("ssh")
 
@@ -176,9 +176,8 @@ def test_a_machine_that_is_not_there_is_sshs_own_error(way_in, words, file, says
 
 def test_a_number_that_another_process_got_is_not_entered(way_in, tmp_path):
     """Catches: a process of the host entered because it got a dead machine's number."""
-    document = json.loads((tmp_path / "spaces.json").read_text())
-    document["spaces"]["n1"]["started"] += 1
-    (tmp_path / "spaces.json").write_text(json.dumps(document))
+    with edited(tmp_path / "spaces.json") as document:
+        document["spaces"]["n1"]["started"] += 1
     done = way_in("n1", "true")
     assert done.returncode == 255 and "n1 is off" in done.stderr
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from shakedown.records.program import no_cycle_search, status_of
 from shakedown.records.reading import read_record
 from shakedown.run import folder as runs
 from shakedown.run.folder import LONGEST_LINE, Run, write_aside
+from tests.kit.files import edited
+from tests.kit.run import run_playbook
 
 
 @pytest.fixture
@@ -189,9 +192,8 @@ def test_folder_that_is_none(tmp_path):
 
 def test_plan_with_a_cell_planned_twice(run):
     """Catches double planning, which would count one measurement as two."""
-    plan = json.loads((run / "plan.json").read_text())
-    plan["items"].append(plan["items"][0])
-    (run / "plan.json").write_text(json.dumps(plan))
+    with edited(run / "plan.json") as plan:
+        plan["items"].append(plan["items"][0])
     with pytest.raises(BadInput, match="cell planned twice"):
         judge_folder(run)
 
@@ -213,11 +215,10 @@ ONCE = {
 @pytest.mark.parametrize("change", [*TWICE.values(), *ONCE.values()], ids=[*TWICE, *ONCE])
 def test_what_makes_two_cells_the_same(run, change):
     """Catches a cell planned twice that is not seen, or two different cells taken for one."""
-    plan = json.loads((run / "plan.json").read_text())
-    item = {**plan["items"][0], "nodes": [["n1", "n2"]], "rails": ["rail0"], "directions": ["forward"]}
-    item |= {"params": {"size_bytes": 1}, **{k: v for k, v in change.items() if k != "again"}}
-    plan["items"] = [item, {**item, **change["again"]}] if "again" in change else [item]
-    (run / "plan.json").write_text(json.dumps(plan))
+    with edited(run / "plan.json") as plan:
+        item = {**plan["items"][0], "nodes": [["n1", "n2"]], "rails": ["rail0"], "directions": ["forward"]}
+        item |= {"params": {"size_bytes": 1}, **{k: v for k, v in change.items() if k != "again"}}
+        plan["items"] = [item, {**item, **change["again"]}] if "again" in change else [item]
     if change in ONCE.values():
         assert len(list(Run(run).plan.items)) == 2
         return
@@ -324,3 +325,47 @@ def test_a_number_that_no_counter_can_hold_is_refused(tmp_path, decision_runs, v
     edit(folder, 2, set_field(after=value), name="counters.jsonl")
     with pytest.raises(BadInput, match=r"counters\.jsonl:2: after: Input should be"):
         judge_folder(folder)
+
+
+# The playbook's last play: what counts as a verdict, and what is a breakdown of its program.
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+# Ends with 1 in `verdict` or in `report`, as Python does when it cannot even import what it needs.
+BREAKS = """#!/bin/sh
+[ "$1" = "$BREAKS" ] && { echo "ModuleNotFoundError" >&2; exit 1; }
+case "$1" in
+  verdict) echo "FAIL  a cell"; echo "{}" > "$2/verdict.json"; exit 1;;
+  report) echo "FAIL  a cell"; touch "$2/report.html"; exit 1;;
+esac
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("breaks", "task"), [("verdict", "Judge"), ("report", "Write the report"), ("", "")])
+def test_a_breakdown_is_no_verdict(tmp_path, breaks, task):
+    """Catches: exit status 1 of a program that broke down taken for FAIL, with an old report beside it."""
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("verdict.json", "report.html"):
+        (run / name).write_text("PASS, of an earlier call")
+    program = tmp_path / "shakedown"
+    program.write_text(BREAKS)
+    program.chmod(0o755)
+    done = run_playbook(
+        "-i",
+        "localhost,",
+        "-c",
+        "local",
+        "playbooks/parts/verdict.yml",
+        "-e",
+        f"run_folder={run}",
+        "-e",
+        f"verdict_command={program}",
+        "-e",
+        f"ansible_python_interpreter={sys.executable}",
+        BREAKS=breaks,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    last = done.stdout[: done.stdout.index("fatal: ")].rpartition("TASK [")[2].partition("]")[0]
+    assert last == (task or "The verdict"), done.stdout
+    assert not any("PASS" in path.read_text() for path in run.iterdir())

@@ -1,6 +1,5 @@
 """What really ran on four GPUs, with faults planted in its raw files: each must be named, none may pass."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +12,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan
 from shakedown.records.reading import read_record
 from shakedown.records.results import Measurement
+from tests.kit.files import edited
 from tests.kit.job import leave_the_rest
 
 NCCL = "collective.nccl0.one-process.1x.gpu1"
@@ -71,10 +71,8 @@ def change(run: Path, name: str, old: str, new: str, job: str = NCCL, *, count: 
 
 def look(run: Path, edit) -> None:
     """Change what the node said of its GPUs after the load."""
-    path = run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.after.json"
-    seen = json.loads(path.read_text())
-    edit(seen)
-    path.write_text(json.dumps(seen))
+    with edited(run / "raw" / "node.gpu_node.a1" / "gpus.gpu1.after.json") as seen:
+        edit(seen)
 
 
 def test_the_run_as_it_was(run):
@@ -108,11 +106,10 @@ def test_data_that_went_another_way(run, old, new, check, says):
 )
 def test_nvlink_sharp_against_expectation(run, wanted, channels, says):
     """Catches: NVLink SHARP off where the reference needs it, or on where the figure is the ring's."""
-    jobs = json.loads((run / "jobs.json").read_text())
-    for job in jobs["jobs"]:
-        if job["kind"] == "nccl":
-            job["settings"]["expect"]["nvls"] = wanted
-    (run / "jobs.json").write_text(json.dumps(jobs))
+    with edited(run / "jobs.json") as jobs:
+        for job in jobs["jobs"]:
+            if job["kind"] == "nccl":
+                job["settings"]["expect"]["nvls"] = wanted
     leave_the_rest(run)
     if channels:
         change(run, "nccl_all_reduce.log", "0 nvls channels", f"{channels} nvls channels")
@@ -250,11 +247,9 @@ def test_another_process_at_the_end_leaves_good_figures_undecided(run):
     pairs = "node/device_to_device_memcpy_write_ce/bandwidth/gpu1/-/-/gpu={},peer={}"
     before = set(cells(run))
     for job in ("node.gpu_node", NCCL):
-        path = run / "raw" / f"{job}.a1" / "gpus.gpu1.after.json"
-        seen = json.loads(path.read_text())
-        uuid = re.findall(r"GPU-[0-9a-f-]+", seen["commands"]["gpus"]["out"])[2]
-        seen["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
-        path.write_text(json.dumps(seen))
+        with edited(run / "raw" / f"{job}.a1" / "gpus.gpu1.after.json") as seen:
+            uuid = re.findall(r"GPU-[0-9a-f-]+", seen["commands"]["gpus"]["out"])[2]
+            seen["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
     found = cells(run)
     said = "decides nothing: another process was on GPU 2 of gpu1 at the end: process 4711 (638 MiB)"
     for cell in (LARGEST, pairs.format(2, 3), pairs.format(1, 2)):

@@ -21,6 +21,7 @@ from shakedown.benchmarks.gpu_rate.output import Shown, explain, lowest, parse_g
 from shakedown.daytwo.nightly.plan import alone_slots
 from shakedown.records.errors import BadInput
 from tests.kit.archive import unpack
+from tests.kit.files import edited
 from tests.kit.job import output, write_outputs
 from tests.kit.run import collected, raw_of, write_run
 from tests.kit.site import one_node, plan_site
@@ -189,11 +190,9 @@ def test_a_figure_beside_another_process_does_not_pass(judged, staged):
     """Catches: a rate within its reference, of a GPU that somebody else worked on; others blamed with it."""
 
     def one_more(raw):
-        path = raw / "gpus.n1.after.json"
-        look = json.loads(path.read_text())
-        uuid = re.findall(r"GPU-[0-9a-f-]+", look["commands"]["gpus"]["out"])[1]
-        look["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
-        path.write_text(json.dumps(look))
+        with edited(raw / "gpus.n1.after.json") as look:
+            uuid = re.findall(r"GPU-[0-9a-f-]+", look["commands"]["gpus"]["out"])[1]
+            look["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
 
     verdict = judged([(staged[f"{n}"], 0) for n in range(1, 9)], spoil=one_more)
     bad = {cell.cell: cell for cell in verdict.cells}
@@ -223,10 +222,9 @@ def samples(change):
         rows = [change(dict(zip(header, row, strict=True))) if row[1] == "3" else row for row in rows]
         rows = [list(row.values()) if isinstance(row, dict) else row for row in rows]
         file.write_text("\n".join(", ".join(row) for row in [header, *rows]) + "\n")
-        look = json.loads((raw / "gpus.n1.after.json").read_text())
-        listed = look["commands"]["processes"]
-        listed["out"] = listed["out"].splitlines()[0] + "\n"
-        (raw / "gpus.n1.after.json").write_text(json.dumps(look))
+        with edited(raw / "gpus.n1.after.json") as look:
+            listed = look["commands"]["processes"]
+            listed["out"] = listed["out"].splitlines()[0] + "\n"
 
     return spoil
 
@@ -284,11 +282,10 @@ def test_a_lower_power_limit_is_told(judged, recorded):
 
     def limit(raw):
         samples(lambda row: row)(raw)
-        look = json.loads((raw / "gpus.n1.after.json").read_text())
-        lines = look["commands"]["gpus"]["out"].splitlines()
-        lines[4] = lines[4].replace("700.00 W", "600.00 W")
-        look["commands"]["gpus"]["out"] = "\n".join([*lines, ""])
-        (raw / "gpus.n1.after.json").write_text(json.dumps(look))
+        with edited(raw / "gpus.n1.after.json") as look:
+            lines = look["commands"]["gpus"]["out"].splitlines()
+            lines[4] = lines[4].replace("700.00 W", "600.00 W")
+            look["commands"]["gpus"]["out"] = "\n".join([*lines, ""])
 
     parts = healthy(recorded, 8)
     parts[3] = (recorded / "planted", 2)

@@ -10,6 +10,7 @@ from shakedown.benchmarks.stream import job
 from shakedown.benchmarks.stream.output import parse_stream
 from shakedown.daytwo.nightly.plan import alone_slots
 from shakedown.records.errors import BadInput
+from tests.kit.files import edited
 from tests.kit.run import collected, ordered_in, raw_of, write_run
 from tests.kit.site import one_node, plan_site
 
@@ -100,9 +101,8 @@ def test_less_than_ordered_does_not_count(measured):
     """Catches an array that fits into the cache, or fewer rounds, judged as if it were what was ordered."""
 
     def smaller(raw):
-        spec = json.loads((raw.parents[1] / "jobs.json").read_text())
-        spec["jobs"][0]["settings"]["array_mib"] = 2
-        (raw.parents[1] / "jobs.json").write_text(json.dumps(spec))
+        with edited(raw.parents[1] / "jobs.json") as spec:
+            spec["jobs"][0]["settings"]["array_mib"] = 2
 
     verdict, _ = measured(spoil=smaller)
     assert verdict.outcome.value == "INCONCLUSIVE"

@@ -1,9 +1,27 @@
-"""How many transients a healthy cluster has, held against scipy's binomial."""
+"""Single nodes of a comparison: what one of them lost is held against nodes that lost nothing."""
 
+import numpy as np
 import pytest
 from scipy.stats import binom
 
+from shakedown.daytwo.compare.paired_tests import Sides, single_nodes
 from shakedown.statistics.robust import CellTally, Samples, more_than, most_by_chance
+
+
+@pytest.mark.parametrize("sick", [1, 5])
+def test_many_that_lost_do_not_become_the_noise_they_are_held_against(sick):
+    """Catches: five of twelve upgraded nodes at -3 % whose loss is taken for healthy spread."""
+    rng = np.random.default_rng(3)
+    names = [f"n{i}" for i in range(24)]
+    before = {n: float(0.003 * rng.standard_normal()) for n in names}
+    after = {n: float(0.003 * rng.standard_normal()) - 0.03 * (i < sick) for i, n in enumerate(names)}
+    treated = frozenset(names[:12])
+    sides = Sides([before], [after], treated, frozenset(names) - treated, 1e-5)
+    (nodes,) = single_nodes([sides], margin=0.01, q=0.05)
+    assert set(nodes.found) == set(names[:sick])
+
+
+# How many transients a healthy cluster has, held against scipy's binomial.
 
 
 @pytest.mark.parametrize("cells", [0, 1, 8, 63, 126, 1008, 32_256, 8_000_000])
