@@ -142,18 +142,8 @@ def bmc(tmp_path) -> dict:
 def certificate(tmp_path_factory) -> Path:
     """A certificate of localhost, signed by itself, with its key."""
     folder = tmp_path_factory.mktemp("tls")
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj"]
+    command += ["/CN=localhost"]
     command += [
         "-addext",
         "subjectAltName=DNS:localhost",

@@ -55,18 +55,9 @@ def day(tmp_path):
     upgrade = f'{{"firmware_upgrade": ["touch", "{flag}"]}}'
 
     def run(upgrade: str = upgrade, *options: str, **environment: str) -> tuple[int, str, list[str]]:
-        words = [
-            "-i",
-            inventory,
-            "playbooks/firmware.yml",
-            "-e",
-            f"run_root={tmp_path} firmware_bin={programs} firmware_id=day",
-            "-e",
-            "firmware_changed=nic.firmware",
-            "-e",
-            upgrade,
-            *options,
-        ]
+        words = ["-i", inventory, "playbooks/firmware.yml", "-e"]
+        words += [f"run_root={tmp_path} firmware_bin={programs} firmware_id=day", "-e"]
+        words += ["firmware_changed=nic.firmware", "-e", upgrade, *options]
         done = run_playbook(*words, ANSIBLE_LOCALHOST_WARNING="0", **environment)
         made = calls.read_text().split() if calls.exists() else []
         return done.returncode, done.stdout + done.stderr, made

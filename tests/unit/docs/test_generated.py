@@ -21,13 +21,8 @@ from shakedown.references.files import load_profile
 ROOT = Path(__file__).parents[3]
 
 
-TABLES = [
-    *((prefix, model) for _, prefix, model in models.SITE),
-    ("", Profile),
-    ("references[].", ReferenceEntry),
-    ("", NightlyConfig),
-    *(("", model) for _, model in models.RUN),
-]
+TABLES = [*((prefix, model) for _, prefix, model in models.SITE), ("", Profile)]
+TABLES += [("references[].", ReferenceEntry), ("", NightlyConfig), *(("", model) for _, model in models.RUN)]
 
 
 @pytest.fixture(scope="module")

@@ -34,18 +34,8 @@ NAMES |= {"calendar": {"Month", "Day"}, "statistics": {"kde", "kde_random"}, "qu
 NAMES |= {"sys": {"monitoring", "activate_stack_trampoline"}, "types": {"get_original_bases"}}
 NAMES |= {"pathlib": {"UnsupportedOperation"}, "asyncio": {"eager_task_factory", "QueueShutDown"}}
 METHODS = {"is_junction", "with_segments", "full_match", "from_uri", "copy_into", "move_into"}
-FOLDERS = (
-    "shakedown",
-    "lab",
-    "reframe_tests",
-    "workloads",
-    "roles",
-    "collection",
-    "docs",
-    "inventories",
-    "tests",
-    "research",
-)
+FOLDERS = ("shakedown", "lab", "reframe_tests", "workloads", "roles", "collection", "docs", "inventories")
+FOLDERS += ("tests", "research")
 ONE_PLACE = "tests/kit/archive.py"
 
 

@@ -110,13 +110,9 @@ def host(root, nics=11):
         device = root / f"sys/class/infiniband/mlx5_{number}"
         netdev = f"eth{number}"
         interface = root / "sys/class/net" / netdev
-        files = {
-            device / "ports/1/gid_attrs/ndevs/0": netdev,
-            interface / "ifindex": number + 2,
-            interface / "speed": 400000,
-            interface / "carrier_down_count": 1,
-            interface / "carrier_up_count": 2,
-        }
+        files = {device / "ports/1/gid_attrs/ndevs/0": netdev, interface / "ifindex": number + 2}
+        files |= {interface / "speed": 400000, interface / "carrier_down_count": 1}
+        files |= {interface / "carrier_up_count": 2}
         files |= {device / f"ports/1/hw_counters/{n[5:]}": 1 for n in names("mlx5") if n.startswith("rdma.")}
         files |= {device / f"ports/1/counters/port_{n}": 1 for n in range(20)}
         files |= {interface / f"statistics/{n}": 1 for n in [f"rx_{i}" for i in range(24)]}

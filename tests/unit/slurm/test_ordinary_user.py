@@ -119,13 +119,9 @@ def test_the_stage_folder_is_made_and_written_to_by_its_user(tmp_path, sudo, run
     """Catches: a folder made or a mark written by root, which a share with root_squash refuses."""
     program, log = sudo
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    variables = {
-        "ansible_become": True,
-        "ansible_become_exe": str(program),
-        "shared_stage_path": str(tmp_path / "share"),
-        "mgmt_subnet": "127.0.0.0/8",
-        "slurm": {"run_as": run_as} if run_as else {},
-    }
+    variables = {"ansible_become": True, "ansible_become_exe": str(program)}
+    variables |= {"shared_stage_path": str(tmp_path / "share"), "mgmt_subnet": "127.0.0.0/8"}
+    variables |= {"slurm": {"run_as": run_as} if run_as else {}}
     hosts = {"submit": {"hosts": {"n1": here}}, "slurm": {"hosts": {"n1": here, "n2": here}}}
     inventory, play = tmp_path / "hosts.yml", tmp_path / "stage.yml"
     inventory.write_text(json.dumps({"all": {"vars": variables, "children": hosts}}))

@@ -71,12 +71,8 @@ def test_a_reframe_between_its_jobs_is_seen(tmp_path):
     run = other / "runs/r9"
     run.mkdir(parents=True)
     (run / "jobs.json").write_text(json.dumps({"jobs": [{"nodes": ["n2", "n3"]}]}))
-    words = [
-        sys.executable,
-        "-c",
-        "import time; print(flush=True); time.sleep(60)",
-        f"--prefix={run}/reframe",
-    ]
+    words = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    words += [f"--prefix={run}/reframe"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
