@@ -27,19 +27,13 @@ from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from shakedown.run.nic_counters import JobFolder, read_counters
 from tests.kit.files import edited
-from tests.kit.job import ENDED, leave_the_rest
+from tests.kit.job import leave_the_rest, write_job
+from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
 
 GOLDEN = Path(__file__).parent / "lab_job"
-JOB = "raw/fabric.ib_write_bw.a1"
+JOB, PAIR = "raw/fabric.ib_write_bw.a1", ["n1", "n2"]
 FORWARD = "ib_write_bw.n1,n2.rail0.forward.65536.one.txt"
 CELL = "fabric/ib_write_bw/bandwidth/n1,n2/rail0/forward/rails_at_once=one,size_bytes=65536"
-
-
-def write_job(folder: Path, **changes: object) -> None:
-    """Write job.json as the guard does."""
-    record = {"schema": 1, "run": "r1", "stage": "fabric", "test": "fabric.ib_write_bw", "job": "7"}
-    record |= {"nodes": ["n1", "n2"], **ENDED}
-    (folder / "job.json").write_text(json.dumps(record | changes))
 
 
 def judged(folder: Path):
@@ -73,13 +67,11 @@ def test_collecting_twice_and_elsewhere_gives_the_same_bytes(run, tmp_path):
     assert ((moved / "results.jsonl").read_bytes(), (moved / "counters.jsonl").read_bytes()) == first
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+@NEEDS_SSH_KEYGEN
 @pytest.mark.parametrize("name", ["results.jsonl", "counters.jsonl"])
 def test_a_result_that_the_raw_files_do_not_give_is_found(run, tmp_path, name):
     """Catches: a value changed after the job, judged anew and signed by someone who is trusted."""
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
-    signers = tmp_path / "signers"
-    signers.write_text(f"me {(tmp_path / 'key.pub').read_text()}")
+    signers = make_signers(tmp_path / "signers", {"me": make_key(tmp_path, "key")})
     collect(run)
     write_verdict(run, judge_folder(run))
     bundle.seal(run, tmp_path / "key")
@@ -159,7 +151,7 @@ def test_truncated_output_gives_no_value(run):
 def test_a_job_that_did_not_complete_decides_nothing(run, state):
     """Catches: numbers printed before the job was cancelled, taken for a pass, or its nodes for bad ones."""
     job = run / "raw" / "fabric.ib_write_bw.a1"
-    write_job(job, state=state, problem={"kind": "killed", "message": f"Slurm says {state}"})
+    write_job(job, nodes=PAIR, state=state, problem={"kind": "killed", "message": f"Slurm says {state}"})
     verdict, cells = judged(run)
     assert verdict.outcome == "INCONCLUSIVE"
     assert state in cells[CELL].reason
@@ -169,14 +161,8 @@ def test_a_job_on_an_unusable_node_gives_its_reason(run):
     """Catches: a node that Slurm cannot use reported as `no result`, without its name."""
     job = run / "raw" / "fabric.ib_write_bw.a1"
     shutil.rmtree(job)
-    job.mkdir()
-    write_job(
-        job,
-        state="NOT-SUBMITTED",
-        job=None,
-        nodes=[],
-        problem={"kind": "not-run", "message": "Slurm cannot use n2: it is down and does not respond"},
-    )
+    problem = {"kind": "not-run", "message": "Slurm cannot use n2: it is down and does not respond"}
+    write_job(job, state="NOT-SUBMITTED", job=None, nodes=[], problem=problem)
     verdict, cells = judged(run)
     assert verdict.outcome == "NOT-RUN"
     assert "Slurm cannot use n2: it is down" in cells[CELL].reason
@@ -283,7 +269,7 @@ def test_the_reading_of_a_node_says_in_which_boot_it_was_taken(tmp_path, monkeyp
 
 def test_a_job_of_another_run_is_refused(run):
     """Catches: last month's good job copied into today's run, where it proves what nobody measured."""
-    write_job(run / "raw" / "fabric.ib_write_bw.a1", run="r0")
+    write_job(run / JOB, nodes=PAIR, run="r0")
     with pytest.raises(BadInput, match="belongs to run 'r0', not 'r1'"):
         collect(run)
     assert not (run / "results.jsonl").exists()

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from tests.kit.files import edited
-from tests.unit.collect.test_collect import CELL, FORWARD, JOB, judged, write_job
+from tests.kit.job import write_job
+from tests.unit.collect.test_collect import CELL, FORWARD, JOB, PAIR, judged
 
 
 def text(name: str, old: str, new: str):
@@ -124,7 +125,7 @@ EDITS = {
 @pytest.fixture
 def job(run):
     """The run of a job of 25 seconds, with what was read and written at the times of the record."""
-    write_job(run / JOB, started="2026-11-20T11:59:25Z", duration_s=25)
+    write_job(run / JOB, nodes=PAIR, started="2026-11-20T11:59:25Z", duration_s=25)
     taken({"before": at(27), "after": at(47)})(run)
     return run
 

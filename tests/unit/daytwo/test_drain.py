@@ -13,6 +13,7 @@ from shakedown.records.results import RunProblem
 from shakedown.run import folder as runs
 from shakedown.slurm.client import Slurm, parse_show_nodes
 from tests.kit import records
+from tests.kit.files import script
 from tests.unit.daytwo.fake_slurm import FakeSlurm
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -281,8 +282,7 @@ def test_words_from_outside_do_not_reach_a_shell(tmp_path, monkeypatch):
     """Catches: a cell's name run as a command on the other host when Slurm is asked over ssh."""
     said = tmp_path / "said"
     ssh = tmp_path / "ssh"
-    ssh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$2" > {said}\n')
-    ssh.chmod(0o755)
+    script(ssh, f'#!/bin/sh\nprintf "%s\\n" "$2" > {said}\n')
     Slurm((str(ssh), "head")).drain("n1", "shakedown: $(touch x); `id`")
     assert said.read_text() == (
         "scontrol update NodeName=n1 State=DRAIN 'Reason=shakedown: $(touch x); `id`'\n"

@@ -49,7 +49,7 @@ from shakedown.records.results import JobRecord, RunProblem
 from shakedown.references.files import load_catalogue
 from shakedown.slurm.client import Slurm
 from tests.kit import records
-from tests.kit.files import edited
+from tests.kit.files import edited, script
 from tests.kit.site import inventory, lab_fabric
 from tests.unit.daytwo.fake_slurm import FakeSlurm
 
@@ -73,8 +73,7 @@ def slurm(tmp_path, monkeypatch):
     """A fake Slurm whose six nodes are idle, and the fake playbook in place of Ansible's."""
     made = FakeSlurm(tmp_path, NODES)
     playbook = tmp_path / "ansible-playbook"
-    playbook.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
-    playbook.chmod(0o755)
+    script(playbook, f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     monkeypatch.setenv("PATH", f"{made.bin}:/usr/bin:/bin")
     monkeypatch.setattr("shakedown.daytwo.nightly.playbook.PLAYBOOK", playbook)
     monkeypatch.setattr(under_test, "read_site", lambda inventory: site_of(site_document(), inventory))

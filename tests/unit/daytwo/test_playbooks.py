@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.files import script
 from tests.kit.run import run_playbook
 
 pytestmark = pytest.mark.slow
@@ -45,10 +46,7 @@ def day(tmp_path):
     programs.mkdir()
     acceptance = programs / "ansible-playbook"
     here = str(Path(__file__).parent)
-    acceptance.write_text(
-        ACCEPTANCE.format(python=sys.executable, here=here, flag=str(flag), calls=str(calls))
-    )
-    acceptance.chmod(0o755)
+    script(acceptance, ACCEPTANCE.format(python=sys.executable, here=here, flag=str(flag), calls=str(calls)))
     (programs / "shakedown").symlink_to(Path(sys.executable).with_name("shakedown"))
     inventory = tmp_path / "hosts.yml"
     inventory.write_text("all: {}\n")

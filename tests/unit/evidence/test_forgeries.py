@@ -8,41 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ordered import World, make_world, reseal, sign_sums, utc
+from ordered import World, reseal, sign_sums, utc
 
 from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
-from tests.kit.archive import unpack
 from tests.kit.files import edited
+from tests.kit.key import NEEDS_SSH_KEYGEN
 
 HERE = Path(__file__).parent
 
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen"),
-]
+pytestmark = [pytest.mark.slow, NEEDS_SSH_KEYGEN]
 TRUST = HERE.parents[2] / "docs/explanation/trust.md"
 WRITE, LATENCY = "raw/fabric.ib_write_bw.a1", "raw/fabric.ib_send_lat.a1"
 OUTPUT = f"{WRITE}/ib_write_bw.n1,n2.rail0.forward.65536.one.txt"
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    """The world of which each forger gets a copy."""
-    folder = tmp_path_factory.mktemp("world")
-    run = folder / "20261120T132502Z"
-    unpack(HERE.parents[1] / "runs/lab_healthy/run.tar.xz", run)
-    with pytest.MonkeyPatch.context() as patch:
-        yield make_world(folder, run, patch)
-
-
-@pytest.fixture
-def world(original, tmp_path) -> World:
-    """A world of its own."""
-    return original.copy(tmp_path / original.run.name)
 
 
 def edit(run: Path, file: str, change: Callable[[dict], object]) -> None:

@@ -19,18 +19,11 @@ from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from tests.kit.archive import unpack
 from tests.kit.files import edited
+from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
 
 RUNS = Path(__file__).parents[2] / "runs"
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
-
-
-def make_key(folder: Path, name: str) -> Path:
-    """Make an SSH key without passphrase and return the private one."""
-    key = folder / name
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key)]
-    subprocess.run(command, check=True, timeout=60)
-    return key
+pytestmark = NEEDS_SSH_KEYGEN
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +31,7 @@ def keys(tmp_path_factory):
     """Two keys, of which `signers` trusts the first."""
     folder = tmp_path_factory.mktemp("keys")
     alice, mallory = make_key(folder, "alice"), make_key(folder, "mallory")
-    signers = folder / "signers"
-    signers.write_text(f"alice@site {alice.with_suffix('.pub').read_text()}")
-    return alice, mallory, signers
+    return alice, mallory, make_signers(folder / "signers", {"alice@site": alice})
 
 
 @pytest.fixture(scope="module")

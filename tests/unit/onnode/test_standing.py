@@ -10,6 +10,7 @@ import time
 import pytest
 
 from shakedown.onnode import standing
+from tests.kit.files import script
 
 BUSY = [sys.executable, "-c", "while True: pass"]
 IDLE = ["sleep", "60"]
@@ -101,8 +102,7 @@ def test_what_is_told_of_each_state(looks, said):
 def test_a_hung_job_asks_every_node_and_a_node_without_a_word_is_told(tmp_path, monkeypatch):
     """Catches: what a node said of an earlier run, taken for what it says of this one."""
     srun = tmp_path / "srun"
-    srun.write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
-    srun.chmod(0o755)
+    script(srun, '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     (tmp_path / "standing.n2.json").write_text(json.dumps([look(1)]))

@@ -19,6 +19,7 @@ from shakedown.run.lock import (
     start_ticks,
     with_argument,
 )
+from tests.kit.files import script
 
 
 def holder(**other) -> Holder:
@@ -199,7 +200,8 @@ def test_the_playbook_above_is_the_nearest_one(tmp_path):
     """Catches: firmware day's playbook named as the holder, or a worker that ends with its task."""
     playbook = tmp_path / "ansible-playbook"
     # An outer playbook, an inner one, and a worker of it, which is a copy with the same arguments.
-    playbook.write_text(
+    script(
+        playbook,
         f"#!{sys.executable}\n"
         "import os, subprocess, sys\n"
         "if sys.argv[1] == 'outer':\n"
@@ -209,9 +211,8 @@ def test_the_playbook_above_is_the_nearest_one(tmp_path):
         "    code = 'from shakedown.run.lock import playbook_above; print(playbook_above())'\n"
         "    call = ['sh', '-c', 'exec \"$@\"; true', 'x', sys.executable, '-c', code]\n"
         "    sys.exit(subprocess.run(call).returncode)\n"
-        "os.wait()\n"
+        "os.wait()\n",
     )
-    playbook.chmod(0o755)
     done = subprocess.run([playbook, "outer"], capture_output=True, text=True, check=True)
     inner, found = done.stdout.split()
     assert found == inner

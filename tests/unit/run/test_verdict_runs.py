@@ -17,7 +17,7 @@ from shakedown.records.program import no_cycle_search, status_of
 from shakedown.records.reading import read_record
 from shakedown.run import folder as runs
 from shakedown.run.folder import LONGEST_LINE, Run, write_aside
-from tests.kit.files import edited
+from tests.kit.files import edited, script
 from tests.kit.run import run_playbook
 
 
@@ -349,8 +349,7 @@ def test_a_breakdown_is_no_verdict(tmp_path, breaks, task):
     for name in ("verdict.json", "report.html"):
         (run / name).write_text("PASS, of an earlier call")
     program = tmp_path / "shakedown"
-    program.write_text(BREAKS)
-    program.chmod(0o755)
+    script(program, BREAKS)
     done = run_playbook(
         "-i",
         "localhost,",

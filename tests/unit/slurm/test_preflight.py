@@ -15,6 +15,7 @@ from shakedown.run.folder import to_json
 from shakedown.slurm import preflight
 from shakedown.slurm.client import NoAnswer, Slurm
 from shakedown.slurm.preflight import check, fields, wanted
+from tests.kit.files import script
 
 PARTITION = (
     "PartitionName=gpu AllowGroups=ALL AllowAccounts={accounts} AllowQos=ALL Default=NO MaxTime=00:20:00 "
@@ -185,10 +186,10 @@ def test_a_name_that_slurm_does_not_know_is_told_as_scontrol_says_it(tmp_path, m
     """Catches: an unknown partition or reservation passed over as a silent Slurm, since scontrol says so on
     standard output and leaves standard error empty (24.11)."""
     program = tmp_path / "scontrol"
-    program.write_text(
-        f'#!/bin/sh\ncase "$*" in *" gone") echo; echo "{key.capitalize()} gone not found"; exit 1;; esac\n'
+    script(
+        program,
+        f'#!/bin/sh\ncase "$*" in *" gone") echo; echo "{key.capitalize()} gone not found"; exit 1;; esac\n',
     )
-    program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(BadInput) as refused:
         check(Slurm(), jobs(**{key: "gone"}), "alice")

@@ -11,6 +11,7 @@ from shakedown.benchmarks.gpudirect import job
 from shakedown.benchmarks.gpudirect.job import gpus_of_nics
 from shakedown.benchmarks.gpudirect.output import used
 from shakedown.records.errors import BadInput
+from tests.kit.files import script
 from tests.kit.site import hosts
 from tests.unit.benchmarks.perftest import local_mesh
 
@@ -271,8 +272,7 @@ def test_a_perftest_without_cuda_says_so_in_its_own_words(tmp_path, monkeypatch,
     """Catches: a missing build option found only by servers that do not listen; words of 24.01 and of 4.5."""
     program = tmp_path / "bin/ib_write_bw"
     program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
-    program.chmod(0o755)
+    script(program, f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     told = job._unable(["ib_write_bw"], job._words("cuda", "dma-buf", 0), tmp_path)
     assert (why in told) and bool(told) is bool(why)

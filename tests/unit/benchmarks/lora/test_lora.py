@@ -18,6 +18,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.program import SOURCE
 from shakedown.references.files import load_catalogue
 from shakedown.run.nic_counters import JobFolder
+from tests.kit.files import script
 from tests.kit.job import output as output_of
 from tests.kit.job import write_outputs
 from tests.kit.run import collected, ran, raw_of, write_run
@@ -371,8 +372,7 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     """Catches: a job that finds neither its settings, its model nor its data once it is inside the image."""
     apptainer = tmp_path / "bin/apptainer"
     apptainer.parent.mkdir()
-    apptainer.write_text(APPTAINER)
-    apptainer.chmod(0o755)
+    script(apptainer, APPTAINER)
     given = {"model": str(tmp_path / "mo del/config.json"), "data": "/data/dolly.jsonl"}
     settings = {**plan_of()[1].jobs[-1].settings, **given, "device": device}
     out = tmp_path / "runs/r 1/raw/lora.a1"

@@ -15,6 +15,7 @@ from shakedown.benchmarks.nccl import job as nccl
 from shakedown.onnode import gpus, pin
 from shakedown.onnode.journal import cause, watched
 from shakedown.records.results import OutputRecord
+from tests.kit.files import script
 
 SPEC = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 64, "factor": 2, "dtype": "float"}
 SPEC |= {"iterations": 2, "warmup": 1, "repeats": 2, "tuning": False, "split": "none"}
@@ -57,8 +58,7 @@ def job(tmp_path, monkeypatch):
 def tool(folder: Path, name: str, text: str) -> None:
     """Put a program on the PATH."""
     path = folder / "tools" / name
-    path.write_text(text)
-    path.chmod(0o755)
+    script(path, text)
 
 
 def run(job: Path, **changes: object) -> tuple[int, list[OutputRecord]]:

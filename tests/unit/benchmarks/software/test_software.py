@@ -19,7 +19,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.onnode import software
 from shakedown.records.errors import BadInput
 from shakedown.run.folder import to_json, write_aside
-from tests.kit.files import edited
+from tests.kit.files import edited, script
 from tests.kit.run import collected, ordered_in, ran, raw_of, write_run
 from tests.kit.site import WHERE, document, hosts, plan_site
 
@@ -479,7 +479,6 @@ def test_the_command_is_one_line_and_exit_status_2(jobs, tmp_path, monkeypatch, 
 def test_a_slurm_without_pyxis_is_told(tmp_path, monkeypatch, said_by_srun, why):
     """Catches: a container runtime that is missing, found by the first job that needs it."""
     srun = tmp_path / "srun"
-    srun.write_text(f"#!/bin/sh\necho '{said_by_srun}'\n")
-    srun.chmod(0o755)
+    script(srun, f"#!/bin/sh\necho '{said_by_srun}'\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert software.lacking({"from": {"container": "x/y:1", "runtime": "pyxis"}}) == why
