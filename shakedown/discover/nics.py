@@ -15,7 +15,8 @@ from shakedown.discover.ask import PORT_PATTERN, NicAnswer, NodeAnswer
 from shakedown.nos.lldp import neighbours
 from shakedown.records.errors import BadInput
 from shakedown.records.untrusted import read_plain
-from shakedown.topology.host_map import GDR_LIMIT, Distance, HostDevice, distance
+from shakedown.topology.distance import Distance
+from shakedown.topology.host_map import GDR_LIMIT, HostDevice, distance
 
 # Which NICs of a node belong to the compute fabric and which to storage or management, and why.
 #

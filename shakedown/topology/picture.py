@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html import escape
 
-from shakedown.topology.host_map import Distance, HostDevice, Pair, Topology, pairs
+from shakedown.topology.distance import Distance
+from shakedown.topology.host_map import HostDevice, Pair, Topology, pairs
 
 _LINE, _CHAR, _PAD, _GAP = 16, 7.2, 8, 8  # pixels, for 12 px text
 _FILL = {"numa": "#f4f4f1", "bridge": "#e9edf2", "switch": "#ffffff", "gpu": "#d8ead2", "nic": "#d6e4f5"}

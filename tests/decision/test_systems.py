@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pytest
 
-from shakedown.benchmarks.interconnect.settings import WHAT
+from shakedown.benchmarks.interconnect.output import WHAT
 from shakedown.benchmarks.planning import read_site
 from shakedown.collect.counters import switch_counters
 from shakedown.commands import cli

@@ -15,8 +15,14 @@ from shakedown.benchmarks.base.contract import (
     nodes_with_gpus,
 )
 from shakedown.benchmarks.gpudirect.job import HOST, NAME, perftests, test_of
-from shakedown.benchmarks.gpudirect.output import gpudirect, moved
-from shakedown.benchmarks.gpudirect.settings import GpuDirect, GpuDirectSettings, Memory, Operation
+from shakedown.benchmarks.gpudirect.output import (
+    GpuDirect,
+    GpuDirectSettings,
+    Memory,
+    Operation,
+    gpudirect,
+    moved,
+)
 from shakedown.benchmarks.perftest.mesh.schedule import drop_superseded
 from shakedown.benchmarks.perftest.mesh.spec import BOTH
 from shakedown.benchmarks.perftest.settings import mesh_settings, ring, ring_rounds

@@ -24,7 +24,7 @@ from shakedown.onnode.software import enter
 from shakedown.onnode.topology_probe import names_on, pci
 from shakedown.records.errors import BadInput, ExitStatus
 from shakedown.records.wording import printable
-from shakedown.topology.host_map import AMD, NEAREST_FIRST, NVIDIA, between, is_gpu
+from shakedown.topology.distance import AMD, NEAREST_FIRST, NVIDIA, between, is_gpu
 
 # Names that the plan, the job and the reader of its outputs share. Standard library only: nodes use it.
 

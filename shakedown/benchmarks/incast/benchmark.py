@@ -6,8 +6,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Tool, module
 from shakedown.benchmarks.incast.job import ALL_TO_ALL, HELD_BACK, NAME, Round, rounds_of
-from shakedown.benchmarks.incast.output import incast, moved
-from shakedown.benchmarks.incast.settings import Crowd, Incast, IncastSettings
+from shakedown.benchmarks.incast.output import Crowd, Incast, IncastSettings, incast, moved
 from shakedown.benchmarks.perftest.settings import mesh_settings, ring
 from shakedown.intent.acceptance import Section
 from shakedown.nics.families import family_of

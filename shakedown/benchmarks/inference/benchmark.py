@@ -7,8 +7,7 @@ from pathlib import Path
 
 from shakedown.benchmarks.base import contract
 from shakedown.benchmarks.base.contract import Benchmark, JobKind, Launch, NotAtNight, Parser, Tool, workload
-from shakedown.benchmarks.inference.metrics import inference
-from shakedown.benchmarks.inference.settings import Inference, InferenceSettings
+from shakedown.benchmarks.inference.metrics import Inference, InferenceSettings, inference
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec

@@ -17,13 +17,14 @@ from shakedown.benchmarks.base.contract import (
     nodes_with_gpus,
     workload,
 )
-from shakedown.benchmarks.interconnect.output import copies, pcie_path
-from shakedown.benchmarks.interconnect.settings import (
+from shakedown.benchmarks.interconnect.output import (
     Copies,
     CopiesSettings,
     Interconnect,
     PathSettings,
     PlannedPath,
+    copies,
+    pcie_path,
 )
 from shakedown.intent.acceptance import Section
 from shakedown.physics.host_links import raw_gb_per_s

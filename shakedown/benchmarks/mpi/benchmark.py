@@ -19,8 +19,7 @@ from shakedown.benchmarks.base.contract import (
     within,
 )
 from shakedown.benchmarks.mpi import job as mpi_job
-from shakedown.benchmarks.mpi.output import moved, mpi, mpi_log
-from shakedown.benchmarks.mpi.settings import Mpi, MpiSettings, SizeSweep
+from shakedown.benchmarks.mpi.output import Mpi, MpiSettings, SizeSweep, moved, mpi, mpi_log
 from shakedown.intent.acceptance import Section
 from shakedown.intent.site import Fabric
 from shakedown.plan.draft import PlanDraft, none_allowed

@@ -17,7 +17,7 @@ from shakedown.benchmarks.base.contract import (
     module,
     tcp_paths,
 )
-from shakedown.benchmarks.gpu.settings import gpu_nodes
+from shakedown.benchmarks.gpu.state import gpu_nodes
 from shakedown.benchmarks.nccl.metrics import METRIC, moved, nccl, nccl_log
 from shakedown.benchmarks.nccl.settings import (
     ExpectedWay,

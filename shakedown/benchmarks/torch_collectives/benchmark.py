@@ -14,10 +14,14 @@ from shakedown.benchmarks.base.contract import (
     all_tcp_paths,
     module,
 )
-from shakedown.benchmarks.gpu.settings import gpu_nodes
+from shakedown.benchmarks.gpu.state import gpu_nodes
 from shakedown.benchmarks.nccl.benchmark import CORRECT, groups
-from shakedown.benchmarks.torch_collectives.output import moved, torch_collectives
-from shakedown.benchmarks.torch_collectives.settings import TorchCollectives, TorchSettings
+from shakedown.benchmarks.torch_collectives.output import (
+    TorchCollectives,
+    TorchSettings,
+    moved,
+    torch_collectives,
+)
 from shakedown.intent.acceptance import Section
 from shakedown.plan.draft import PlanDraft
 from shakedown.plan.jobs import JobSpec

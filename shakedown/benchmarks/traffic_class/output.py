@@ -23,7 +23,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.refusals import refusal
 
 # The share of the bytes that a test moved which the NIC's priorities may lack and still speak of that test:
-# as for all of a NIC's counters (shakedown.collect.moved).
+# as for all of a NIC's counters (shakedown.collect.discounted).
 _MISSING_SHARE = 0.05
 # Fewer packets than this decide nothing.
 LEAST_PACKETS = 20

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shakedown.records.errors import BadInput
+from shakedown.topology.distance import Distance
 from shakedown.topology.host_map import (
-    Distance,
     Topology,
     acs_bridges,
     distance,

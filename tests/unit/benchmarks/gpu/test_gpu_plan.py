@@ -2,10 +2,10 @@
 
 import pytest
 
-from shakedown.benchmarks.gpu.settings import GpuNode
+from shakedown.benchmarks.gpu.state import GpuNode
 from shakedown.benchmarks.nccl.benchmark import groups, smallest_bytes
 from shakedown.benchmarks.nccl.settings import Nccl
-from shakedown.benchmarks.torch_collectives.settings import TorchCollectives
+from shakedown.benchmarks.torch_collectives.output import TorchCollectives
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
 from tests.kit.site import document, hosts, one_host, plan_site

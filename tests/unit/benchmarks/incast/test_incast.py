@@ -12,8 +12,7 @@ import pytest
 from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.incast import job
 from shakedown.benchmarks.incast.job import rounds_of
-from shakedown.benchmarks.incast.output import incast, moved
-from shakedown.benchmarks.incast.settings import IncastSettings
+from shakedown.benchmarks.incast.output import IncastSettings, incast, moved
 from shakedown.benchmarks.planning import site_of
 from shakedown.records.base import cell_id
 from shakedown.records.errors import BadInput

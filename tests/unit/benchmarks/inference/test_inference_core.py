@@ -19,9 +19,8 @@ from loadgen_harness.time_breakdown import Pauses, Stopwatch, cpu_ticks
 from loadgen_harness.worker import serve
 from loadgen_harness.workers import checked, work
 from shakedown.benchmarks.base.contract import Output
-from shakedown.benchmarks.inference.metrics import _weights_as_planned, inference
+from shakedown.benchmarks.inference.metrics import Inference, _weights_as_planned, inference
 from shakedown.benchmarks.inference.peak import bottleneck, data_rate_gb_per_s, difference, extrapolated
-from shakedown.benchmarks.inference.settings import Inference
 from shakedown.daytwo.interconnect_table import table
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord

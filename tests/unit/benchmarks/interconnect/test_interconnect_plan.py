@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from shakedown.benchmarks.inference.settings import Inference
+from shakedown.benchmarks.inference.metrics import Inference
 from shakedown.references.catalogue import MissingReference
 from tests.kit.run import python
 from tests.kit.site import one_node, plan_site

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from sysfs_trees import Function, Tree, cdi
 
-from shakedown.benchmarks.interconnect.output import gpu_paths, judge_paths
-from shakedown.benchmarks.interconnect.settings import PlannedPath
+from shakedown.benchmarks.interconnect.output import PlannedPath, gpu_paths, judge_paths
 from shakedown.topology.host_map import Topology, parse_topology
 
 

@@ -10,8 +10,7 @@ import pytest
 from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.mpi import job
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
-from shakedown.benchmarks.mpi.output import moved, mpi, parse_ucx_log
-from shakedown.benchmarks.mpi.settings import MpiSettings
+from shakedown.benchmarks.mpi.output import MpiSettings, moved, mpi, parse_ucx_log
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.site import Site
 from shakedown.onnode import pin

@@ -8,8 +8,11 @@ import pytest
 
 from shakedown.benchmarks.base.contract import Moved, Output, Read
 from shakedown.benchmarks.registry import TOOLS
-from shakedown.benchmarks.torch_collectives.output import parse_torch_collectives
-from shakedown.benchmarks.torch_collectives.settings import TorchCollectives, TorchSettings
+from shakedown.benchmarks.torch_collectives.output import (
+    TorchCollectives,
+    TorchSettings,
+    parse_torch_collectives,
+)
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
