@@ -26,6 +26,7 @@ from shakedown.records.results import OutputRecord
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from shakedown.run.nic_counters import JobFolder, read_counters
+from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import leave_the_rest, write_job
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
@@ -361,16 +362,14 @@ def test_a_node_killed_in_a_mesh_costs_its_own_cells_only(run):
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        f"{JOB}/job.json",
-        f"{JOB}/journal.n1.jsonl",
-        f"{JOB}/outputs.n2.jsonl",
-        f"{JOB}/counters.n1.after.json",
-        "raw/switches.fabric/leaf0.before.json",
-        "jobs.json",
-    ],
+    f"{JOB}/job.json",
+    f"{JOB}/journal.n1.jsonl",
+    f"{JOB}/outputs.n2.jsonl",
+    f"{JOB}/counters.n1.after.json",
+    "raw/switches.fabric/leaf0.before.json",
+    "jobs.json",
 )
 def test_a_pipe_among_the_raw_files_does_not_hang(run, name):
     """Catches: a collect, or the check of a sealed bundle, that waits for ever for who writes into a pipe."""
@@ -708,17 +707,15 @@ def test_one_output_is_not_two_attempts(run):
     assert "is named by the records of 2 cells or attempts" in cells[CELL].reason
 
 
-@pytest.mark.parametrize(
-    ("tool", "field", "alike"),
-    [
-        ("copies", "direction", True),
-        ("copies", "nodes", False),
-        ("torch-collectives", "test", True),
-        ("torch-collectives", "params", False),
-        ("nccl", "test", False),
-        ("inference", "params", False),
-        ("nvbandwidth", "test", False),
-    ],
+@cases(
+    "tool, field, alike",
+    ("copies", "direction", True),
+    ("copies", "nodes", False),
+    ("torch-collectives", "test", True),
+    ("torch-collectives", "params", False),
+    ("nccl", "test", False),
+    ("inference", "params", False),
+    ("nvbandwidth", "test", False),
 )
 def test_only_tools_whose_one_file_has_several_cells_may_share_it(tmp_path, tool, field, alike):
     """Catches: copies and PyTorch's collectives refused, or any other tool's file counted twice."""

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import write_job
 from tests.unit.collect.test_collect import CELL, FORWARD, JOB, PAIR, judged
@@ -152,12 +153,10 @@ def test_what_does_not_is(job):
     assert judged(job)[0].outcome == "PASS"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        (at(30), at(29), f"read at {at(29)}, before the reading before the job, of {at(30)}"),
-        (at(27), at(59), f"read at {at(27)} and {at(59)}, the whole job took 25 s"),
-    ],
+@cases(
+    "before, after, words",
+    (at(30), at(29), f"read at {at(29)}, before the reading before the job, of {at(30)}"),
+    (at(27), at(59), f"read at {at(27)} and {at(59)}, the whole job took 25 s"),
 )
 def test_readings_in_the_wrong_order_or_of_a_longer_time_are_of_something_else(job, before, after, words):
     """Catches: a difference of counters that is of another time than the job's."""

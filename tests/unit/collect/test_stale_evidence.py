@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.judge.judged import judge_folder
+from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.run import run_playbook
 
@@ -304,22 +305,16 @@ def neighbours_counters(run: Path) -> None:
         edit_json(run / JOB / path.name, **(json.loads(path.read_text()) | {"taken": None}))
 
 
-@pytest.mark.parametrize(
-    ("edit", "test", "words"),
-    [
-        (
-            one_id_for_two_jobs,
-            "fabric/ib_",
-            "fabric.ib_read_bw.a1 and fabric.ib_write_bw.a1 say that they are Slurm's job 3: at most one is",
-        ),
-        (no_exit_code, "/ib_read_bw/", "Slurm says COMPLETED and no exit code"),
-        (no_times_at_all, "/", "when the job ran is not known"),
-        (
-            neighbours_counters,
-            "/ib_read_bw/counter.",
-            "it does not say when it was read, so that it may be of",
-        ),
-    ],
+@cases(
+    "edit, test, words",
+    (
+        one_id_for_two_jobs,
+        "fabric/ib_",
+        "fabric.ib_read_bw.a1 and fabric.ib_write_bw.a1 say that they are Slurm's job 3: at most one is",
+    ),
+    (no_exit_code, "/ib_read_bw/", "Slurm says COMPLETED and no exit code"),
+    (no_times_at_all, "/", "when the job ran is not known"),
+    (neighbours_counters, "/ib_read_bw/counter.", "it does not say when it was read, so that it may be of"),
 )
 def test_what_a_record_no_longer_says_decides_nothing(recorded_run, shakedown, edit, test, words):
     """Catches: PASS of what nothing ties to its job: a check that is off where its key is missing."""

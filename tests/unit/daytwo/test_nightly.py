@@ -49,6 +49,7 @@ from shakedown.records.results import JobRecord, RunProblem
 from shakedown.references.files import load_catalogue
 from shakedown.slurm.client import Slurm
 from tests.kit import records
+from tests.kit.cases import cases
 from tests.kit.files import edited, script
 from tests.kit.site import inventory, lab_fabric
 from tests.unit.daytwo.fake_slurm import FakeSlurm
@@ -515,16 +516,14 @@ def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
     assert set(planned) <= set(read)
 
 
-@pytest.mark.parametrize(
-    ("state", "problem", "value", "disturbed", "covered"),
-    [
-        ("COMPLETED", None, 1.0, None, True),
-        ("COMPLETED", "parse", None, None, True),
-        ("COMPLETED", "busy", None, None, False),
-        ("COMPLETED", None, 1.0, "another process was on GPU 0 of n1 at the end", False),
-        ("PREEMPTED", None, 1.0, None, False),
-        ("NODE_FAIL", "killed", None, None, False),
-    ],
+@cases(
+    "state, problem, value, disturbed, covered",
+    ("COMPLETED", None, 1.0, None, True),
+    ("COMPLETED", "parse", None, None, True),
+    ("COMPLETED", "busy", None, None, False),
+    ("COMPLETED", None, 1.0, "another process was on GPU 0 of n1 at the end", False),
+    ("PREEMPTED", None, 1.0, None, False),
+    ("NODE_FAIL", "killed", None, None, False),
 )
 def test_a_slot_had_its_turn_when_its_job_completed(state, problem, value, disturbed, covered):
     """Catches: what somebody else interrupted counted as done; a dead NIC tried again every night."""

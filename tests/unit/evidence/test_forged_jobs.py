@@ -13,6 +13,7 @@ from test_forgeries import LATENCY, OUTPUT, TRUST, WRITE, edit, number_in_perfte
 
 from shakedown.onnode import noted
 from shakedown.records.base import Outcome
+from tests.kit.cases import cases
 from tests.kit.key import NEEDS_SSH_KEYGEN
 
 HERE = Path(__file__).parent
@@ -247,9 +248,11 @@ def test_forged_job_is_named(world, forgery):
     assert any(FORGERIES[forgery] in line for line in said), said[:10]
 
 
-@pytest.mark.parametrize(
+@cases(
     "forgery",
-    [output_in_a_folder_of_its_own, logs_of_reframe_edited, certificate_added],
+    output_in_a_folder_of_its_own,
+    logs_of_reframe_edited,
+    certificate_added,
     ids=lambda f: f.__name__,
 )
 def test_what_no_node_signs_decides_nothing_and_is_listed(world, forgery):

@@ -14,6 +14,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
+from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.key import NEEDS_SSH_KEYGEN
 
@@ -407,13 +408,11 @@ def by_root_of_a_node(w: World) -> None:
             w.sign(node, name, end)
 
 
-@pytest.mark.parametrize(
-    ("forgery", "listed"),
-    [
-        (of_a_switch, "What the controller reads itself"),
-        (of_a_firmware, "What the controller reads itself"),
-        (by_root_of_a_node, "Root of a node"),
-    ],
+@cases(
+    "forgery, listed",
+    (of_a_switch, "What the controller reads itself"),
+    (of_a_firmware, "What the controller reads itself"),
+    (by_root_of_a_node, "Root of a node"),
 )
 def test_what_cannot_be_seen_is_listed(original, tmp_path, forgery, listed):
     """Catches: a page on trust that promises more, or less, than `verify` sees."""

@@ -18,6 +18,7 @@ from shakedown.records.errors import BadInput
 from shakedown.report import seal as bundle
 from shakedown.run.folder import write_verdict
 from tests.kit.archive import unpack
+from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.key import NEEDS_SSH_KEYGEN, make_key, make_signers
 
@@ -163,15 +164,13 @@ def test_verdict_is_recomputed(sealed, keys):
     assert found.differs == "verdict.json" and "recomputed" in found.reason
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("0" * 64 + "  ../../etc/passwd", "not a checksum of a file in here"),
-        ("0" * 64 + "  /etc/passwd", "not a checksum of a file in here"),
-        ("0" * 63 + "  plan.json", "not a checksum"),
-        ("0" * 64 + " *plan.json", "not a checksum"),
-        ("# comment", "not a checksum"),
-    ],
+@cases(
+    "line, words",
+    ("0" * 64 + "  ../../etc/passwd", "not a checksum of a file in here"),
+    ("0" * 64 + "  /etc/passwd", "not a checksum of a file in here"),
+    ("0" * 63 + "  plan.json", "not a checksum"),
+    ("0" * 64 + " *plan.json", "not a checksum"),
+    ("# comment", "not a checksum"),
 )
 def test_bad_sums_are_refused(sealed, keys, line, words):
     """Catches checksums that reach out of the bundle or are skipped."""

@@ -15,6 +15,7 @@ from shakedown.commands.cli import main
 from shakedown.intent.places import refuse_impossible_date, span
 from shakedown.intent.variables import check_names
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, lab_fabric
 
 HOSTS = """\
@@ -78,13 +79,11 @@ def test_templates_are_read_as_ansible_reads_them(inventory):
     assert not (folder / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({"fabric_mtu": "{{ ansible_mtu }}"}, r"fabric of n1 has no value: .*ansible_mtu.* is undefined"),
-        ({"acceptance": "{{ 5 // 0 }}"}, "acceptance of n1 has no value: .*zero"),
-        ({"acceptance": {"scope": {"gpu": "{% raw %}{{ x }}{% endraw %}"}}}, "acceptance of n1 .*leaves as"),
-    ],
+@cases(
+    "more, says",
+    ({"fabric_mtu": "{{ ansible_mtu }}"}, r"fabric of n1 has no value: .*ansible_mtu.* is undefined"),
+    ({"acceptance": "{{ 5 // 0 }}"}, "acceptance of n1 has no value: .*zero"),
+    ({"acceptance": {"scope": {"gpu": "{% raw %}{{ x }}{% endraw %}"}}}, "acceptance of n1 .*leaves as"),
 )
 def test_a_value_that_cannot_be_had_is_named(inventory, more, says):
     """Catches: a traceback, or a plan from half a template."""
@@ -137,25 +136,18 @@ def spoilt(tmp_path):
 FABRIC_YML, ACCEPTANCE = "group_vars/all/fabric.yml", "group_vars/all/acceptance.yml"
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "says"),
-    [
-        (
-            FABRIC_YML,
-            r"^(    )dscp:",
-            r"\1dcsp:",
-            r"fabric.yml:10: fabric.roce: unknown key 'dcsp' -- use dscp$",
-        ),
-        (FABRIC_YML, r"(cnp:.*priority:) 6", r"\1 3", r"fabric.yml:15: fabric.roce.cnp.priority is 3 like"),
-        (FABRIC_YML, r"^(    )queue: 3\n", "", r"fabric.yml:\d+: fabric.roce.queue is missing -- add it"),
-        (ACCEPTANCE, r"dtype: half", r"dtyp: half", r"acceptance.yml:15: .*unknown key 'dtyp' -- use dtype"),
-        (
-            ACCEPTANCE,
-            r"\A",
-            "slurm_mange: true\n",
-            r"acceptance.yml:1: variable 'slurm_mange' .* write manage: \{slurm: \.\.\.\}",
-        ),
-    ],
+@cases(
+    "file, old, new, says",
+    (FABRIC_YML, r"^(    )dscp:", r"\1dcsp:", r"fabric.yml:10: fabric.roce: unknown key 'dcsp' -- use dscp$"),
+    (FABRIC_YML, r"(cnp:.*priority:) 6", r"\1 3", r"fabric.yml:15: fabric.roce.cnp.priority is 3 like"),
+    (FABRIC_YML, r"^(    )queue: 3\n", "", r"fabric.yml:\d+: fabric.roce.queue is missing -- add it"),
+    (ACCEPTANCE, r"dtype: half", r"dtyp: half", r"acceptance.yml:15: .*unknown key 'dtyp' -- use dtype"),
+    (
+        ACCEPTANCE,
+        r"\A",
+        "slurm_mange: true\n",
+        r"acceptance.yml:1: variable 'slurm_mange' .* write manage: \{slurm: \.\.\.\}",
+    ),
 )
 def test_a_bad_key_is_named_with_its_line_and_the_nearest_right_one(spoilt, file, old, new, says):
     """Catches `dcsp` reported as "dscp required", a default in force behind a misspelt name, and no line."""
@@ -213,14 +205,12 @@ def test_encrypted_and_tagged_files_are_left_to_ansible(tmp_path):
         check_names(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [
-        (["n1"], "n1"),
-        (["n1", "n2"], "n1, n2"),
-        (["n8", "n9", "n10"], "n8..n10"),
-        (["n1", "n3", "login"], "n1, n3, login"),
-    ],
+@cases(
+    "names, text",
+    (["n1"], "n1"),
+    (["n1", "n2"], "n1, n2"),
+    (["n8", "n9", "n10"], "n8..n10"),
+    (["n1", "n3", "login"], "n1, n3, login"),
 )
 def test_names_are_drawn_together_only_where_they_run_on(names, text):
     """Catches a span that holds a host which has no fault."""
@@ -240,31 +230,29 @@ def refusal(**variables: Any) -> str:
     return str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("variables", "says"),
-    [
-        ({"manage": True}, "manage True: must be keys with values (KEY: VALUE)"),
-        ({"manage": {"slurms": True}}, "manage: unknown key 'slurms' -- use slurm"),
-        ({"manage": {"slurm": "no"}}, "manage.slurm 'no': must be true or false"),
-        ({"shared_stage_path": "stage"}, "shared_stage_path 'stage': must be an absolute path of letters, "),
-        ({"shared_stage_path": "/scratch/a b"}, "shared_stage_path '/scratch/a b': must be an absolute path"),
-        ({"slurm": {"partition": "a b"}}, "slurm.partition 'a b': must be one name as Slurm has it"),
-        (
-            {"software": {"perftest": {"from": {"module": "ompi"}}}},
-            "'ompi': must be NAME/VERSION, such as openmpi/4.1.6",
-        ),
-        (
-            {"software": {"perftest": {"from": {"spack": "openmpi @4"}}}},
-            "must be the spec of an installed Spack package, without blanks or quotes, such as openmpi@4",
-        ),
-        ({"waivers": {"name": "x"}}, "waivers: must be a list"),
-        ({"slurm": {"partition": ["a", "b"]}}, "slurm.partition: must be one text"),
-        (
-            {"software": {"perftest": {"from": {"module": []}}}},
-            "software.perftest.from.module: must not be empty",
-        ),
-        ({"software": {"perftest": {"from": "packages"}}}, "software.perftest.from 'packages': "),
-    ],
+@cases(
+    "variables, says",
+    ({"manage": True}, "manage True: must be keys with values (KEY: VALUE)"),
+    ({"manage": {"slurms": True}}, "manage: unknown key 'slurms' -- use slurm"),
+    ({"manage": {"slurm": "no"}}, "manage.slurm 'no': must be true or false"),
+    ({"shared_stage_path": "stage"}, "shared_stage_path 'stage': must be an absolute path of letters, "),
+    ({"shared_stage_path": "/scratch/a b"}, "shared_stage_path '/scratch/a b': must be an absolute path"),
+    ({"slurm": {"partition": "a b"}}, "slurm.partition 'a b': must be one name as Slurm has it"),
+    (
+        {"software": {"perftest": {"from": {"module": "ompi"}}}},
+        "'ompi': must be NAME/VERSION, such as openmpi/4.1.6",
+    ),
+    (
+        {"software": {"perftest": {"from": {"spack": "openmpi @4"}}}},
+        "must be the spec of an installed Spack package, without blanks or quotes, such as openmpi@4",
+    ),
+    ({"waivers": {"name": "x"}}, "waivers: must be a list"),
+    ({"slurm": {"partition": ["a", "b"]}}, "slurm.partition: must be one text"),
+    (
+        {"software": {"perftest": {"from": {"module": []}}}},
+        "software.perftest.from.module: must not be empty",
+    ),
+    ({"software": {"perftest": {"from": "packages"}}}, "software.perftest.from 'packages': "),
 )
 def test_words_that_mean_something_else_are_refused(variables, says):
     """Catches: a slip that leaves the default in force, is found by a role halfway, or is told in Python."""
@@ -281,13 +269,11 @@ def test_what_the_playbooks_take_is_taken():
     assert site_of(inventory, WHERE).nics
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("waivers:\n  - {name: a, expires: 2026-02-30}\n", 2),
-        ("waivers:\n  - name: a\n    expires: 2026-13-01  # 2026-99-99\n", 3),
-        ('a: "2026-02-30"\nb: x-2026-02-30\nc: 2026-02-28\n', None),
-    ],
+@cases(
+    "text, line",
+    ("waivers:\n  - {name: a, expires: 2026-02-30}\n", 2),
+    ("waivers:\n  - name: a\n    expires: 2026-13-01  # 2026-99-99\n", 3),
+    ('a: "2026-02-30"\nb: x-2026-02-30\nc: 2026-02-28\n', None),
 )
 def test_a_day_that_there_is_not_is_named_with_its_line(tmp_path, text, line):
     """Catches: a waiver until 30 February, refused without saying where it stands."""

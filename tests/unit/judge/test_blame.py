@@ -17,6 +17,7 @@ from shakedown.records.base import Stage
 from shakedown.report.write import report
 from shakedown.run.folder import Run, to_json
 from tests.kit import records
+from tests.kit.cases import cases
 from tests.kit.run import python
 
 
@@ -141,35 +142,17 @@ def told(missed, pairs, *others, nodes=FOUR):
 ALL = list(combinations(FOUR, 2))
 
 
-@pytest.mark.parametrize(
-    ("missed", "pairs", "begins"),
-    [
-        (
-            {"n1": 9, "n2": 9, "n4": 9},
-            ALL,
-            "n3 rail0 tx: n1, n2 and n4 missed 27 packets, the leaf dropped none",
-        ),
-        (
-            {"n1": 9},
-            ALL,
-            "n1 rail0 rx: n1 missed 9 packets, the leaf dropped none: likely n1's NIC or its cable",
-        ),
-        (
-            {"n1": 9, "n2": 9},
-            ALL,
-            "packets were lost on rail0 between n1..n4 (4 nodes), by which is not told",
-        ),
-        (
-            {"n1": 9},
-            [("n1", "n2"), ("n1", "n3")],
-            "packets were lost on rail0 between n1, n2 and n3, by which",
-        ),
-        (
-            {"n1": 9, "n2": 9},
-            [("n1", "n2")],
-            "packets were lost on rail0 between n1 and n2, by which is not told",
-        ),
-    ],
+@cases(
+    "missed, pairs, begins",
+    ({"n1": 9, "n2": 9, "n4": 9}, ALL, "n3 rail0 tx: n1, n2 and n4 missed 27 packets, the leaf dropped none"),
+    ({"n1": 9}, ALL, "n1 rail0 rx: n1 missed 9 packets, the leaf dropped none: likely n1's NIC or its cable"),
+    ({"n1": 9, "n2": 9}, ALL, "packets were lost on rail0 between n1..n4 (4 nodes), by which is not told"),
+    ({"n1": 9}, [("n1", "n2"), ("n1", "n3")], "packets were lost on rail0 between n1, n2 and n3, by which"),
+    (
+        {"n1": 9, "n2": 9},
+        [("n1", "n2")],
+        "packets were lost on rail0 between n1 and n2, by which is not told",
+    ),
 )
 def test_a_node_is_named_only_where_it_is_told_from_its_partners(missed, pairs, begins):
     """Catches: a receiver blamed for its sender, and a sender named that may as well be another."""
@@ -201,12 +184,10 @@ def between(counter, delta, device="leaf0", port="up1"):
     )
 
 
-@pytest.mark.parametrize(
-    ("reading_of_link", "begins"),
-    [
-        (between("tx_drops", 9), "leaf0 port up1, between switches, dropped packets: n1 missed 9 packets"),
-        (between("roce_lost_packets", 9, "spine1", "switch"), "spine1 lost packets: n1 missed 9 packets"),
-    ],
+@cases(
+    "reading_of_link, begins",
+    (between("tx_drops", 9), "leaf0 port up1, between switches, dropped packets: n1 missed 9 packets"),
+    (between("roce_lost_packets", 9, "spine1", "switch"), "spine1 lost packets: n1 missed 9 packets"),
 )
 def test_what_was_lost_between_switches_accuses_no_host(reading_of_link, begins):
     """Catches a good NIC, cable or host port named for packets that an uplink or a spine dropped."""

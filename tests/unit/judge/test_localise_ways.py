@@ -14,6 +14,7 @@ from shakedown.judge.localise.model import Cabling, Element, Matrix
 from shakedown.judge.localise.picks import MIN_SIGMA, beyond_other_way, noise_beyond
 from shakedown.simulate.fabric import Shape, build_fabric, measure, parse_noise
 from shakedown.simulate.noise_models import NOISE
+from tests.kit.cases import cases
 
 SHAPE = Shape(16, 4, pod=8)
 
@@ -34,17 +35,15 @@ def nic(direction):
     return Element("nic", node="n05", rail="rail2", direction=direction)
 
 
-@pytest.mark.parametrize(
-    ("sent", "received", "way"),
-    [
-        (7, 2, "both"),
-        (2, 7, "both"),
-        (5, 5, "both"),
-        (6, 0, "tx"),
-        (0, 6, "rx"),
-        (11, 3, "both"),
-        (3, 12, "both"),
-    ],
+@cases(
+    "sent, received, way",
+    (7, 2, "both"),
+    (2, 7, "both"),
+    (5, 5, "both"),
+    (6, 0, "tx"),
+    (0, 6, "rx"),
+    (11, 3, "both"),
+    (3, 12, "both"),
 )
 def test_which_way_a_nic_is_bad_now_and_then(sent, received, way):
     """Catches: one way named where the other has more bad results than chance; two heaps called slow."""

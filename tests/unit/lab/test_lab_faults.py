@@ -10,6 +10,7 @@ import pytest
 
 from lab import faults
 from lab.errors import LabError
+from tests.kit.cases import cases
 from tests.kit.files import script
 from tests.kit.run import ran
 
@@ -140,13 +141,11 @@ def test_a_wrong_map_keeps_the_dscp_and_changes_the_class(
     )
 
 
-@pytest.mark.parametrize(
-    ("fault", "change"),
-    [
-        (faults.rewrite_dscp(0), "set 0x00 retain 0xfc"),
-        (faults.rewrite_dscp(10), "set 0x28 retain 0xfc"),
-        (faults.bleach_ecn(), "set 0x00 retain 0x03"),
-    ],
+@cases(
+    "fault, change",
+    (faults.rewrite_dscp(0), "set 0x00 retain 0xfc"),
+    (faults.rewrite_dscp(10), "set 0x28 retain 0xfc"),
+    (faults.bleach_ecn(), "set 0x00 retain 0x03"),
 )
 def test_what_leaves_a_port_is_changed_and_nothing_that_it_reads_back(
     switch: Callable[..., tuple[int, list[str], str]], fault: faults.SettingFault, change: str

@@ -10,6 +10,7 @@ import pytest
 from shakedown.onnode.journal import first_killed, watched
 from shakedown.onnode.output import kept
 from shakedown.records.results import RunProblem
+from tests.kit.cases import cases
 
 # As srun of Slurm 22.05 wrote it when rank 1 of two was killed in the middle of an all-reduce.
 KILLED = """\
@@ -28,20 +29,18 @@ srun: error: n2: task 1: Killed
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (KILLED, "task 1 on n2 ended by a signal: Killed"),
-        (
-            "srun: error: gpu3: tasks 8-11: Segmentation fault (core dumped)\n",
-            "tasks 8-11 on gpu3 ended by a signal: Segmentation fault (core dumped)",
-        ),
-        (ENDED, None),
-        # The first one went by itself, and its own words say why.
-        ("srun: error: n1: task 0: Exited with exit code 2\nsrun: error: n2: task 1: Killed\n", None),
-        ("srun: error: n1: task 0: Terminated\n", None),
-        ("", None),
-    ],
+@cases(
+    "words, said",
+    (KILLED, "task 1 on n2 ended by a signal: Killed"),
+    (
+        "srun: error: gpu3: tasks 8-11: Segmentation fault (core dumped)\n",
+        "tasks 8-11 on gpu3 ended by a signal: Segmentation fault (core dumped)",
+    ),
+    (ENDED, None),
+    # The first one went by itself, and its own words say why.
+    ("srun: error: n1: task 0: Exited with exit code 2\nsrun: error: n2: task 1: Killed\n", None),
+    ("srun: error: n1: task 0: Terminated\n", None),
+    ("", None),
 )
 def test_the_task_that_was_killed_first_is_named_and_no_other(words, said):
     """Catches: a killed rank without its node, or a healthy node named that srun itself had ended."""

@@ -7,6 +7,7 @@ from shakedown.physics import host_links
 from shakedown.physics.ethernet import RoceOperation, tcp_payload_ceiling_gbps
 from shakedown.physics.host_links import Transfer
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 
 # RDMA MTU, efficiency in %, Gb/s at 100G, 200G, 400G: as published, to the printed digit.
 TABLE = [
@@ -39,18 +40,16 @@ def test_a_published_read_result_is_99_69_percent_of_the_read_ceiling():
     assert 100 * 390.89 / ceiling == pytest.approx(99.69, abs=0.005)
 
 
-@pytest.mark.parametrize(
-    ("operation", "message", "wire"),
-    [
-        (RoceOperation.WRITE, 4096, 4096 + 82 + 16),  # RETH once, also on an "only" packet
-        (RoceOperation.WRITE, 65536, 65536 + 16 * 82 + 16),
-        (RoceOperation.SEND, 65536, 65536 + 16 * 82),
-        (RoceOperation.READ, 4096, 4096 + 82 + 4),  # first and last packet are the same one
-        (RoceOperation.READ, 8192, 8192 + 2 * 82 + 8),
-        (RoceOperation.READ, 65536, 65536 + 16 * 82 + 8),
-        (RoceOperation.SEND, 5, 8 + 82),  # padded to four bytes
-        (RoceOperation.SEND, 4097, 4100 + 2 * 82),
-    ],
+@cases(
+    "operation, message, wire",
+    (RoceOperation.WRITE, 4096, 4096 + 82 + 16),  # RETH once, also on an "only" packet
+    (RoceOperation.WRITE, 65536, 65536 + 16 * 82 + 16),
+    (RoceOperation.SEND, 65536, 65536 + 16 * 82),
+    (RoceOperation.READ, 4096, 4096 + 82 + 4),  # first and last packet are the same one
+    (RoceOperation.READ, 8192, 8192 + 2 * 82 + 8),
+    (RoceOperation.READ, 65536, 65536 + 16 * 82 + 8),
+    (RoceOperation.SEND, 5, 8 + 82),  # padded to four bytes
+    (RoceOperation.SEND, 4097, 4100 + 2 * 82),
 )
 def test_extension_headers_and_padding(operation, message, wire):
     """RETH per packet, or AETH on every READ response, would put the ceiling below true results."""
@@ -82,16 +81,14 @@ def test_mtu_signatures_at_400g():
     assert roce.payload_ceiling_gbps(400, rdma_mtu_bytes=2048) == pytest.approx(384.6, abs=0.05)
 
 
-@pytest.mark.parametrize(
+@cases(
     "call",
-    [
-        lambda: roce.payload_ceiling_gbps(400, rdma_mtu_bytes=9000),
-        lambda: roce.payload_ceiling_gbps(0, rdma_mtu_bytes=4096),
-        lambda: roce.payload_ceiling_gbps(float("nan"), rdma_mtu_bytes=4096),
-        lambda: roce.payload_ceiling_gbps(400, rdma_mtu_bytes=4096, ip_version=5),
-        lambda: roce.message_wire_bytes(0, rdma_mtu_bytes=4096),
-        lambda: roce.rdma_mtu_bytes(64),
-    ],
+    lambda: roce.payload_ceiling_gbps(400, rdma_mtu_bytes=9000),
+    lambda: roce.payload_ceiling_gbps(0, rdma_mtu_bytes=4096),
+    lambda: roce.payload_ceiling_gbps(float("nan"), rdma_mtu_bytes=4096),
+    lambda: roce.payload_ceiling_gbps(400, rdma_mtu_bytes=4096, ip_version=5),
+    lambda: roce.message_wire_bytes(0, rdma_mtu_bytes=4096),
+    lambda: roce.rdma_mtu_bytes(64),
 )
 def test_nonsense_is_refused(call):
     """A ceiling of 0 or NaN would make the comparison with it meaningless instead of failing."""

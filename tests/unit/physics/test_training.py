@@ -8,6 +8,7 @@ from shakedown.physics import training as t
 from shakedown.physics.ethernet import payload_ceiling_gbps
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_profile
+from tests.kit.cases import cases
 
 LLAMA2_70B = t.LLAMA2["llama2-70b"]
 
@@ -52,15 +53,13 @@ def test_tolly_step_time_and_rate():
     assert 128 / step_s == pytest.approx(17.1, abs=0.05)
 
 
-@pytest.mark.parametrize(
-    ("payload_bytes", "gb_per_s", "seconds"),
-    [
-        (80e9 * 4, 200 / 8, 12.8),
-        (80e9 * 4, 1600 / 8, 1.6),
-        (16e9, 300, 0.053),
-        (16e9, 450, 0.035),
-        (16e9, 25, 0.64),
-    ],
+@cases(
+    "payload_bytes, gb_per_s, seconds",
+    (80e9 * 4, 200 / 8, 12.8),
+    (80e9 * 4, 1600 / 8, 1.6),
+    (16e9, 300, 0.053),
+    (16e9, 450, 0.035),
+    (16e9, 25, 0.64),
 )
 def test_time_to_move_parameters(payload_bytes, gb_per_s, seconds):
     """The chapter's examples; bits taken for bytes would be out by 8."""
@@ -91,15 +90,13 @@ def test_communication_or_compute(communication_s, bottleneck):
     assert step.step_s == max(0.42, communication_s)
 
 
-@pytest.mark.parametrize(
+@cases(
     "call",
-    [
-        lambda: t.flop_per_token(LLAMA2_70B, sequence_tokens=0, lora=True),
-        lambda: t.mfu(1, flop_per_token=1, gpus=0, peak_tflop_per_s=1),
-        lambda: t.transfer_time_s(1, 0),
-        lambda: t.all_reduce_bytes(1, 0),
-        lambda: t.step_compute_time_s(1, tokens=1, gpus=1, peak_tflop_per_s=1, mfu=1.2, recompute=False),
-    ],
+    lambda: t.flop_per_token(LLAMA2_70B, sequence_tokens=0, lora=True),
+    lambda: t.mfu(1, flop_per_token=1, gpus=0, peak_tflop_per_s=1),
+    lambda: t.transfer_time_s(1, 0),
+    lambda: t.all_reduce_bytes(1, 0),
+    lambda: t.step_compute_time_s(1, tokens=1, gpus=1, peak_tflop_per_s=1, mfu=1.2, recompute=False),
 )
 def test_nonsense_is_refused(call):
     """Division by zero or an MFU above 1 would come out as a plausible number."""

@@ -22,6 +22,7 @@ from shakedown.run.folder import write_plan
 from shakedown.slurm.turns import Turns
 from shakedown.statistics.robust import CellTally, Samples
 from tests.kit import records
+from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, plan_site
 
 
@@ -259,14 +260,12 @@ def test_a_part_of_a_site_misses_no_port_of_its_partners():
     assert not [one for one in plan.not_covered if one.key == "leaf_ports"]
 
 
-@pytest.mark.parametrize(
-    ("inventory", "key", "word"),
-    [
-        (document(2), "switches", "no switch is in the inventory"),
-        (asking(2, counter_tests=False), "acceptance.counter_tests", "no counter is judged"),
-        (asking(3, config={"traffic_class": None}), "acceptance.config.traffic_class", "is empty"),
-        (document(2), "acceptance.nccl.server_power", "no BMC is read"),
-    ],
+@cases(
+    "inventory, key, word",
+    (document(2), "switches", "no switch is in the inventory"),
+    (asking(2, counter_tests=False), "acceptance.counter_tests", "no counter is judged"),
+    (asking(3, config={"traffic_class": None}), "acceptance.config.traffic_class", "is empty"),
+    (document(2), "acceptance.nccl.server_power", "no BMC is read"),
 )
 def test_what_no_key_asks_for_is_told_by_its_key(inventory, key, word):
     """Catches: no counters, no switch access, no traffic class, no BMC, and nobody is told."""
@@ -294,19 +293,11 @@ def test_a_plan_of_all_pairs_is_read_as_it_was_written(tmp_path):
     assert b'"all_pairs_of":["n1"' in (tmp_path / "plan.json").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            lambda item: [{**item, "nodes": {"all_pairs_of": [f"n{i}" for i in range(MOST_NODES + 1)]}}],
-            "most",
-        ),
-        (
-            lambda item: [{**item, "nodes": {"all_pairs_of": [f"n{i}" for i in range(9000)]}}] * 2,
-            "share a rail",
-        ),
-        (lambda item: [item, {**item, "nodes": [["n1", "n2"]]}], "cell planned twice"),
-    ],
+@cases(
+    "change, said",
+    (lambda item: [{**item, "nodes": {"all_pairs_of": [f"n{i}" for i in range(MOST_NODES + 1)]}}], "most"),
+    (lambda item: [{**item, "nodes": {"all_pairs_of": [f"n{i}" for i in range(9000)]}}] * 2, "share a rail"),
+    (lambda item: [item, {**item, "nodes": [["n1", "n2"]]}], "cell planned twice"),
 )
 def test_a_hostile_plan_of_all_pairs_is_refused_at_once(tmp_path, change, said):
     """Catches: a file of some kilobytes whose millions of pairs keep its reader busy for hours."""

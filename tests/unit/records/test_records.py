@@ -16,6 +16,7 @@ from shakedown.records.plan import Waiver
 from shakedown.records.reading import read_evidence
 from shakedown.records.refusals import refusal
 from shakedown.records.wording import clipped
+from tests.kit.cases import cases
 
 ROOM = Path(shakedown.__file__).parent
 # Documents of people; what our own programs write is refused as a whole.
@@ -74,14 +75,12 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("most", "left"),
-    [
-        (40, "exit status 1: Couldn't connect to..."),
-        (80, "exit status 1: Couldn't connect to 10.10.1.2:18603..."),
-        (120, REFUSED.rpartition(" / ")[0] + "..."),
-        (200, REFUSED),
-    ],
+@cases(
+    "most, left",
+    (40, "exit status 1: Couldn't connect to..."),
+    (80, "exit status 1: Couldn't connect to 10.10.1.2:18603..."),
+    (120, REFUSED.rpartition(" / ")[0] + "..."),
+    (200, REFUSED),
 )
 def test_a_cut_reason_keeps_what_the_tool_said(most, left):
     """Catches: a headline of `exit status 1...` where the tool named the address that did not answer."""
@@ -99,18 +98,16 @@ def test_a_text_without_a_stop_is_cut_all_the_same():
 TWICE = '{"wrong": 3, "wrong": 0}'
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "line"),
-    [
-        ("a.json", TWICE, ""),
-        ("a.json", " " * 300 + TWICE, ""),
-        ("a.json", "\ufeff" + TWICE, ""),
-        ("a.json", '{"rows": [\n' + TWICE + "]}\n", ""),
-        ("torch.jsonl", "a warning of a library\n" + TWICE + "\n", ":2"),
-        ("torch.jsonl", "\n\n" + TWICE, ":3"),
-        ("torch.jsonl", '{"a": 1}\n{"b": 1}\n  ' + TWICE + "\n", ":3"),
-        ("all.txt", "# header\n[1,0]\n" + TWICE + "\r\n", ":3"),
-    ],
+@cases(
+    "name, text, line",
+    ("a.json", TWICE, ""),
+    ("a.json", " " * 300 + TWICE, ""),
+    ("a.json", "\ufeff" + TWICE, ""),
+    ("a.json", '{"rows": [\n' + TWICE + "]}\n", ""),
+    ("torch.jsonl", "a warning of a library\n" + TWICE + "\n", ":2"),
+    ("torch.jsonl", "\n\n" + TWICE, ":3"),
+    ("torch.jsonl", '{"a": 1}\n{"b": 1}\n  ' + TWICE + "\n", ":3"),
+    ("all.txt", "# header\n[1,0]\n" + TWICE + "\r\n", ":3"),
 )
 def test_a_key_that_is_there_twice_is_refused_wherever_it_stands(tmp_path, name, text, line):
     """Catches: the last of two values taken, where a warning, spaces or a byte order mark lie before it."""

@@ -19,6 +19,7 @@ from shakedown.report import tables as evidence
 from shakedown.report.findings import find, suspects
 from shakedown.report.source import ReportSource, margin
 from shakedown.report.sweeps import size_sweeps
+from tests.kit.cases import cases
 
 PAIR_CELL = "fabric/ib_write_bw/bandwidth/n1,n2/rail0/{}/qps=4,size_bytes=65536"
 
@@ -163,52 +164,46 @@ def test_percent_is_never_rounded_up_to_a_whole() -> None:
     assert text.percent(1, 0) == "–"
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (195.9612, "196.0"),
-        (27.4, "27.40"),
-        (0, "0"),
-        (-0.5, "-0.5000"),
-        (1841, "1,841"),
-        (0.000312, "0.000312"),
-        (39083.4, "39,083"),
-        (math.inf, "inf"),
-        (None, "–"),
-    ],
+@cases(
+    "value, shown",
+    (195.9612, "196.0"),
+    (27.4, "27.40"),
+    (0, "0"),
+    (-0.5, "-0.5000"),
+    (1841, "1,841"),
+    (0.000312, "0.000312"),
+    (39083.4, "39,083"),
+    (math.inf, "inf"),
+    (None, "–"),
 )
 def test_numbers(value: float | None, shown: str) -> None:
     """Catches digits lost or invented."""
     assert text.number(value) == shown
 
 
-@pytest.mark.parametrize(
-    ("size_bytes", "shown"),
-    [
-        (8, "8 B"),
-        (48, "48 B"),
-        (65536, "64 KiB"),
-        (1536, "1.5 KiB"),
-        (17179869184, "16 GiB"),
-        (4_000_000, "4 MB"),
-        (4_000_000_000, "4 GB"),
-        (1_000_001, "1,000,001 B"),
-    ],
+@cases(
+    "size_bytes, shown",
+    (8, "8 B"),
+    (48, "48 B"),
+    (65536, "64 KiB"),
+    (1536, "1.5 KiB"),
+    (17179869184, "16 GiB"),
+    (4_000_000, "4 MB"),
+    (4_000_000_000, "4 GB"),
+    (1_000_001, "1,000,001 B"),
 )
 def test_sizes_are_exact(size_bytes: int, shown: str) -> None:
     """Catches two sizes printed alike, and a size in a unit that nobody chose."""
     assert text.size(size_bytes) == shown
 
 
-@pytest.mark.parametrize(
-    ("value", "gate", "better", "stands"),
-    [
-        (50, 100, Better.HIGHER, 0.5),
-        (50, 100, Better.LOWER, 2.0),
-        (200, 100, Better.LOWER, 0.5),
-        (0, 0, Better.LOWER, 1.0),
-        (3, 0, Better.LOWER, 0.0),
-    ],
+@cases(
+    "value, gate, better, stands",
+    (50, 100, Better.HIGHER, 0.5),
+    (50, 100, Better.LOWER, 2.0),
+    (200, 100, Better.LOWER, 0.5),
+    (0, 0, Better.LOWER, 1.0),
+    (3, 0, Better.LOWER, 0.0),
 )
 def test_margin(value: float, gate: float, better: Better, stands: float) -> None:
     """Catches a latency or an error counter coloured the wrong way round."""

@@ -19,6 +19,7 @@ from shakedown.run.lock import (
     start_ticks,
     with_argument,
 )
+from tests.kit.cases import cases
 from tests.kit.files import script
 
 
@@ -98,18 +99,16 @@ def test_only_its_holder_gives_it_back(tmp_path):
     assert not lock.release("t2")
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        "",
-        "{",
-        "[]",
-        '{"schema": 1, "run": "../x"}',
-        '{"schema": 1, "pid": -1}',
-        "\x00" * 100,
-        "[" * 100_000,
-        None,
-    ],
+    "",
+    "{",
+    "[]",
+    '{"schema": 1, "run": "../x"}',
+    '{"schema": 1, "pid": -1}',
+    "\x00" * 100,
+    "[" * 100_000,
+    None,
 )
 def test_a_file_that_is_no_lock_is_refused(tmp_path, content):
     """Catches: a hostile or half-written lock that is followed, overwritten, or raises a traceback."""

@@ -17,6 +17,7 @@ from shakedown.records.program import no_cycle_search, status_of
 from shakedown.records.reading import read_record
 from shakedown.run import folder as runs
 from shakedown.run.folder import LONGEST_LINE, Run, write_aside
+from tests.kit.cases import cases
 from tests.kit.files import edited, script
 from tests.kit.run import run_playbook
 
@@ -44,40 +45,38 @@ def test_the_copy_passes(run):
     assert judge_folder(run).outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda line: b"{}\n", "run: Field required"),
-        (lambda line: b"\n", "Invalid JSON"),
-        (lambda line: b"null\n", "Input should be an object"),
-        (lambda line: b"[1]\n", "Input should be an object"),
-        (lambda line: line.replace(b'"schema": 1', b'"schema": 2'), "schema"),
-        (lambda line: line.replace(b'"schema": 1, ', b""), "schema: missing"),
-        (set_field(extra=1), "unknown key extra"),
-        (set_field(value="390.0x"), "value"),
-        (set_field(nodes=["../../etc"]), "nodes"),
-        (set_field(nodes=["n1/n2"]), "nodes"),
-        (set_field(nodes=["<script>"]), "nodes"),
-        (set_field(rail=""), "rail"),
-        (set_field(attempt=0), "attempt"),
-        (set_field(value=float("inf")), "Infinity is no JSON number"),
-        (lambda line: line.replace(b'"value"', b'"value": NaN, "duration_s"'), "NaN"),
-        (lambda line: line.replace(b'"value"', b'"value" : 1.0, "value"'), "duplicate key 'value'"),
-        (lambda line: line.replace(b'"value"', b'"val\\u0075e": 1.0, "value"'), "duplicate key 'value'"),
-        (lambda line: line.replace(b'"value"', b'"value"\t: 1.0, "value"'), "duplicate key 'value'"),
-        (lambda line: line.replace(b'"size_bytes"', b'"size_bytes": 1, "size_bytes"'), "duplicate key"),
-        (lambda line: line[:40] + b"\n", "Invalid JSON"),
-        (lambda line: line.replace(b"n1", b"n\xff"), "Invalid JSON"),
-        (lambda line: line.rstrip(b"\n") + b" {}\n", "Invalid JSON"),
-        (lambda line: b'{"schema":' + b"[" * 5000 + b"\n", "JSON"),
-        (lambda line: b'"' + b"x" * LONGEST_LINE + b'"\n', "line is longer than"),
-        (set_field(run="another-run"), "belongs to run 'another-run'"),
-        (set_field(raw="/etc/passwd"), "leaves the run folder"),
-        (set_field(raw="raw"), "leaves the run folder"),
-        (set_field(raw="raw/../plan.json"), "leaves the run folder"),
-        (set_field(raw="../raw/x"), "leaves the run folder"),
-        (set_field(raw="raw/a\x00b"), "leaves the run folder"),
-    ],
+@cases(
+    "change, words",
+    (lambda line: b"{}\n", "run: Field required"),
+    (lambda line: b"\n", "Invalid JSON"),
+    (lambda line: b"null\n", "Input should be an object"),
+    (lambda line: b"[1]\n", "Input should be an object"),
+    (lambda line: line.replace(b'"schema": 1', b'"schema": 2'), "schema"),
+    (lambda line: line.replace(b'"schema": 1, ', b""), "schema: missing"),
+    (set_field(extra=1), "unknown key extra"),
+    (set_field(value="390.0x"), "value"),
+    (set_field(nodes=["../../etc"]), "nodes"),
+    (set_field(nodes=["n1/n2"]), "nodes"),
+    (set_field(nodes=["<script>"]), "nodes"),
+    (set_field(rail=""), "rail"),
+    (set_field(attempt=0), "attempt"),
+    (set_field(value=float("inf")), "Infinity is no JSON number"),
+    (lambda line: line.replace(b'"value"', b'"value": NaN, "duration_s"'), "NaN"),
+    (lambda line: line.replace(b'"value"', b'"value" : 1.0, "value"'), "duplicate key 'value'"),
+    (lambda line: line.replace(b'"value"', b'"val\\u0075e": 1.0, "value"'), "duplicate key 'value'"),
+    (lambda line: line.replace(b'"value"', b'"value"\t: 1.0, "value"'), "duplicate key 'value'"),
+    (lambda line: line.replace(b'"size_bytes"', b'"size_bytes": 1, "size_bytes"'), "duplicate key"),
+    (lambda line: line[:40] + b"\n", "Invalid JSON"),
+    (lambda line: line.replace(b"n1", b"n\xff"), "Invalid JSON"),
+    (lambda line: line.rstrip(b"\n") + b" {}\n", "Invalid JSON"),
+    (lambda line: b'{"schema":' + b"[" * 5000 + b"\n", "JSON"),
+    (lambda line: b'"' + b"x" * LONGEST_LINE + b'"\n', "line is longer than"),
+    (set_field(run="another-run"), "belongs to run 'another-run'"),
+    (set_field(raw="/etc/passwd"), "leaves the run folder"),
+    (set_field(raw="raw"), "leaves the run folder"),
+    (set_field(raw="raw/../plan.json"), "leaves the run folder"),
+    (set_field(raw="../raw/x"), "leaves the run folder"),
+    (set_field(raw="raw/a\x00b"), "leaves the run folder"),
 )
 def test_bad_line_is_refused_with_its_number(run, change, words):
     """Catches a line that is skipped, guessed at, or refused without saying where."""
@@ -164,16 +163,14 @@ def test_pipe_does_not_hang(run):
         judge_folder(run)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "JSON"),
-        (b'{"schema": 1', "JSON|delimiter"),
-        (b'{"schema": 1, "schema": 1}', "duplicate key 'schema'"),
-        (b"[" * 100_000, "nested too deeply|Invalid JSON|Expecting"),
-        (b"\xff\xfe", "decode|JSON|utf"),
-        (b"{}", "Field required"),
-    ],
+@cases(
+    "content, words",
+    (b"", "JSON"),
+    (b'{"schema": 1', "JSON|delimiter"),
+    (b'{"schema": 1, "schema": 1}', "duplicate key 'schema'"),
+    (b"[" * 100_000, "nested too deeply|Invalid JSON|Expecting"),
+    (b"\xff\xfe", "decode|JSON|utf"),
+    (b"{}", "Field required"),
 )
 def test_bad_plan_is_refused(run, content, words):
     """Catches a plan that is half-understood."""

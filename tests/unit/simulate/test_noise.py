@@ -16,6 +16,7 @@ from shakedown.run.folder import PLAN, Run
 from shakedown.simulate.fabric import Scene, Shape, build_fabric, measure, parse_noise
 from shakedown.simulate.noise_models import NOISE
 from shakedown.simulate.run import write_run
+from tests.kit.cases import cases
 
 SHAPE = Shape(32, 2, pod=8, dips=0.0, spread=0.0)
 
@@ -79,15 +80,13 @@ def test_flows_share_links_and_leaves_drag():
     assert (dragged < 0.98 * np.nanmax(dragged)).mean() > 0.05
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("pink", "unknown model"),
-        ("iid:sd=1", "no parameter 'sd'"),
-        ("iid:cv=9", "cv '9'"),
-        ("iid:cv=nan", "cv 'nan'"),
-        ("spread:sd=x%", "sd 'x%'"),
-    ],
+@cases(
+    "text, says",
+    ("pink", "unknown model"),
+    ("iid:sd=1", "no parameter 'sd'"),
+    ("iid:cv=9", "cv '9'"),
+    ("iid:cv=nan", "cv 'nan'"),
+    ("spread:sd=x%", "sd 'x%'"),
 )
 def test_nonsense_is_refused_and_says_what_there_is(text, says):
     """Catches: a misspelt model or value that is silently another noise."""

@@ -13,6 +13,7 @@ from shakedown.slurm.client import Slurm, parse_show_job, parse_unusable
 from shakedown.slurm.ending import not_submitted
 from shakedown.slurm.preflight import refuse_over_limits
 from tests.kit import records
+from tests.kit.cases import cases
 
 # As Slurm 24.11 prints it with --oneliner, shortened in the middle.
 COMPLETED = (
@@ -30,17 +31,15 @@ def test_completed_job():
     assert state.duration_s == 88.0
 
 
-@pytest.mark.parametrize(
-    ("was", "becomes"),
-    [
-        ("JobState=COMPLETED", "JobState=CANCELLED"),
-        ("JobState=COMPLETED", "JobState=TIMEOUT"),
-        ("JobState=COMPLETED", "JobState=NODE_FAIL"),
-        ("JobState=COMPLETED", "JobState=PREEMPTED"),
-        ("ExitCode=0:0", "ExitCode=3:0"),
-        ("ExitCode=0:0", "ExitCode=0:9"),
-        ("Restarts=0", "Restarts=1"),
-    ],
+@cases(
+    "was, becomes",
+    ("JobState=COMPLETED", "JobState=CANCELLED"),
+    ("JobState=COMPLETED", "JobState=TIMEOUT"),
+    ("JobState=COMPLETED", "JobState=NODE_FAIL"),
+    ("JobState=COMPLETED", "JobState=PREEMPTED"),
+    ("ExitCode=0:0", "ExitCode=3:0"),
+    ("ExitCode=0:0", "ExitCode=0:9"),
+    ("Restarts=0", "Restarts=1"),
 )
 def test_everything_else_is_not_good(was, becomes):
     """Catches: a job that printed its number and then failed, was cancelled, requeued or lost its node."""
@@ -77,17 +76,15 @@ def test_missing_exit_code_is_refused():
         parse_show_job(COMPLETED.replace("ExitCode=0:0", ""))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("n1|idle|none\nn2|idle|none\n", ""),
-        ("n1|idle|none\nn2|allocated|none\n", ""),
-        ("n1|idle|none\nn2|down*|Not responding\n", "Slurm cannot use n2: it is down and does not respond"),
-        ("n1|idle*|none\nn2|idle|none\n", "Slurm cannot use n1: it is idle and does not respond"),
-        ("n1|down*|bad DIMM\nn2|idle~|none\n", "n1: it is down and does not respond (bad DIMM)"),
-        ("n1|idle|none\nn2|drained|bad DIMM\n", "Slurm cannot use n2: it is drained (bad DIMM)"),
-        ("n1|idle|none\n", "n2: it is unknown to Slurm"),
-    ],
+@cases(
+    "text, says",
+    ("n1|idle|none\nn2|idle|none\n", ""),
+    ("n1|idle|none\nn2|allocated|none\n", ""),
+    ("n1|idle|none\nn2|down*|Not responding\n", "Slurm cannot use n2: it is down and does not respond"),
+    ("n1|idle*|none\nn2|idle|none\n", "Slurm cannot use n1: it is idle and does not respond"),
+    ("n1|down*|bad DIMM\nn2|idle~|none\n", "n1: it is down and does not respond (bad DIMM)"),
+    ("n1|idle|none\nn2|drained|bad DIMM\n", "Slurm cannot use n2: it is drained (bad DIMM)"),
+    ("n1|idle|none\n", "n2: it is unknown to Slurm"),
 )
 def test_unusable_nodes_are_named(text, says):
     """Catches: a job queued for ever on a node that is down, a drained node named without its reason."""
@@ -178,13 +175,11 @@ def test_without_a_block_slurm_decides(access):
     assert access(jobs_json()) == access(None) == ["--no-requeue", "--exclusive"]
 
 
-@pytest.mark.parametrize(
-    ("jobs", "said"),
-    [
-        ('{"submit": [', r"jobs\.json: Expecting value: line 1 column 13"),
-        ('{"schema": 9, "run": "r1", "jobs": [], "nics": {}}', r"jobs\.json: schema: Input should be 1"),
-        ("", r"jobs\.json: does not exist"),
-    ],
+@cases(
+    "jobs, said",
+    ('{"submit": [', r"jobs\.json: Expecting value: line 1 column 13"),
+    ('{"schema": 9, "run": "r1", "jobs": [], "nics": {}}', r"jobs\.json: schema: Input should be 1"),
+    ("", r"jobs\.json: does not exist"),
     ids=["cut off", "of another release", "not there"],
 )
 def test_a_run_without_a_usable_plan_ends_it_in_one_line(jobs, said, access, capsys):
@@ -267,24 +262,22 @@ def test_what_the_account_allows_is_taken():
     check(jobs(1), rows=["no row of that form"])
 
 
-@pytest.mark.parametrize(
-    ("limits", "says"),
-    [
-        (
-            {"tres": "cpu=9,node=1"},
-            "fabric.0 is for 2 nodes, but slurm.account 'bench' of alice allows 1 (MaxTRES",
-        ),
-        ({"grp": "node=1"}, "fabric.0 is for 2 nodes, but slurm.account 'bench' allows 1 (GrpTRES node=1)"),
-        (
-            {"wall": "00:09:00"},
-            "fabric.0 may take 600 s, but slurm.account 'bench' of alice allows 540 s (MaxWall",
-        ),
-        (
-            {"submit": "1"},
-            "2 jobs of a stage are submitted at a time, but slurm.account 'bench' of alice lets alice",
-        ),
-        ({"jobs": "0"}, "lets alice have 0 (MaxJobs) -- name another account"),
-    ],
+@cases(
+    "limits, says",
+    (
+        {"tres": "cpu=9,node=1"},
+        "fabric.0 is for 2 nodes, but slurm.account 'bench' of alice allows 1 (MaxTRES",
+    ),
+    ({"grp": "node=1"}, "fabric.0 is for 2 nodes, but slurm.account 'bench' allows 1 (GrpTRES node=1)"),
+    (
+        {"wall": "00:09:00"},
+        "fabric.0 may take 600 s, but slurm.account 'bench' of alice allows 540 s (MaxWall",
+    ),
+    (
+        {"submit": "1"},
+        "2 jobs of a stage are submitted at a time, but slurm.account 'bench' of alice lets alice",
+    ),
+    ({"jobs": "0"}, "lets alice have 0 (MaxJobs) -- name another account"),
 )
 @pytest.mark.parametrize("account", ["bench", ""])
 def test_what_it_can_never_have_is_refused(limits, says, account):

@@ -6,6 +6,7 @@ from scipy.stats import binom
 
 from shakedown.daytwo.compare.paired_tests import Sides, single_nodes
 from shakedown.statistics.robust import CellTally, Samples, more_than, most_by_chance
+from tests.kit.cases import cases
 
 
 @pytest.mark.parametrize("sick", [1, 5])
@@ -34,20 +35,18 @@ def test_the_share_is_the_binomial_one(cells, rate, risk):
     assert more_than(share, cells, rate) == pytest.approx(binom.sf(share, cells, rate), rel=1e-6, abs=1e-300)
 
 
-@pytest.mark.parametrize(
-    ("tally", "says"),
-    [
-        (CellTally(1, 1, 0), Samples.WITHIN),
-        (CellTally(1, 1, 1), Samples.OPEN),
-        (CellTally(2, 2, 1), Samples.OPEN),
-        (CellTally(3, 3, 1), Samples.TRANSIENT),
-        (CellTally(3, 3, 2), Samples.OPEN),
-        (CellTally(5, 5, 2), Samples.TRANSIENT),
-        (CellTally(3, 3, 3), Samples.PERSISTS),
-        (CellTally(1, 0, 0), Samples.OPEN),
-        (CellTally(3, 2, 0), Samples.TRANSIENT),
-        (CellTally(3, 2, 1), Samples.OPEN),
-    ],
+@cases(
+    "tally, says",
+    (CellTally(1, 1, 0), Samples.WITHIN),
+    (CellTally(1, 1, 1), Samples.OPEN),
+    (CellTally(2, 2, 1), Samples.OPEN),
+    (CellTally(3, 3, 1), Samples.TRANSIENT),
+    (CellTally(3, 3, 2), Samples.OPEN),
+    (CellTally(5, 5, 2), Samples.TRANSIENT),
+    (CellTally(3, 3, 3), Samples.PERSISTS),
+    (CellTally(1, 0, 0), Samples.OPEN),
+    (CellTally(3, 2, 0), Samples.TRANSIENT),
+    (CellTally(3, 2, 1), Samples.OPEN),
 )
 def test_what_samples_say(tally, says):
     """Catches a cell that passes with as many samples outside as within."""

@@ -21,6 +21,7 @@ from shakedown.benchmarks.gpu_rate.output import Shown, explain, lowest, parse_g
 from shakedown.daytwo.nightly.plan import alone_slots
 from shakedown.records.errors import BadInput
 from tests.kit.archive import unpack
+from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import output, write_outputs
 from tests.kit.run import collected, raw_of, write_run
@@ -246,26 +247,21 @@ CLOCK, WHY, HEAT, DRAW = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {WHY: "0x0000000000000020", HEAT: "89", CLOCK: "1410"},
-            "temperature: software thermal slowdown in 100%",
-        ),
-        (
-            {WHY: "0x0000000000000048", HEAT: "91", CLOCK: "1380"},
-            "temperature: hardware thermal slowdown in 100%",
-        ),
-        (
-            {WHY: "0x0000000000000088", CLOCK: "1380"},
-            "power: hardware slowdown in 100%.*hardware power brake",
-        ),
-        ({WHY: "0x0000000000000002", CLOCK: "1395", DRAW: "640"}, "clock: clocks set by a person"),
-        ({CLOCK: "1395"}, r"clock: \d\.\d% below the others' 14\d\d MHz, at its power cap"),
-        ({WHY: "0x0000000000000000", CLOCK: "1395"}, "clock: .*without a reason of the driver"),
-        ({}, "not explained: its clock is not lower"),
-    ],
+@cases(
+    "change, said",
+    (
+        {WHY: "0x0000000000000020", HEAT: "89", CLOCK: "1410"},
+        "temperature: software thermal slowdown in 100%",
+    ),
+    (
+        {WHY: "0x0000000000000048", HEAT: "91", CLOCK: "1380"},
+        "temperature: hardware thermal slowdown in 100%",
+    ),
+    ({WHY: "0x0000000000000088", CLOCK: "1380"}, "power: hardware slowdown in 100%.*hardware power brake"),
+    ({WHY: "0x0000000000000002", CLOCK: "1395", DRAW: "640"}, "clock: clocks set by a person"),
+    ({CLOCK: "1395"}, r"clock: \d\.\d% below the others' 14\d\d MHz, at its power cap"),
+    ({WHY: "0x0000000000000000", CLOCK: "1395"}, "clock: .*without a reason of the driver"),
+    ({}, "not explained: its clock is not lower"),
 )
 def test_the_samples_say_why(judged, recorded, change, said):
     """Catches a reason told that the others of the node have too, or one that is shown and not told."""
@@ -324,16 +320,14 @@ def test_more_than_the_data_sheet_is_impossible(judged, recorded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (
-            lambda text: text.replace('"gpu": 2,', '"gpu": 9,'),
-            "it is of GPUs 0, 1, 3, 4, 5, 6, 7, 9, 8 were ordered",
-        ),
-        (lambda text: text[: text.rfind('{"type": "window"')], "output ends before the end of GPU 7"),
-        (lambda text: re.sub(r'"matrix": 8192', '"matrix": 4096', text), "but its work and time give"),
-    ],
+@cases(
+    "spoil, said",
+    (
+        lambda text: text.replace('"gpu": 2,', '"gpu": 9,'),
+        "it is of GPUs 0, 1, 3, 4, 5, 6, 7, 9, 8 were ordered",
+    ),
+    (lambda text: text[: text.rfind('{"type": "window"')], "output ends before the end of GPU 7"),
+    (lambda text: re.sub(r'"matrix": 8192', '"matrix": 4096', text), "but its work and time give"),
 )
 def test_less_than_ordered_does_not_count(judged, recorded, spoil, said):
     """Catches a GPU left out, an output cut off, or smaller matrices, judged as what was ordered."""
@@ -355,15 +349,13 @@ def test_fewer_windows_than_ordered_do_not_count(judged, recorded):
     assert "10 windows of bf16, 30 were ordered" in verdict.cells[0].reason
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        (r'"rate": [0-9.]+', '"rate": 1e15', "but its work and time give"),
-        (r'"type": "window"', '"type": "windows"', "not a line of a GPU's rate"),
-        (r"\A.*\n", "", "do not begin with a header"),
-        (r'"ms": [0-9.]+', '"ms": NaN', "not a line of a GPU's rate"),
-        (r'(\{"type": "window".*\n)', r"\1\1", "windows of bf16 are out of order or doubled"),
-    ],
+@cases(
+    "old, new, words",
+    (r'"rate": [0-9.]+', '"rate": 1e15', "but its work and time give"),
+    (r'"type": "window"', '"type": "windows"', "not a line of a GPU's rate"),
+    (r"\A.*\n", "", "do not begin with a header"),
+    (r'"ms": [0-9.]+', '"ms": NaN', "not a line of a GPU's rate"),
+    (r'(\{"type": "window".*\n)', r"\1\1", "windows of bf16 are out of order or doubled"),
 )
 def test_damaged_output_is_refused(recorded, old, new, words):
     """Catches a rate that nothing bears out, and output that was cut or mixed."""

@@ -11,6 +11,7 @@ from shakedown.benchmarks.gpudirect import job
 from shakedown.benchmarks.gpudirect.job import gpus_of_nics
 from shakedown.benchmarks.gpudirect.output import used
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 from tests.kit.files import script
 from tests.kit.site import hosts
 from tests.unit.benchmarks.perftest import local_mesh
@@ -117,13 +118,11 @@ def test_a_far_gpu_below_the_floor_that_the_site_signed_fails(run):
     assert (verdict.outcome.value, failed) == ("FAIL", {("bandwidth", "far")})
 
 
-@pytest.mark.parametrize(
-    ("pick", "says"),
-    [
-        ((0, "peer-mem"), "n2: perftest reached the GPU by peer-mem, dma-buf was ordered"),
-        ((1, "dma-buf"), "n2: perftest used the GPU at 2a:00, not 0000:18:00.0"),
-        (None, "n2: perftest used host memory, that of GPU 0 (0000:18:00.0) was ordered"),
-    ],
+@cases(
+    "pick, says",
+    ((0, "peer-mem"), "n2: perftest reached the GPU by peer-mem, dma-buf was ordered"),
+    ((1, "dma-buf"), "n2: perftest used the GPU at 2a:00, not 0000:18:00.0"),
+    (None, "n2: perftest used host memory, that of GPU 0 (0000:18:00.0) was ordered"),
 )
 def test_another_memory_than_ordered_fails_and_counts_as_no_measurement(run, pick, says):
     """Catches: a fast value of host memory, of the wrong GPU or path, taken for GPUDirect; at either end."""
@@ -169,14 +168,12 @@ def test_nothing_printed_is_no_gpu():
     assert not used("x using DMA-BUF for GPU buffer address at 0x1\n").gpu
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ({"operations": ["write", "write"]}, "names one twice"),
-        ({"gpus": []}, "gpus: must not be empty"),
-        ({"interface": "opencl"}, "interface"),
-        ({"path": "p2p"}, "path"),
-    ],
+@cases(
+    "asked, says",
+    ({"operations": ["write", "write"]}, "names one twice"),
+    ({"gpus": []}, "gpus: must not be empty"),
+    ({"interface": "opencl"}, "interface"),
+    ({"path": "p2p"}, "path"),
 )
 def test_a_wrong_wish_is_refused_by_its_key(asked, says):
     """Catches: a wish that is quietly read as another."""
@@ -256,17 +253,15 @@ def test_one_gpu_alone_is_near_and_no_far_one(tmp_path):
     assert lacking == {("rail0", "far"): "no GPU is farther from rxe0 than the nearest (PIX)"}
 
 
-@pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        ("Version: 6.22", ""),
-        (" Unsupported memory type", "Unsupported memory type"),
-        (
-            "ib_write_bw: unrecognized option '--use_cuda=0'\n Invalid Command or flag.\n"
-            " Please check command line and run again.\n\nUsage:\n  -V, --version  Display version number",
-            "unrecognized option '--use_cuda=0'",
-        ),
-    ],
+@cases(
+    "said, why",
+    ("Version: 6.22", ""),
+    (" Unsupported memory type", "Unsupported memory type"),
+    (
+        "ib_write_bw: unrecognized option '--use_cuda=0'\n Invalid Command or flag.\n"
+        " Please check command line and run again.\n\nUsage:\n  -V, --version  Display version number",
+        "unrecognized option '--use_cuda=0'",
+    ),
 )
 def test_a_perftest_without_cuda_says_so_in_its_own_words(tmp_path, monkeypatch, said, why):
     """Catches: a missing build option found only by servers that do not listen; words of 24.01 and of 4.5."""

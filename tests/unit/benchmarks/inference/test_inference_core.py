@@ -25,6 +25,7 @@ from shakedown.daytwo.interconnect_table import table
 from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder
+from tests.kit.cases import cases
 
 # PRIMERGY CDI paper, Gen5 H100 NVL, GB/s by GPUs; 5 and 6 without switches were extrapolated by the authors.
 PAPER = {
@@ -63,15 +64,13 @@ def test_baseline_must_be_there():
     assert extrapolated({}, 4) is None
 
 
-@pytest.mark.parametrize(
-    ("h2d", "network", "limit"),
-    [
-        (55.0, 42_000.0, "gpu"),  # 5.5 of 55 GB/s, 36.5k of 42k
-        (6.0, 80_000.0, "interconnect"),
-        (6.0, 40_000.0, "both"),
-        (55.0, 90_000.0, "neither"),
-        (None, None, "unknown"),
-    ],
+@cases(
+    "h2d, network, limit",
+    (55.0, 42_000.0, "gpu"),  # 5.5 of 55 GB/s, 36.5k of 42k
+    (6.0, 80_000.0, "interconnect"),
+    (6.0, 40_000.0, "both"),
+    (55.0, 90_000.0, "neither"),
+    (None, None, "unknown"),
 )
 def test_bottleneck(h2d, network, limit):
     """Catches the GPU blamed for a slow link, and the link for a slow GPU."""
@@ -98,12 +97,10 @@ def test_accuracy_needs_weights_images_and_labels():
         Inference(gpus=(1,), **files, weights_sha256="AB" * 32)
 
 
-@pytest.mark.parametrize(
-    ("workers", "says"),
-    [
-        ([{"worker": 0, "weights_sha256": "cd" * 32, "accuracy": 76.4}], "planned abab"),
-        ([{"worker": 0, "accuracy": 76.4}], "sha256 None"),
-    ],
+@cases(
+    "workers, says",
+    ([{"worker": 0, "weights_sha256": "cd" * 32, "accuracy": 76.4}], "planned abab"),
+    ([{"worker": 0, "accuracy": 76.4}], "sha256 None"),
 )
 def test_an_accuracy_of_other_weights_is_refused(workers, says):
     """Catches: 80.9 % of torchvision's second weights, which pass for the planned weights' 76.46 %."""
@@ -114,18 +111,16 @@ def test_an_accuracy_of_other_weights_is_refused(workers, says):
         _weights_as_planned({"workers": workers}, output)
 
 
-@pytest.mark.parametrize(
-    ("workers", "accuracy", "silent"),
-    [
-        ([(0, 76.4), (1, 76.2)], 76.2, ""),
-        ([(0, 76.4)], None, "no accuracy of worker 1, of 2"),
-        ([(0, 76.4), (1, None)], None, "no accuracy of worker 1, of 2"),
-        ([(0, 76.4), (1, float("nan"))], None, "no accuracy of worker 1, of 2"),
-        ([(0, 76.4), (1, True)], None, "no accuracy of worker 1, of 2"),
-        ([(0, 76.4), (0, 76.4)], None, "no accuracy of worker 1, of 2"),
-        ([(0, 76.4), (1, 12.0), (1, 76.4)], 12.0, ""),
-        ([], None, "no accuracy of worker 0, 1, of 2"),
-    ],
+@cases(
+    "workers, accuracy, silent",
+    ([(0, 76.4), (1, 76.2)], 76.2, ""),
+    ([(0, 76.4)], None, "no accuracy of worker 1, of 2"),
+    ([(0, 76.4), (1, None)], None, "no accuracy of worker 1, of 2"),
+    ([(0, 76.4), (1, float("nan"))], None, "no accuracy of worker 1, of 2"),
+    ([(0, 76.4), (1, True)], None, "no accuracy of worker 1, of 2"),
+    ([(0, 76.4), (0, 76.4)], None, "no accuracy of worker 1, of 2"),
+    ([(0, 76.4), (1, 12.0), (1, 76.4)], 12.0, ""),
+    ([], None, "no accuracy of worker 0, 1, of 2"),
 )
 def test_every_worker_tells_its_accuracy(workers, accuracy, silent, recorded_run):
     """Catches: a GPU whose accuracy nobody measured, passed by that of the others."""

@@ -17,6 +17,7 @@ from shakedown.records.results import Measurement
 from shakedown.report.workloads import build_interconnect
 from shakedown.report.write import read
 from shakedown.run.folder import Run
+from tests.kit.cases import cases
 from tests.kit.files import edited
 from tests.kit.job import leave_the_rest
 
@@ -140,13 +141,11 @@ def test_invalid_confirmation_is_no_pass(run):
     assert len(said) == 3 and all(o is not Outcome.PASS and "failed at 36336" in why for o, why in said)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("target_latency (ns): 15000000", "target_latency (ns): 25000000", "latency bound was 25000000 ns"),
-        ("min_duration (ms): 5000", "min_duration (ms): 500", "shorter than planned"),
-        ("Scenario : Server", "Scenario : Offline", ""),
-    ],
+@cases(
+    "old, new, words",
+    ("target_latency (ns): 15000000", "target_latency (ns): 25000000", "latency bound was 25000000 ns"),
+    ("min_duration (ms): 5000", "min_duration (ms): 500", "shorter than planned"),
+    ("Scenario : Server", "Scenario : Offline", ""),
 )
 def test_easier_terms_than_planned_are_refused(run, old, new, words):
     """Catches a result made under another latency bound, duration or scenario than the plan's."""

@@ -20,6 +20,7 @@ from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
 from shakedown.run.nic_counters import JobFolder
 from tests.kit import records
+from tests.kit.cases import cases
 from tests.kit.run import collected, python, raw_of, write_run
 from tests.kit.site import lab_fabric, nic, plan_site
 
@@ -129,14 +130,12 @@ def test_another_network_is_named(measured):
     assert "UCX uses tcp/mgmt0 on n1, n2, no planned device of the fabric" in cells["nics"][1]
 
 
-@pytest.mark.parametrize(
-    ("ways", "layer", "outcome", "words"),
-    [
-        ({}, "[n1:7] select: component ob1 selected\n", "FAIL", "OpenMPI chose its layer ob1 and not UCX"),
-        ({}, "[n1:7] selected ob1 best priority 20\n", "FAIL", "set OMPI_MCA_pml=ucx"),
-        ({}, "", "INCONCLUSIVE", "is OpenMPI built with UCX"),
-        ({"n1": [RC]}, "", "INCONCLUSIVE", "1 of 2 nodes told their way"),
-    ],
+@cases(
+    "ways, layer, outcome, words",
+    ({}, "[n1:7] select: component ob1 selected\n", "FAIL", "OpenMPI chose its layer ob1 and not UCX"),
+    ({}, "[n1:7] selected ob1 best priority 20\n", "FAIL", "set OMPI_MCA_pml=ucx"),
+    ({}, "", "INCONCLUSIVE", "is OpenMPI built with UCX"),
+    ({"n1": [RC]}, "", "INCONCLUSIVE", "1 of 2 nodes told their way"),
 )
 def test_without_proof_nothing_passes(measured, ways, layer, outcome, words):
     """Catches: a run that says nothing of its way, or that never used UCX, passed as RC."""
@@ -178,18 +177,16 @@ def test_a_way_that_is_not_as_planned_is_named_and_mpi_is_not_started(tmp_path, 
     assert all((tmp_path / line["file"]).read_text() == "" for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("notes", "outcome", "words"),
-    [
-        ([note("n1", (2, 3)), note("n2", (2,))], "PASS", ""),
-        (
-            [note("n1", (2, 3)), note("n2", (0, 1))],
-            "FAIL",
-            "rank 0 on n2 runs on CPUs 0,1, its rank file says 2,3",
-        ),
-        ([note("n1", (2, 3)), note("n2", (0, 1), (), "nothing")], "FAIL", "has no CPUs for it"),
-        ([note("n1", (2, 3))], "INCONCLUSIVE", "rank 0 on n2 left no note"),
-    ],
+@cases(
+    "notes, outcome, words",
+    ([note("n1", (2, 3)), note("n2", (2,))], "PASS", ""),
+    (
+        [note("n1", (2, 3)), note("n2", (0, 1))],
+        "FAIL",
+        "rank 0 on n2 runs on CPUs 0,1, its rank file says 2,3",
+    ),
+    ([note("n1", (2, 3)), note("n2", (0, 1), (), "nothing")], "FAIL", "has no CPUs for it"),
+    ([note("n1", (2, 3))], "INCONCLUSIVE", "rank 0 on n2 left no note"),
 )
 def test_ranks_run_where_the_rank_file_says(measured, notes, outcome, words):
     """Catches: a rank file that is written and applied by nothing."""
@@ -198,27 +195,22 @@ def test_ranks_run_where_the_rank_file_says(measured, notes, outcome, words):
     assert words in cells["pinning"][1]
 
 
-@pytest.mark.parametrize(
-    ("text", "lanes"),
-    [
-        (
-            "[1566814148.941358] [n1:3473 :0] ucp_worker.c:1689 UCX  INFO  ep_cfg[1]: tag(rc_verbs/rxe0:1); ",
-            1,
-        ),
-        ("[1566814148.9] [n1:3473:0] ucp_worker.c:1689 UCX INFO ep_cfg[0]: tag(self/memory cma/memory); ", 0),
-        (
-            "[1701292112.8] [n1:162239:0]  ucp_worker.c:1855 UCX  INFO    0x100b240 inter-node cfg#3 "
-            "tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1)",
-            2,
-        ),
-        (
-            "[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  ucp_context_0 intra-node cfg#2 "
-            "tag(sysv/memory cma/memory) rma(sysv/memory)",
-            0,
-        ),
-        ("[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  inter-node cfg#2 am(tcp/eth0)", 1),
-        ("[1701292112.8] [n1:1:0]  parser.c:2314 UCX  INFO  UCX_* env variables: UCX_TLS=tag(tcp/eth0)", 0),
-    ],
+@cases(
+    "text, lanes",
+    ("[1566814148.941358] [n1:3473 :0] ucp_worker.c:1689 UCX  INFO  ep_cfg[1]: tag(rc_verbs/rxe0:1); ", 1),
+    ("[1566814148.9] [n1:3473:0] ucp_worker.c:1689 UCX INFO ep_cfg[0]: tag(self/memory cma/memory); ", 0),
+    (
+        "[1701292112.8] [n1:162239:0]  ucp_worker.c:1855 UCX  INFO    0x100b240 inter-node cfg#3 "
+        "tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1)",
+        2,
+    ),
+    (
+        "[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  ucp_context_0 intra-node cfg#2 "
+        "tag(sysv/memory cma/memory) rma(sysv/memory)",
+        0,
+    ),
+    ("[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  inter-node cfg#2 am(tcp/eth0)", 1),
+    ("[1701292112.8] [n1:1:0]  parser.c:2314 UCX  INFO  UCX_* env variables: UCX_TLS=tag(tcp/eth0)", 0),
 )
 def test_forms_of_ucx_log(text, lanes):
     """Catches: the line of an older or newer UCX passed over, or a way inside a node taken for the fabric."""
@@ -337,17 +329,15 @@ def test_bandwidths_are_read_with_their_times():
     assert list(moved(output(TIMED))) == [("n1", None, sent, sent), ("n2", None, sent, sent)]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("   2.87 ", "   9.87 ", "bandwidth contradicts size and mean time"),
-        ("   2.87 ", "   2.88 ", "bandwidth contradicts size and mean time"),
-        (" 240.10 ", " 440.10 ", "bandwidth contradicts size and mean time"),
-        ("5.7121300e-03", "5.7121300e-04", "bandwidth contradicts size and mean time"),
-        ("5.7121300e-03", "0.0000000e+00", "bandwidth contradicts size and mean time"),
-        ("1.2000e-04       10", "1.2000e-04        1", "16384 bytes: 1 sample, planned were 10"),
-        (" | 5.7121300e-03 \u00b1 1.2000e-04       10", "", "not a row of the ping-pong table"),
-    ],
+@cases(
+    "old, new, words",
+    ("   2.87 ", "   9.87 ", "bandwidth contradicts size and mean time"),
+    ("   2.87 ", "   2.88 ", "bandwidth contradicts size and mean time"),
+    (" 240.10 ", " 440.10 ", "bandwidth contradicts size and mean time"),
+    ("5.7121300e-03", "5.7121300e-04", "bandwidth contradicts size and mean time"),
+    ("5.7121300e-03", "0.0000000e+00", "bandwidth contradicts size and mean time"),
+    ("1.2000e-04       10", "1.2000e-04        1", "16384 bytes: 1 sample, planned were 10"),
+    (" | 5.7121300e-03 \u00b1 1.2000e-04       10", "", "not a row of the ping-pong table"),
 )
 def test_a_bandwidth_that_its_time_does_not_give_is_refused(old, new, words):
     """Catches: a bandwidth edited alone, or of fewer samples than were ordered, which passed."""

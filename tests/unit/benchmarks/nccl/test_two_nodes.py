@@ -11,6 +11,7 @@ from shakedown.benchmarks.nccl.metrics import judge_log
 from shakedown.benchmarks.nccl.output import parse_nccl
 from shakedown.benchmarks.nccl.output_model import precise_busbw_gb_per_s
 from shakedown.benchmarks.nccl.settings import ExpectedWay
+from tests.kit.cases import cases
 
 BOTH = {"n1": ("fab0", "fab1"), "n2": ("fab0", "fab1")}
 
@@ -90,12 +91,10 @@ SLOW = "    16777216       4194304     float     sum      -1  80968.9    0.21   
 FAST = "   268435456      67108864     float     sum      -1   1519.4  176.67  176.67       0   1519.4  176.67  176.67       0"  # noqa: E501
 
 
-@pytest.mark.parametrize(
-    ("row", "size", "mean", "wanted"),
-    [
-        (SLOW, 16777216, 0.208967, 16777216 / 80968.9e-6 / 1e9),
-        (FAST, 268435456, 176.67, 176.67),  # as printed: no more is known than what was
-    ],
+@cases(
+    "row, size, mean, wanted",
+    (SLOW, 16777216, 0.208967, 16777216 / 80968.9e-6 / 1e9),
+    (FAST, 268435456, 176.67, 176.67),  # as printed: no more is known than what was
 )
 def test_a_low_rate_has_the_digits_of_its_time(row, size, mean, wanted):
     """Catches: a port 10 % too slow that is undecided, because 0.2 GB/s is printed in steps of 5 %."""

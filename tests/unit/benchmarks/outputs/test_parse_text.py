@@ -11,6 +11,7 @@ from shakedown.benchmarks.lora.output import TrainerHeader, TrainerStep, Trainer
 from shakedown.commands.parse import MAX_BYTES, parse, parsers
 from shakedown.records.errors import BadInput
 from shakedown.records.tool_text import TextSource, half_digit, split_labels
+from tests.kit.cases import cases
 
 SOURCE = TextSource("x\n", "f")
 
@@ -100,15 +101,13 @@ def test_a_line_without_a_label_among_labelled_ones_is_refused(read):
     assert str(refused.value).startswith("f:3: ")
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***",
-        "srun: error: n2: task 1: Exited with exit code 1",
-        "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=12.0",
-        "srun: error: n1: task 0: Segmentation fault (core dumped)",
-        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
-    ],
+    "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***",
+    "srun: error: n2: task 1: Exited with exit code 1",
+    "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=12.0",
+    "srun: error: n1: task 0: Segmentation fault (core dumped)",
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
 )
 def test_a_step_that_slurm_ended_is_refused(line):
     """Catches the output of a killed step that happens to look whole."""
@@ -160,27 +159,25 @@ def test_what_the_models_write_is_read_back():
     assert parse_trainer(text) == result
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("\n".join(LINES[:-1]) + "\n", "ends before the summary"),
-        (LOG[:-20], "ends before the end of its last line"),
-        ("\n".join(LINES[1:]) + "\n", "first line is not the header"),
-        (LOG + LINES[1] + "\n", "line after the summary"),
-        ("\n".join([LINES[0], *LINES]) + "\n", "second header"),
-        ("\n".join([*LINES[:3], *LINES[4:]]) + "\n", "the summary counts 2 steps, the log has"),
-        ("\n".join([*LINES[:1], *LINES[3:]]) + "\n", "step 2 of rank 0 after step 0"),
-        ("\n".join([*LINES[:2], *LINES[1:]]) + "\n", "step 1 of rank 0 after step 1"),
-        (LOG.replace('"rank":1', '"rank":2', 1), "rank 2 of a job of 2"),
-        (LOG.replace('"loss":1.41', '"loss":NaN'), "not a finite number"),
-        (LOG.replace('"loss":1.41', '"loss":1e999'), "finite number"),
-        (LOG.replace('"loss":1.41', '"loss":"1.41"'), "loss"),
-        (LOG.replace('"step_time_s":3.25', '"step_time_s":0', 1), "step_time_s"),
-        (LOG.replace('"step_time_s":3.25', '"step_time":3.25', 1), "step_time"),
-        (LOG.replace('"type":"step"', '"type":"stop"', 1), "unknown type 'stop'"),
-        (LOG.replace('"schema_version":1', '"schema_version":2'), "schema_version"),
-        ("\n".join([LINES[0], LINES[-1]]) + "\n", "the log has none"),
-    ],
+@cases(
+    "text, message",
+    ("\n".join(LINES[:-1]) + "\n", "ends before the summary"),
+    (LOG[:-20], "ends before the end of its last line"),
+    ("\n".join(LINES[1:]) + "\n", "first line is not the header"),
+    (LOG + LINES[1] + "\n", "line after the summary"),
+    ("\n".join([LINES[0], *LINES]) + "\n", "second header"),
+    ("\n".join([*LINES[:3], *LINES[4:]]) + "\n", "the summary counts 2 steps, the log has"),
+    ("\n".join([*LINES[:1], *LINES[3:]]) + "\n", "step 2 of rank 0 after step 0"),
+    ("\n".join([*LINES[:2], *LINES[1:]]) + "\n", "step 1 of rank 0 after step 1"),
+    (LOG.replace('"rank":1', '"rank":2', 1), "rank 2 of a job of 2"),
+    (LOG.replace('"loss":1.41', '"loss":NaN'), "not a finite number"),
+    (LOG.replace('"loss":1.41', '"loss":1e999'), "finite number"),
+    (LOG.replace('"loss":1.41', '"loss":"1.41"'), "loss"),
+    (LOG.replace('"step_time_s":3.25', '"step_time_s":0', 1), "step_time_s"),
+    (LOG.replace('"step_time_s":3.25', '"step_time":3.25', 1), "step_time"),
+    (LOG.replace('"type":"step"', '"type":"stop"', 1), "unknown type 'stop'"),
+    (LOG.replace('"schema_version":1', '"schema_version":2'), "schema_version"),
+    ("\n".join([LINES[0], LINES[-1]]) + "\n", "the log has none"),
 )
 def test_damaged_logs_are_refused(text, message):
     """Catches a killed job's log taken for a finished one, and a lost step."""
@@ -204,19 +201,17 @@ def test_a_truncated_log_on_request():
 WRITE_BW = "perftest_25.01_rxe_write_bw_client.txt"
 
 
-@pytest.mark.parametrize(
-    ("tool", "name", "key", "value"),
-    [
-        ("perftest", WRITE_BW, "operation", "write"),
-        ("nccl", "nccl-tests_2.19.6_all_reduce_4xH200.json", "operation", "all_reduce"),
-        ("nccl-log", "nccl_2.28.9_debug_info_all_reduce_16G_4xH200.txt", "socket_fallback", False),
-        ("nvbandwidth", "nvbandwidth_0.8_4xH200.json", "version", "v0.8"),
-        ("loadgen", "loadgen_6.0.17_server_valid.txt", "valid", True),
-        ("trainer", "trainer_synthetic_2ranks.jsonl", "tool", "trainer"),
-        ("ethtool", "ethtool_6.14_virtio.txt", "tool", "ethtool"),
-        ("rdma", "rdma_6.15_statistic_rxe.json", "tool", "rdma"),
-        ("nvidia-smi", "nvidia-smi_topo_m_4xH200.txt", "tool", "nvidia-smi topo"),
-    ],
+@cases(
+    "tool, name, key, value",
+    ("perftest", WRITE_BW, "operation", "write"),
+    ("nccl", "nccl-tests_2.19.6_all_reduce_4xH200.json", "operation", "all_reduce"),
+    ("nccl-log", "nccl_2.28.9_debug_info_all_reduce_16G_4xH200.txt", "socket_fallback", False),
+    ("nvbandwidth", "nvbandwidth_0.8_4xH200.json", "version", "v0.8"),
+    ("loadgen", "loadgen_6.0.17_server_valid.txt", "valid", True),
+    ("trainer", "trainer_synthetic_2ranks.jsonl", "tool", "trainer"),
+    ("ethtool", "ethtool_6.14_virtio.txt", "tool", "ethtool"),
+    ("rdma", "rdma_6.15_statistic_rxe.json", "tool", "rdma"),
+    ("nvidia-smi", "nvidia-smi_topo_m_4xH200.txt", "tool", "nvidia-smi topo"),
 )
 def test_every_tool(tool, name, key, value, capsys):
     """Catches a tool that is listed and not wired up, and tables that cannot be printed."""

@@ -32,6 +32,7 @@ from shakedown.records.pairs import AllPairs, PairsAcross, apart
 from shakedown.records.plan import ReferenceKind
 from shakedown.records.wording import natural_key
 from shakedown.references.catalogue import Catalogue, Profile, ReferenceEntry
+from tests.kit.cases import cases
 from tests.kit.run import python
 from tests.kit.site import WHERE, document, plan_site
 
@@ -138,34 +139,32 @@ def test_names_that_fit_are_taken():
     assert parse_spec(with_names("a" * 60, "b" * 60), "spec.json")
 
 
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (missing("tclass"), "'tclass' is missing"),
-        (broken(speed=1), "unknown 'speed'"),
-        (broken(schema=2), "schema"),
-        (spec_data(1), "at least two nodes"),
-        (broken(rails=["rail0", "rail7"]), "rail7"),
-        (broken(rails=["rail0", "rail0"]), "each rail once"),
-        (broken(mode="pairs"), "mode and pairs disagree"),
-        (broken(mode="pairs", pairs=[["n1", "n1"]]), "two different"),
-        (broken(mode="pairs", pairs=[["n1", "n9"]]), "n9"),
-        (broken(mode="pairs", pairs=[["n1", "n2"], ["n2", "n1"]]), "each pair once"),
-        (broken(operations=[{"test": "rm", "size_bytes": 8, "iterations": 5}]), "rm"),
-        (broken(operations=[{"test": "ib_write_bw", "size_bytes": 8}]), "exactly one"),
-        (broken(tclass=True), "tclass"),
-        (broken(mtu=1500), "RDMA MTU"),
-        (broken(timeout_s=1), "timeout_s"),
-        (broken(timeout_s=float("nan")), "timeout_s"),
-        (broken(base_port=18590), "control_port outside"),
-        (broken(directions=["forward", "forward"]), "forward"),
-        (without_ipv4("10.0.0.256"), "IPv4"),
-        (without_ipv4("127.77.1.2"), "has it too"),
-        (without_ipv4(7), "IPv4"),
-        ({**spec_data(2), "nodes": {"n1;reboot": {}, "n2": {}}}, "n1;reboot"),
-        ([], "not an object"),
-        (with_names("a" * 63, "b" * 63), "names of up to 258 bytes"),
-    ],
+@cases(
+    "data, says",
+    (missing("tclass"), "'tclass' is missing"),
+    (broken(speed=1), "unknown 'speed'"),
+    (broken(schema=2), "schema"),
+    (spec_data(1), "at least two nodes"),
+    (broken(rails=["rail0", "rail7"]), "rail7"),
+    (broken(rails=["rail0", "rail0"]), "each rail once"),
+    (broken(mode="pairs"), "mode and pairs disagree"),
+    (broken(mode="pairs", pairs=[["n1", "n1"]]), "two different"),
+    (broken(mode="pairs", pairs=[["n1", "n9"]]), "n9"),
+    (broken(mode="pairs", pairs=[["n1", "n2"], ["n2", "n1"]]), "each pair once"),
+    (broken(operations=[{"test": "rm", "size_bytes": 8, "iterations": 5}]), "rm"),
+    (broken(operations=[{"test": "ib_write_bw", "size_bytes": 8}]), "exactly one"),
+    (broken(tclass=True), "tclass"),
+    (broken(mtu=1500), "RDMA MTU"),
+    (broken(timeout_s=1), "timeout_s"),
+    (broken(timeout_s=float("nan")), "timeout_s"),
+    (broken(base_port=18590), "control_port outside"),
+    (broken(directions=["forward", "forward"]), "forward"),
+    (without_ipv4("10.0.0.256"), "IPv4"),
+    (without_ipv4("127.77.1.2"), "has it too"),
+    (without_ipv4(7), "IPv4"),
+    ({**spec_data(2), "nodes": {"n1;reboot": {}, "n2": {}}}, "n1;reboot"),
+    ([], "not an object"),
+    (with_names("a" * 63, "b" * 63), "names of up to 258 bytes"),
 )
 def test_a_bad_specification_is_refused_with_the_fields_name(data, says):
     """Catches: a typo that becomes a default; a duplicate address that measures one node twice."""
@@ -174,16 +173,14 @@ def test_a_bad_specification_is_refused_with_the_fields_name(data, says):
     assert str(refused.value).startswith("spec.json: ")
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
-    [
-        {"mode": []},
-        {"mode": {}},
-        {"mode": "pairs", "pairs": [[["n1"], "n2"]]},
-        {"mode": "pairs", "pairs": [[{}, "n2"]]},
-        {"mode": "pairs", "pairs": [["n1", "n2", "n2"]]},
-        {"mode": "pairs", "pairs": [["n1", "n1"]]},
-    ],
+    {"mode": []},
+    {"mode": {}},
+    {"mode": "pairs", "pairs": [[["n1"], "n2"]]},
+    {"mode": "pairs", "pairs": [[{}, "n2"]]},
+    {"mode": "pairs", "pairs": [["n1", "n2", "n2"]]},
+    {"mode": "pairs", "pairs": [["n1", "n1"]]},
 )
 def test_lists_and_objects_in_place_of_names_are_refused(changes):
     """Catches: a traceback (unhashable type) where a specification holds a list instead of a name."""
@@ -244,15 +241,13 @@ def test_half_a_last_line_is_no_event(folder):
     assert lost_nodes(where, SPEC["nodes"]) == ["n3"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "journals",
-    [
-        {"n1": [START, END], "n2": [START, END], "n3": [START]},  # nobody missed it
-        {"n1": [START], "n2": [START, N3_LOST, END], "n3": None},  # nor did anybody miss n1
-        {"n1": [START, N3_LOST], "n2": [START, END], "n3": [START]},  # whoever says so did not end itself
-        {"n1": [START, END, START], "n2": [START, N3_LOST, END], "n3": [START]},  # a second start broke off
-        {"n1": None, "n2": None, "n3": None},
-    ],
+    {"n1": [START, END], "n2": [START, END], "n3": [START]},  # nobody missed it
+    {"n1": [START], "n2": [START, N3_LOST, END], "n3": None},  # nor did anybody miss n1
+    {"n1": [START, N3_LOST], "n2": [START, END], "n3": [START]},  # whoever says so did not end itself
+    {"n1": [START, END, START], "n2": [START, N3_LOST, END], "n3": [START]},  # a second start broke off
+    {"n1": None, "n2": None, "n3": None},
 )
 def test_a_driver_that_is_not_accounted_for_spoils_the_job(folder, journals):
     """Catches a crashed driver, or a job that was cancelled, taken for a mesh that ended."""

@@ -19,6 +19,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.onnode import software
 from shakedown.records.errors import BadInput
 from shakedown.run.folder import to_json, write_aside
+from tests.kit.cases import cases
 from tests.kit.files import edited, script
 from tests.kit.run import collected, ordered_in, ran, raw_of, write_run
 from tests.kit.site import WHERE, document, hosts, plan_site
@@ -58,31 +59,29 @@ def program(place: Path, name: str, text: str) -> Path:
     return place / name
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"from": {"module": "perftest/1; rm -rf ~"}}, "pattern"),
-        ({"from": {"module": "$(id)/1"}}, "pattern"),
-        ({"from": {"module": "--force/1"}}, "pattern"),
-        ({"from": {"module": "perftest"}}, "pattern"),
-        ({"from": {"module": "perftest/1\n"}}, "pattern"),
-        ({"from": {"module": []}}, "at least 1"),
-        ({"from": {"path": "opt/x"}}, "pattern"),
-        ({"from": {"path": "/opt/../etc"}}, "without .."),
-        ({"from": {"path": "/opt/a b"}}, "pattern"),
-        ({"from": {"spack": "--all"}}, "pattern"),
-        ({"from": {"container": "img:1,x"}}, "pattern"),
-        ({"from": {"container": "--writable"}}, "pattern"),
-        ({"from": {"container": "nccl.sif"}}, "Apptainer would look"),
-        ({"from": {"container": "/i.sif", "runtime": "docker"}}, "apptainer"),
-        ({"from": {"path": "/x", "module": "a/1"}}, "module and path given"),
-        ({"from": {}}, "nothing given"),
-        ({"from": {"path": "/x", "runtime": "pyxis"}}, "runtime is of a container"),
-        ({"from": "modules"}, "package"),
-        ({"from": "package", "libraries": ["/a:/b"]}, "pattern"),
-        ({"from": "package", "python": "python3; id"}, "pattern"),
-        ({"form": "package"}, "Field required"),
-    ],
+@cases(
+    "given, says",
+    ({"from": {"module": "perftest/1; rm -rf ~"}}, "pattern"),
+    ({"from": {"module": "$(id)/1"}}, "pattern"),
+    ({"from": {"module": "--force/1"}}, "pattern"),
+    ({"from": {"module": "perftest"}}, "pattern"),
+    ({"from": {"module": "perftest/1\n"}}, "pattern"),
+    ({"from": {"module": []}}, "at least 1"),
+    ({"from": {"path": "opt/x"}}, "pattern"),
+    ({"from": {"path": "/opt/../etc"}}, "without .."),
+    ({"from": {"path": "/opt/a b"}}, "pattern"),
+    ({"from": {"spack": "--all"}}, "pattern"),
+    ({"from": {"container": "img:1,x"}}, "pattern"),
+    ({"from": {"container": "--writable"}}, "pattern"),
+    ({"from": {"container": "nccl.sif"}}, "Apptainer would look"),
+    ({"from": {"container": "/i.sif", "runtime": "docker"}}, "apptainer"),
+    ({"from": {"path": "/x", "module": "a/1"}}, "module and path given"),
+    ({"from": {}}, "nothing given"),
+    ({"from": {"path": "/x", "runtime": "pyxis"}}, "runtime is of a container"),
+    ({"from": "modules"}, "package"),
+    ({"from": "package", "libraries": ["/a:/b"]}, "pattern"),
+    ({"from": "package", "python": "python3; id"}, "pattern"),
+    ({"form": "package"}, "Field required"),
 )
 def test_what_no_job_may_be_given_is_refused(given, says):
     """Catches: a name from an inventory that becomes an option, a second command or another file."""
@@ -90,20 +89,15 @@ def test_what_no_job_may_be_given_is_refused(given, says):
         TypeAdapter(Sources).validate_python({"perftest": given})
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "says"),
-    [
-        (
-            {"lora": [{"model": "tiny", "python": "/x"}]},
-            "acceptance.lora.0.python has gone.*software.pytorch",
-        ),
-        ({"lora": [{"model": "tiny", "container": "/x"}]}, "lora.0.container has gone.*container: IMAGE"),
-        ({"torch": {"python": "/x"}}, "acceptance.torch.python has gone.*software.pytorch"),
-        ({"inference": {"python": "/x", "gpus": [1]}}, "inference.python has gone.*software.loadgen"),
-        ({"interconnect": {"python": "/x", "path": {"generation": 5}}}, "interconnect.python has gone"),
-        ({"gpu_node": {"program": "/x"}}, "gpu_node.program has gone.*software.nvbandwidth"),
-        ({"stream": {"program": "/x"}}, "stream.program has gone.*software.stream"),
-    ],
+@cases(
+    "acceptance, says",
+    ({"lora": [{"model": "tiny", "python": "/x"}]}, "acceptance.lora.0.python has gone.*software.pytorch"),
+    ({"lora": [{"model": "tiny", "container": "/x"}]}, "lora.0.container has gone.*container: IMAGE"),
+    ({"torch": {"python": "/x"}}, "acceptance.torch.python has gone.*software.pytorch"),
+    ({"inference": {"python": "/x", "gpus": [1]}}, "inference.python has gone.*software.loadgen"),
+    ({"interconnect": {"python": "/x", "path": {"generation": 5}}}, "interconnect.python has gone"),
+    ({"gpu_node": {"program": "/x"}}, "gpu_node.program has gone.*software.nvbandwidth"),
+    ({"stream": {"program": "/x"}}, "stream.program has gone.*software.stream"),
 )
 def test_a_key_that_has_gone_is_answered_with_the_new_one(acceptance, says):
     """Catches: a site of an earlier release whose own programs are no longer used, without a word."""
@@ -144,18 +138,13 @@ def test_modules_are_loaded_for_this_process(node):
     assert os.environ["LD_LIBRARY_PATH"] == "/opt/l"
 
 
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        (
-            {"from": {"module": ["ofed/5.9"]}},
-            "n1: perftest from module ofed/5.9: module ofed/5.9 does not exist",
-        ),
-        ({"from": {"path": "/no/such"}}, "n1: perftest from path /no/such: /no/such does not exist"),
-        ({"from": {"spack": "perftest"}}, "n1: perftest from spack perftest: spack is not on the PATH"),
-        ({"from": {"container": "/i.sif"}}, "n1: perftest from container /i.sif: apptainer is not installed"),
-        ({"from": {"container": "x/y:1", "runtime": "pyxis"}}, "Slurm has no pyxis here"),
-    ],
+@cases(
+    "source, says",
+    ({"from": {"module": ["ofed/5.9"]}}, "n1: perftest from module ofed/5.9: module ofed/5.9 does not exist"),
+    ({"from": {"path": "/no/such"}}, "n1: perftest from path /no/such: /no/such does not exist"),
+    ({"from": {"spack": "perftest"}}, "n1: perftest from spack perftest: spack is not on the PATH"),
+    ({"from": {"container": "/i.sif"}}, "n1: perftest from container /i.sif: apptainer is not installed"),
+    ({"from": {"container": "x/y:1", "runtime": "pyxis"}}, "Slurm has no pyxis here"),
 )
 def test_what_a_node_lacks_is_named_with_node_and_fix(node, monkeypatch, source, says):
     """Catches: a missing module, image or runtime taken for slow hardware; old modules that end with 0."""
@@ -180,13 +169,11 @@ esac
 """
 
 
-@pytest.mark.parametrize(
-    ("spec", "why"),
-    [
-        ("perftest@25", ""),
-        ("perftest", "spack load perftest failed: perftest matches multiple packages."),
-        ("ucx@9", "spack load ucx@9 failed: Spec 'ucx@9' matches no installed packages."),
-    ],
+@cases(
+    "spec, why",
+    ("perftest@25", ""),
+    ("perftest", "spack load perftest failed: perftest matches multiple packages."),
+    ("ucx@9", "spack load ucx@9 failed: Spec 'ucx@9' matches no installed packages."),
 )
 def test_spack_loads_or_says_why_not(node, monkeypatch, spec, why):
     """Catches: Spack's environment that the job does not get, or a refusal without Spack's reason."""
@@ -272,13 +259,11 @@ def test_another_version_on_one_node_is_named(run):
     assert "version is 6.1 on n2, 5.8 on n1, 5.8 on n3" in odd["n2"].reason
 
 
-@pytest.mark.parametrize(
-    ("found", "outcome", "says"),
-    [
-        ({"version": "not told"}, "FAIL", "version is not told on n3, 5.8 on n1, 5.8 on n2"),
-        ({"version": None}, "FAIL", "version is nothing on n3, 5.8 on n1, 5.8 on n2"),
-        (None, "INCONCLUSIVE", "no record of a software"),
-    ],
+@cases(
+    "found, outcome, says",
+    ({"version": "not told"}, "FAIL", "version is not told on n3, 5.8 on n1, 5.8 on n2"),
+    ({"version": None}, "FAIL", "version is nothing on n3, 5.8 on n1, 5.8 on n2"),
+    (None, "INCONCLUSIVE", "no record of a software"),
 )
 def test_what_two_nodes_have_and_the_third_has_not_is_odd(run, found, outcome, says):
     """Catches: a part that a node lacks, or a look that found nothing at all, compared with nobody."""
@@ -310,21 +295,19 @@ esac
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "runs", "text", "told"),
-    [
-        ("openmpi", "ompi_info", OMPI, {"version": "5.0.7", "ucx": "ucx", "pmix": "ext3x"}),
-        # As ompi_info of 5.0.7 has it: parameters of pmix, and no component.
-        (
-            "openmpi",
-            "ompi_info",
-            OMPI.replace("mca:pmix:ext3x:version:mca:2.1.0", "mca:pmix:base:param:pmix:value:"),
-            {"version": "5.0.7", "ucx": "ucx", "pmix": "libpmix.so.2.13.3"},
-        ),
-        ("nccl_tests", "all_reduce_perf", "#!/bin/sh\necho USAGE: all_reduce_perf\n", {}),
-        ("perftest", "ib_write_bw", PERFTEST.replace("VERSION", "6.21"), {"version": "6.21"}),
-        ("nvbandwidth", "nvbandwidth", "#!/bin/sh\necho nvbandwidth Version: v0.6\n", {"version": "0.6"}),
-    ],
+@cases(
+    "name, runs, text, told",
+    ("openmpi", "ompi_info", OMPI, {"version": "5.0.7", "ucx": "ucx", "pmix": "ext3x"}),
+    # As ompi_info of 5.0.7 has it: parameters of pmix, and no component.
+    (
+        "openmpi",
+        "ompi_info",
+        OMPI.replace("mca:pmix:ext3x:version:mca:2.1.0", "mca:pmix:base:param:pmix:value:"),
+        {"version": "5.0.7", "ucx": "ucx", "pmix": "libpmix.so.2.13.3"},
+    ),
+    ("nccl_tests", "all_reduce_perf", "#!/bin/sh\necho USAGE: all_reduce_perf\n", {}),
+    ("perftest", "ib_write_bw", PERFTEST.replace("VERSION", "6.21"), {"version": "6.21"}),
+    ("nvbandwidth", "nvbandwidth", "#!/bin/sh\necho nvbandwidth Version: v0.6\n", {"version": "0.6"}),
 )
 def test_what_a_program_is_linked_to_is_recorded(node, monkeypatch, name, runs, text, told):
     """Catches: MPI, PMIx, UCX or CUDA of another release on one node, which nothing had written down."""
@@ -394,18 +377,16 @@ def test_a_module_that_one_node_of_many_lacks_is_refused(jobs):
     assert "measure the others" not in str(all_of.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        "",
-        "no JSON",
-        "[]",
-        '{"perftest": 7}',
-        '{"other": "gone"}',
-        "[" * 40_000,
-        '{"perftest": ""}',
-        "x" * 70_000,
-    ],
+    "",
+    "no JSON",
+    "[]",
+    '{"perftest": 7}',
+    '{"other": "gone"}',
+    "[" * 40_000,
+    '{"perftest": ""}',
+    "x" * 70_000,
 )
 def test_what_is_no_answer_refuses_nothing(jobs, text):
     """Catches: a node that is silent, or prints what it likes, that keeps all others from being measured."""
@@ -420,14 +401,12 @@ def test_a_nodes_words_cannot_drive_a_terminal_or_fill_a_screen(jobs):
     assert len(str(refused.value)) < 1000
 
 
-@pytest.mark.parametrize(
-    ("source", "why"),
-    [
-        ({"from": {"path": "/no/such"}}, "/no/such does not exist"),
-        ({"from": {"path": "/"}}, ""),
-        ({"from": {"container": "/i.sif"}}, "apptainer is not installed"),
-        ({"from": {"container": "x/y:1", "runtime": "pyxis"}}, ""),  # no srun here: a job will tell
-    ],
+@cases(
+    "source, why",
+    ({"from": {"path": "/no/such"}}, "/no/such does not exist"),
+    ({"from": {"path": "/"}}, ""),
+    ({"from": {"container": "/i.sif"}}, "apptainer is not installed"),
+    ({"from": {"container": "x/y:1", "runtime": "pyxis"}}, ""),  # no srun here: a job will tell
 )
 def test_the_program_runs_by_itself_on_a_bare_node(source, why):
     """Catches: a program that needs Shakedown, which nodes have not; a job's own matters guessed at."""

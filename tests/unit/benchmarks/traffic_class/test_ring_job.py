@@ -9,6 +9,7 @@ import pytest
 from arrivals import bnxt, mlx5, packets, planned, seen, site_document
 
 from shakedown.benchmarks.traffic_class import job as watch
+from tests.kit.cases import cases
 from tests.kit.files import script
 from tests.kit.site import hosts
 from tests.unit.benchmarks.perftest import local_mesh
@@ -126,14 +127,12 @@ def test_a_node_without_the_service_says_so(ring):
         assert "run the playbook that configures hosts" in told["no_headers"]
 
 
-@pytest.mark.parametrize(
-    ("ready", "answer", "words"),
-    [
-        (b"", b"", "does not count"),
-        (b"hello\n", b"", "does not count"),
-        (b"ready\n", b"{]", "Expecting"),
-        (b"ready\n", b"[]", "the answer is no count"),
-    ],
+@cases(
+    "ready, answer, words",
+    (b"", b"", "does not count"),
+    (b"hello\n", b"", "does not count"),
+    (b"ready\n", b"{]", "Expecting"),
+    (b"ready\n", b"[]", "the answer is no count"),
 )
 def test_a_service_that_talks_nonsense_is_no_evidence(tmp_path, ready, answer, words):
     """Catches an answer of something else that ends the job, or counts."""

@@ -10,6 +10,7 @@ from host_settings import arp, drivers, engine, targets
 
 from shakedown.onnode import topology_probe
 from shakedown.topology.host_map import acs_bridges, parse_topology
+from tests.kit.cases import cases
 from tests.machines.recorded import CASES, Machine, bdf_of
 
 _RULES = {"mlx5_core": "mlx5", "bnxt_en": "bnxt"}
@@ -89,17 +90,15 @@ def test_a_probe_claims_nothing():
     assert len(sent) == 42
 
 
-@pytest.mark.parametrize(
-    ("heard", "owner"),
-    [
-        (frame(STRANGER), STRANGER),
-        (frame(STRANGER, what=1), STRANGER),  # a request from that address claims it as well
-        (frame(STRANGER, bytes([10, 10, 0, 2])), None),
-        (frame(STRANGER, bytes(4), what=1), None),  # another's probe
-        (frame(STRANGER, ether=0x0800), None),
-        (frame(STRANGER)[:30], None),
-        (b"", None),
-    ],
+@cases(
+    "heard, owner",
+    (frame(STRANGER), STRANGER),
+    (frame(STRANGER, what=1), STRANGER),  # a request from that address claims it as well
+    (frame(STRANGER, bytes([10, 10, 0, 2])), None),
+    (frame(STRANGER, bytes(4), what=1), None),  # another's probe
+    (frame(STRANGER, ether=0x0800), None),
+    (frame(STRANGER)[:30], None),
+    (b"", None),
 )
 def test_only_who_claims_the_address_owns_it(heard, owner):
     """Catches: a passer-by taken for an owner, or a cut frame that ends the program."""
