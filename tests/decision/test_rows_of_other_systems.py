@@ -20,13 +20,9 @@ from tests.kit.site import fabric, nic, plan_site
 
 GIB = 1 << 30
 # Rows that no plan can have, whatever a site names: what its profile says of them, in part.
-NEVER = {
-    "mlperf-lora-8xh100-samples": "FP8",
-    "mlperf-lora-8xh200-samples": "FP8",
-    "mlperf-lora-8xh100-duration": "FP8",
-    "mlperf-lora-8xh200-duration": "FP8",
-    "mlperf-lora-power": "no plan measures",
-}
+NEVER = {"mlperf-lora-8xh100-samples": "FP8", "mlperf-lora-8xh200-samples": "FP8"}
+NEVER |= {"mlperf-lora-8xh100-duration": "FP8", "mlperf-lora-8xh200-duration": "FP8"}
+NEVER |= {"mlperf-lora-power": "no plan measures"}
 ROWS = [e for name in ("published_gpu_nodes", "mlperf_llama2_70b_lora") for e in load_profile(name).entries]
 
 

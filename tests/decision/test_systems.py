@@ -627,16 +627,8 @@ def test_a_fabric_of_its_shape_can_be_rehearsed(name, tmp_path, monkeypatch, cap
     """Catches: a shipped fabric whose shape `shakedown simulate` does not know."""
     plan, site = planned(name), shipped(name)
     spines = len(site.network().switches.spines) or 1
-    shape = [
-        "--nodes",
-        len(plan.nodes),
-        "--rails",
-        len(plan.rails),
-        "--pod",
-        len(plan.nodes),
-        "--spines",
-        spines,
-    ]
+    shape = ["--nodes", len(plan.nodes), "--rails", len(plan.rails), "--pod", len(plan.nodes), "--spines"]
+    shape += [spines]
     monkeypatch.setattr(sys, "argv", ["shakedown", "simulate", str(tmp_path / "run"), *map(str, shape)])
     with pytest.raises(SystemExit) as ended:
         cli.main()

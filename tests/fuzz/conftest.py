@@ -5,7 +5,6 @@ import io
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
@@ -14,6 +13,7 @@ import pytest
 
 from shakedown.commands import cli
 from tests.kit.archive import unpack
+from tests.kit.key import make_key, make_signers
 from tests.unit.evidence.ordered import make_world
 
 RUNS = Path(__file__).parents[1] / "runs"
@@ -56,9 +56,8 @@ def _cpu_s() -> float:
 def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Recorded runs by name, collected, judged, reported and sealed."""
     root = tmp_path_factory.mktemp("originals")
-    key = root / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    (root / "signers").write_text(f"tester {key.with_suffix('.pub').read_text()}")
+    key = make_key(root, "key")
+    make_signers(root / "signers", {"tester": key})
     found = {}
     for name in NAMES:
         folder = root / name

@@ -30,3 +30,10 @@ def replace_in(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text, f"{path.name} has no {old!r}"
     path.write_text(text.replace(old, new))
+
+
+def script(path: Path, text: str) -> Path:
+    """Write a program that can be run; return it."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path

@@ -151,13 +151,8 @@ def test_a_preempted_night_is_inconclusive_within_a_minute(day, tmp_path):
     def preempt() -> None:
         if _wait_for_job(day, "fabric."):
             taken.append(time.time())
-            urgent = [
-                "srun",
-                "--partition=urgent",
-                f"--nodelist={','.join(NODES)}",
-                "--nodes=3",
-                "--exclusive",
-            ]
+            urgent = ["srun", "--partition=urgent", f"--nodelist={','.join(NODES)}", "--nodes=3"]
+            urgent += ["--exclusive"]
             day.lab.ssh("head", [*urgent, "sleep", "5"], timeout_s=300)
 
     night = _while(preempt, nights)

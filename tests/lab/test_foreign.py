@@ -86,14 +86,8 @@ class Theirs:
 
     def jobs_ever(self) -> int:
         """Count the jobs that Slurm was ever given."""
-        asked = [
-            "sacct",
-            "--allusers",
-            "--noheader",
-            "--allocations",
-            "--starttime=2020-01-01",
-            "--format=JobID",
-        ]
+        asked = ["sacct", "--allusers", "--noheader", "--allocations", "--starttime=2020-01-01"]
+        asked += ["--format=JobID"]
         done = self.lab.ssh("head", asked)
         assert done.returncode == 0, done.stderr
         return len(done.stdout.splitlines())
@@ -227,13 +221,9 @@ def test_a_limit_of_the_account_is_told_before_the_first_job(accepted):
 def test_a_waiver_that_has_expired_is_refused(described):
     """Catches: a failure that stays accepted after the day that was signed for."""
     late = other(described.site, "late")
-    waiver = {
-        "name": "slow-cable",
-        "cells": "fabric/ib_write_bw/bandwidth/*n2*/rail1/*",
-        "reason": "replacement on order",
-        "owner": "A. Person",
-        "expires": str(date.today() - timedelta(days=1)),
-    }
+    waiver = {"name": "slow-cable", "cells": "fabric/ib_write_bw/bandwidth/*n2*/rail1/*"}
+    waiver |= {"reason": "replacement on order", "owner": "A. Person"}
+    waiver |= {"expires": str(date.today() - timedelta(days=1))}
     (late / "group_vars/all/waivers.yml").write_text(yaml.safe_dump({"waivers": [waiver]}))
     status, said, error = described.command("plan", late, "--output", described.folder / "late-run")
     assert (status, said) == (2, "")

@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -11,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from installed import ROOT, UV, done
+
+from tests.kit.key import make_key, make_signers
 
 pytestmark = pytest.mark.slow
 
@@ -118,10 +119,8 @@ def test_a_run_is_read_judged_reported_sealed_and_verified(laptop, recorded_run,
     assert laptop("verdict", run, "--write").startswith("PASS ")
     laptop("report", run)
     assert {p.name for p in run.iterdir()} >= {"report.html", "junit.xml", "metrics.prom", "report.md"}
-    key = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me", "-f", key], check=True)
-    signers = tmp_path / "signers"
-    signers.write_text(f"me {(tmp_path / 'key.pub').read_text()}")
+    key = make_key(tmp_path, "key")
+    signers = make_signers(tmp_path / "signers", {"me": key})
     laptop("seal", run, "--key", key, "--redact")
     assert laptop("verify", run, "--signers", signers).startswith("VERIFIED ")
 

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from shakedown.run.folder import to_json
-from tests.kit.job import leave_the_rest
+from tests.kit.job import leave_the_rest, write_job
 from tests.kit.site import document, hosts, plan_site
-from tests.unit.collect.test_collect import GOLDEN, write_job
+from tests.unit.collect.test_collect import GOLDEN
 
 
 @pytest.fixture
@@ -34,6 +34,6 @@ def run(tmp_path):
                 device["counters"]["netdev.rx_bytes"] += 8000 * more
                 device["counters"]["netdev.tx_bytes"] += 8000 * more
             (job / f"counters.{node}.{when}.json").write_text(json.dumps(counters))
-    write_job(job)
+    write_job(job, nodes=["n1", "n2"])
     leave_the_rest(folder)
     return folder

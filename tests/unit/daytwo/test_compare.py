@@ -15,6 +15,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.plan import ReferenceKind
 from shakedown.run.folder import Run
 from tests.kit import records
+from tests.kit.cases import cases
 from tests.unit.daytwo.fleet import Night, names
 
 FIRMWARE = Named("nic", "firmware")
@@ -119,14 +120,12 @@ def test_a_second_change_is_refused_and_listed(pair):
     assert refused.value.changes == ("n7 node kernel: 6.1.0 -> 6.2.0",)
 
 
-@pytest.mark.parametrize(
-    ("name", "covered"),
-    [
-        ("nic.mtu_bytes", ["nic.mtu_bytes", "setting.mtu.host_bytes", "setting.mtu.rdma_bytes"]),
-        ("setting.mtu.host_bytes", ["nic.mtu_bytes", "setting.mtu.host_bytes", "setting.mtu.rdma_bytes"]),
-        ("setting.mtu.rdma_bytes", ["setting.mtu.rdma_bytes"]),
-        ("nic.firmware", ["nic.firmware"]),
-    ],
+@cases(
+    "name, covered",
+    ("nic.mtu_bytes", ["nic.mtu_bytes", "setting.mtu.host_bytes", "setting.mtu.rdma_bytes"]),
+    ("setting.mtu.host_bytes", ["nic.mtu_bytes", "setting.mtu.host_bytes", "setting.mtu.rdma_bytes"]),
+    ("setting.mtu.rdma_bytes", ["setting.mtu.rdma_bytes"]),
+    ("nic.firmware", ["nic.firmware"]),
 )
 def test_one_change_seen_in_two_places_is_one(name, covered):
     """Catches: an MTU that was changed on purpose refused because its setting was read back differently."""
@@ -147,16 +146,14 @@ def test_an_unnamed_change_is_refused(pair):
     assert len(refused.value.changes) == 12
 
 
-@pytest.mark.parametrize(
-    ("b", "options", "message"),
-    [
-        ({"firmware": {}}, {}, "did not change on any host"),
-        ({"system": "other"}, {}, "is of system 'other'"),
-        ({"run": "a"}, {}, "both are run"),
-        ({}, {"canaries": ("n1",)}, "not on the canaries"),
-        ({}, {"controls": ("n1",)}, "changed on n1 too"),
-        ({}, {"controls": ("n99",)}, "n99 is not a node"),
-    ],
+@cases(
+    "b, options, message",
+    ({"firmware": {}}, {}, "did not change on any host"),
+    ({"system": "other"}, {}, "is of system 'other'"),
+    ({"run": "a"}, {}, "both are run"),
+    ({}, {"canaries": ("n1",)}, "not on the canaries"),
+    ({}, {"controls": ("n1",)}, "changed on n1 too"),
+    ({}, {"controls": ("n99",)}, "n99 is not a node"),
 )
 def test_contradictions_are_refused(tmp_path, b, options, message):
     """Catches: an upgrade that was never made, another cluster's run, and names that do not fit."""
@@ -320,14 +317,12 @@ def test_a_node_silent_in_one_run_after_is_not_equivalent(tmp_path):
     assert (h2d.decision, h2d.unpaired) == ("undecided", ("n2",))
 
 
-@pytest.mark.parametrize(
-    ("given", "spread"),
-    [
-        (["--before", "a", "b", "--after", "c"], ["--before", "a", "--before", "b", "--after", "c"]),
-        (["a", "b", "--changed", "nic"], ["a", "b", "--changed", "nic"]),
-        (["--before", "a", "--changed", "nic", "--after", "c", "d"], None),
-        (["--before", "--after", "c"], ["--before", "--after", "c"]),
-    ],
+@cases(
+    "given, spread",
+    (["--before", "a", "b", "--after", "c"], ["--before", "a", "--before", "b", "--after", "c"]),
+    (["a", "b", "--changed", "nic"], ["a", "b", "--changed", "nic"]),
+    (["--before", "a", "--changed", "nic", "--after", "c", "d"], None),
+    (["--before", "--after", "c"], ["--before", "--after", "c"]),
 )
 def test_one_option_takes_several_runs(given, spread):
     """Catches: a second run behind --before read as an argument of its own."""

@@ -13,6 +13,8 @@ from shakedown.records.results import RunProblem
 from shakedown.run import folder as runs
 from shakedown.slurm.client import Slurm, parse_show_nodes
 from tests.kit import records
+from tests.kit.cases import cases
+from tests.kit.files import script
 from tests.unit.daytwo.fake_slurm import FakeSlurm
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -159,13 +161,11 @@ def test_our_prefix_alone_does_not_make_a_drain_ours(tmp_path, slurm, drainer):
     assert slurm.updates() == []
 
 
-@pytest.mark.parametrize(
-    ("policy", "why"),
-    [
-        (Policy(max_nodes=1, max_fraction=1.0), "drained by us already, 1 are allowed"),
-        (Policy(max_nodes=9, max_fraction=0.25), "are out of service, 25% may be"),
-        (Policy(max_nodes=0, max_fraction=1.0), "0 nodes drained by us already"),
-    ],
+@cases(
+    "policy, why",
+    (Policy(max_nodes=1, max_fraction=1.0), "drained by us already, 1 are allowed"),
+    (Policy(max_nodes=9, max_fraction=0.25), "are out of service, 25% may be"),
+    (Policy(max_nodes=0, max_fraction=1.0), "0 nodes drained by us already"),
 )
 def test_the_caps_hold(tmp_path, slurm, drainer, policy, why):
     """Catches: a switch fault that drains the cluster."""
@@ -198,14 +198,12 @@ def test_a_node_is_given_back_after_a_retest_with_two_partners(tmp_path, slurm, 
     assert it.after_run(pairs_run(tmp_path, "r3")) == []  # it is nobody's any more
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"bad": {"n3"}}, "failed again"),
-        ({"pairs": [("n1", "n3"), ("n2", "n4")]}, "passed with 1 partner, not 2"),
-        ({"pairs": [("n1", "n2")]}, "was not retested"),
-        ({"killed": [("n1", "n3")]}, "neither passed nor failed"),
-    ],
+@cases(
+    "options, why",
+    ({"bad": {"n3"}}, "failed again"),
+    ({"pairs": [("n1", "n3"), ("n2", "n4")]}, "passed with 1 partner, not 2"),
+    ({"pairs": [("n1", "n2")]}, "was not retested"),
+    ({"killed": [("n1", "n3")]}, "neither passed nor failed"),
 )
 def test_a_retest_that_does_not_pass_drains_again(tmp_path, slurm, drainer, options, why):
     """Catches: a node given back on half a retest."""
@@ -281,8 +279,7 @@ def test_words_from_outside_do_not_reach_a_shell(tmp_path, monkeypatch):
     """Catches: a cell's name run as a command on the other host when Slurm is asked over ssh."""
     said = tmp_path / "said"
     ssh = tmp_path / "ssh"
-    ssh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$2" > {said}\n')
-    ssh.chmod(0o755)
+    script(ssh, f'#!/bin/sh\nprintf "%s\\n" "$2" > {said}\n')
     Slurm((str(ssh), "head")).drain("n1", "shakedown: $(touch x); `id`")
     assert said.read_text() == (
         "scontrol update NodeName=n1 State=DRAIN 'Reason=shakedown: $(touch x); `id`'\n"

@@ -18,6 +18,7 @@ from shakedown.daytwo.history.report import fleet_history, fleet_page, node_hist
 from shakedown.daytwo.history.store import HistoryStore, over_partners
 from shakedown.records.base import Better
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 from tests.kit.run import python
 from tests.unit.daytwo.fleet import START, Night, names
 
@@ -144,14 +145,12 @@ def test_the_same_run_twice_counts_once(tmp_path):
     assert len(HistoryStore(store).entries) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"system": "other"}, "is a run of 'other', the history is of 'fleet'"),
-        ({"created": "2031-01-01T00:00:00Z"}, "yet to come"),
-        ({"started": "1970-01-01T00:00:10Z"}, "a clock jumped"),
-        ({"created": "tomorrow", "started": "2026-03-01T02:00:00Z"}, "is no time"),
-    ],
+@cases(
+    "options, message",
+    ({"system": "other"}, "is a run of 'other', the history is of 'fleet'"),
+    ({"created": "2031-01-01T00:00:00Z"}, "yet to come"),
+    ({"started": "1970-01-01T00:00:10Z"}, "a clock jumped"),
+    ({"created": "tomorrow", "started": "2026-03-01T02:00:00Z"}, "is no time"),
 )
 def test_what_does_not_belong_is_refused_and_changes_nothing(tmp_path, options, message):
     """Catches: another cluster's run and jumped clocks, which would put a value where it never was."""

@@ -49,6 +49,8 @@ from shakedown.records.results import JobRecord, RunProblem
 from shakedown.references.files import load_catalogue
 from shakedown.slurm.client import Slurm
 from tests.kit import records
+from tests.kit.cases import cases
+from tests.kit.files import edited, script
 from tests.kit.site import inventory, lab_fabric
 from tests.unit.daytwo.fake_slurm import FakeSlurm
 
@@ -72,8 +74,7 @@ def slurm(tmp_path, monkeypatch):
     """A fake Slurm whose six nodes are idle, and the fake playbook in place of Ansible's."""
     made = FakeSlurm(tmp_path, NODES)
     playbook = tmp_path / "ansible-playbook"
-    playbook.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
-    playbook.chmod(0o755)
+    script(playbook, f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     monkeypatch.setenv("PATH", f"{made.bin}:/usr/bin:/bin")
     monkeypatch.setattr("shakedown.daytwo.nightly.playbook.PLAYBOOK", playbook)
     monkeypatch.setattr(under_test, "read_site", lambda inventory: site_of(site_document(), inventory))
@@ -224,9 +225,8 @@ def test_a_clock_that_was_wrong_keeps_no_slot_from_its_turn(slurm, config, at):
     nightly = Nightly(config())
     nightly.run(FIRST)
     path = nightly.state / "rotation.json"
-    rotation = json.loads(path.read_text())
-    rotation["covered"]["n1"] = dict.fromkeys(slot_costs(site_of(site_document(), Path("x")), 4, 120), at)
-    path.write_text(json.dumps(rotation))
+    with edited(path) as rotation:
+        rotation["covered"]["n1"] = dict.fromkeys(slot_costs(site_of(site_document(), Path("x")), 4, 120), at)
     night = nightly.run(FIRST + timedelta(days=1))
     assert any("rotation.json" in p and "never covered" in p for p in night.problems)
     now = (FIRST + timedelta(days=2)).timestamp()
@@ -516,16 +516,14 @@ def test_each_jobs_counters_have_a_place_of_their_own(tmp_path):
     assert set(planned) <= set(read)
 
 
-@pytest.mark.parametrize(
-    ("state", "problem", "value", "disturbed", "covered"),
-    [
-        ("COMPLETED", None, 1.0, None, True),
-        ("COMPLETED", "parse", None, None, True),
-        ("COMPLETED", "busy", None, None, False),
-        ("COMPLETED", None, 1.0, "another process was on GPU 0 of n1 at the end", False),
-        ("PREEMPTED", None, 1.0, None, False),
-        ("NODE_FAIL", "killed", None, None, False),
-    ],
+@cases(
+    "state, problem, value, disturbed, covered",
+    ("COMPLETED", None, 1.0, None, True),
+    ("COMPLETED", "parse", None, None, True),
+    ("COMPLETED", "busy", None, None, False),
+    ("COMPLETED", None, 1.0, "another process was on GPU 0 of n1 at the end", False),
+    ("PREEMPTED", None, 1.0, None, False),
+    ("NODE_FAIL", "killed", None, None, False),
 )
 def test_a_slot_had_its_turn_when_its_job_completed(state, problem, value, disturbed, covered):
     """Catches: what somebody else interrupted counted as done; a dead NIC tried again every night."""

@@ -13,6 +13,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.results import Component, Snapshot
 from shakedown.references.files import load_catalogue
 from shakedown.run.folder import Run, write_aside, write_plan
+from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, plan_site
 from tests.unit.plan.test_scope import measured
 
@@ -143,19 +144,17 @@ def test_a_node_whose_nic_was_replaced_is_measured_again():
     assert words == ("n3 fab0: it is not there, in run first it was 52:54:00:03:02:00",)
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "says"),
-    [
-        (THEN, THEN, "all 6 NICs are those of run first"),
-        # Of adm0, no NIC of the fabric, and of a node that does not answer, nothing is said.
-        (
-            {**THEN, "n1 adm0": OLD},
-            {k: v for k, v in THEN.items() if "n2" not in k} | {"n1 adm0": NEW},
-            "all 4 NICs",
-        ),
-        (THEN, dict.fromkeys(THEN, ""), "no MAC address is known of both run first and now"),
-        ({}, THEN, "no MAC address is known of both run first and now"),
-    ],
+@cases(
+    "then, now, says",
+    (THEN, THEN, "all 6 NICs are those of run first"),
+    # Of adm0, no NIC of the fabric, and of a node that does not answer, nothing is said.
+    (
+        {**THEN, "n1 adm0": OLD},
+        {k: v for k, v in THEN.items() if "n2" not in k} | {"n1 adm0": NEW},
+        "all 4 NICs",
+    ),
+    (THEN, dict.fromkeys(THEN, ""), "no MAC address is known of both run first and now"),
+    ({}, THEN, "no MAC address is known of both run first and now"),
 )
 def test_nics_that_are_the_same_are_not_measured_again(then, now, says):
     """Catches: a whole site measured again for nothing, and silence taken for sameness."""

@@ -16,6 +16,7 @@ from shakedown.intent.slurm_block import SlurmBlock
 from shakedown.onnode import discover_probe
 from shakedown.records.errors import BadInput
 from shakedown.slurm.client import Slurm
+from tests.kit.cases import cases
 from tests.kit.run import python
 
 PARTITION = "PartitionName=gpu AllocNodes=ALL MaxTime=04:00:00 Nodes=gpu[1-3] State=UP"
@@ -97,14 +98,12 @@ def test_slurms_nodes_are_asked_and_the_others_named(monkeypatch):
     assert asked == [("gpu", ["gpu1", "gpu2"])]
 
 
-@pytest.mark.parametrize(
-    ("partition", "nodes", "words"),
-    [
-        ("-o x", (), "no name of a partition"),
-        ("gpu", ["$(reboot)"], "names no nodes"),
-        ("gpu", ["cpu1"], "cpu1 is no node of partition gpu"),
-        ("other", (), "no node of partition other can be used"),
-    ],
+@cases(
+    "partition, nodes, words",
+    ("-o x", (), "no name of a partition"),
+    ("gpu", ["$(reboot)"], "names no nodes"),
+    ("gpu", ["cpu1"], "cpu1 is no node of partition gpu"),
+    ("other", (), "no node of partition other can be used"),
 )
 def test_slurm_is_not_asked_for_what_cannot_be(monkeypatch, partition, nodes, words):
     """Catches: a job for nodes of another partition, or a word that becomes an option."""

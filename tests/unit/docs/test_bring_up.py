@@ -11,6 +11,7 @@ import pytest
 from shakedown.discover import ask
 from shakedown.onnode import discover_probe
 from shakedown.slurm.client import Slurm
+from tests.kit.key import make_key
 from tests.unit.discover import machines
 
 ROOT = Path(__file__).parents[3]
@@ -39,8 +40,7 @@ def cluster(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inventories").mkdir()
     (tmp_path / ".ssh").mkdir()
-    key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / ".ssh/id_ed25519"]
-    subprocess.run(key, check=True, stdin=subprocess.DEVNULL)
+    make_key(tmp_path / ".ssh", "id_ed25519")
     return tmp_path
 
 

@@ -2,24 +2,24 @@
 
 import io
 import json
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from host_settings import signer
-from ordered import make_key, make_machine
+from ordered import make_machine
 
 from shakedown.evidence import able_to_sign, signatures
 from shakedown.evidence.able_to_sign import TRIAL
 from shakedown.evidence.signatures import Order
 from shakedown.run.folder import ORDER, to_json
+from tests.kit.key import NEEDS_SSH_KEYGEN, make_key
 
 HERE = Path(__file__).parent
 
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+pytestmark = NEEDS_SSH_KEYGEN
 
 
 @pytest.fixture(scope="module")

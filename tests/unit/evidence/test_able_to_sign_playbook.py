@@ -1,7 +1,6 @@
 """The acceptance playbook asks each host of an order for a signature, and stops before the first job."""
 
 import json
-import shutil
 import socket
 import sys
 import threading
@@ -12,6 +11,7 @@ import yaml
 from host_settings import signer
 from test_able_to_sign import machines, run  # noqa: F401  (fixtures)
 
+from tests.kit.key import NEEDS_SSH_KEYGEN
 from tests.kit.run import run_playbook
 
 HERE = Path(__file__).parent
@@ -67,7 +67,7 @@ def played(folder: Path, sockets: dict[str, Path], *options: str) -> tuple[int, 
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+@NEEDS_SSH_KEYGEN
 def test_an_order_of_hosts_that_cannot_sign_stops_before_the_first_job(run, machines, tmp_path):  # noqa: F811
     """Catches: jobs that are submitted under an order that a node cannot sign for; a site whose hosts can,
     and is refused; a refusal that nothing gets past."""

@@ -9,7 +9,7 @@ from shakedown.plan.flow_paths import known_paths, only_spines
 from shakedown.plan.jobs import Jobs, SwitchLink
 from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, measure
 from tests.kit.site import plan_site
-from tests.unit.benchmarks.perftest.test_ways import catalogue, two_pods
+from tests.unit.benchmarks.perftest.test_schedule import catalogue, two_pods
 
 SHAPE = Shape(32, 1, pod=4, spines=8)
 PLANES = {f"spine0-{s}": ("east", "north", "south", "west")[s // 2] for s in range(8)}

@@ -12,6 +12,7 @@ from shakedown.judge.localise.causes import _median_of_others
 from shakedown.judge.localise.model import Cabling, Element, Matrix
 from shakedown.simulate.fabric import FaultKind, PlantedFault, Shape, build_fabric, draw_fault, measure
 from tests.kit import records
+from tests.kit.cases import cases
 
 SHAPE = Shape(48, 3, pod=12)
 
@@ -88,17 +89,15 @@ def both(rail, node, by):
 ALL = slice(None)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "expected"),
-    [
-        (scale(0, ALL, 0, by=0.2), Element("nic", node="n1", rail="rail0", direction="rx")),
-        (scale(1, 1, ALL, by=0.2), Element("nic", node="n2", rail="rail1", direction="tx")),
-        (both(1, 2, 0.2), Element("nic", node="n3", rail="rail1")),
-        (both(ALL, 1, 0.2), Element("node", node="n2")),
-        (scale(0, 0, ALL, by=np.nan), Element("nic", node="n1", rail="rail0", direction="tx")),
-        (both(ALL, 2, np.nan), Element("node", node="n3")),
-        (both(1, 1, np.nan), Element("nic", node="n2", rail="rail1")),
-    ],
+@cases(
+    "spoil, expected",
+    (scale(0, ALL, 0, by=0.2), Element("nic", node="n1", rail="rail0", direction="rx")),
+    (scale(1, 1, ALL, by=0.2), Element("nic", node="n2", rail="rail1", direction="tx")),
+    (both(1, 2, 0.2), Element("nic", node="n3", rail="rail1")),
+    (both(ALL, 1, 0.2), Element("node", node="n2")),
+    (scale(0, 0, ALL, by=np.nan), Element("nic", node="n1", rail="rail0", direction="tx")),
+    (both(ALL, 2, np.nan), Element("node", node="n3")),
+    (both(1, 1, np.nan), Element("nic", node="n2", rail="rail1")),
 )
 def test_three_nodes_are_enough_to_name_a_large_fault(spoil, expected):
     """Catches: one bad node of three spoils most results, and the good ones look like the exception."""

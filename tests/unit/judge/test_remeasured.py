@@ -9,6 +9,7 @@ from shakedown.records.base import Outcome
 from shakedown.records.plan import Plan, PlanItem, Remeasure
 from shakedown.records.results import Measurement, RunProblem
 from tests.kit import records
+from tests.kit.cases import cases
 
 NODES = tuple(f"n{i:02d}" for i in range(1, 25))
 PAIRS = tuple((a, b) for i, a in enumerate(NODES) for b in NODES[i + 1 :])
@@ -57,21 +58,19 @@ def samples(special: dict, **changes) -> list[Measurement]:
 ONE = (("n01", "n02"), "forward")
 
 
-@pytest.mark.parametrize(
-    ("values", "outcome", "rule"),
-    [
-        ((370.0, 390.0, 391.0), Outcome.PASS, "transient"),
-        ((370.0, 370.0, 390.0, 390.0, 390.0), Outcome.PASS, "transient"),
-        ((None, 390.0, 390.0), Outcome.PASS, "late"),
-        ((None, 390.0, None, 390.0), Outcome.PASS, "late"),
-        ((370.0,), Outcome.FAIL, "gate"),  # measured again by no one
-        ((370.0, 390.0), Outcome.FAIL, "gate"),
-        ((370.0, 370.0, 390.0), Outcome.FAIL, "gate"),
-        ((370.0, 370.0, 370.0, 390.0, 390.0, 390.0, 390.0), Outcome.FAIL, "gate"),
-        ((370.0, 401.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),  # beyond the ceiling is no measurement
-        (("died", 390.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),  # a job that died is not retried into a PASS
-        ((370.0, "died", 390.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),
-    ],
+@cases(
+    "values, outcome, rule",
+    ((370.0, 390.0, 391.0), Outcome.PASS, "transient"),
+    ((370.0, 370.0, 390.0, 390.0, 390.0), Outcome.PASS, "transient"),
+    ((None, 390.0, 390.0), Outcome.PASS, "late"),
+    ((None, 390.0, None, 390.0), Outcome.PASS, "late"),
+    ((370.0,), Outcome.FAIL, "gate"),  # measured again by no one
+    ((370.0, 390.0), Outcome.FAIL, "gate"),
+    ((370.0, 370.0, 390.0), Outcome.FAIL, "gate"),
+    ((370.0, 370.0, 370.0, 390.0, 390.0, 390.0, 390.0), Outcome.FAIL, "gate"),
+    ((370.0, 401.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),  # beyond the ceiling is no measurement
+    (("died", 390.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),  # a job that died is not retried into a PASS
+    ((370.0, "died", 390.0, 390.0), Outcome.INCONCLUSIVE, "flaky"),
 )
 def test_all_samples_decide(values, outcome, rule):
     """Catches a failure that a single good repetition hides, and a retried dead job that passes."""

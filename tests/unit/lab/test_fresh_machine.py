@@ -14,6 +14,7 @@ from lab.errors import LabError
 from lab.paths import CHECKOUT, runtime_root
 from lab.spaces.cluster import SpaceLab
 from tests.kit.archive import unpack
+from tests.kit.cases import cases
 from tests.kit.run import python
 
 # What came after 3.11.0, Debian 12's 3.11.2 in mind; mypy knows no third number, and reads no tests.
@@ -34,18 +35,8 @@ NAMES |= {"calendar": {"Month", "Day"}, "statistics": {"kde", "kde_random"}, "qu
 NAMES |= {"sys": {"monitoring", "activate_stack_trampoline"}, "types": {"get_original_bases"}}
 NAMES |= {"pathlib": {"UnsupportedOperation"}, "asyncio": {"eager_task_factory", "QueueShutDown"}}
 METHODS = {"is_junction", "with_segments", "full_match", "from_uri", "copy_into", "move_into"}
-FOLDERS = (
-    "shakedown",
-    "lab",
-    "reframe_tests",
-    "workloads",
-    "roles",
-    "collection",
-    "docs",
-    "inventories",
-    "tests",
-    "research",
-)
+FOLDERS = ("shakedown", "lab", "reframe_tests", "workloads", "roles", "collection", "docs", "inventories")
+FOLDERS += ("tests", "research")
 ONE_PLACE = "tests/kit/archive.py"
 
 
@@ -77,16 +68,14 @@ def test_nothing_is_newer_than_debian_12s_python() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('tar.extractall(folder, filter="data")', ["extractall(filter=)"]),
-        ("from itertools import batched", ["itertools.batched"]),
-        ("tarfile.data_filter", ["tarfile.data_filter"]),
-        ("shutil.rmtree(a, onexc=b)", ["rmtree(onexc=)"]),
-        ("Path(a).full_match(b)", ["Path(a).full_match"]),
-        ("frame.filter(a, filter=b)", []),
-    ],
+@cases(
+    "line, said",
+    ('tar.extractall(folder, filter="data")', ["extractall(filter=)"]),
+    ("from itertools import batched", ["itertools.batched"]),
+    ("tarfile.data_filter", ["tarfile.data_filter"]),
+    ("shutil.rmtree(a, onexc=b)", ["rmtree(onexc=)"]),
+    ("Path(a).full_match(b)", ["Path(a).full_match"]),
+    ("frame.filter(a, filter=b)", []),
 )
 def test_what_is_newer_is_seen(line: str, said: list[str]) -> None:
     """Catches: the list above read wrongly, so that nothing is ever found."""

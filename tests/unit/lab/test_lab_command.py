@@ -4,11 +4,10 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from lab.image import Image
 from lab.paths import CHECKOUT, LabPaths
 from lab.remote import common_options, ssh_argv, tail
+from tests.kit.cases import cases
 from tests.kit.run import python, ran
 
 
@@ -30,21 +29,19 @@ def lab(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["ssh", "n1", "true"], "not up"),
-        (["save", "clean"], "not up"),
-        (["fault", "loss", "n1", "rail0", "--percent", "2"], "not up"),
-        (["up", "--name", "../etc"], "no name for a lab"),
-        (["up", "--nodes", "0"], "1 to 8 compute nodes"),
-        (["up", "--site", "mine"], "there is no site 'mine'; use one of own, foreign, fabric"),
-        (["image", "--site", "mine"], "there is no site 'mine'"),
-        (["up", "--site", "foreign", "--nodes", "3"], "the foreign site has 2 compute nodes"),
-        (["up", "--site", "fabric", "--nodes", "3"], "the fabric site has 2 compute nodes"),
-        (["acceptance", "--site", "foreign"], "site 'foreign' is not for the playbooks"),
-        (["console", "../../etc/passwd"], "no console"),
-    ],
+@cases(
+    "arguments, said",
+    (["ssh", "n1", "true"], "not up"),
+    (["save", "clean"], "not up"),
+    (["fault", "loss", "n1", "rail0", "--percent", "2"], "not up"),
+    (["up", "--name", "../etc"], "no name for a lab"),
+    (["up", "--nodes", "0"], "1 to 8 compute nodes"),
+    (["up", "--site", "mine"], "there is no site 'mine'; use one of own, foreign, fabric"),
+    (["image", "--site", "mine"], "there is no site 'mine'"),
+    (["up", "--site", "foreign", "--nodes", "3"], "the foreign site has 2 compute nodes"),
+    (["up", "--site", "fabric", "--nodes", "3"], "the fabric site has 2 compute nodes"),
+    (["acceptance", "--site", "foreign"], "site 'foreign' is not for the playbooks"),
+    (["console", "../../etc/passwd"], "no console"),
 )
 def test_bad_input_is_one_line_and_status_2(short_path: Path, arguments: list[str], said: str) -> None:
     """Catches tracebacks, a status that a script takes for success, and a file name from outside."""

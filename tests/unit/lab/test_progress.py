@@ -13,6 +13,7 @@ import pytest
 from lab import progress
 from lab.acceptance import BIN, CHECKOUT
 from lab.errors import LabError
+from tests.kit.cases import cases
 
 
 def test_a_long_step_gives_signs_of_life(monkeypatch, capsys):
@@ -34,19 +35,14 @@ def test_a_long_step_gives_signs_of_life(monkeypatch, capsys):
     assert progress.Steps().more is None and steps.timings[0][0] == "boot"
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ("6\nfabric.ib_write_bw 0:40\n", "job 7 of 21, fabric.ib_write_bw, 40 s"),
-        (
-            "0\nnode.stream.n1 1:02:03\nnode.stream.n2 5\n",
-            "job 1 of 21, node.stream.n1, 3723 s, and 1 beside it",
-        ),
-        ("3\ncollective.nccl 1-00:00:10\n", "job 4 of 21, collective.nccl, 86410 s"),
-        ("21\n", "21 of 21 jobs have ended, none runs now"),
-        ("ssh: timed out\n", ""),
-        ("", ""),
-    ],
+@cases(
+    "answer, words",
+    ("6\nfabric.ib_write_bw 0:40\n", "job 7 of 21, fabric.ib_write_bw, 40 s"),
+    ("0\nnode.stream.n1 1:02:03\nnode.stream.n2 5\n", "job 1 of 21, node.stream.n1, 3723 s, and 1 beside it"),
+    ("3\ncollective.nccl 1-00:00:10\n", "job 4 of 21, collective.nccl, 86410 s"),
+    ("21\n", "21 of 21 jobs have ended, none runs now"),
+    ("ssh: timed out\n", ""),
+    ("", ""),
 )
 def test_which_job_runs(tmp_path, answer, words):
     """Catches: another job's name or number, days read as seconds, a traceback where nothing answers."""

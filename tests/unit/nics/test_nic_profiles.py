@@ -20,6 +20,7 @@ from shakedown.records.results import JobRecord
 from shakedown.references.files import load_profile
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.run.nic_counters import About, NodeCounters
+from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.nics.healthy import healthy
 from tests.unit.nics.healthy import names as names_of
@@ -305,16 +306,14 @@ def test_an_rdma_device_that_was_made_anew_is_told(tmp_path):
     assert "restarted" in verdict.cells[0].reason
 
 
-@pytest.mark.parametrize(
-    ("family", "name", "lost"),
-    [
-        ("mlx5", "ethtool.rx_packets_phy", "rdma.out_of_sequence"),
-        ("mlx5", "ethtool.tx_bytes_phy", "rdma.out_of_sequence"),
-        ("bnxt", "ethtool.rx_good_frames", "rdma.to_retransmits"),
-        ("bnxt", "ethtool.tx_good_frames", "rdma.to_retransmits"),
-        ("bnxt", "rdma.rx_bytes", "rdma.to_retransmits"),
-        ("bnxt", "rdma.tx_pkts", "rdma.to_retransmits"),
-    ],
+@cases(
+    "family, name, lost",
+    ("mlx5", "ethtool.rx_packets_phy", "rdma.out_of_sequence"),
+    ("mlx5", "ethtool.tx_bytes_phy", "rdma.out_of_sequence"),
+    ("bnxt", "ethtool.rx_good_frames", "rdma.to_retransmits"),
+    ("bnxt", "ethtool.tx_good_frames", "rdma.to_retransmits"),
+    ("bnxt", "rdma.rx_bytes", "rdma.to_retransmits"),
+    ("bnxt", "rdma.tx_pkts", "rdma.to_retransmits"),
 )
 def test_a_port_that_was_cleared_proves_nothing(family, name, lost, tmp_path):
     """Catches: a reset of the firmware in mid-test, after which errors that were zero are zero again."""
@@ -328,16 +327,14 @@ def test_a_port_that_was_cleared_proves_nothing(family, name, lost, tmp_path):
     assert any(f"counter.{lost}/" in cell for cell in reset), reset
 
 
-@pytest.mark.parametrize(
-    ("family", "counter", "cell"),
-    [
-        ("mlx5", "corrected_bits", "phy.pre_fec_ber_e12"),
-        ("bnxt", "corrected_bits", "phy.pre_fec_ber_e12"),
-        ("mlx5", "symbol_err", "phy.symbol_errors_e15"),
-        ("bnxt", "pfc_pri3_rx_duration_us", "pause.prio3_rx_ppm"),
-        ("mlx5", "tx_prio3_pause_duration", "pause.prio3_tx_ppm"),
-        ("bnxt", "dom.alarms", "module.alarms"),
-    ],
+@cases(
+    "family, counter, cell",
+    ("mlx5", "corrected_bits", "phy.pre_fec_ber_e12"),
+    ("bnxt", "corrected_bits", "phy.pre_fec_ber_e12"),
+    ("mlx5", "symbol_err", "phy.symbol_errors_e15"),
+    ("bnxt", "pfc_pri3_rx_duration_us", "pause.prio3_rx_ppm"),
+    ("mlx5", "tx_prio3_pause_duration", "pause.prio3_tx_ppm"),
+    ("bnxt", "dom.alarms", "module.alarms"),
 )
 @pytest.mark.parametrize("flaw", ["back", "gone", "new"])
 def test_what_cannot_be_worked_out_is_not_as_if_never_counted(family, counter, cell, flaw, tmp_path):
@@ -396,16 +393,14 @@ def test_a_module_whose_reader_stopped_is_no_quiet_module(tmp_path):
     assert verdict.outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize(
-    ("family", "lost"),
-    [
-        ("mlx5", ["rdma.packet_seq_err"]),
-        ("mlx5", ["ethtool.rx_crc_errors_phy", "ethtool.rx_jabbers_phy"]),
-        ("mlx5", "ethtool."),
-        ("mlx5", "rdma."),
-        ("bnxt", ["rdma.to_retransmits"]),
-        ("bnxt", "ethtool."),
-    ],
+@cases(
+    "family, lost",
+    ("mlx5", ["rdma.packet_seq_err"]),
+    ("mlx5", ["ethtool.rx_crc_errors_phy", "ethtool.rx_jabbers_phy"]),
+    ("mlx5", "ethtool."),
+    ("mlx5", "rdma."),
+    ("bnxt", ["rdma.to_retransmits"]),
+    ("bnxt", "ethtool."),
 )
 def test_a_reading_cut_in_the_middle_is_inconclusive(family, lost, tmp_path):
     """Catches: counters that a driver always reports gone from a reading, and the NIC passed."""
@@ -504,12 +499,10 @@ def test_a_fabric_that_reorders_is_not_blamed_for_it(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "metric"),
-    [
-        ("tolly_xe9680_z9664f", "counter.rdma.packet_seq_err"),
-        ("pt_r7615_bcm57508", "counter.rdma.to_retransmits"),
-    ],
+@cases(
+    "name, metric",
+    ("tolly_xe9680_z9664f", "counter.rdma.packet_seq_err"),
+    ("pt_r7615_bcm57508", "counter.rdma.to_retransmits"),
 )
 def test_every_published_system_is_judged_by_its_nics(name, metric):
     """Catches: a shipped inventory without any limit for its NICs' counters, at the fabric or above it."""

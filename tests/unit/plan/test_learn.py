@@ -15,6 +15,7 @@ from shakedown.references.catalogue import MissingReference, all_missing
 from shakedown.references.files import read_profile
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.references.propose import profile_of, proposals
+from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.plan.test_scope import measured, site
 
@@ -70,14 +71,12 @@ def test_a_run_that_learns_ends_as_baseline(tmp_path):
     assert any("are measured to learn from" in caveat for caveat in plan.caveats)
 
 
-@pytest.mark.parametrize(
-    ("cell", "value", "outcome"),
-    [
-        ("mpi_allreduce/wrong", 1.0, Outcome.FAIL),
-        ("ib_write_bw/counter.rdma.out_of_seq_request", 3.0, Outcome.FAIL),
-        ("ib_write_bw/bandwidth", 0.0, Outcome.INCONCLUSIVE),
-        ("ib_write_bw/bandwidth", float("nan"), Outcome.INCONCLUSIVE),
-    ],
+@cases(
+    "cell, value, outcome",
+    ("mpi_allreduce/wrong", 1.0, Outcome.FAIL),
+    ("ib_write_bw/counter.rdma.out_of_seq_request", 3.0, Outcome.FAIL),
+    ("ib_write_bw/bandwidth", 0.0, Outcome.INCONCLUSIVE),
+    ("ib_write_bw/bandwidth", float("nan"), Outcome.INCONCLUSIVE),
 )
 def test_what_is_wrong_is_judged_though_nothing_else_is(tmp_path, cell, value, outcome):
     """Catches: wrong sums, losses, a dead link or no number that become the baseline."""
@@ -93,13 +92,11 @@ def test_what_was_not_measured_teaches_nothing(tmp_path):
     assert judge(plan, kept).outcome is Outcome.NOT_RUN
 
 
-@pytest.mark.parametrize(
-    ("asked", "learnt"),
-    [
-        ({"incast": {"patterns": ["incast", "all_to_all"], "senders": 2}}, {"bandwidth_in"}),
-        ({"gpudirect": {"bidirectional": True}}, {"bandwidth", "bandwidth_both", "share_of_host"}),
-        ({"stream": {"numa_nodes": 1}}, {"bandwidth"}),
-    ],
+@cases(
+    "asked, learnt",
+    ({"incast": {"patterns": ["incast", "all_to_all"], "senders": 2}}, {"bandwidth_in"}),
+    ({"gpudirect": {"bidirectional": True}}, {"bandwidth", "bandwidth_both", "share_of_host"}),
+    ({"stream": {"numa_nodes": 1}}, {"bandwidth"}),
 )
 def test_what_no_shipped_profile_has_is_learnt(asked, learnt):
     """Catches: a benchmark that a first run cannot measure, and is told to let a first run measure it."""

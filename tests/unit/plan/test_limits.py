@@ -10,6 +10,7 @@ from shakedown.intent.slurm_block import minutes, seconds_of, slurm_time
 from shakedown.plan.scope import WantedScope
 from shakedown.plan.time_limits import DEFAULT_S, longest_s
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 from tests.kit.site import document, hosts, one_node, plan_site
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -24,19 +25,17 @@ def planned(limit: object = None, nodes: int = 2, wanted: WantedScope | None = N
     return plan_site(inventory, created=CREATED, wanted=wanted)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("30", 1800),
-        ("30:00", 1800),
-        ("00:30:00", 1800),
-        ("4:00:00", 14_400),
-        ("1-12", 129_600),
-        ("1-00:30", 88_200),
-        ("2-01:02:03", 176_523),
-        ("UNLIMITED", None),
-        ("infinite", None),
-    ],
+@cases(
+    "text, seconds",
+    ("30", 1800),
+    ("30:00", 1800),
+    ("00:30:00", 1800),
+    ("4:00:00", 14_400),
+    ("1-12", 129_600),
+    ("1-00:30", 88_200),
+    ("2-01:02:03", 176_523),
+    ("UNLIMITED", None),
+    ("infinite", None),
 )
 def test_times_are_read_as_slurm_writes_them(text, seconds):
     """Catches: hours taken for minutes, a day left out, UNLIMITED taken for nothing."""

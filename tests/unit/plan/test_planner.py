@@ -9,6 +9,7 @@ import pytest
 from shakedown.benchmarks.perftest.mesh.spec import parse_spec
 from shakedown.benchmarks.planning import site_of
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, one_host, plan_site
 
 
@@ -129,29 +130,23 @@ def spoil(path, value):
     return inventory
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "says"),
-    [
-        (("fabric_nics", 0, "rail"), "rail9", "n1, n2: fabric_nics: rail rail9 is none of fabric.rails"),
-        (("fabric_nics", 0, "ipv4"), "10.99.0.1/24", "fab0 has 10.99.0.1/24, but rail rail0 is 10.10.0.0/24"),
-        (("fabric_nics", 0, "ipv4"), "10.10.0.1/24", "fab0 shares address 10.10.0.1 with another NIC"),
-        (("fabric_nics", 1, "leaf_port"), "swp1", "fab1 shares leaf0 port swp1 with another NIC"),
-        (("fabric", "roce", "cnp", "dscp"), 26, "CNPs would wait behind the traffic"),
-        (("fabric", "roce", "dscp"), 64, "fabric.roce.dscp"),
-        (("fabric", "roce", "dcsp"), 26, "fabric.roce: unknown key 'dcsp' -- use dscp"),
-        (("fabric", "mtu_bytes", "host"), 9400, "above the switches'"),
-        (
-            ("fabric", "mtu_bytes", "host"),
-            1500,
-            "leaves no room for fabric.mtu_bytes.rdma 4096 -- use at least",
-        ),
-        (("acceptance", "perftest", 0, "duration_s"), 3, "exactly one of duration_s"),
-        (
-            ("acceptance", "perftest"),
-            [{"test": "ib_read_bw", "size_bytes": 8, "iterations": 9}] * 2,
-            "ib_read_bw with 8 bytes 2 times",
-        ),
-    ],
+@cases(
+    "path, value, says",
+    (("fabric_nics", 0, "rail"), "rail9", "n1, n2: fabric_nics: rail rail9 is none of fabric.rails"),
+    (("fabric_nics", 0, "ipv4"), "10.99.0.1/24", "fab0 has 10.99.0.1/24, but rail rail0 is 10.10.0.0/24"),
+    (("fabric_nics", 0, "ipv4"), "10.10.0.1/24", "fab0 shares address 10.10.0.1 with another NIC"),
+    (("fabric_nics", 1, "leaf_port"), "swp1", "fab1 shares leaf0 port swp1 with another NIC"),
+    (("fabric", "roce", "cnp", "dscp"), 26, "CNPs would wait behind the traffic"),
+    (("fabric", "roce", "dscp"), 64, "fabric.roce.dscp"),
+    (("fabric", "roce", "dcsp"), 26, "fabric.roce: unknown key 'dcsp' -- use dscp"),
+    (("fabric", "mtu_bytes", "host"), 9400, "above the switches'"),
+    (("fabric", "mtu_bytes", "host"), 1500, "leaves no room for fabric.mtu_bytes.rdma 4096 -- use at least"),
+    (("acceptance", "perftest", 0, "duration_s"), 3, "exactly one of duration_s"),
+    (
+        ("acceptance", "perftest"),
+        [{"test": "ib_read_bw", "size_bytes": 8, "iterations": 9}] * 2,
+        "ib_read_bw with 8 bytes 2 times",
+    ),
 )
 def test_contradictions_are_named(path, value, says):
     """Catches: an inventory that contradicts itself, or misspells a key, planned as if nothing were wrong."""
@@ -183,15 +178,13 @@ def test_single_hosts_need_no_fabric():
     assert not any(item.metric.startswith("counter.") for item in plan.items)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda host: host["fabric"].pop("no_fabric"), "link_speed_gbps"),
-        (lambda host: host["fabric"].update(no_fabric=False), "no_fabric"),
-        (lambda host: host["fabric"].update(rails=[{"name": "rail0", "subnet": "10.0.0.0/24"}]), "rails"),
-        (lambda host: host.update(fabric_nics=NICS), "without fabric_nics"),
-        (lambda host: host["acceptance"].update(config={}), "leave config, perftest, gpudirect and"),
-    ],
+@cases(
+    "change, says",
+    (lambda host: host["fabric"].pop("no_fabric"), "link_speed_gbps"),
+    (lambda host: host["fabric"].update(no_fabric=False), "no_fabric"),
+    (lambda host: host["fabric"].update(rails=[{"name": "rail0", "subnet": "10.0.0.0/24"}]), "rails"),
+    (lambda host: host.update(fabric_nics=NICS), "without fabric_nics"),
+    (lambda host: host["acceptance"].update(config={}), "leave config, perftest, gpudirect and"),
 )
 def test_no_fabric_is_no_way_around_the_fabric(change, says):
     """Catches: a site with rails that escapes its NIC checks, or a forgotten fabric taken for none."""
@@ -215,15 +208,13 @@ def several_hosts() -> dict[str, Any]:
 NCCL_SWEEP = {"operations": ["all_reduce"], "min_bytes": 8, "max_bytes": 8}
 
 
-@pytest.mark.parametrize(
+@cases(
     "together",
-    [
-        {"mpi": {"allreduce": {"min_bytes": 8, "max_bytes": 64}}},
-        {"lora": [{"model": "tiny"}]},
-        {"nccl": {"expect": {"nvls": False}, "sweeps": [NCCL_SWEEP]}},
-        {"nccl": {"expect": {"nvls": False}, "sweeps": [{**NCCL_SWEEP, "nodes": [1, 2]}]}},
-        {"torch": {"min_bytes": 64, "max_bytes": 64}},
-    ],
+    {"mpi": {"allreduce": {"min_bytes": 8, "max_bytes": 64}}},
+    {"lora": [{"model": "tiny"}]},
+    {"nccl": {"expect": {"nvls": False}, "sweeps": [NCCL_SWEEP]}},
+    {"nccl": {"expect": {"nvls": False}, "sweeps": [{**NCCL_SWEEP, "nodes": [1, 2]}]}},
+    {"torch": {"min_bytes": 64, "max_bytes": 64}},
 )
 def test_hosts_without_a_fabric_measure_nothing_together(together):
     """Catches: traffic between nodes over a network that nobody describes, and so nobody judges."""
@@ -270,12 +261,10 @@ def test_what_nobody_states_of_a_path_is_not_judged():
     assert {item.params["what"] for item in plan.items} == {"hops", "speed", "width", "numa"}
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "says"),
-    [
-        ("acceptance", {"interconnect": INTERCONNECT, "counter_tests": False}, "counter_tests of n2"),
-        ("fabric", {"system": "other", "profile": "lab", "no_fabric": True}, "fabric of n2"),
-    ],
+@cases(
+    "key, value, says",
+    ("acceptance", {"interconnect": INTERCONNECT, "counter_tests": False}, "counter_tests of n2"),
+    ("fabric", {"system": "other", "profile": "lab", "no_fabric": True}, "fabric of n2"),
 )
 def test_what_holds_for_all_must_be_the_same_on_all(key, value, says):
     """Catches: one node's word taken for all, while another node's file says otherwise."""

@@ -9,6 +9,7 @@ from shakedown.plan.scope import WantedScope
 from shakedown.records.base import Outcome, Stage
 from shakedown.records.errors import BadInput
 from tests.kit import records
+from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, plan_site
 
 
@@ -129,14 +130,12 @@ def test_partners_share_leaves():
     assert partners(whole, ("n5",), 9) == ("n1", "n2", "n3", "n4")
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        (["n[1-3]"], ("n1", "n2", "n3")),
-        (["n5,n[1,3]"], ("n1", "n3", "n5")),
-        (["n2", "n2", "n1"], ("n1", "n2")),
-        (["n[1-2,4]"], ("n1", "n2", "n4")),
-    ],
+@cases(
+    "text, names",
+    (["n[1-3]"], ("n1", "n2", "n3")),
+    (["n5,n[1,3]"], ("n1", "n3", "n5")),
+    (["n2", "n2", "n1"], ("n1", "n2")),
+    (["n[1-2,4]"], ("n1", "n2", "n4")),
 )
 def test_nodes_are_named_as_slurm_writes_them(text, names):
     """Catches: a range that loses its last node, a node twice, another order."""
@@ -153,19 +152,17 @@ def test_leading_zeros_are_kept():
     assert named_nodes(site_of(inventory, WHERE), ["gpu[002-003]-ib"]) == ("gpu002-ib", "gpu003-ib")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("n9", "names 'n9', which is no node of the site -- "),
-        ("n[1", "cannot be read"),
-        ("n]1", "cannot be read"),
-        ("n[3-1]", "'3-1' in 'n[3-1]' is no range"),
-        ("n[-1]", "is no range"),
-        ("n[1-999999999]", "names too many nodes"),
-        ("n1,,n2", "has an empty name"),
-        ("", "has an empty name"),
-        ("n[1-2][3-4]", "cannot be read"),
-    ],
+@cases(
+    "text, said",
+    ("n9", "names 'n9', which is no node of the site -- "),
+    ("n[1", "cannot be read"),
+    ("n]1", "cannot be read"),
+    ("n[3-1]", "'3-1' in 'n[3-1]' is no range"),
+    ("n[-1]", "is no range"),
+    ("n[1-999999999]", "names too many nodes"),
+    ("n1,,n2", "has an empty name"),
+    ("", "has an empty name"),
+    ("n[1-2][3-4]", "cannot be read"),
 )
 def test_what_names_no_node_is_refused(text, said):
     """Catches: a mistyped node that is silently left out of what was asked for."""

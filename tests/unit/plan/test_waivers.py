@@ -9,6 +9,7 @@ from shakedown.plan.waivers import with_waivers
 from shakedown.records.base import Outcome
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import Waiver
+from tests.kit.cases import cases
 from tests.kit.site import document, hosts, plan_site
 from tests.unit.plan.test_scope import measured
 
@@ -77,24 +78,22 @@ def test_a_waiver_that_nothing_needs_is_no_word():
     assert judge(plan, measured(plan)).reason.startswith("all ")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"expires": "2025-12-31"}, "waiver slow-n2 of A. Person expired on 2025-12-31"),
-        ({"cells": "fabric/ib_write_bw/bandwidth/n1,n9/*"}, "waiver slow-n2 covers no planned cell"),
-        ({"cells": "collective/mpi_allreduce/wrong/*"}, "covers mpi_allreduce wrong, which is about data"),
-        (
-            {"cells": "fabric/ib_write_bw/counter.rdma.out_of_seq_request/n1/rail0/*"},
-            "covers ib_write_bw counter.rdma.out_of_seq_request, which is about data",
-        ),
-        ({"owner": ""}, "waivers.0.owner"),
-        ({"owner": None}, "waivers.0.owner"),
-        ({"cells": "*"}, "waivers.0.cells"),
-        ({"cells": "fabric/*/bandwidth/*"}, "waivers.0.cells"),
-        ({"cells": "fabric/ib_write_bw/bandwidth/"}, "waivers.0.cells"),
-        ({"expires": "soon"}, "waivers.0.expires"),
-        ({"until": "2026-03-01"}, "unknown key 'until'"),
-    ],
+@cases(
+    "changes, said",
+    ({"expires": "2025-12-31"}, "waiver slow-n2 of A. Person expired on 2025-12-31"),
+    ({"cells": "fabric/ib_write_bw/bandwidth/n1,n9/*"}, "waiver slow-n2 covers no planned cell"),
+    ({"cells": "collective/mpi_allreduce/wrong/*"}, "covers mpi_allreduce wrong, which is about data"),
+    (
+        {"cells": "fabric/ib_write_bw/counter.rdma.out_of_seq_request/n1/rail0/*"},
+        "covers ib_write_bw counter.rdma.out_of_seq_request, which is about data",
+    ),
+    ({"owner": ""}, "waivers.0.owner"),
+    ({"owner": None}, "waivers.0.owner"),
+    ({"cells": "*"}, "waivers.0.cells"),
+    ({"cells": "fabric/*/bandwidth/*"}, "waivers.0.cells"),
+    ({"cells": "fabric/ib_write_bw/bandwidth/"}, "waivers.0.cells"),
+    ({"expires": "soon"}, "waivers.0.expires"),
+    ({"until": "2026-03-01"}, "unknown key 'until'"),
 )
 def test_what_cannot_be_waived_is_refused(changes, said):
     """Catches: a waiver that has expired, has no owner, or is for everything or for lost data."""
@@ -133,20 +132,18 @@ def test_a_part_of_the_site_takes_those_that_it_needs():
     assert [w.name for w in plan_with(waiver(), nodes=("n2",)).waivers] == ["slow-n2"]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "nodes", "covered"),
-    [
-        ("*n1*/rail1/*", "n1,n2", True),
-        ("*n1*/rail1/*", "n2,n1", True),
-        ("*n1*/rail1/*", "n10,n2", False),
-        ("*n1*/rail1/*", "n2,n11", False),
-        ("n1*", "n1,n2", True),
-        ("n1*", "n10,n2", False),
-        ("n1?,n2/*", "n10,n2", True),
-        ("*n1,n2/rail?/*", "gn1,n2", True),
-        ("n*1,n2/*", "n21,n2", False),
-        ("rack1-*", "rack1-n3,n2", True),
-    ],
+@cases(
+    "pattern, nodes, covered",
+    ("*n1*/rail1/*", "n1,n2", True),
+    ("*n1*/rail1/*", "n2,n1", True),
+    ("*n1*/rail1/*", "n10,n2", False),
+    ("*n1*/rail1/*", "n2,n11", False),
+    ("n1*", "n1,n2", True),
+    ("n1*", "n10,n2", False),
+    ("n1?,n2/*", "n10,n2", True),
+    ("*n1,n2/rail?/*", "gn1,n2", True),
+    ("n*1,n2/*", "n21,n2", False),
+    ("rack1-*", "rack1-n3,n2", True),
 )
 def test_a_number_is_no_part_of_a_longer_one(pattern, nodes, covered):
     """Catches: a waiver of n1 that passes the failures of n10 to n19 as well."""
@@ -154,12 +151,10 @@ def test_a_number_is_no_part_of_a_longer_one(pattern, nodes, covered):
     assert signed.covers(f"fabric/ib_write_bw/bandwidth/{nodes}/rail1/forward/size_bytes=8") is covered
 
 
-@pytest.mark.parametrize(
-    ("changes", "worse", "value"),
-    [
-        ({"expires": "2025-12-31"}, "/ib_write_bw/bandwidth/n1,n2/rail1/", 0.0),
-        ({"cells": "collective/mpi_allreduce/wrong/*"}, "/mpi_allreduce/wrong/", 3.0),
-    ],
+@cases(
+    "changes, worse, value",
+    ({"expires": "2025-12-31"}, "/ib_write_bw/bandwidth/n1,n2/rail1/", 0.0),
+    ({"cells": "collective/mpi_allreduce/wrong/*"}, "/mpi_allreduce/wrong/", 3.0),
 )
 def test_a_waiver_that_was_written_into_a_plan_is_held_to_the_same_rules(changes, worse, value):
     """Catches: a verdict that takes from an edited plan what no planner lets into one."""

@@ -6,6 +6,7 @@ import pytest
 
 from shakedown.references import files as references_io
 from tests.kit import records
+from tests.kit.cases import cases
 
 READ, ROW4, ROW8 = "- id: example-read", "id: example-4b", "{size_bytes: 8"
 # (text in the example, what replaces it, rule, text on the line that must be named, words in the message)
@@ -204,13 +205,11 @@ def test_a_reason_stands_for_a_row_that_no_plan_uses(write, shakedown, tmp_path)
     assert (status, out) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ("[exmaple-4b]", "stale: outside_plan: no reference of this profile is named exmaple-4b"),
-        ("[other-*]", "stale: outside_plan: no reference of this profile is named other-*"),
-        ("[example-4b, example-4b]", "stale: outside_plan: example-4b is listed twice"),
-    ],
+@cases(
+    "rows, words",
+    ("[exmaple-4b]", "stale: outside_plan: no reference of this profile is named exmaple-4b"),
+    ("[other-*]", "stale: outside_plan: no reference of this profile is named other-*"),
+    ("[example-4b, example-4b]", "stale: outside_plan: example-4b is listed twice"),
 )
 def test_a_reason_for_nothing_is_named(write, shakedown, rows, words):
     """Catches: a row that was renamed, and whose reason now excuses nothing."""
@@ -239,20 +238,18 @@ def test_a_broken_plan_is_bad_input(write, shakedown, tmp_path):
     assert str(plan) in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("content", "line", "words"),
-    [
-        (b"a: [1", 1, "not YAML"),
-        (b"a: 1\nb: 2\na: 3\n", 3, "twice"),
-        (b"a: &x [1]\nb: *x\n", 1, "anchor"),
-        (b"a: !!python/object/apply:os.system [id]\n", 1, "tag"),
-        (b"- 1\n", 1, "mapping"),
-        (b"1: 2\n", 1, "not text"),
-        (b"a: \xff\n", None, "UTF-8"),
-        (b"a: 1\n---\nb: 2\n", 2, "not YAML"),
-        (b"", 1, "mapping"),
-        (b"a: " + b"[" * 50 + b"]" * 50, 1, "deep"),
-    ],
+@cases(
+    "content, line, words",
+    (b"a: [1", 1, "not YAML"),
+    (b"a: 1\nb: 2\na: 3\n", 3, "twice"),
+    (b"a: &x [1]\nb: *x\n", 1, "anchor"),
+    (b"a: !!python/object/apply:os.system [id]\n", 1, "tag"),
+    (b"- 1\n", 1, "mapping"),
+    (b"1: 2\n", 1, "not text"),
+    (b"a: \xff\n", None, "UTF-8"),
+    (b"a: 1\n---\nb: 2\n", 2, "not YAML"),
+    (b"", 1, "mapping"),
+    (b"a: " + b"[" * 50 + b"]" * 50, 1, "deep"),
 )
 def test_hostile_files_are_refused_in_one_line(tmp_path, shakedown, content, line, words):
     """Code in a tag, an alias that multiplies, a key that hides another: none may reach the catalogue."""

@@ -8,6 +8,7 @@ from shakedown.physics.host_links import MODELS, by_driver_name, by_name
 from shakedown.references import files
 from shakedown.references.files import half_rate
 from shakedown.references.physical import PhysicalFloors
+from tests.kit.cases import cases
 from tests.unit.plan.test_scope import site
 
 GIB = 1 << 30
@@ -66,23 +67,21 @@ def test_every_floor_fails_half_a_link_and_passes_a_whole_one(speed, gpu):
     assert shown.reference().ceiling
 
 
-@pytest.mark.parametrize(
-    ("make", "cell", "measured"),
-    [
-        (floors(), ("ib_read_bw", "bandwidth", {"size_bytes": 65536}), 390.89),
-        (floors(100), ("ib_write_bw", "bandwidth", {"size_bytes": 65536}), 97.5),
-        (floors(), ("nccl_all_reduce", "busbw", ring(8, 64, 16 * GIB)), 370),
-        (floors(200, "A100-SXM"), ("nccl_all_reduce", "busbw", ring(4, 32)), 192),
-        (floors(gpu="H200-SXM"), ("nccl_all_reduce", "busbw", ring(1, 4)), 365.2),
-        (floors(gpu="H200-SXM"), ("nccl_alltoall", "busbw", ring(1, 4)), 354),
-        (floors(gpu="B200"), ("nccl_all_reduce", "busbw", ring(1, 8)), 682),
-        (floors(gpu="B200"), ("nccl_all_reduce", "busbw", ring(1, 8, algorithm="nvls")), 838),
-        (floors(), ("nccl_all_reduce", "busbw", ring(1, 8, algorithm="nvls")), 480),
-        (floors(gpu="A100-SXM"), ("nccl_all_reduce", "busbw", ring(1, 8)), 232),
-        (floors(gpu="H200-SXM"), ("host_to_device_memcpy_ce", "bandwidth", {}), 55.5),
-        (floors(gpu="H200-SXM"), ("device_to_device_memcpy_read_ce", "bandwidth", {}), 394),
-        (floors(gpu="A100-SXM"), ("host_to_device_memcpy_ce", "bandwidth", {}), 24),
-    ],
+@cases(
+    "make, cell, measured",
+    (floors(), ("ib_read_bw", "bandwidth", {"size_bytes": 65536}), 390.89),
+    (floors(100), ("ib_write_bw", "bandwidth", {"size_bytes": 65536}), 97.5),
+    (floors(), ("nccl_all_reduce", "busbw", ring(8, 64, 16 * GIB)), 370),
+    (floors(200, "A100-SXM"), ("nccl_all_reduce", "busbw", ring(4, 32)), 192),
+    (floors(gpu="H200-SXM"), ("nccl_all_reduce", "busbw", ring(1, 4)), 365.2),
+    (floors(gpu="H200-SXM"), ("nccl_alltoall", "busbw", ring(1, 4)), 354),
+    (floors(gpu="B200"), ("nccl_all_reduce", "busbw", ring(1, 8)), 682),
+    (floors(gpu="B200"), ("nccl_all_reduce", "busbw", ring(1, 8, algorithm="nvls")), 838),
+    (floors(), ("nccl_all_reduce", "busbw", ring(1, 8, algorithm="nvls")), 480),
+    (floors(gpu="A100-SXM"), ("nccl_all_reduce", "busbw", ring(1, 8)), 232),
+    (floors(gpu="H200-SXM"), ("host_to_device_memcpy_ce", "bandwidth", {}), 55.5),
+    (floors(gpu="H200-SXM"), ("device_to_device_memcpy_read_ce", "bandwidth", {}), 394),
+    (floors(gpu="A100-SXM"), ("host_to_device_memcpy_ce", "bandwidth", {}), 24),
 )
 def test_published_figures_of_healthy_hardware_pass(make, cell, measured):
     """Catches: a floor that real, healthy hardware does not reach, or a ceiling that it exceeds."""

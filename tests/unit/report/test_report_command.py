@@ -13,6 +13,7 @@ from shakedown.records.errors import BadInput
 from shakedown.report import write as edge
 from shakedown.report.seal import SUMS
 from shakedown.run import folder as runs
+from tests.kit.cases import cases
 from tests.kit.run import python
 
 WRITTEN = {"report.html", "junit.xml", "metrics.prom", "report.md", "verdict.json"}
@@ -28,14 +29,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("faults", "status"),
-    [
-        (Faults(), 0),
-        (Faults(slow_rail=("n3", "rail1")), 1),
-        (Faults(killed_job=True), 3),
-        (Faults(nothing=True), 3),
-    ],
+@cases(
+    "faults, status",
+    (Faults(), 0),
+    (Faults(slow_rail=("n3", "rail1")), 1),
+    (Faults(killed_job=True), 3),
+    (Faults(nothing=True), 3),
 )
 def test_exit_status_is_the_verdicts(tmp_path: Path, faults: Faults, status: int) -> None:
     """Catches a report of a failed run that a script takes for success."""

@@ -18,6 +18,7 @@ from shakedown.report import charts, html, text
 from shakedown.report import html as raw
 from shakedown.report.source import ReportSource
 from shakedown.report.sweeps import Chart, Curve
+from tests.kit.cases import cases
 
 HOSTILE = (
     "</title></script><script>alert(1)</script>\"'><img src=x onerror=alert(1)> $x^$ {{7*7}} "
@@ -208,14 +209,12 @@ def test_tables_have_headers_and_figures_have_names() -> None:
             assert attrs.get("aria-label") or attrs.get("aria-labelledby")
 
 
-@pytest.mark.parametrize(
-    ("faults", "outcome", "symbol"),
-    [
-        (Faults(), Outcome.PASS, "icon-ok"),
-        (Faults(slow_rail=("n3", "rail1")), Outcome.FAIL, "icon-bad"),
-        (Faults(killed_job=True), Outcome.INCONCLUSIVE, "icon-open"),
-        (Faults(nothing=True), Outcome.NOT_RUN, "icon-none"),
-    ],
+@cases(
+    "faults, outcome, symbol",
+    (Faults(), Outcome.PASS, "icon-ok"),
+    (Faults(slow_rail=("n3", "rail1")), Outcome.FAIL, "icon-bad"),
+    (Faults(killed_job=True), Outcome.INCONCLUSIVE, "icon-open"),
+    (Faults(nothing=True), Outcome.NOT_RUN, "icon-none"),
 )
 def test_the_verdict_is_the_first_heading_with_its_own_shape(
     faults: Faults, outcome: Outcome, symbol: str

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.kit.files import script
 from tests.kit.run import run_playbook
 
 ROOT = Path(__file__).parents[3]
@@ -89,8 +90,7 @@ def test_programs_are_put_where_nodes_only_read(tmp_path, apart):
     site_packages.mkdir(parents=True)
     python = site_packages.parents[2] / "bin/python"
     python.parent.mkdir()
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    script(python, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     variables = {"shared_stage_path": str(home), "manage": {"shared_folder": True}}
     variables |= {"reframe_site": {"system": "s"}, "reframe_requirements": "/dev/null"}
     variables |= {"reframe_uv": "/bin/true", "ansible_user": "root"}

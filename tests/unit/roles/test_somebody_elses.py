@@ -186,13 +186,9 @@ def refusals(base: Path) -> dict[str, str]:
         (folder / "etc").mkdir(parents=True, exist_ok=True)
         (folder / "etc/fstab").touch()
         role = copied(folder, _PART.get(host.partition("-")[0], "slurm"))
-        variables = {
-            "slurm_controller": "key",
-            "slurm_take_over": "taken-over" in host,
-            "slurm_nodes": [host],
-            "shared_stage_path": "/nowhere/share",
-            "shared_stage_server": host if "exports" in host else "key",
-        }
+        variables = {"slurm_controller": "key", "slurm_take_over": "taken-over" in host}
+        variables |= {"slurm_nodes": [host], "shared_stage_path": "/nowhere/share"}
+        variables |= {"shared_stage_server": host if "exports" in host else "key"}
         path = f"{programs(folder, running)}:{os.environ['PATH']}"
         include = {"include_role": {"name": str(role), "tasks_from": "preflight"}, "vars": variables}
         tasks = [{"block": [include], "rescue": [{"debug": {"msg": "refused"}}]}]

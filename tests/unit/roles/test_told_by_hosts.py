@@ -51,13 +51,9 @@ def test_a_node_cannot_speak_for_another_in_the_snapshot(tmp_path):
     probe = tmp_path / "probe.py"
     part = {"host": "n2", "kind": "node", "name": "n2", "attributes": {}}
     probe.write_text(f"print({json.dumps({'schema': 1, 'components': [part]})!r})")
-    variables = {
-        "inventory_snapshot_probe": str(probe),
-        "inventory_snapshot_python": sys.executable,
-        "inventory_snapshot_kind": "node",
-        "inventory_snapshot_file": str(tmp_path / "inventory.json"),
-        "inventory_snapshot_run": "r1",
-    }
+    variables = {"inventory_snapshot_probe": str(probe), "inventory_snapshot_python": sys.executable}
+    variables |= {"inventory_snapshot_kind": "node"}
+    variables |= {"inventory_snapshot_file": str(tmp_path / "inventory.json"), "inventory_snapshot_run": "r1"}
     done = play(tmp_path, [{"include_role": {"name": "inventory_snapshot"}, "vars": variables}])
     assert done.returncode == 0, done.stdout[-3000:]
     snapshot = json.loads((tmp_path / "inventory.json").read_text())

@@ -13,6 +13,7 @@ from shakedown.judge.judged import judge_folder
 from shakedown.records.errors import BadInput
 from shakedown.records.plan import MOST_CELLS
 from shakedown.run.nic_counters import JobFolder
+from tests.kit.key import make_key
 from tests.kit.run import python
 
 MOST_CPU_S, MOST_MIB = 10, 1024
@@ -141,8 +142,7 @@ def test_numbers_at_the_end_of_what_a_float_holds(lab):
 @pytest.mark.parametrize("name", ["SHA256SUMS.sig", "raw/core"])
 def test_a_large_file_of_a_bundle(lab, tmp_path, shakedown, name):
     """Catches: a minute for a signature of 200 MB, or for the checksum of a sparse file of 8 GiB."""
-    key = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    key = make_key(tmp_path, "key")
     assert shakedown("collect", lab)[0] == 0
     assert shakedown("verdict", lab, "--write")[0] == 0
     assert shakedown("seal", lab, "--key", key)[0] == 0

@@ -19,6 +19,8 @@ from shakedown.run.lock import (
     start_ticks,
     with_argument,
 )
+from tests.kit.cases import cases
+from tests.kit.files import script
 
 
 def holder(**other) -> Holder:
@@ -97,18 +99,16 @@ def test_only_its_holder_gives_it_back(tmp_path):
     assert not lock.release("t2")
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        "",
-        "{",
-        "[]",
-        '{"schema": 1, "run": "../x"}',
-        '{"schema": 1, "pid": -1}',
-        "\x00" * 100,
-        "[" * 100_000,
-        None,
-    ],
+    "",
+    "{",
+    "[]",
+    '{"schema": 1, "run": "../x"}',
+    '{"schema": 1, "pid": -1}',
+    "\x00" * 100,
+    "[" * 100_000,
+    None,
 )
 def test_a_file_that_is_no_lock_is_refused(tmp_path, content):
     """Catches: a hostile or half-written lock that is followed, overwritten, or raises a traceback."""
@@ -199,7 +199,8 @@ def test_the_playbook_above_is_the_nearest_one(tmp_path):
     """Catches: firmware day's playbook named as the holder, or a worker that ends with its task."""
     playbook = tmp_path / "ansible-playbook"
     # An outer playbook, an inner one, and a worker of it, which is a copy with the same arguments.
-    playbook.write_text(
+    script(
+        playbook,
         f"#!{sys.executable}\n"
         "import os, subprocess, sys\n"
         "if sys.argv[1] == 'outer':\n"
@@ -209,9 +210,8 @@ def test_the_playbook_above_is_the_nearest_one(tmp_path):
         "    code = 'from shakedown.run.lock import playbook_above; print(playbook_above())'\n"
         "    call = ['sh', '-c', 'exec \"$@\"; true', 'x', sys.executable, '-c', code]\n"
         "    sys.exit(subprocess.run(call).returncode)\n"
-        "os.wait()\n"
+        "os.wait()\n",
     )
-    playbook.chmod(0o755)
     done = subprocess.run([playbook, "outer"], capture_output=True, text=True, check=True)
     inner, found = done.stdout.split()
     assert found == inner

@@ -6,6 +6,7 @@ import pytest
 
 from contest import main, score, truth_of, write_benchmark
 from localiser_cases import case, judge, ours, planted
+from tests.kit.cases import cases
 
 FAULTS = 6  # none, three sizes, a pair and a NIC that flaps
 
@@ -75,14 +76,12 @@ def test_a_wrong_and_a_missing_answer_count(contest, tmp_path):
     assert not by_fault["5%"].named
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ('{"run": "case-9", "causes": []}', "no run 'case-9'"),
-        ('{"run": "case-1"}', "causes"),
-        ('{"run": "case-1", "causes": [{"kind": "nic", "blamed": true, "confidence": 7}]}', "confidence"),
-        ("[", "JSON"),
-    ],
+@cases(
+    "line, says",
+    ('{"run": "case-9", "causes": []}', "no run 'case-9'"),
+    ('{"run": "case-1"}', "causes"),
+    ('{"run": "case-1", "causes": [{"kind": "nic", "blamed": true, "confidence": 7}]}', "confidence"),
+    ("[", "JSON"),
 )
 def test_a_bad_answer_is_refused_with_its_line(contest, tmp_path, line, says, capsys):
     """Catches: a traceback, or an answer that is silently dropped."""

@@ -8,6 +8,7 @@ import sys
 import pytest
 from submit_host import CHECKOUT, SubmitHost
 
+from tests.kit.files import script
 from tests.kit.run import run_playbook
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -45,8 +46,7 @@ def play(
 def test_a_file_system_of_somebody_elses_is_not_mounted_over(tmp_path):
     """Catches: a site's parallel file system that loses its place, or its line in fstab, to our NFS."""
     findmnt = tmp_path / "findmnt"
-    findmnt.write_text("#!/bin/sh\necho 10.0.0.1@o2ib:/scratch\n")
-    findmnt.chmod(0o755)
+    script(findmnt, "#!/bin/sh\necho 10.0.0.1@o2ib:/scratch\n")
     done = play(tmp_path, True)
     said = " ".join(done.stdout.split())
     assert done.returncode != 0
@@ -63,8 +63,7 @@ def test_a_slurm_of_somebody_elses_is_not_replaced(tmp_path, first_line, refused
     """Catches: a site's slurm.conf, with its accounting and its cluster's name, that ours is written over."""
     reader = tmp_path / "cat"
     theirs = f'[ "$1" = /etc/slurm/slurm.conf ] || exit 1\necho "{first_line}"\n'
-    reader.write_text(f"#!/bin/sh\n{theirs}")
-    reader.chmod(0o755)
+    script(reader, f"#!/bin/sh\n{theirs}")
     role = {"name": "slurm", "tasks_from": "preflight"}
     tasks = [{"ansible.builtin.include_role": role, "vars": {"slurm_nodes": ["head"]}}]
     done = play(tmp_path, False, plays=[{"hosts": "submit", "gather_facts": False, "tasks": tasks}])

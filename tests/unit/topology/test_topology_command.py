@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from test_topology import document, switched
 
+from tests.kit.cases import cases
 from tests.kit.run import python
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -57,13 +58,11 @@ def test_rail_groups_come_from_the_inventory(shakedown):
     assert out.count("SwitchName") == 1
 
 
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["no-such-host.invalid"], "no-such-host.invalid: "),
-        (["--", "-oProxyCommand=true"], "shakedown: '-oProxyCommand=true' is no host"),
-        (["/nonexistent", "--switches"], "shakedown: /nonexistent: "),
-    ],
+@cases(
+    "argv, words",
+    (["no-such-host.invalid"], "no-such-host.invalid: "),
+    (["--", "-oProxyCommand=true"], "shakedown: '-oProxyCommand=true' is no host"),
+    (["/nonexistent", "--switches"], "shakedown: /nonexistent: "),
 )
 def test_bad_input_is_one_line(argv, words, shakedown):
     """Catches a traceback, and a host name that ssh takes for an option."""

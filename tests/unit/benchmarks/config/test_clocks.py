@@ -11,6 +11,7 @@ from shakedown.collect.run import gather
 from shakedown.judge.verdict import judge
 from shakedown.records.results import ClockReading, Snapshot
 from shakedown.references.catalogue import Catalogue
+from tests.kit.cases import cases
 from tests.kit.run import write_run
 from tests.kit.site import fabric, plan_site, with_nics
 
@@ -90,17 +91,15 @@ def test_a_clock_behind_is_said_so(verdict):
     assert "munge" not in found.reason
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "outcome"),
-    [
-        (-0.5, 0.5, None),
-        (0.8, 0.9, None),  # within 0.75 to 0.95 of the submit host's
-        (0.9, 1.5, "NOT-RUN"),  # on both sides of the limit
-        (-30.0, 30.0, "NOT-RUN"),
-        (1.01, 1.04, "NOT-RUN"),  # 0.96 to 1.09: the submit host's own reading has bounds too
-        (1.06, 1.1, "FAIL"),
-        (-1.1, -1.06, "FAIL"),
-    ],
+@cases(
+    "low, high, outcome",
+    (-0.5, 0.5, None),
+    (0.8, 0.9, None),  # within 0.75 to 0.95 of the submit host's
+    (0.9, 1.5, "NOT-RUN"),  # on both sides of the limit
+    (-30.0, 30.0, "NOT-RUN"),
+    (1.01, 1.04, "NOT-RUN"),  # 0.96 to 1.09: the submit host's own reading has bounds too
+    (1.06, 1.1, "FAIL"),
+    (-1.1, -1.06, "FAIL"),
 )
 def test_only_what_the_round_trips_prove_is_decided(verdict, low, high, outcome):
     """Catches: a slow connection that passes or fails a clock by chance."""

@@ -13,6 +13,7 @@ from shakedown.collect.outputs import job_measurements
 from shakedown.intent.site import Site
 from shakedown.judge.verdict import judge as judge_run
 from shakedown.references.catalogue import Catalogue
+from tests.kit.cases import cases
 from tests.kit.run import ordered_in, raw_of, write_run
 from tests.kit.site import fabric, plan_site, with_nics
 
@@ -61,28 +62,26 @@ def test_a_good_node_has_nothing_wrong(site):
     assert wrong(site, report()) == {}
 
 
-@pytest.mark.parametrize(
-    ("change", "setting", "words"),
-    [
-        ({"mtu__host_bytes": 1500}, "mtu.host_bytes", "found 1500, wanted 9000"),
-        ({"mtu__rdma_bytes": 1024}, "mtu.rdma_bytes", "found 1024, wanted 4096"),
-        ({"rdma_cm__default_roce_tos": 104}, "rdma_cm.default_roce_tos", "found 104, wanted 106"),
-        ({"pfc__priorities": []}, "pfc.priorities", "found [], wanted [3]"),
-        ({"pfc__priorities": [3, 4]}, "pfc.priorities", "found [3, 4], wanted [3]"),
-        ({"dscp__map": "0-25:0 26:3 27-63:0"}, "dscp.map", "found"),
-        ({"dscp__map": "0-23:0 24-26:3 27-47:0 48:6 49-63:0"}, "dscp.map", "24-26:3"),
-        ({"dscp__map": "nonsense"}, "dscp.map", "nonsense"),
-        ({"gid__type": "IB/RoCE v1"}, "gid.type", "IB/RoCE v1"),
-        ({"link__speed_gbps": 100.0}, "link.speed_gbps", "found 100.0, wanted 400.0"),
-        ({"link__state": "down"}, "link.state", "down"),
-        ({"ipv4": ["10.0.0.2/24"]}, "ipv4", "10.0.0.2"),
-        ({"ipv4__others": ["10.9.9.9/24"]}, "ipv4.others", "10.9.9.9/24"),
-        ({"ipv4__duplicates": ["52:54:00:00:00:09"]}, "ipv4.duplicates", "52:54:00:00:00:09"),
-        ({"gid__others": ["10.9.9.9"]}, "gid.others", "10.9.9.9"),
-        ({"rdma__device": "mlx5_3"}, "rdma.device", "mlx5_3"),
-        ({"dcbx__mode": "lld_managed ieee"}, "dcbx.mode", "lld_managed"),
-        ({"pfc__priorities": None}, "pfc.priorities", "found nothing"),
-    ],
+@cases(
+    "change, setting, words",
+    ({"mtu__host_bytes": 1500}, "mtu.host_bytes", "found 1500, wanted 9000"),
+    ({"mtu__rdma_bytes": 1024}, "mtu.rdma_bytes", "found 1024, wanted 4096"),
+    ({"rdma_cm__default_roce_tos": 104}, "rdma_cm.default_roce_tos", "found 104, wanted 106"),
+    ({"pfc__priorities": []}, "pfc.priorities", "found [], wanted [3]"),
+    ({"pfc__priorities": [3, 4]}, "pfc.priorities", "found [3, 4], wanted [3]"),
+    ({"dscp__map": "0-25:0 26:3 27-63:0"}, "dscp.map", "found"),
+    ({"dscp__map": "0-23:0 24-26:3 27-47:0 48:6 49-63:0"}, "dscp.map", "24-26:3"),
+    ({"dscp__map": "nonsense"}, "dscp.map", "nonsense"),
+    ({"gid__type": "IB/RoCE v1"}, "gid.type", "IB/RoCE v1"),
+    ({"link__speed_gbps": 100.0}, "link.speed_gbps", "found 100.0, wanted 400.0"),
+    ({"link__state": "down"}, "link.state", "down"),
+    ({"ipv4": ["10.0.0.2/24"]}, "ipv4", "10.0.0.2"),
+    ({"ipv4__others": ["10.9.9.9/24"]}, "ipv4.others", "10.9.9.9/24"),
+    ({"ipv4__duplicates": ["52:54:00:00:00:09"]}, "ipv4.duplicates", "52:54:00:00:00:09"),
+    ({"gid__others": ["10.9.9.9"]}, "gid.others", "10.9.9.9"),
+    ({"rdma__device": "mlx5_3"}, "rdma.device", "mlx5_3"),
+    ({"dcbx__mode": "lld_managed ieee"}, "dcbx.mode", "lld_managed"),
+    ({"pfc__priorities": None}, "pfc.priorities", "found nothing"),
 )
 def test_each_fault_is_named_although_the_node_is_content(site, change, setting, words):
     """Each entry is a node configured from another intent: by its own account all is well."""

@@ -11,6 +11,7 @@ from shakedown.benchmarks.config.versions import _told, of_programs, same
 from shakedown.collect.run import collect
 from shakedown.records.results import Component
 from shakedown.run.folder import Run
+from tests.kit.cases import cases
 from tests.kit.job import ENDED
 from tests.kit.site import fabric, plan_site, with_nics
 
@@ -170,17 +171,15 @@ def test_what_no_program_could_tell_is_said_in_the_plan():
     assert "nothing that says its version is read" in items["switch_os"].not_run
 
 
-@pytest.mark.parametrize(
-    ("published", "found", "cut", "alike"),
-    [
-        ("MLNX_OFED 24.01-0.3.3.1", "24.01-0.3.3", True, True),
-        ("MLNX_OFED 24.01-0.3.3.1", "24.04-0.6.6", True, False),
-        ("MLNX_OFED 24.01-0.3.3.1", "6.8.0", True, False),
-        ("550.54.15", "550.54", False, False),
-        ("550.54.15", "550.54.15", False, True),
-        ("28.39.1002", "28.39.100", False, False),
-        ("NeMo", "NeMo", False, True),
-    ],
+@cases(
+    "published, found, cut, alike",
+    ("MLNX_OFED 24.01-0.3.3.1", "24.01-0.3.3", True, True),
+    ("MLNX_OFED 24.01-0.3.3.1", "24.04-0.6.6", True, False),
+    ("MLNX_OFED 24.01-0.3.3.1", "6.8.0", True, False),
+    ("550.54.15", "550.54", False, False),
+    ("550.54.15", "550.54.15", False, True),
+    ("28.39.1002", "28.39.100", False, False),
+    ("NeMo", "NeMo", False, True),
 )
 def test_versions_are_compared_by_their_parts(published, found, cut, alike):
     """Catches: text compared letter by letter, so that 28.39.100 begins 28.39.1002."""

@@ -8,6 +8,7 @@ from shakedown.benchmarks.nccl.settings import Nccl
 from shakedown.benchmarks.torch_collectives.output import TorchCollectives
 from shakedown.records.errors import BadInput
 from shakedown.references.files import load_catalogue
+from tests.kit.cases import cases
 from tests.kit.site import document, hosts, one_host, plan_site
 
 SWEEP = {"operations": ["all_reduce", "reduce_scatter"], "min_bytes": 8, "max_bytes": 1 << 33}
@@ -93,14 +94,12 @@ def test_nothing_to_measure_is_refused():
         gpu_host()
 
 
-@pytest.mark.parametrize(
-    ("nodes", "many", "made"),
-    [
-        (4, 2, [("a", "b"), ("c", "d")]),
-        (5, 2, [("a", "b"), ("c", "d"), ("d", "e")]),
-        (3, 3, [("a", "b", "c")]),
-        (3, 1, [("a",), ("b",), ("c",)]),
-    ],
+@cases(
+    "nodes, many, made",
+    (4, 2, [("a", "b"), ("c", "d")]),
+    (5, 2, [("a", "b"), ("c", "d"), ("d", "e")]),
+    (3, 3, [("a", "b", "c")]),
+    (3, 1, [("a",), ("b",), ("c",)]),
 )
 def test_groups_hold_every_node(nodes, many, made):
     """Catches: an odd node out that is in no group."""
@@ -134,18 +133,16 @@ def test_several_nodes_are_held_to_network_and_nics():
             assert sum(job.measures(item.test, nodes, None, None, item.params) for job in jobs.jobs) == 1
 
 
-@pytest.mark.parametrize(
-    ("model", "options"),
-    [
-        (Nccl, {"sweeps": [SWEEP], "expect": {"nvls": False}, "variables": {"LD_PRELOAD": "/tmp/x.so"}}),
-        (Nccl, {"sweeps": [{**SWEEP, "min_bytes": 1 << 34}], "expect": {"nvls": False}}),
-        (Nccl, {"sweeps": [{**SWEEP, "operations": ["all_reduce"] * 2}], "expect": {"nvls": False}}),
-        (Nccl, {"sweeps": [SWEEP]}),
-        (Nccl, {"sweeps": [SWEEP, SWEEP], "expect": {"nvls": False}}),
-        (GpuNode, {"state": {"topology": "NVLINK"}}),
-        (GpuNode, {"state": {"pcie_generation": 5}}),
-        (TorchCollectives, {"variables": {"LD_PRELOAD": "/tmp/x.so"}, "min_bytes": 64, "max_bytes": 64}),
-    ],
+@cases(
+    "model, options",
+    (Nccl, {"sweeps": [SWEEP], "expect": {"nvls": False}, "variables": {"LD_PRELOAD": "/tmp/x.so"}}),
+    (Nccl, {"sweeps": [{**SWEEP, "min_bytes": 1 << 34}], "expect": {"nvls": False}}),
+    (Nccl, {"sweeps": [{**SWEEP, "operations": ["all_reduce"] * 2}], "expect": {"nvls": False}}),
+    (Nccl, {"sweeps": [SWEEP]}),
+    (Nccl, {"sweeps": [SWEEP, SWEEP], "expect": {"nvls": False}}),
+    (GpuNode, {"state": {"topology": "NVLINK"}}),
+    (GpuNode, {"state": {"pcie_generation": 5}}),
+    (TorchCollectives, {"variables": {"LD_PRELOAD": "/tmp/x.so"}, "min_bytes": 64, "max_bytes": 64}),
 )
 def test_options_that_are_refused(model, options):
     """Catches: code loaded by a variable, a sweep of nothing, an expectation left out, a shell's words.

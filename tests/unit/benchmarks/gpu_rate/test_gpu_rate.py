@@ -21,6 +21,8 @@ from shakedown.benchmarks.gpu_rate.output import Shown, explain, lowest, parse_g
 from shakedown.daytwo.nightly.plan import alone_slots
 from shakedown.records.errors import BadInput
 from tests.kit.archive import unpack
+from tests.kit.cases import cases
+from tests.kit.files import edited
 from tests.kit.job import output, write_outputs
 from tests.kit.run import collected, raw_of, write_run
 from tests.kit.site import one_node, plan_site
@@ -189,11 +191,9 @@ def test_a_figure_beside_another_process_does_not_pass(judged, staged):
     """Catches: a rate within its reference, of a GPU that somebody else worked on; others blamed with it."""
 
     def one_more(raw):
-        path = raw / "gpus.n1.after.json"
-        look = json.loads(path.read_text())
-        uuid = re.findall(r"GPU-[0-9a-f-]+", look["commands"]["gpus"]["out"])[1]
-        look["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
-        path.write_text(json.dumps(look))
+        with edited(raw / "gpus.n1.after.json") as look:
+            uuid = re.findall(r"GPU-[0-9a-f-]+", look["commands"]["gpus"]["out"])[1]
+            look["commands"]["processes"]["out"] += f"{uuid}, 4711, 638 MiB\n"
 
     verdict = judged([(staged[f"{n}"], 0) for n in range(1, 9)], spoil=one_more)
     bad = {cell.cell: cell for cell in verdict.cells}
@@ -223,10 +223,9 @@ def samples(change):
         rows = [change(dict(zip(header, row, strict=True))) if row[1] == "3" else row for row in rows]
         rows = [list(row.values()) if isinstance(row, dict) else row for row in rows]
         file.write_text("\n".join(", ".join(row) for row in [header, *rows]) + "\n")
-        look = json.loads((raw / "gpus.n1.after.json").read_text())
-        listed = look["commands"]["processes"]
-        listed["out"] = listed["out"].splitlines()[0] + "\n"
-        (raw / "gpus.n1.after.json").write_text(json.dumps(look))
+        with edited(raw / "gpus.n1.after.json") as look:
+            listed = look["commands"]["processes"]
+            listed["out"] = listed["out"].splitlines()[0] + "\n"
 
     return spoil
 
@@ -248,26 +247,21 @@ CLOCK, WHY, HEAT, DRAW = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {WHY: "0x0000000000000020", HEAT: "89", CLOCK: "1410"},
-            "temperature: software thermal slowdown in 100%",
-        ),
-        (
-            {WHY: "0x0000000000000048", HEAT: "91", CLOCK: "1380"},
-            "temperature: hardware thermal slowdown in 100%",
-        ),
-        (
-            {WHY: "0x0000000000000088", CLOCK: "1380"},
-            "power: hardware slowdown in 100%.*hardware power brake",
-        ),
-        ({WHY: "0x0000000000000002", CLOCK: "1395", DRAW: "640"}, "clock: clocks set by a person"),
-        ({CLOCK: "1395"}, r"clock: \d\.\d% below the others' 14\d\d MHz, at its power cap"),
-        ({WHY: "0x0000000000000000", CLOCK: "1395"}, "clock: .*without a reason of the driver"),
-        ({}, "not explained: its clock is not lower"),
-    ],
+@cases(
+    "change, said",
+    (
+        {WHY: "0x0000000000000020", HEAT: "89", CLOCK: "1410"},
+        "temperature: software thermal slowdown in 100%",
+    ),
+    (
+        {WHY: "0x0000000000000048", HEAT: "91", CLOCK: "1380"},
+        "temperature: hardware thermal slowdown in 100%",
+    ),
+    ({WHY: "0x0000000000000088", CLOCK: "1380"}, "power: hardware slowdown in 100%.*hardware power brake"),
+    ({WHY: "0x0000000000000002", CLOCK: "1395", DRAW: "640"}, "clock: clocks set by a person"),
+    ({CLOCK: "1395"}, r"clock: \d\.\d% below the others' 14\d\d MHz, at its power cap"),
+    ({WHY: "0x0000000000000000", CLOCK: "1395"}, "clock: .*without a reason of the driver"),
+    ({}, "not explained: its clock is not lower"),
 )
 def test_the_samples_say_why(judged, recorded, change, said):
     """Catches a reason told that the others of the node have too, or one that is shown and not told."""
@@ -284,11 +278,10 @@ def test_a_lower_power_limit_is_told(judged, recorded):
 
     def limit(raw):
         samples(lambda row: row)(raw)
-        look = json.loads((raw / "gpus.n1.after.json").read_text())
-        lines = look["commands"]["gpus"]["out"].splitlines()
-        lines[4] = lines[4].replace("700.00 W", "600.00 W")
-        look["commands"]["gpus"]["out"] = "\n".join([*lines, ""])
-        (raw / "gpus.n1.after.json").write_text(json.dumps(look))
+        with edited(raw / "gpus.n1.after.json") as look:
+            lines = look["commands"]["gpus"]["out"].splitlines()
+            lines[4] = lines[4].replace("700.00 W", "600.00 W")
+            look["commands"]["gpus"]["out"] = "\n".join([*lines, ""])
 
     parts = healthy(recorded, 8)
     parts[3] = (recorded / "planted", 2)
@@ -327,16 +320,14 @@ def test_more_than_the_data_sheet_is_impossible(judged, recorded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (
-            lambda text: text.replace('"gpu": 2,', '"gpu": 9,'),
-            "it is of GPUs 0, 1, 3, 4, 5, 6, 7, 9, 8 were ordered",
-        ),
-        (lambda text: text[: text.rfind('{"type": "window"')], "output ends before the end of GPU 7"),
-        (lambda text: re.sub(r'"matrix": 8192', '"matrix": 4096', text), "but its work and time give"),
-    ],
+@cases(
+    "spoil, said",
+    (
+        lambda text: text.replace('"gpu": 2,', '"gpu": 9,'),
+        "it is of GPUs 0, 1, 3, 4, 5, 6, 7, 9, 8 were ordered",
+    ),
+    (lambda text: text[: text.rfind('{"type": "window"')], "output ends before the end of GPU 7"),
+    (lambda text: re.sub(r'"matrix": 8192', '"matrix": 4096', text), "but its work and time give"),
 )
 def test_less_than_ordered_does_not_count(judged, recorded, spoil, said):
     """Catches a GPU left out, an output cut off, or smaller matrices, judged as what was ordered."""
@@ -358,15 +349,13 @@ def test_fewer_windows_than_ordered_do_not_count(judged, recorded):
     assert "10 windows of bf16, 30 were ordered" in verdict.cells[0].reason
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        (r'"rate": [0-9.]+', '"rate": 1e15', "but its work and time give"),
-        (r'"type": "window"', '"type": "windows"', "not a line of a GPU's rate"),
-        (r"\A.*\n", "", "do not begin with a header"),
-        (r'"ms": [0-9.]+', '"ms": NaN', "not a line of a GPU's rate"),
-        (r'(\{"type": "window".*\n)', r"\1\1", "windows of bf16 are out of order or doubled"),
-    ],
+@cases(
+    "old, new, words",
+    (r'"rate": [0-9.]+', '"rate": 1e15', "but its work and time give"),
+    (r'"type": "window"', '"type": "windows"', "not a line of a GPU's rate"),
+    (r"\A.*\n", "", "do not begin with a header"),
+    (r'"ms": [0-9.]+', '"ms": NaN', "not a line of a GPU's rate"),
+    (r'(\{"type": "window".*\n)', r"\1\1", "windows of bf16 are out of order or doubled"),
 )
 def test_damaged_output_is_refused(recorded, old, new, words):
     """Catches a rate that nothing bears out, and output that was cut or mixed."""

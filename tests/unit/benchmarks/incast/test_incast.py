@@ -20,6 +20,7 @@ from shakedown.records.results import OutputRecord
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.of_site import catalogue_of_site
 from shakedown.references.physical import add_physical
+from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.benchmarks.perftest import local_mesh
 from tests.unit.benchmarks.perftest.fake_perftest import report
@@ -209,13 +210,11 @@ def test_a_server_that_does_not_listen_stops_its_round_alone(tmp_path):
             assert "does not listen" in record.problem.message
 
 
-@pytest.mark.parametrize(
-    ("node", "spec", "words"),
-    [
-        ("n9", None, "is not among those that send"),
-        ("n1", {"crowd": {"patterns": "incast"}}, "crowd: not who sends to whom"),
-        ("n1", [], "the specification is not an object|crowd"),
-    ],
+@cases(
+    "node, spec, words",
+    ("n9", None, "is not among those that send"),
+    ("n1", {"crowd": {"patterns": "incast"}}, "crowd: not who sends to whom"),
+    ("n1", [], "the specification is not an object|crowd"),
 )
 def test_a_wrong_order_is_one_line(tmp_path, monkeypatch, capsys, node, spec, words):
     """Catches: a traceback, or a job that measures something else than was ordered."""
@@ -290,15 +289,13 @@ def test_a_nic_that_counts_nothing_of_it_decides_nothing():
     assert held.problem.kind == "not-run"
 
 
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        ({"receiver": "n4"}, "another receiver, rail or senders"),
-        ({"files": {"n2": "o2.txt"}}, "another receiver, rail or senders"),
-        ({"files": {"n2": "o2.txt", "n9": "o3.txt"}}, "another receiver, rail or senders"),
-        ({"files": {"n2": "o3.txt", "n3": "o3.txt"}}, "of this test is"),
-        ({"ends": {"n3": "127.77.2.3"}}, "of this test is"),
-    ],
+@cases(
+    "spoil, words",
+    ({"receiver": "n4"}, "another receiver, rail or senders"),
+    ({"files": {"n2": "o2.txt"}}, "another receiver, rail or senders"),
+    ({"files": {"n2": "o2.txt", "n9": "o3.txt"}}, "another receiver, rail or senders"),
+    ({"files": {"n2": "o3.txt", "n3": "o3.txt"}}, "of this test is"),
+    ({"ends": {"n3": "127.77.2.3"}}, "of this test is"),
 )
 def test_a_note_that_is_not_of_what_was_ordered_is_refused(spoil, words):
     """Catches: one sender counted twice, a sender left out, or the output of another rail in the sum."""

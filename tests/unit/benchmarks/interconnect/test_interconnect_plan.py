@@ -1,10 +1,14 @@
 """What the plan asks for of paths, copies and inference."""
 
+import os
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
 from shakedown.benchmarks.inference.metrics import Inference
 from shakedown.references.catalogue import MissingReference
+from tests.kit.run import python
 from tests.kit.site import one_node, plan_site
 
 INTERCONNECT = {"path": {"generation": 5}, "copies": {"at_once": [1, 2, 4], "far_pin": True}}
@@ -95,3 +99,22 @@ def test_every_path_of_the_paper_can_be_planned(path):
     )
     gates = {item.params["gpus"]: item.reference for item in plan.items if item.metric == "data_rate"}
     assert gates == {n: f"primergy-l40s-{path}-{n}gpu" for n in (1, 2, 3, 4)}
+
+
+# The program that copies between host and GPU runs in the site's own PyTorch environment.
+
+ROOT = Path(__file__).parents[4]
+# PyTorch is not installed here; the site's environment need not have pydantic.
+PROGRAM = """
+import sys, types
+sys.modules["torch"] = types.ModuleType("torch")
+sys.modules["pydantic"] = None
+import loadgen_harness.copies
+"""
+
+
+def test_it_needs_nothing_but_pytorch():
+    """Catches: an import of the controller's libraries, which the site's PyTorch environment lacks."""
+    path = f"{ROOT}{os.pathsep}{ROOT / 'workloads'}"
+    done = python("-c", PROGRAM, env={**os.environ, "PYTHONPATH": path})
+    assert (done.returncode, done.stderr) == (0, "")

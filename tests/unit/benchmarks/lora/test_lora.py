@@ -18,6 +18,8 @@ from shakedown.records.errors import BadInput
 from shakedown.records.program import SOURCE
 from shakedown.references.files import load_catalogue
 from shakedown.run.nic_counters import JobFolder
+from tests.kit.cases import cases
+from tests.kit.files import script
 from tests.kit.job import output as output_of
 from tests.kit.job import write_outputs
 from tests.kit.run import collected, ran, raw_of, write_run
@@ -120,18 +122,16 @@ def test_traffic_that_did_not_pass_the_fabric_fails(tmp_path):
     assert outcome == "FAIL" and "expected a node" in why
 
 
-@pytest.mark.parametrize(
+@cases(
     "changed",
-    [
-        {"steps": 7},
-        {"sequence_length": 32},
-        {"world_size": 3},
-        {"parameters": 1},
-        {"seed": 9},
-        {"micro_batch_samples": 2},
-        {"learning_rate": 0.1},
-        {"hosts": ["n1"] * 4},
-    ],
+    {"steps": 7},
+    {"sequence_length": 32},
+    {"world_size": 3},
+    {"parameters": 1},
+    {"seed": 9},
+    {"micro_batch_samples": 2},
+    {"learning_rate": 0.1},
+    {"hosts": ["n1"] * 4},
 )
 def test_a_log_of_an_easier_job_is_refused(tmp_path, changed):
     """Catches: a job that trains something smaller or shorter than ordered and passes."""
@@ -142,12 +142,10 @@ def test_a_log_of_an_easier_job_is_refused(tmp_path, changed):
     assert {outcome for outcome, _ in cells.values()} == {"INCONCLUSIVE"}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('"step_time_s": 0.4', '"step_time_s": 0.3', "8 steps took 2.4 s, the training 3.2 s"),
-        ('"samples_per_s": 20.0', '"samples_per_s": 30.0', "the summary has 30 samples/s, its"),
-    ],
+@cases(
+    "old, new, words",
+    ('"step_time_s": 0.4', '"step_time_s": 0.3', "8 steps took 2.4 s, the training 3.2 s"),
+    ('"samples_per_s": 20.0', '"samples_per_s": 30.0', "the summary has 30 samples/s, its"),
 )
 def test_times_that_contradict_each_other_decide_nothing(tmp_path, old, new, words):
     """Catches: faster steps in an edited log, whose training took as long as before."""
@@ -195,13 +193,11 @@ def test_what_one_rank_does_not_tell_is_not_told_of_all(tmp_path):
     assert cells["final_loss"][0] == "PASS"
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("killed", "rank 3 on n2: killed by signal 9"),
-        ("setup", "rank 1 on n1: out of memory: tried 9 GiB"),
-        ("environment", "rank 2 on n2: no sign of life for 20 s (step 5, forward)"),
-    ],
+@cases(
+    "kind, message",
+    ("killed", "rank 3 on n2: killed by signal 9"),
+    ("setup", "rank 1 on n1: out of memory: tried 9 GiB"),
+    ("environment", "rank 2 on n2: no sign of life for 20 s (step 5, forward)"),
 )
 def test_a_job_that_was_spoiled_says_why(tmp_path, kind, message):
     """Catches: a killed, hung or starved job that leaves its cells without a reason, or passes by its log."""
@@ -242,17 +238,15 @@ def test_a_metric_without_a_reference_is_refused():
         plan_of(metrics=["samples_per_s"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"model": "lama"}, "neither tiny"),
-        ({"global_batch": 6}, "no multiple of 4 replicas"),
-        ({"warmup_steps": 8}, "warmup_steps"),
-        ({"learning_rate": 0}, "learning_rate"),
-        ({"data": "dolly.jsonl"}, "absolute path"),
-        ({"variables": {"LD_PRELOAD": "/tmp/x.so"}}, "LD_PRELOAD"),
-        ({"stepps": 5}, "unknown key 'stepps' -- use steps"),
-    ],
+@cases(
+    "changes, told",
+    ({"model": "lama"}, "neither tiny"),
+    ({"global_batch": 6}, "no multiple of 4 replicas"),
+    ({"warmup_steps": 8}, "warmup_steps"),
+    ({"learning_rate": 0}, "learning_rate"),
+    ({"data": "dolly.jsonl"}, "absolute path"),
+    ({"variables": {"LD_PRELOAD": "/tmp/x.so"}}, "LD_PRELOAD"),
+    ({"stepps": 5}, "unknown key 'stepps' -- use steps"),
 )
 def test_settings_that_no_job_can_carry_out_are_refused_when_planned(changes, told):
     """Catches: a misspelt or impossible setting found out on the cluster."""
@@ -371,8 +365,7 @@ def test_a_container_sees_all_that_the_job_is_given(tmp_path, device):
     """Catches: a job that finds neither its settings, its model nor its data once it is inside the image."""
     apptainer = tmp_path / "bin/apptainer"
     apptainer.parent.mkdir()
-    apptainer.write_text(APPTAINER)
-    apptainer.chmod(0o755)
+    script(apptainer, APPTAINER)
     given = {"model": str(tmp_path / "mo del/config.json"), "data": "/data/dolly.jsonl"}
     settings = {**plan_of()[1].jobs[-1].settings, **given, "device": device}
     out = tmp_path / "runs/r 1/raw/lora.a1"

@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.benchmarks.base.contract import Output
 from shakedown.benchmarks.mpi import job
 from shakedown.benchmarks.mpi.benchmark import BENCHMARK
-from shakedown.benchmarks.mpi.output import parse_ucx_log
+from shakedown.benchmarks.mpi.output import MpiSettings, moved, mpi, parse_ucx_log
 from shakedown.benchmarks.registry import Acceptance
 from shakedown.intent.site import Site
 from shakedown.onnode import pin
+from shakedown.records.base import Stage
 from shakedown.records.errors import BadInput
+from shakedown.records.results import OutputRecord
 from shakedown.references.files import load_catalogue
+from shakedown.run.nic_counters import JobFolder
+from tests.kit import records
+from tests.kit.cases import cases
 from tests.kit.run import collected, python, raw_of, write_run
 from tests.kit.site import lab_fabric, nic, plan_site
 
@@ -124,14 +130,12 @@ def test_another_network_is_named(measured):
     assert "UCX uses tcp/mgmt0 on n1, n2, no planned device of the fabric" in cells["nics"][1]
 
 
-@pytest.mark.parametrize(
-    ("ways", "layer", "outcome", "words"),
-    [
-        ({}, "[n1:7] select: component ob1 selected\n", "FAIL", "OpenMPI chose its layer ob1 and not UCX"),
-        ({}, "[n1:7] selected ob1 best priority 20\n", "FAIL", "set OMPI_MCA_pml=ucx"),
-        ({}, "", "INCONCLUSIVE", "is OpenMPI built with UCX"),
-        ({"n1": [RC]}, "", "INCONCLUSIVE", "1 of 2 nodes told their way"),
-    ],
+@cases(
+    "ways, layer, outcome, words",
+    ({}, "[n1:7] select: component ob1 selected\n", "FAIL", "OpenMPI chose its layer ob1 and not UCX"),
+    ({}, "[n1:7] selected ob1 best priority 20\n", "FAIL", "set OMPI_MCA_pml=ucx"),
+    ({}, "", "INCONCLUSIVE", "is OpenMPI built with UCX"),
+    ({"n1": [RC]}, "", "INCONCLUSIVE", "1 of 2 nodes told their way"),
 )
 def test_without_proof_nothing_passes(measured, ways, layer, outcome, words):
     """Catches: a run that says nothing of its way, or that never used UCX, passed as RC."""
@@ -173,18 +177,16 @@ def test_a_way_that_is_not_as_planned_is_named_and_mpi_is_not_started(tmp_path, 
     assert all((tmp_path / line["file"]).read_text() == "" for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("notes", "outcome", "words"),
-    [
-        ([note("n1", (2, 3)), note("n2", (2,))], "PASS", ""),
-        (
-            [note("n1", (2, 3)), note("n2", (0, 1))],
-            "FAIL",
-            "rank 0 on n2 runs on CPUs 0,1, its rank file says 2,3",
-        ),
-        ([note("n1", (2, 3)), note("n2", (0, 1), (), "nothing")], "FAIL", "has no CPUs for it"),
-        ([note("n1", (2, 3))], "INCONCLUSIVE", "rank 0 on n2 left no note"),
-    ],
+@cases(
+    "notes, outcome, words",
+    ([note("n1", (2, 3)), note("n2", (2,))], "PASS", ""),
+    (
+        [note("n1", (2, 3)), note("n2", (0, 1))],
+        "FAIL",
+        "rank 0 on n2 runs on CPUs 0,1, its rank file says 2,3",
+    ),
+    ([note("n1", (2, 3)), note("n2", (0, 1), (), "nothing")], "FAIL", "has no CPUs for it"),
+    ([note("n1", (2, 3))], "INCONCLUSIVE", "rank 0 on n2 left no note"),
 )
 def test_ranks_run_where_the_rank_file_says(measured, notes, outcome, words):
     """Catches: a rank file that is written and applied by nothing."""
@@ -193,27 +195,22 @@ def test_ranks_run_where_the_rank_file_says(measured, notes, outcome, words):
     assert words in cells["pinning"][1]
 
 
-@pytest.mark.parametrize(
-    ("text", "lanes"),
-    [
-        (
-            "[1566814148.941358] [n1:3473 :0] ucp_worker.c:1689 UCX  INFO  ep_cfg[1]: tag(rc_verbs/rxe0:1); ",
-            1,
-        ),
-        ("[1566814148.9] [n1:3473:0] ucp_worker.c:1689 UCX INFO ep_cfg[0]: tag(self/memory cma/memory); ", 0),
-        (
-            "[1701292112.8] [n1:162239:0]  ucp_worker.c:1855 UCX  INFO    0x100b240 inter-node cfg#3 "
-            "tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1)",
-            2,
-        ),
-        (
-            "[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  ucp_context_0 intra-node cfg#2 "
-            "tag(sysv/memory cma/memory) rma(sysv/memory)",
-            0,
-        ),
-        ("[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  inter-node cfg#2 am(tcp/eth0)", 1),
-        ("[1701292112.8] [n1:1:0]  parser.c:2314 UCX  INFO  UCX_* env variables: UCX_TLS=tag(tcp/eth0)", 0),
-    ],
+@cases(
+    "text, lanes",
+    ("[1566814148.941358] [n1:3473 :0] ucp_worker.c:1689 UCX  INFO  ep_cfg[1]: tag(rc_verbs/rxe0:1); ", 1),
+    ("[1566814148.9] [n1:3473:0] ucp_worker.c:1689 UCX INFO ep_cfg[0]: tag(self/memory cma/memory); ", 0),
+    (
+        "[1701292112.8] [n1:162239:0]  ucp_worker.c:1855 UCX  INFO    0x100b240 inter-node cfg#3 "
+        "tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1)",
+        2,
+    ),
+    (
+        "[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  ucp_context_0 intra-node cfg#2 "
+        "tag(sysv/memory cma/memory) rma(sysv/memory)",
+        0,
+    ),
+    ("[1701292112.8] [n1:1:0]  ucp_worker.c:1903 UCX  INFO  inter-node cfg#2 am(tcp/eth0)", 1),
+    ("[1701292112.8] [n1:1:0]  parser.c:2314 UCX  INFO  UCX_* env variables: UCX_TLS=tag(tcp/eth0)", 0),
 )
 def test_forms_of_ucx_log(text, lanes):
     """Catches: the line of an older or newer UCX passed over, or a way inside a node taken for the fabric."""
@@ -286,3 +283,91 @@ def test_variables_hold_no_program(variables):
     """Catches: a site's option that loads code into a job, or a second command in its script."""
     with pytest.raises(ValueError, match="variables"):
         site(variables=variables)
+
+
+# mpi4py's ping-pong: each bandwidth has its time beside it, and as many samples as were ordered.
+
+# As mpi4py 4.0.0 to 4.1.1 print it (src/mpi4py/bench.py).
+TIMED = """\
+# MPI PingPong Test
+# Size [B]  Bandwidth [MB/s] | Time Mean [s] \u00b1 StdDev [s]  Samples
+     16384              2.87 | 5.7121300e-03 \u00b1 1.2000e-04       10
+     32768              6.22 | 5.2688100e-03 \u00b1 2.2000e-04       10
+   2097152            240.10 | 8.7345000e-03 \u00b1 3.1000e-04       10
+"""
+BARE = "\n".join(line.split(" |")[0] for line in TIMED.splitlines()) + "\n"
+SIZES = {16384, 32768, 2097152}
+
+
+def output(text: str, *, timed: bool = True) -> Output[MpiSettings]:
+    """The output of a ping-pong of three sizes."""
+    order = MpiSettings(min_bytes=16384, max_bytes=2097152, iterations=10, timed=timed)
+    rows = [*text.splitlines(keepends=True)]
+    # The sizes between are those of no interest here: each as good as the last.
+    for size in (x for x in order.powers_of_two() if x not in SIZES):
+        row = f"{size:10d}{size / 1e-3 / 1e6:18.2f}"
+        rows.insert(
+            -1, row + (" | 1.0000000e-03 \u00b1 1.0000e-04       10\n" if "Samples" in text else "\n")
+        )
+    record = OutputRecord(
+        tool="mpi",
+        test="mpi_pingpong",
+        file="mpi_pingpong.txt",
+        nodes=("n1", "n2"),
+        exit_code=0,
+        started="2026-11-20T13:32:12Z",
+        duration_s=8.0,
+    )
+    return Output("".join(rows), record, order, JobFolder(Path("r1")))
+
+
+def test_bandwidths_are_read_with_their_times():
+    """Catches: a table with times that is not read, and bytes that the NICs are not asked for."""
+    values = {value[4]["size_bytes"]: value[1] for value in mpi(output(TIMED))}
+    assert (values[16384], values[2097152]) == (0.00287, 0.2401)
+    sent = 10 * sum(values)
+    assert list(moved(output(TIMED))) == [("n1", None, sent, sent), ("n2", None, sent, sent)]
+
+
+@cases(
+    "old, new, words",
+    ("   2.87 ", "   9.87 ", "bandwidth contradicts size and mean time"),
+    ("   2.87 ", "   2.88 ", "bandwidth contradicts size and mean time"),
+    (" 240.10 ", " 440.10 ", "bandwidth contradicts size and mean time"),
+    ("5.7121300e-03", "5.7121300e-04", "bandwidth contradicts size and mean time"),
+    ("5.7121300e-03", "0.0000000e+00", "bandwidth contradicts size and mean time"),
+    ("1.2000e-04       10", "1.2000e-04        1", "16384 bytes: 1 sample, planned were 10"),
+    (" | 5.7121300e-03 \u00b1 1.2000e-04       10", "", "not a row of the ping-pong table"),
+)
+def test_a_bandwidth_that_its_time_does_not_give_is_refused(old, new, words):
+    """Catches: a bandwidth edited alone, or of fewer samples than were ordered, which passed."""
+    assert TIMED.count(old) == 1
+    with pytest.raises(BadInput, match=words):
+        list(mpi(output(TIMED.replace(old, new))))
+
+
+def test_bandwidths_alone_count_only_where_they_were_ordered_so():
+    """Catches: times taken out of the table, so that an edited bandwidth has no second witness."""
+    with pytest.raises(BadInput, match="no time beside the bandwidth"):
+        list(mpi(output(BARE)))
+    assert len(list(mpi(output(BARE, timed=False)))) == len(list(mpi(output(TIMED))))
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_is_ordered(tmp_path, timed):
+    """Catches: times not asked for, or messages above 1 MiB sent ten times, whatever was ordered."""
+    order = MpiSettings(min_bytes=4, max_bytes=8, iterations=70, timed=timed)
+    spec = records.job(
+        name="collective.mpi_pingpong",
+        kind="mpi_pingpong",
+        stage=Stage.COLLECTIVE,
+        tests=("mpi_pingpong",),
+        nodes=("n1", "n2"),
+        expected_s=1,
+        settings=order.model_dump(),
+    )
+    launch = BENCHMARK.jobs["mpi_pingpong"].launch(spec, tmp_path)
+    assert {"--loop=70", "--loop-large=70", "--loop-huge=70"} < set(launch.words)
+    assert ("--no-stats" in launch.words) is not timed
+    # Its heading has a letter that no other language's encoding of a site must spoil.
+    assert launch.variables["PYTHONIOENCODING"] == "utf-8"

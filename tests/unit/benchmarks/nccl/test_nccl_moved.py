@@ -16,6 +16,7 @@ from shakedown.records.errors import BadInput
 from shakedown.records.results import OutputRecord
 from shakedown.run.nic_counters import JobFolder, NodeCounters
 from tests.kit import records
+from tests.kit.cases import cases
 
 NODES = ("n1", "n2")
 MIB = 1 << 20
@@ -164,20 +165,18 @@ def test_what_was_not_checked_is_not_counted(tmp_path):
     assert {node.sent for node in moved(one)} == {ITERATIONS * MIB}
 
 
-@pytest.mark.parametrize(
-    ("collective", "root", "least"),
-    [
-        ("all_reduce", None, (800, 800)),
-        ("all_gather", None, (200, 600)),
-        ("reduce_scatter", None, (600, 200)),
-        ("alltoall", None, (1200, 1200)),
-        ("sendrecv", None, (800, 800)),
-        ("broadcast", True, (800, 0)),
-        ("broadcast", False, (0, 800)),
-        ("reduce", True, (0, 800)),
-        ("reduce", False, (800, 0)),
-        ("reduce", None, (0, 0)),
-    ],
+@cases(
+    "collective, root, least",
+    ("all_reduce", None, (800, 800)),
+    ("all_gather", None, (200, 600)),
+    ("reduce_scatter", None, (600, 200)),
+    ("alltoall", None, (1200, 1200)),
+    ("sendrecv", None, (800, 800)),
+    ("broadcast", True, (800, 0)),
+    ("broadcast", False, (0, 800)),
+    ("reduce", True, (0, 800)),
+    ("reduce", False, (800, 0)),
+    ("reduce", None, (0, 0)),
 )
 def test_what_must_cross_by_operation(collective, root, least):
     """Catches: more asked of a node than the best algorithm moves, or ways turned round. Two of 8 ranks."""

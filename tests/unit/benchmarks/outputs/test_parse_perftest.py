@@ -9,6 +9,7 @@ import pytest
 from shakedown.benchmarks.perftest.mesh.perftest import clock_unknown
 from shakedown.benchmarks.perftest.output import parse_perftest
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
 
 
 def bw(op="write", unit="Gb", new=True, rows=None, cpu=False, **head):
@@ -136,25 +137,23 @@ def test_the_file_of_out_json_is_refused_in_words(text):
         parse_perftest(text)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda t: t.replace("97.52", "97,52"), "BW average should be a finite number"),
-        (lambda t: t.replace("97.52", "nan"), "BW average should be a finite number"),
-        (lambda t: t.replace("97.52", "inf"), "BW average should be a finite number"),
-        (lambda t: t.replace("97.52", "7.52"), "contradict each other"),
-        (lambda t: t.replace("97.52", ""), "a row of 4 columns"),
-        (lambda t: t.replace(" 65536", " 65x36"), "#bytes should be a whole number"),
-        (lambda t: t.replace("4096[B]", "none[B]"), "mtu_bytes should be a whole number"),
-        (lambda t: t.replace(" Link type       : Ethernet\n", ""), "does not state link_layer"),
-        (lambda t: t.rstrip()[:-20], "output ends before the dashes"),
-        (lambda t: t[: t.index(" #bytes")], "output ends before the table"),
-        (lambda t: t[: t.index(" Number of qps")], "output ends before the table"),
-        (lambda t: t + t, "more than one test"),
-        (lambda t: t.replace("Gb/sec]   MsgRate", "Kb/sec]   MsgRate"), "unknown table heading"),
-        (lambda t: t.replace("RDMA_Write BW", "Raw_Ethernet BW"), "unknown test"),
-        (lambda t: t.replace("OFF\t\tDevice", "OF\t\tDevice"), "should be ON or OFF"),
-    ],
+@cases(
+    "damage, message",
+    (lambda t: t.replace("97.52", "97,52"), "BW average should be a finite number"),
+    (lambda t: t.replace("97.52", "nan"), "BW average should be a finite number"),
+    (lambda t: t.replace("97.52", "inf"), "BW average should be a finite number"),
+    (lambda t: t.replace("97.52", "7.52"), "contradict each other"),
+    (lambda t: t.replace("97.52", ""), "a row of 4 columns"),
+    (lambda t: t.replace(" 65536", " 65x36"), "#bytes should be a whole number"),
+    (lambda t: t.replace("4096[B]", "none[B]"), "mtu_bytes should be a whole number"),
+    (lambda t: t.replace(" Link type       : Ethernet\n", ""), "does not state link_layer"),
+    (lambda t: t.rstrip()[:-20], "output ends before the dashes"),
+    (lambda t: t[: t.index(" #bytes")], "output ends before the table"),
+    (lambda t: t[: t.index(" Number of qps")], "output ends before the table"),
+    (lambda t: t + t, "more than one test"),
+    (lambda t: t.replace("Gb/sec]   MsgRate", "Kb/sec]   MsgRate"), "unknown table heading"),
+    (lambda t: t.replace("RDMA_Write BW", "Raw_Ethernet BW"), "unknown test"),
+    (lambda t: t.replace("OFF\t\tDevice", "OF\t\tDevice"), "should be ON or OFF"),
 )
 def test_damaged_text_is_refused(damage, message):
     """Catches a parser that skips what it cannot read."""
@@ -165,17 +164,15 @@ def test_damaged_text_is_refused(damage, message):
     assert str(refused.value).startswith("raw/n1.txt:")
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        "Couldn't connect to 10.0.0.1:18515",
-        " Unable to init the socket connection",
-        " Completion with error at client",
-        " Failed status 12: wr_id 0 syndrom 0x81",
-        "ethernet_read_keys: Couldn't read remote address",
-        " Failed to complete run_iter_bw function successfully",
-        "IB device mlx5_9 not found",
-    ],
+    "Couldn't connect to 10.0.0.1:18515",
+    " Unable to init the socket connection",
+    " Completion with error at client",
+    " Failed status 12: wr_id 0 syndrom 0x81",
+    "ethernet_read_keys: Couldn't read remote address",
+    " Failed to complete run_iter_bw function successfully",
+    "IB device mlx5_9 not found",
 )
 def test_the_tools_own_errors_refuse_the_output(line):
     """Catches a failed test whose error is skipped, before, in or after its table."""
@@ -323,13 +320,11 @@ def test_the_deviation_that_perftest_cannot_compute_is_none(name):
         parse_perftest(moved)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("perftest_4.5_rxe_read_lat_server.txt", "server of this test prints no results"),
-        ("perftest_25.01_rxe_read_lat_server.txt", "server of this test prints no results"),
-        ("perftest_4.5_rxe_send_bw_client_hung.txt", "output ends before the dashes"),
-    ],
+@cases(
+    "name, message",
+    ("perftest_4.5_rxe_read_lat_server.txt", "server of this test prints no results"),
+    ("perftest_25.01_rxe_read_lat_server.txt", "server of this test prints no results"),
+    ("perftest_4.5_rxe_send_bw_client_hung.txt", "output ends before the dashes"),
 )
 def test_real_outputs_without_a_result(name, message):
     """Catches a hung test, or the silent side of one, taken for a result."""

@@ -5,6 +5,8 @@ import os
 
 import pytest
 
+from tests.kit.cases import cases
+
 # Drivers that wait for each other by the clock.
 pytestmark = pytest.mark.slow
 
@@ -123,12 +125,10 @@ DAMAGED_RECORDS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        *(("journal.n1.jsonl", line) for line in DAMAGED),
-        *(("outputs.n1.jsonl", line) for line in DAMAGED + DAMAGED_RECORDS),
-    ],
+@cases(
+    "name, line",
+    *(("journal.n1.jsonl", line) for line in DAMAGED),
+    *(("outputs.n1.jsonl", line) for line in DAMAGED + DAMAGED_RECORDS),
 )
 def test_a_damaged_line_is_named(mesh, name, line):
     """Catches: a traceback, or a damaged record taken for a sound one, at a second start."""

@@ -16,6 +16,7 @@ from shakedown.records.results import OutputRecord
 from shakedown.references.catalogue import Catalogue
 from shakedown.references.files import load_catalogue
 from shakedown.references.physical import add_physical
+from tests.kit.cases import cases
 from tests.kit.site import WHERE, document, hosts, plan_site
 from tests.unit.benchmarks.perftest.test_planned_mesh import output_of
 
@@ -101,15 +102,13 @@ def record_of(params):
 ENDS = ("127.77.1.1", "127.77.1.2")
 
 
-@pytest.mark.parametrize(
-    ("suffix", "printed", "words"),
-    [
-        ("q4", {"qps": 1}, "ran on 1 queue pairs, its record says 4"),
-        ("q4", {"qps": 4, "count": 500}, "ran 500 iterations, 1000 were ordered"),
-        ("rdma-cm", {"cm": False}, "connected without RDMA-CM, its record says otherwise"),
-        ("sweep", {"size": 65536}, "messages of 1 sizes, its record says all 23"),
-        ("sweep", {"size": None, "count": 10}, "ran 10 iterations, 1000 were ordered"),
-    ],
+@cases(
+    "suffix, printed, words",
+    ("q4", {"qps": 1}, "ran on 1 queue pairs, its record says 4"),
+    ("q4", {"qps": 4, "count": 500}, "ran 500 iterations, 1000 were ordered"),
+    ("rdma-cm", {"cm": False}, "connected without RDMA-CM, its record says otherwise"),
+    ("sweep", {"size": 65536}, "messages of 1 sizes, its record says all 23"),
+    ("sweep", {"size": None, "count": 10}, "ran 10 iterations, 1000 were ordered"),
 )
 def test_what_is_less_than_ordered_is_refused(tmp_path, suffix, printed, words):
     """Catches: one queue pair taken for four, sockets for RDMA-CM, one size for a whole sweep."""
@@ -210,15 +209,13 @@ def test_every_size_of_a_sweep_has_physics_where_the_site_uses_it():
     assert 2 not in required
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"test": "ib_write_lat", "queue_pairs": 4}, "queue_pairs is of a bandwidth test"),
-        ({"sweep": True, "iterations": None, "duration_s": 5}, "sweep takes iterations"),
-        ({"sweep": True, "size_bytes": 65537}, "sweep takes iterations, and a size_bytes that"),
-        ({"queue_pairs": 0}, "queue_pairs"),
-        ({"rdma_cm": "perhaps"}, "rdma_cm"),
-    ],
+@cases(
+    "options, words",
+    ({"test": "ib_write_lat", "queue_pairs": 4}, "queue_pairs is of a bandwidth test"),
+    ({"sweep": True, "iterations": None, "duration_s": 5}, "sweep takes iterations"),
+    ({"sweep": True, "size_bytes": 65537}, "sweep takes iterations, and a size_bytes that"),
+    ({"queue_pairs": 0}, "queue_pairs"),
+    ({"rdma_cm": "perhaps"}, "rdma_cm"),
 )
 def test_what_perftest_cannot_do_is_refused_when_planned(options, words):
     """Catches: an order that perftest would end with an error on every node."""

@@ -10,6 +10,8 @@ from shakedown.benchmarks.stream import job
 from shakedown.benchmarks.stream.output import parse_stream
 from shakedown.daytwo.nightly.plan import alone_slots
 from shakedown.records.errors import BadInput
+from tests.kit.cases import cases
+from tests.kit.files import edited
 from tests.kit.run import collected, ordered_in, raw_of, write_run
 from tests.kit.site import one_node, plan_site
 
@@ -76,16 +78,11 @@ def test_slow_memory_fails(measured):
     assert measured(floor=1e6)[0].outcome.value == "FAIL"
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"compiler": "no-such-cc"}, "no-such-cc is not on n1: install a C compiler"),
-        ({"numa_nodes": 2}, "NUMA nodes with CPUs are 0; 2 were planned"),
-        (
-            {"program": "/no/such/stream"},
-            "n1: stream from path /no/such/stream: /no/such/stream does not exist",
-        ),
-    ],
+@cases(
+    "options, words",
+    ({"compiler": "no-such-cc"}, "no-such-cc is not on n1: install a C compiler"),
+    ({"numa_nodes": 2}, "NUMA nodes with CPUs are 0; 2 were planned"),
+    ({"program": "/no/such/stream"}, "n1: stream from path /no/such/stream: /no/such/stream does not exist"),
 )
 def test_what_could_not_be_measured_says_why(measured, options, words):
     """Catches a missing compiler, NUMA node or program taken for slow memory, or for nothing at all."""
@@ -100,9 +97,8 @@ def test_less_than_ordered_does_not_count(measured):
     """Catches an array that fits into the cache, or fewer rounds, judged as if it were what was ordered."""
 
     def smaller(raw):
-        spec = json.loads((raw.parents[1] / "jobs.json").read_text())
-        spec["jobs"][0]["settings"]["array_mib"] = 2
-        (raw.parents[1] / "jobs.json").write_text(json.dumps(spec))
+        with edited(raw.parents[1] / "jobs.json") as spec:
+            spec["jobs"][0]["settings"]["array_mib"] = 2
 
     verdict, _ = measured(spoil=smaller)
     assert verdict.outcome.value == "INCONCLUSIVE"
@@ -114,17 +110,15 @@ def test_it_has_its_turn_at_night_on_nodes_without_gpus(tmp_path):
     assert alone_slots(planned(tmp_path)[2]) == {"stream": ("n1",)}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("Triad           12078.5", "Triad           92078.5", "but its time and array give 12078"),
-        ("0.066673", "0.046673", "but its time and array give"),
-        (r"(?m)^Scale.*\n", "", "output ends before the row of Scale"),
-        (r"(?m)^(Add.*\n)", r"\1\1", "Add is there twice"),
-        (r"Solution Validates.*", "Failed Validation", "was not validated"),
-        (r"(?m)^Array size.*\n", "", "does not tell the array size"),
-        ("12078.5", "nan", "should be a finite number"),
-    ],
+@cases(
+    "old, new, words",
+    ("Triad           12078.5", "Triad           92078.5", "but its time and array give 12078"),
+    ("0.066673", "0.046673", "but its time and array give"),
+    (r"(?m)^Scale.*\n", "", "output ends before the row of Scale"),
+    (r"(?m)^(Add.*\n)", r"\1\1", "Add is there twice"),
+    (r"Solution Validates.*", "Failed Validation", "was not validated"),
+    (r"(?m)^Array size.*\n", "", "does not tell the array size"),
+    ("12078.5", "nan", "should be a finite number"),
 )
 def test_damaged_output_is_refused(old, new, words):
     """Catches a rate that nothing bears out, a wrong sum, and output that was cut or mixed."""

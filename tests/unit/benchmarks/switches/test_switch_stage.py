@@ -8,6 +8,7 @@ import pytest
 
 from shakedown.collect.run import collect
 from shakedown.judge.judged import judge_folder
+from tests.kit.files import edited
 from tests.kit.job import output, write_job, write_outputs
 from tests.kit.run import write_run
 from tests.kit.site import document, hosts, plan_site
@@ -248,10 +249,8 @@ def test_a_host_that_answers_nonsense_is_undecided(hostile, run):
 
 def test_a_port_that_is_shut_is_heard_by_nobody(run):
     """Catches a port without a neighbour counted as rightly cabled."""
-    path = run.raw / "leaf0.after.json"
-    reading = json.loads(path.read_text())
-    reading["outputs"]["neighbours"]["stdout"] = '{"lldp": [{"interface": []}]}'
-    path.write_text(json.dumps(reading))
+    with edited(run.raw / "leaf0.after.json") as reading:
+        reading["outputs"]["neighbours"]["stdout"] = '{"lldp": [{"interface": []}]}'
     failed, open_ = run.judged()
     assert failed == {}
     assert "heard no LLDP neighbour" in open_["config/crosscheck/wrong/n1/rail0/-/what=cabling"]

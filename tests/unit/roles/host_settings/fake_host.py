@@ -46,19 +46,8 @@ class Fake:
         tool = Path(argv[0]).name
         before = copy.deepcopy(self.state)
         answer = getattr(self, f"_{tool}")(argv[1:])
-        verbs = (
-            "set",
-            "--setoption",
-            "-setoption",
-            "add",
-            "del",
-            "delete",
-            "-A",
-            "-G",
-            "-C",
-            "enable",
-            "disable",
-        )
+        verbs = ("set", "--setoption", "-setoption", "add", "del", "delete", "-A", "-G", "-C", "enable")
+        verbs += ("disable",)
         if tool == "modprobe" or any(w in argv for w in verbs) or (tool == "setpci" and "=" in argv[-1]):
             self.log.append(argv)
         if answer.status:

@@ -88,15 +88,10 @@ class Site:
 
     def play(self, *options: str, book: str = "play") -> tuple[str, dict[str, tuple[int, int]]]:
         """Run a play: its output, and changed and failed tasks by host."""
-        environment = {
-            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-            "HOME": str(self.folder),
-            "ANSIBLE_ROLES_PATH": str(REPOSITORY / "roles"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
-            "HOST_SETTINGS_PATH": str(self.folder / "bin"),
-            "LC_ALL": "C.UTF-8",
-        }
+        environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(self.folder)}
+        environment |= {"ANSIBLE_ROLES_PATH": str(REPOSITORY / "roles"), "ANSIBLE_NOCOLOR": "1"}
+        environment |= {"ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml"}
+        environment |= {"HOST_SETTINGS_PATH": str(self.folder / "bin"), "LC_ALL": "C.UTF-8"}
         done = ran(
             "ansible-playbook",
             "-i",

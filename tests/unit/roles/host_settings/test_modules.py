@@ -9,6 +9,7 @@ from host_settings.system import Done, System, ToolError
 
 from shakedown.onnode import counters
 from shakedown.onnode import counters as of_node
+from tests.kit.cases import cases
 
 # Made after ethtool's sources: qsfp.c (SFF-8636), cmis.c and sfpdiag.c (SFF-8472).
 QSFP = (Path(__file__).parent / "printed/qsfp.txt").read_text()
@@ -67,16 +68,14 @@ def lanes(third="6.750 mA|0.8913|0.9110"):
 
 
 @pytest.mark.parametrize("flags", [HEALTHY.splitlines()[4:7], []], ids=["flags-off", "no-flags"])
-@pytest.mark.parametrize(
-    ("third", "alarms", "warnings"),
-    [
-        ("6.750 mA|0.8913|0.9110", 0, 0),
-        ("6.750 mA|0.8913|0.0400", 0, 1),
-        ("6.750 mA|0.8913|0.0102", 1, 1),
-        ("6.750 mA|2.5000|0.9110", 1, 0),
-        ("14.100 mA|0.8913|0.9110", 1, 0),
-        ("0.000 mA|0.0000|0.0000", 0, 0),
-    ],
+@cases(
+    "third, alarms, warnings",
+    ("6.750 mA|0.8913|0.9110", 0, 0),
+    ("6.750 mA|0.8913|0.0400", 0, 1),
+    ("6.750 mA|0.8913|0.0102", 1, 1),
+    ("6.750 mA|2.5000|0.9110", 1, 0),
+    ("14.100 mA|0.8913|0.9110", 1, 0),
+    ("0.000 mA|0.0000|0.0000", 0, 0),
     ids=["healthy", "weak", "dark", "bright", "worn-out", "switched-off"],
 )
 def test_one_lane_beyond_the_modules_own_threshold_is_up_without_a_flag(flags, third, alarms, warnings):

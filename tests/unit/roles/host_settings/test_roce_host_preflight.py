@@ -11,6 +11,7 @@ from conftest import ROCE, ROLE
 from host_settings import desired
 
 from tests.kit import site as sites
+from tests.kit.cases import cases
 from tests.kit.run import ran
 
 REPOSITORY = ROLE.parents[1]
@@ -55,23 +56,21 @@ def test_every_site_of_ours_passes_and_is_understood(site):
             assert parsed.roce.tos == fabric["roce"]["dscp"] * 4 + 2
 
 
-@pytest.mark.parametrize(
-    ("plant", "words"),
-    [
-        (lambda f: f["mtu_bytes"].update(host=9500), "fabric.mtu_bytes.host 9500 is above the switches'"),
-        (
-            lambda f: f["mtu_bytes"].update(host=4100),
-            "leaves no room for fabric.mtu_bytes.rdma 4096 -- use at least 4192",
-        ),
-        (lambda f: f["roce"]["cnp"].update(dscp=26), "fabric.roce.cnp.dscp is 26 like fabric.roce.dscp"),
-        (lambda f: f["roce"]["cnp"].update(priority=3), "fabric.roce.cnp.priority is 3"),
-        (lambda f: f["roce"]["cnp"].update(traffic_class=3), "fabric.roce.cnp.traffic_class is 3"),
-        (lambda f: f["roce"]["cnp"].update(queue=3), "fabric.roce.cnp.queue is 3"),
-        (lambda f: f["roce"].update(priority=0), "fabric.roce.priority is 0"),
-        (lambda f: f.update(ip_version=6), "fabric.ip_version is 6"),
-        (lambda f: f["rails"].append(f["rails"][0]), "fabric.rails names rail0 2 times"),
-        (lambda f: f["rails"][0].update(subnet="10.0.0.1/24"), "subnet of rail0"),
-    ],
+@cases(
+    "plant, words",
+    (lambda f: f["mtu_bytes"].update(host=9500), "fabric.mtu_bytes.host 9500 is above the switches'"),
+    (
+        lambda f: f["mtu_bytes"].update(host=4100),
+        "leaves no room for fabric.mtu_bytes.rdma 4096 -- use at least 4192",
+    ),
+    (lambda f: f["roce"]["cnp"].update(dscp=26), "fabric.roce.cnp.dscp is 26 like fabric.roce.dscp"),
+    (lambda f: f["roce"]["cnp"].update(priority=3), "fabric.roce.cnp.priority is 3"),
+    (lambda f: f["roce"]["cnp"].update(traffic_class=3), "fabric.roce.cnp.traffic_class is 3"),
+    (lambda f: f["roce"]["cnp"].update(queue=3), "fabric.roce.cnp.queue is 3"),
+    (lambda f: f["roce"].update(priority=0), "fabric.roce.priority is 0"),
+    (lambda f: f.update(ip_version=6), "fabric.ip_version is 6"),
+    (lambda f: f["rails"].append(f["rails"][0]), "fabric.rails names rail0 2 times"),
+    (lambda f: f["rails"][0].update(subnet="10.0.0.1/24"), "subnet of rail0"),
 )
 def test_contradictory_intent_is_refused(plant, words):
     """Each entry is an intent that would be set on every host before anybody noticed."""
@@ -81,19 +80,17 @@ def test_contradictory_intent_is_refused(plant, words):
     assert any(words in sentence for sentence in filters.problems([], fabric))
 
 
-@pytest.mark.parametrize(
-    ("plant", "words"),
-    [
-        (lambda n: n[0].update(rail="rail7"), "rail rail7 is none of fabric.rails (rail0, rail1)"),
-        (lambda n: n[0].update(rail="rail1"), "2 NICs are on rail rail1"),
-        (lambda n: n.pop(), "no NIC on rail1"),
-        (lambda n: n[0].update(ipv4="10.0.1.9/24"), "eth0 has 10.0.1.9/24, but rail rail0 is 10.0.0.0/24"),
-        (lambda n: n[0].update(ipv4="nonsense"), "ipv4 of eth0"),
-        (lambda n: n[0].update(netdev="eth1"), "netdev eth1 is there 2 times"),
-        (lambda n: n[0].update(rdma_device="mlx5_1"), "rdma_device mlx5_1 is there 2 times"),
-        (lambda n: n[0].update(leaf_port="swp1"), "eth0 shares leaf0 port swp1"),
-        (lambda n: n[0].update(ipv4="10.0.0.250/24"), "eth0 has the address of ansible_host"),
-    ],
+@cases(
+    "plant, words",
+    (lambda n: n[0].update(rail="rail7"), "rail rail7 is none of fabric.rails (rail0, rail1)"),
+    (lambda n: n[0].update(rail="rail1"), "2 NICs are on rail rail1"),
+    (lambda n: n.pop(), "no NIC on rail1"),
+    (lambda n: n[0].update(ipv4="10.0.1.9/24"), "eth0 has 10.0.1.9/24, but rail rail0 is 10.0.0.0/24"),
+    (lambda n: n[0].update(ipv4="nonsense"), "ipv4 of eth0"),
+    (lambda n: n[0].update(netdev="eth1"), "netdev eth1 is there 2 times"),
+    (lambda n: n[0].update(rdma_device="mlx5_1"), "rdma_device mlx5_1 is there 2 times"),
+    (lambda n: n[0].update(leaf_port="swp1"), "eth0 shares leaf0 port swp1"),
+    (lambda n: n[0].update(ipv4="10.0.0.250/24"), "eth0 has the address of ansible_host"),
 )
 def test_contradictory_nics_are_refused(plant, words):
     """Each entry is a host that would be cabled or addressed otherwise than the inventory says."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.files import script
 from tests.kit.run import run_playbook
 
 pytestmark = pytest.mark.slow
@@ -45,28 +46,16 @@ def day(tmp_path):
     programs.mkdir()
     acceptance = programs / "ansible-playbook"
     here = str(Path(__file__).parent)
-    acceptance.write_text(
-        ACCEPTANCE.format(python=sys.executable, here=here, flag=str(flag), calls=str(calls))
-    )
-    acceptance.chmod(0o755)
+    script(acceptance, ACCEPTANCE.format(python=sys.executable, here=here, flag=str(flag), calls=str(calls)))
     (programs / "shakedown").symlink_to(Path(sys.executable).with_name("shakedown"))
     inventory = tmp_path / "hosts.yml"
     inventory.write_text("all: {}\n")
     upgrade = f'{{"firmware_upgrade": ["touch", "{flag}"]}}'
 
     def run(upgrade: str = upgrade, *options: str, **environment: str) -> tuple[int, str, list[str]]:
-        words = [
-            "-i",
-            inventory,
-            "playbooks/firmware.yml",
-            "-e",
-            f"run_root={tmp_path} firmware_bin={programs} firmware_id=day",
-            "-e",
-            "firmware_changed=nic.firmware",
-            "-e",
-            upgrade,
-            *options,
-        ]
+        words = ["-i", inventory, "playbooks/firmware.yml", "-e"]
+        words += [f"run_root={tmp_path} firmware_bin={programs} firmware_id=day", "-e"]
+        words += ["firmware_changed=nic.firmware", "-e", upgrade, *options]
         done = run_playbook(*words, ANSIBLE_LOCALHOST_WARNING="0", **environment)
         made = calls.read_text().split() if calls.exists() else []
         return done.returncode, done.stdout + done.stderr, made
@@ -128,3 +117,14 @@ def test_a_limit_is_refused_in_a_sentence(day):
     status, said, made = day("{}", "--limit", "n1", "-i", "n1,")
     assert (status != 0, made) == (True, []), said[-3000:]
     assert "--limit n1: firmware day makes runs of the whole site" in " ".join(said.split())
+
+
+# The timer's playbook as people call it, up to where it would change the host.
+
+
+def test_with_the_defaults_it_comes_to_its_preflight_and_refuses_what_the_service_cannot_see():
+    """Catches: a default that the role itself refuses, and a night whose files lie in another /tmp."""
+    words = ("-i", "inventories/lab", "playbooks/nightly.yml", "--check", "-e", "nightly_state=/tmp/state")
+    done = run_playbook(*words)
+    assert done.returncode == 2, done.stdout
+    assert "/tmp/state lies under /tmp" in done.stdout, done.stdout

@@ -1,6 +1,9 @@
-"""The inventories of the reference systems against their profiles: one system, described in two places."""
+"""What the publications print wrong: each line of the errata is worked out here, apart from its text."""
 
+import ast
 import ipaddress
+import operator
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +12,79 @@ import yaml
 
 from shakedown.benchmarks.planning import read_site
 from shakedown.references import files as references_io
+from shakedown.references.catalogue import MissingReference, all_missing
+from shakedown.references.files import load_profile, profile_names
+
+OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+ERRATA = [(name, one) for name in profile_names() for one in load_profile(name).errata]
+
+
+def worked_out(text):
+    """The value of plain arithmetic; anything else is refused."""
+
+    def value(node):
+        match node:
+            case ast.Expression(body=inner):
+                return value(inner)
+            case ast.Constant(value=int() | float() as number):
+                return number
+            case ast.BinOp(left=left, op=op, right=right):
+                return OPERATIONS[type(op)](value(left), value(right))
+        raise AssertionError(f"{text}: numbers, + - * / and brackets only")
+
+    return value(ast.parse(text, mode="eval"))
+
+
+@pytest.mark.parametrize(("name", "erratum"), ERRATA, ids=lambda part: getattr(part, "where", part))
+def test_the_arithmetic_gives_what_is_called_right(name, erratum):
+    """Catches: an erratum whose own figure is mistyped, or that calls wrong what is right."""
+    right = worked_out(erratum.arithmetic)
+    assert erratum.right == pytest.approx(right, rel=0.005)
+    printed = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.?\d*", erratum.printed)]
+    assert printed, "printed must hold the wrong figure"
+    assert all(abs(number - right) > 0.005 * right for number in printed)
+
+
+def test_all_errata_are_found():
+    """Catches: a key that is read no more, with which all tests above would vanish."""
+    assert len({name for name, _ in ERRATA}) >= 2
+
+
+def test_more_than_arithmetic_is_refused():
+    """Catches: an errata line that calls something, which a reader could not check by hand."""
+    with pytest.raises(AssertionError):
+        worked_out("max(1, 2)")
+
+
+# How a site without references is refused.
+
+
+def missing(test: str) -> MissingReference:
+    """A cell that no entry fits."""
+    return MissingReference.of(test, "busbw", {"gpu": "L40", "nodes": 1}, fix="add one to the profile")
+
+
+def test_a_site_that_misses_everything_gets_a_line_that_can_be_read():
+    """Catches: a refusal of 8,000 characters where a node's GPUs were left out, or a rest without names."""
+    thirty = [missing(f"nccl_{number}") for number in range(30)]
+    said = str(all_missing(thirty))
+    assert said.startswith(
+        "30 cells have no reference: nccl_0 busbw gpu=L40 nodes=1: add one to the profile; "
+    )
+    assert "; and 25 more of nccl_5, nccl_6, " in said
+    assert ", nccl_29 (shakedown plan --learn lists all)" in said
+    assert said.count("add one to the profile") == 5
+    assert "--learn" not in str(all_missing(thirty, learn=True))
+
+
+def test_five_kinds_are_told_in_full():
+    """Catches: `and 0 more`, or the fifth left out."""
+    said = str(all_missing([missing(f"nccl_{number}") for number in range(5)]))
+    assert "more of" not in said
+    assert said.count("add one to the profile") == 5
+
+
+# The inventories of the reference systems against their profiles: one system, described in two places.
 
 INVENTORIES = Path(__file__).parents[3] / "inventories"
 WITH_FABRIC = ("tolly_xe9680_z9664f", "pt_r7615_bcm57508", "ml_engineering")
