@@ -9,6 +9,8 @@ import pytest
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
+# lldpd says what is at its ports every 30 s (tx-interval), and at once after a start.
+LLDP_S = 40
 CHECK = "/usr/local/libexec/shakedown/host-settings check --all"
 CM = "/sys/kernel/config/rdma_cm/rxe0"
 FORGET_TOS = f"mkdir {CM}; echo 0 > {CM}/ports/1/default_roce_tos; rmdir {CM}"
@@ -86,15 +88,32 @@ def test_settings_survive_a_reboot(fresh):
     assert said.count("as wanted") >= 3, said
 
 
-def test_each_planted_misconfiguration_is_named(fresh):
-    """Catches: a config stage that is green on a host that lost a setting, or blames its neighbour."""
+@pytest.fixture(scope="module")
+def misconfigured(site):
+    """Reasons of failed cells, and of all, of one run with every host fault and wrong settings of four ports.
+
+    swp1 and swp2 are rail0 of n1 and n2, swp3 and swp4 their rail1: no port's fault hides its host's.
+    """
+    site.restore()
     for machine, faults in FAULTS.items():
         for setting, script in faults.items():
-            said = shell(fresh, machine, f"{script} && echo planted")
+            said = shell(site, machine, f"{script} && echo planted")
             assert said.endswith("planted\n"), (machine, setting, said)
-    status, verdict, _ = fresh.accept("misconfigured", "config")
+    site.lab.fault_wrong_dscp_map("n1", "rail0")
+    site.lab.fault_port_mtu("n2", "rail0", 1500)
+    site.lab.fault_rate("n2", "rail0", 40)
+    site.lab.fault_ecn_off("n1", "rail1")
+    site.lab.fault_port_down("n2", "rail1")
+    time.sleep(LLDP_S)
+    status, verdict, _ = site.accept("misconfigured", "config")
     assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
-    failed = {c["cell"]: c["reason"] for c in verdict["cells"] if c["outcome"] == "FAIL"}
+    reasons = {c["cell"]: c["reason"] for c in verdict["cells"]}
+    return {c["cell"]: c["reason"] for c in verdict["cells"] if c["outcome"] == "FAIL"}, reasons
+
+
+def test_each_planted_misconfiguration_is_named(misconfigured):
+    """Catches: a config stage that is green on a host that lost a setting, or blames its neighbour."""
+    failed, _ = misconfigured
     for machine, faults in FAULTS.items():
         for setting in faults:
             mine = [r for c, r in failed.items() if f"/{machine}/" in c and c.endswith(f"setting={setting}")]
@@ -103,6 +122,27 @@ def test_each_planted_misconfiguration_is_named(fresh):
     # Rail 1 of n2 lost its device and n1 has none of n2's faults.
     assert not [c for c in failed if "/n1/" in c and "rdma.device" in c]
     assert not [c for c in failed if "/n2/" in c and "mtu.host_bytes" in c]
+
+
+def test_wrong_settings_of_four_ports_are_each_named(misconfigured):
+    """Catches: a switch that drifted from the intent and forwards all the same, and a port that is shut."""
+    failed, reasons = misconfigured
+    for port, rail, words in (
+        ("swp1", "rail0", '"traffic_class": 1'),
+        ("swp2", "rail0", "mtu: 1500 -> 9000"),
+        ("swp2", "rail0", "fa17:"),
+        ("swp3", "rail1", "roce.ecn false -> true"),
+    ):
+        reason = failed.get(f"config/switch_settings/wrong/leaf0/{rail}/-/port={port}", "")
+        assert words in reason, (port, failed)
+        assert f"leaf0 {port}: " in reason
+    # Both ends of the cable, where the host has a setting to hold against the port's.
+    ends = {c.removeprefix("config/crosscheck/wrong/"): r for c, r in failed.items() if "crosscheck" in c}
+    assert "n2/fab0 has 9000 bytes, leaf0/swp2 has 1500 bytes" in ends["n2/rail0/-/what=mtu"]
+    assert "n1/fab0 has class 3, leaf0/swp1 has class 1" in ends["n1/rail0/-/what=dscp.26"]
+    shut = "config/crosscheck/wrong/n2/rail1/-/what=cabling"
+    assert "leaf0/swp4 heard no LLDP neighbour" in reasons[shut], reasons.get(shut)
+    assert set(ends) == {"?"}, ends
 
 
 def test_rollback_restores_the_hosts(fresh):
