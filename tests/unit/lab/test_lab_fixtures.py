@@ -24,7 +24,13 @@ def fixtures(monkeypatch):
 
     def boot(_nodes, lab, **_options):
         status = SimpleNamespace(snapshots=[])
-        up[lab] = SimpleNamespace(name=lab, save=status.snapshots.append, status=lambda: status)
+        up[lab] = SimpleNamespace(
+            name=lab,
+            save=status.snapshots.append,
+            status=lambda: status,
+            restore=status.snapshots.index,
+            mistimed=list,
+        )
         return up[lab]
 
     def find(lab):
@@ -58,6 +64,15 @@ def test_a_lab_that_is_kept_is_the_next_ones_too(fixtures, tmp_path, monkeypatch
     with fixtures.converged(2, "test", tmp_path) as first, fixtures.converged(2, "test", tmp_path) as second:
         assert first.lab is second.lab
     assert fixtures.up == {"test": first.lab}
+
+
+def test_a_kept_lab_without_its_clocks_is_made_anew(fixtures, tmp_path, monkeypatch):
+    """Catches: a lab that was converged on a busy host, in which every healthy run is INCONCLUSIVE."""
+    monkeypatch.setenv("SHAKEDOWN_KEEP_LAB", "1")
+    with fixtures.converged(2, "test", tmp_path) as first:
+        first.lab.mistimed = lambda: ["n2"]
+    with fixtures.converged(2, "test", tmp_path) as second:
+        assert second.lab is not first.lab
 
 
 def test_a_repetition_makes_a_run_of_its_own(fixtures, tmp_path):
