@@ -7,13 +7,22 @@ import threading
 import time
 
 import pytest
+import yaml
+
+from lab.paths import CHECKOUT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(2400)]
 
 
-def unchanged(site, **options):
-    """Play site.yml again and hold that it changed nothing; return the hosts that it looked at."""
-    well, printed = site.play("site.yml", **options)
+# What a second converge is held to, by the plays' tags. Slurm's files name every node, so site.yml refuses to
+# write them for a part of the hosts; the rest is the same on every node, and one of them stands for all.
+OF_ALL = ("--tags", "slurm")
+OF_A_PART = ("--tags", "hosts,switches,stage,reframe", "--limit", "head,n1,leaf0")
+
+
+def unchanged(site, *options, **how):
+    """Play these tags of site.yml again, hold that nothing changed, and return the hosts."""
+    well, printed = site.play("site.yml", options=options, **how)
     assert well, printed[-4000:]
     recap = re.findall(r"^(\S+)\s+: ok=\d+\s+changed=(\d+)", printed, re.MULTILINE)
     changed = re.findall(r"^TASK \[(.*)\] \*+$(?:\n(?!TASK).*)*?\n(changed: .*)$", printed, re.MULTILINE)
@@ -22,14 +31,12 @@ def unchanged(site, **options):
 
 
 def test_second_converge_changes_nothing(site):
-    """Catches: a task that changes something on every run."""
-    assert unchanged(site) >= {"head", "n1", "n2", "leaf0"}
-
-
-def test_second_converge_over_plain_ssh_changes_nothing(site):
-    """Catches: what only Mitogen forgives. Sites use plain SSH; here for the settings of one node alone."""
-    options = ("--tags", "hosts", "--limit", "head,n1,leaf0")
-    assert unchanged(site, plain_ssh=True, options=options) >= {"head", "n1"}
+    """Catches: a task that changes something on every run. Over plain SSH, as sites run it."""
+    plays = yaml.safe_load((CHECKOUT / "playbooks/site.yml").read_text(encoding="utf-8"))
+    held = {"always", *OF_ALL[1].split(","), *OF_A_PART[1].split(",")}
+    assert {tag for play in plays for tag in play["tags"]} == held, "a play that is never played twice"
+    assert unchanged(site, *OF_A_PART, plain_ssh=True) == {"head", "n1", "leaf0"}
+    assert unchanged(site, *OF_ALL, plain_ssh=True) >= {"head", "n1", "n2"}
 
 
 def test_healthy_lab_passes(fresh):
@@ -45,32 +52,15 @@ def test_healthy_lab_passes(fresh):
     assert (run / "junit.xml").exists()
 
 
-def test_loss_a_dead_rail_and_roce_in_another_queue_are_each_found(fresh):
-    """Catches three faults, each at its own port, that no bandwidth figure of another rail shows.
-
-    Loss that retransmission hides; RoCE bytes in a lossy queue, by counters; a dead link passed over because
-    the other rail carries everything. swp1 and swp2 are rail0 of n1 and n2, swp3 and swp4 their rail1.
-    """
-    fresh.lab.fault_loss("n1", "rail0", 2)
-    fresh.lab.fault_wrong_dscp_map("n2", "rail0")
+def test_rail_that_is_down_is_found(fresh):
+    """Catches: a dead link passed over because the other rail carries everything."""
     fresh.lab.fault_link_down("n2", "rail1")
-    status, verdict, run = fresh.accept("loss", "config", "fabric")
+    status, verdict, run = fresh.accept("rail-down", "config", "fabric")
     assert (status, verdict["outcome"]) == (1, "FAIL"), verdict["reason"]
-    failed = {cell["cell"]: cell["reason"] for cell in verdict["cells"] if cell["outcome"] == "FAIL"}
-    # Loss, at the port it is on and at the NIC behind it.
-    assert any("counter.rdma.out_of_seq_request/n1/rail0" in cell for cell in failed), failed
-    assert "fabric/switches/counter.tx_drops/leaf0/rail0/-/port=swp1" in failed, failed
-    assert not [c for c in failed if "counter.tx_drops" in c and "port=swp1" not in c], failed
-    # The other queue, at the port that n2 sends into.
-    for counter in ("roce_misclassified_rx_packets", "roce_rx_packets"):
-        assert f"fabric/switches/counter.{counter}/leaf0/rail0/-/port=swp2" in failed, failed
-    assert not [c for c in failed if "misclassified" in c and "port=swp2" not in c], failed
-    # The dead rail is n2's: n1 is not blamed for it.
-    dead = {cell: reason for cell, reason in failed.items() if "/rail1/" in cell}
-    assert any("n2" in reason and "rail1" in reason for reason in dead.values()), dead
-    assert not [cell for cell in dead if "/n1/" in cell or "swp3" in cell], dead
-    report = (run / "report.html").read_text(encoding="utf-8")
-    assert all(word in report for word in ("n1", "n2", "rail0", "rail1"))
+    failed = [cell for cell in verdict["cells"] if cell["outcome"] == "FAIL"]
+    assert any("n2" in cell["reason"] and "rail1" in cell["reason"] for cell in failed), failed
+    assert not [cell for cell in failed if "/n1/" in cell["cell"]], failed
+    assert "rail1" in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_killed_job_is_inconclusive(fresh):
