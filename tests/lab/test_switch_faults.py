@@ -76,8 +76,8 @@ def test_swapped_cables_are_named(rewritten):
 def counted(site):
     """One run with three faults at three ports: its failed cells, and its report.
 
-    Loss into n1 on rail0 (swp1), RoCE of n2 in another queue on rail0 (swp2), and a pace that is dead toward n1
-    on rail1 (swp3): twice what a ping-pong may take one way.
+    Loss into n1 on rail0 (swp1), RoCE of n2 in another queue on rail0 (swp2), and a pace that is dead
+    toward n1 on rail1 (swp3): twice what a ping-pong may take one way.
     """
     site.restore()
     site.lab.fault_loss("n1", "rail0", 2)
