@@ -39,23 +39,26 @@ SUITES ?= bookworm trixie
 test-bare: setup  ## the fast tests and the wheel on a bare Debian 12 and 13 (SUITES=bookworm: on one)
 	@$(PYTHON) -m lab.bare $(SUITES)
 
+# For a night, or before a release: `make -k test-all` goes on after a failure. Why each is not in `make test` stands
+# in brackets behind it.
+test-all: lint test-code test-lab test-fabric test-foreign test-switches test-training test-fuzz test-bare  ## all there is, one after the other
+
 # FUZZ_SECONDS is for how long. What is found is kept in tests/fuzz/found and tried first the next time.
 FUZZ_SECONDS ?= 600
-test-fuzz: setup  ## damaged run folders through every command that reads them (FUZZ_SECONDS=600)
+test-fuzz: setup  ## damaged run folders through every command that reads them (by the clock: FUZZ_SECONDS=600)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -s tests/fuzz
 
 # SHAKEDOWN_KEEP_LAB=1 leaves a converged lab to the next tests; --repetitions 3 runs each of them three times in one lab.
-test-lab: setup  ## all tests that boot the virtual cluster, also those on three nodes and of the switches
-	@$(PYTHON) -m pytest tests/lab
+test-lab: setup  ## test-faults, and the labs of three nodes, of namespaces and of GPUs (a boot for most files: hours if emulated)
+	@$(PYTHON) -m pytest tests/lab --ignore=tests/lab/test_fabric.py --ignore=tests/lab/test_foreign.py
 
-# Seven machines; where they are emulated it takes hours.
-test-fabric: setup  ## leaves and spines: six faults between switches, each planted and named three times
+test-fabric: setup  ## leaves and spines: six faults between switches, three times each (seven machines: 2 h if emulated)
 	@$(PYTHON) -m pytest tests/lab/test_fabric.py --repetitions 3
 
-test-foreign: setup  ## a cluster that is somebody else's: discover, plan, measure as an ordinary user, change nothing
+test-foreign: setup  ## a cluster that is somebody else's: discover, plan, measure, change nothing (an image and a lab of its own)
 	@$(PYTHON) -m pytest tests/lab/test_foreign.py
 
-test-switches: setup  ## the switch role against scripted devices, over their own protocols (half an hour)
+test-switches: setup  ## the switch role against scripted devices, over their own protocols (half an hour of SSH and HTTP)
 	@$(PYTHON) -m pytest tests/switches
 
 lint: setup  ## ruff, mypy, import-linter, yamllint, ansible-lint, shellcheck
@@ -98,7 +101,7 @@ training-env: setup  ## PyTorch, transformers and PEFT for LoRA tests, into TRAI
 	@.venv/bin/uv pip install --quiet --no-config --no-deps --require-hashes --python $(TRAINING_ENV)/bin/python \
 		--requirement requirements/training.txt
 
-test-training: setup  ## the trainer on two processes: faults, resuming, layouts (needs training-env)
+test-training: setup  ## the trainer on two processes: faults, resuming, layouts (needs training-env, 5 GB)
 	@$(PYTHON) -m pytest tests/training
 
 clean:  ## remove .venv and caches (images stay: python -m lab image --prune)
