@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -79,3 +81,30 @@ def test_an_unsupported_system_is_refused_in_one_line(tmp_path):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "Fedora Linux 43 is not supported" in done.stderr
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_only_a_lab_that_converged_is_saved_as_such(here, monkeypatch, well):
+    """Catches: tests that begin with a lab of which half is configured; a failure without Ansible's words."""
+    saved = []
+    (here / "disks").mkdir()
+    lab = SimpleNamespace(
+        name="x", site="own", paths=SimpleNamespace(disks=here / "disks"), save=saved.append
+    )
+
+    def played(book, _steps, *, log, **_):
+        log.write_text(f"{book}: n2 is unreachable")
+        return well
+
+    monkeypatch.setattr(acceptance, "wheelhouse", lambda _steps: here)
+    monkeypatch.setattr(acceptance, "playbook", played)
+    with nullcontext() if well else pytest.raises(LabError, match=r"site\.yml failed") as failed:
+        acceptance.converge(lab)
+    assert saved == (["converged"] if well else [])
+    assert well or failed.value.detail == "site.yml: n2 is unreachable"
+
+
+def test_a_lab_that_somebody_else_has_set_up_is_not_converged(here):
+    """Catches: the foreign site's Slurm replaced by ours, and then told as left alone."""
+    with pytest.raises(LabError, match="set up already"):
+        acceptance.converge(SimpleNamespace(name="x", site="foreign"))
