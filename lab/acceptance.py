@@ -34,6 +34,7 @@ _PLATFORMS = (
     "manylinux2014_x86_64",
 )
 PLAN = "plan.json"
+CONVERGED = "converged"
 SHARED = "/shared/shakedown"  # shared_stage_path of both inventories
 MEASURING = "run the tests and judge"
 # What a verdict's exit status means where it is not PASS.
@@ -110,6 +111,27 @@ def run(
     if meaning := MEANING.get(status):
         print(f"\nNothing crashed: {meaning}, so this ends with status {status}. make calls that an error.")
     return status
+
+
+def converge(lab: cluster.Lab) -> None:
+    """Play site.yml on a lab and save it.
+
+    Raises:
+        LabError: the lab is not for the playbooks, or a host could not be configured.
+    """
+    inventory = INVENTORIES.get(lab.site)
+    if inventory is None:
+        raise LabError(f"lab {lab.name} is set up already, by lab/{lab.site}", fix="converge one of your own")
+    steps, log = Steps(), lab.paths.disks / "site.yml.log"
+    log.unlink(missing_ok=True)
+    with steps.step("python packages for the head"):
+        wheels = wheelhouse(steps)
+    with steps.step("configure hosts, switch and Slurm"):
+        well = playbook("site.yml", steps, name=lab.name, wheels=wheels, log=log, inventory=inventory)
+    if not well:
+        said = log.read_text(encoding="utf-8")[-4000:]
+        raise LabError(f"site.yml failed in {CHECKOUT}", detail=said, fix=f"{log} has the whole of it")
+    lab.save(CONVERGED)
 
 
 def _slow(folder: Path, steps: Steps) -> str:

@@ -78,6 +78,7 @@ def test_the_wheel_holds_data_and_no_workload(wheel):
         f"shakedown/references/profiles/{p.name}" for p in (ROOT / "reframe_tests/references").glob("*.yml")
     }
     data |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "shakedown/benchmarks").glob("*/*.c")}
+    data |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "shakedown/nics").glob("*.yml")}
     data |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "shakedown/onnode").glob("*.sh")}
     checks = {f"reframe_tests/{name}.py" for name in ("check", "guard", "settings")}
     assert {n for n in names if n.startswith("reframe_tests/")} == checks

@@ -4,6 +4,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -101,7 +102,13 @@ def fixtures(monkeypatch):
 
     def boot(_nodes, lab, **_options):
         status = SimpleNamespace(snapshots=[])
-        up[lab] = SimpleNamespace(name=lab, save=status.snapshots.append, status=lambda: status)
+        up[lab] = SimpleNamespace(
+            name=lab,
+            save=status.snapshots.append,
+            status=lambda: status,
+            restore=status.snapshots.index,
+            mistimed=list,
+        )
         return up[lab]
 
     def find(lab):
@@ -135,6 +142,15 @@ def test_a_lab_that_is_kept_is_the_next_ones_too(fixtures, tmp_path, monkeypatch
     with fixtures.converged(2, "test", tmp_path) as first, fixtures.converged(2, "test", tmp_path) as second:
         assert first.lab is second.lab
     assert fixtures.up == {"test": first.lab}
+
+
+def test_a_kept_lab_without_its_clocks_is_made_anew(fixtures, tmp_path, monkeypatch):
+    """Catches: a lab that was converged on a busy host, in which every healthy run is INCONCLUSIVE."""
+    monkeypatch.setenv("SHAKEDOWN_KEEP_LAB", "1")
+    with fixtures.converged(2, "test", tmp_path) as first:
+        first.lab.mistimed = lambda: ["n2"]
+    with fixtures.converged(2, "test", tmp_path) as second:
+        assert second.lab is not first.lab
 
 
 def test_a_repetition_makes_a_run_of_its_own(fixtures, tmp_path):
@@ -218,3 +234,30 @@ def test_a_guest_with_the_hosts_clock_is_left_alone() -> None:
     lab = Lab({"n1": ["kvm-clock"], "n2": ["kvm-clock"]}, "kvm")
     settle(lab)
     assert lab.boots == lab.said == []
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_only_a_lab_that_converged_is_saved_as_such(here, monkeypatch, well):
+    """Catches: tests that begin with a lab of which half is configured; a failure without Ansible's words."""
+    saved = []
+    (here / "disks").mkdir()
+    lab = SimpleNamespace(
+        name="x", site="own", paths=SimpleNamespace(disks=here / "disks"), save=saved.append
+    )
+
+    def played(book, _steps, *, log, **_):
+        log.write_text(f"{book}: n2 is unreachable")
+        return well
+
+    monkeypatch.setattr(acceptance, "wheelhouse", lambda _steps: here)
+    monkeypatch.setattr(acceptance, "playbook", played)
+    with nullcontext() if well else pytest.raises(LabError, match=r"site\.yml failed") as failed:
+        acceptance.converge(lab)
+    assert saved == (["converged"] if well else [])
+    assert well or failed.value.detail == "site.yml: n2 is unreachable"
+
+
+def test_a_lab_that_somebody_else_has_set_up_is_not_converged(here):
+    """Catches: the foreign site's Slurm replaced by ours, and then told as left alone."""
+    with pytest.raises(LabError, match="set up already"):
+        acceptance.converge(SimpleNamespace(name="x", site="foreign"))

@@ -132,7 +132,7 @@ def test_every_cable_joins_the_leaf_and_its_node():
 @pytest.fixture
 def way_in(tmp_path):
     """The way into a lab whose only machine is this very process, with nsenter replaced by echo."""
-    here = processes.Process(os.getpid(), processes._stat(os.getpid(), Path("/proc"))[1])
+    here = processes.Process(os.getpid(), processes.stat_of(os.getpid())[1])
     current = state.State("t", {"n1": []}, {"n1": []}, spaces={"n1": here}, ready=True)
     current.save(tmp_path / "spaces.json")
     (tmp_path / "nsenter").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')

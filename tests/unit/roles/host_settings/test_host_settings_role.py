@@ -52,7 +52,7 @@ class Site:
         tools.mkdir()
         for tool in ("ip", "rdma", "ibv_devinfo", "modprobe", "mlxconfig", "ethtool", "dcb"):
             (tools / tool).write_text(
-                f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
+                f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
                 "import fake_host\nsys.exit(fake_host.main())\n"
             )
             (tools / tool).chmod(0o755)
