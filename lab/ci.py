@@ -53,7 +53,9 @@ def phases(lab: str) -> tuple[Phase, ...]:
         Phase("lab-converge", (*lab_command, "converge", "--name", lab), ("lab-up",), prepares=True),
         # Not while the lab boots: a kernel that boots on a busy host may give up its TSC (lab/clocks.py).
         Phase("test-code", (*target, "test-code"), ("lint", "lab-up")),
-        Phase("test-faults", (*target, "test-faults"), ("test-code", "lab-converge")),
+        # Debian's own Python, and nothing that a machine in use has beside it.
+        Phase("test-bare", (*target, "SUITES=bookworm", "test-bare"), ("test-code", "lab-converge")),
+        Phase("test-faults", (*target, "test-faults"), ("test-bare",)),
     )
 
 

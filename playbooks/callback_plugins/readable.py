@@ -48,6 +48,8 @@ class CallbackModule(Default):  # type: ignore[misc]
         if not said:
             super().v2_runner_on_failed(result, ignore_errors=ignore_errors)
             return
+        if self._last_task_banner != result.task._uuid:
+            self._print_task_banner(result.task)
         self._display.display(f"{str(said).strip()}\nNo PASS, so ansible-playbook ends with an error status.")
 
     def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ANN401
