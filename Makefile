@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 # lab/ci.py has the phases, and which run beside which. Two of them by themselves are the next two targets.
-test: setup  ## everything that CI runs: lint, test-code, test-bare, test-faults (about 50 min on two quiet cores)
+test: setup  ## everything that CI runs: lint, test-code, test-bare, test-faults (about an hour on two cores)
 	@$(PYTHON) -m lab.ci
 
 test-code: setup  ## all tests that need no lab: unit, decisions, recorded runs, browser, wheel
