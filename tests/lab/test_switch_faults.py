@@ -70,8 +70,8 @@ def test_swapped_cables_are_named(rewritten):
         assert f"leaf0/{port} has {other}/fab1 at its other end" in reason
 
 
-# Each lost packet may cost a retransmission timeout of 2.1 s, and a ping-pong over the slow port 0.2 s: with the
-# lab's own 200 a latency job does not come to its end, and its cells are INCONCLUSIVE.
+# Each lost packet may cost a retransmission timeout of 2.1 s, and a ping-pong over the slow port 0.2 s: a
+# latency job with the lab's own 200 does not come to its end, and its cells are INCONCLUSIVE.
 SHORT = (
     {"test": "ib_write_bw", "size_bytes": 65536, "iterations": 100, "rails_at_once": ["one", "all"]},
     {"test": "ib_send_lat", "size_bytes": 64, "iterations": 50},
