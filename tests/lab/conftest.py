@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,22 +56,12 @@ class Site:
         again = (f"{run_id}-{number}" for number in itertools.count(2))
         return next(x for x in itertools.chain([run_id], again) if not (self.folder / x).exists())
 
-    def accept(
-        self, run_id: str, *stages: str, perftest: Sequence[dict[str, Any]] = ()
-    ) -> tuple[int, dict[str, Any], Path]:
-        """Make a run; return the verdict's exit status, the verdict and the run's folder.
-
-        `perftest`: what the fabric stage measures in place of all that the lab has.
-        """
+    def accept(self, run_id: str, *stages: str) -> tuple[int, dict[str, Any], Path]:
+        """Make a run; return the verdict's exit status, the verdict and the run's folder."""
         run_id = self.unused(run_id)
         options = ("-e", f"run_root={self.folder}")
         if stages:  # of a plan of the whole site: what is left out is NOT-RUN
-            inventory = self.inventory
-            if perftest:
-                wanted = yaml.safe_load((inventory / "group_vars/all/acceptance.yml").read_text())
-                wanted["acceptance"]["perftest"] = list(perftest)
-                inventory = inventory_with(self.folder / f"{run_id}.site", acceptance=wanted)
-            plan = [BIN / "shakedown", "plan", inventory, "--output", self.folder / run_id]
+            plan = [BIN / "shakedown", "plan", self.inventory, "--output", self.folder / run_id]
             known = environment(self.lab.name, self.wheels)
             subprocess.run(plan, check=True, capture_output=True, env=known)
             options += ("-e", f"acceptance_stages={','.join(stages)}")
